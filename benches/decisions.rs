@@ -38,7 +38,7 @@ fn main() {
         "median of {ROUNDS} rounds of {EACH} decisions, one limit and one candidate each"
     ));
     let mut table = Table::new(&["", "a decision", "a bare counter", "ratio"]);
-    for (kind, rule) in common::kinds::kinds(UNITS) {
+    for (kind, rule) in common::kinds(UNITS) {
         let gate = LimitGate::Open;
         let limit = Limit { rule: &rule, gate };
         for (name, taken) in [("granted", UNITS / 2), ("denied", UNITS)] {

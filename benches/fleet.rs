@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use common::daemon::program;
-use common::host::Host;
+use common::table::Host;
 use common::table::{Table, headline};
 use common::watched::Watched;
 use support::rabbit::Rabbit;

@@ -20,8 +20,8 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::kinds::{kinds, limit};
 use common::table::{Table, headline};
+use common::{kinds, limit};
 use futures::{StreamExt as _, stream};
 use sluiced::core::rate::Cost;
 use sluiced::limiter::limit_key;

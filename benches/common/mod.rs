@@ -1,5 +1,5 @@
-//! What several benchmarks share: private servers, child processes that end with the benchmark,
-//! and tables.
+//! What several benchmarks share: private servers, child processes that end with the benchmark, tables, and a
+//! limit of each kind.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -12,7 +12,62 @@
 pub mod bare;
 pub mod daemon;
 pub mod drain;
-pub mod host;
-pub mod kinds;
 pub mod table;
 pub mod watched;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluiced::core::limits::Rule;
+use sluiced::core::limits::concurrency::Concurrency;
+use sluiced::core::limits::fixed_window::FixedWindow;
+use sluiced::core::limits::gcra::Gcra;
+use sluiced::core::limits::sliding_log::SlidingLog;
+use sluiced::core::limits::token_bucket::{Bucket, Refill, Start, TokenBucket};
+use sluiced::ports::limits::{KeyedLimit, LostWait};
+
+const HEADROOM: Duration = Duration::from_millis(10);
+
+/// Each kind with `units` an hour, or under way.
+pub fn kinds(units: u32) -> Vec<(&'static str, Rule)> {
+    let many = NonZeroU32::new(units).unwrap();
+    let hour = Duration::from_secs(3600);
+    let rate = sluiced::core::rate::Rate::new(many, hour).unwrap();
+    let bucket = Bucket {
+        capacity: many,
+        amount: many,
+        interval: hour,
+        refill: Refill::Continuous,
+        start: Start::Full,
+        borrow: 0,
+        headroom: HEADROOM.into(),
+    };
+    vec![
+        (
+            "gcra",
+            Rule::Gcra(Gcra::new(rate, units - 1, HEADROOM).unwrap()),
+        ),
+        (
+            "token_bucket",
+            Rule::TokenBucket(TokenBucket::new(bucket).unwrap()),
+        ),
+        (
+            "fixed_window",
+            Rule::FixedWindow(FixedWindow::from_first_call(rate, HEADROOM).unwrap()),
+        ),
+        (
+            "sliding_log",
+            Rule::SlidingLog(SlidingLog::new(rate, HEADROOM).unwrap()),
+        ),
+        (
+            "concurrency",
+            Rule::Concurrency(Concurrency::new(many, hour, HEADROOM).unwrap()),
+        ),
+    ]
+}
+
+/// A limit that waits for nothing after a loss.
+pub fn limit(name: &str, rule: Rule) -> Arc<KeyedLimit> {
+    Arc::new(KeyedLimit::new(name, rule, LostWait::For(Duration::ZERO)))
+}

@@ -25,9 +25,9 @@ use crate::ports::link::Link;
 use crate::settings::types::QueueBackend;
 use crate::settings::{self, Loaded, Severity};
 use crate::status::Board;
-use crate::telemetry::health::Health;
+use crate::telemetry::health::{Health, stop_on_panic};
 use crate::telemetry::notify::Notifier;
-use crate::telemetry::{self, Metrics, logs, panics, traces};
+use crate::telemetry::{self, Metrics, logs, traces};
 use crate::wire::{self, Running, Settled, WireError};
 
 /// A signal that comes sooner after the first is the same wish said twice: supervisors signal a process
@@ -222,7 +222,7 @@ async fn serve(
 ) -> Exit {
     let clock = Clock::start();
     let health = Health::new(clock);
-    panics::watch(&health);
+    stop_on_panic(&health);
     let metrics = telemetry::install();
     let notifier = Notifier::from_env();
     // What outlives the pipeline: it is stopped last.

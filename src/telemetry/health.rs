@@ -9,10 +9,11 @@
 //! the process would stay up and deaf. Either one is a failure ([`Health::fail`]): not alive any more,
 //! and `run` stops in good order and ends with an exit code that the service manager restarts.
 
-use std::fmt;
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use std::{fmt, panic, thread};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -331,6 +332,33 @@ impl fmt::Debug for Health {
             .field("missing", &self.missing())
             .finish()
     }
+}
+
+/// The most of a message that is logged: libraries quote what they were given.
+const QUOTED: usize = 200;
+
+/// From now on every panic in this process is logged and fails `health`, on whatever thread it is.
+///
+/// A panic ends one task or one thread, also one of the AMQP or Redis client, and the process would go on without
+/// it: deaf, with green probes. No code of ours panics on purpose, so each one is a bug that left something half
+/// done. A restart is the one way out that is always right: the queue delivers again what was not settled.
+pub fn stop_on_panic(health: &Health) {
+    let health = health.clone();
+    panic::set_hook(Box::new(move |panic| {
+        let thread = thread::current();
+        let thread = thread.name().unwrap_or("without a name");
+        let place = panic.location().map(ToString::to_string);
+        let place = place.unwrap_or_default();
+        tracing::error!(thread, place, said = said(panic.payload()), "a panic");
+        health.fail(&format!("thread {thread}"));
+    }));
+}
+
+/// The message of a panic, or its beginning.
+fn said(payload: &dyn Any) -> String {
+    let whole = payload.downcast_ref::<String>().map(String::as_str);
+    let text = whole.or_else(|| payload.downcast_ref::<&str>().copied());
+    text.unwrap_or_default().chars().take(QUOTED).collect()
 }
 
 #[cfg(test)]

@@ -12,8 +12,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, registry};
 
-use super::journal::Stderr;
-use super::lines::{LastLines, Lines};
+use super::lines::{LastLines, Lines, Stderr};
 use super::recent::Recent;
 use crate::settings::types::LogFormat;
 

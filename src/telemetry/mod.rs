@@ -4,14 +4,12 @@
 //! handles from [`meters`] once and never build a label for a message.
 
 pub mod health;
-mod journal;
 mod lines;
 mod log_limit;
 pub mod logs;
 pub mod meters;
 pub mod names;
 pub mod notify;
-pub mod panics;
 mod recent;
 mod recorder;
 pub mod traces;

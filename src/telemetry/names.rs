@@ -9,11 +9,6 @@
 //! The usual `process_*` metrics (memory, processor time, open files) come from a library
 //! (`recorder`).
 
-mod metric;
-
-pub use metric::{Metric, MetricKind};
-use metric::{counter, gauge, histogram};
-
 /// Values of the label `outcome` (`core::outcome::Outcome::label`).
 pub const OUTCOMES: &[&str] = &["accepted", "throttled", "held", "transient", "permanent"];
 /// Values of the label `answer` (`ports::downstream::Judgement::answer`).
@@ -81,313 +76,331 @@ const ASK_BOUNDS: &[f64] = &[
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ];
 
-pub const CALLS: Metric = counter(
-    "sluiced_calls_total",
-    &["route", "outcome"],
-    "Calls to the downstream, by what they came to.",
-);
-pub const ANSWERS: Metric = counter(
-    "sluiced_answers_total",
-    &["route", "answer"],
-    "Answers of the downstream by status, and calls without one: no answer in time, or no connection.",
-);
-pub const CALL_DURATION: Metric = histogram(
-    "sluiced_call_duration_seconds",
-    ROUTE,
-    CALL_BOUNDS,
-    "From sending a call to the end of its answer.",
-);
-pub const SETTLED: Metric = counter(
-    "sluiced_settled_total",
-    &["route", "verdict"],
-    "Deliveries by their verdict.",
-);
-pub const DEAD: Metric = counter(
-    "sluiced_dead_total",
-    &["route", "reason"],
-    "Messages given to the dead-letter queue, by the reason.",
-);
-pub const HELD: Metric = gauge(
-    "sluiced_held",
-    ROUTE,
-    "Messages received and not yet settled.",
-);
-pub const IN_FLIGHT: Metric = gauge(
-    "sluiced_in_flight",
-    ROUTE,
-    "Calls sent and not yet answered.",
-);
-pub const DENIALS: Metric = counter(
-    "sluiced_denials_total",
-    ROUTE,
-    "Times that a limit told a message or the route to wait. No failure, and no attempt.",
-);
-pub const RECEIVED: Metric = counter(
-    "sluiced_received_total",
-    ROUTE,
-    "Deliveries received from the queue.",
-);
-pub const REDELIVERED: Metric = counter(
-    "sluiced_redelivered_total",
-    ROUTE,
-    "Deliveries that the broker had handed out before.",
-);
-pub const MAYBE_DELIVERED: Metric = counter(
-    "sluiced_maybe_delivered_total",
-    ROUTE,
-    "Calls without an answer that the downstream may have taken: each may become a duplicate.",
-);
-pub const BREAKER_OPEN: Metric = gauge(
-    "sluiced_breaker_open",
-    ROUTE,
-    "1 after calls failed or were rejected in a row: nothing but single probes is sent, for all replicas.",
-);
-pub const BREAKER_OPENED: Metric = counter(
-    "sluiced_breaker_opened_total",
-    ROUTE,
-    "How often calls that failed or were rejected in a row stopped the route.",
-);
-pub const STOPPED: Metric = gauge(
-    "sluiced_stopped",
-    ROUTE,
-    "1 while the replica tries single messages of the route only, because those before died in a row.",
-);
-pub const TAP_OPEN: Metric = gauge(
-    "sluiced_tap_open",
-    ROUTE,
-    "1 while the route consumes its queue, 0 while its tap is closed.",
-);
-pub const CLOSED: Metric = gauge(
-    "sluiced_closed",
-    ROUTE,
-    "1 in the closed hours of the route, 0 in its opening hours or without any.",
-);
-pub const STALLED: Metric = gauge(
-    "sluiced_stalled",
-    ROUTE,
-    "1 while the route holds messages that could go and makes no call: the replica is not ready, and says why.",
-);
-pub const WAY: Metric = gauge(
-    "sluiced_way_seconds",
-    ROUTE,
-    "How long the handshake of a connection to the downstream takes, there and back, in the median of the last minutes; 0: not measured.",
-);
-pub const WAY_SPREAD: Metric = gauge(
-    "sluiced_way_spread_seconds",
-    ROUTE,
-    "By how much that varies.",
-);
-pub const WAY_KEPT: Metric = gauge(
-    "sluiced_way_kept_seconds",
-    ROUTE,
-    "What the limits of the route keep for that, the least of them; beyond it calls may come too close together.",
-);
-pub const UNCONFIRMED: Metric = counter(
-    "sluiced_unconfirmed_total",
-    ROUTE,
-    "Times that the broker did not confirm a copy for a wait, parked or dead-letter queue. It is tried again.",
-);
-pub const SHORTENED: Metric = counter(
-    "sluiced_shortened_total",
-    ROUTE,
-    "Copies that had to leave headers behind to fit a frame; x-sluiced-shortened names them.",
-);
-pub const QUEUE_MESSAGES: Metric = gauge(
-    "sluiced_queue_messages",
-    &["route", "part"],
-    "Messages of the route at the broker, of the whole fleet, as last counted: ready in the work queue, waiting in wait queues, parked, dead.",
-);
-pub const AGE: Metric = histogram(
-    "sluiced_age_seconds",
-    ROUTE,
-    AGE_BOUNDS,
-    "From receiving a message to its call, in this process.",
-);
+/// What kind of number a metric is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MetricKind {
+    /// Only goes up; starts at zero with the process.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts per bucket. The upper bounds are in the metric's unit; they add up over replicas,
+    /// which the quantiles of a summary do not.
+    Histogram(&'static [f64]),
+}
 
-pub const PERMITS: Metric = counter(
-    "sluiced_permits_total",
-    LIMIT,
-    "Units of the limit that calls used: of a paced limit the slots, of a keyed limit the costs.",
-);
-pub const SLOTS_LEASED: Metric = counter(
-    "sluiced_slots_leased_total",
-    LIMIT,
-    "Slots that the shared schedule granted to this replica.",
-);
-pub const SLOTS_MISSED: Metric = counter(
-    "sluiced_slots_missed_total",
-    LIMIT,
-    "Slots dropped because this replica was late by more than the headroom.",
-);
-pub const SLOTS_RETURNED: Metric = counter(
-    "sluiced_slots_returned_total",
-    LIMIT,
-    "Slots given back to the shared schedule unused.",
-);
-pub const SLOT_LATENESS: Metric = histogram(
-    "sluiced_slot_lateness_seconds",
-    LIMIT,
-    LATENESS_BOUNDS,
-    "How long after its slot a call was started.",
-);
-pub const LEASE_CALLS: Metric = counter(
-    "sluiced_lease_calls_total",
-    &["limit", "result"],
-    "Asks to the shared schedule, by their result.",
-);
-pub const LEASE_CALL_DURATION: Metric = histogram(
-    "sluiced_lease_call_duration_seconds",
-    LIMIT,
-    ASK_BOUNDS,
-    "Round trip of one ask to the shared schedule.",
-);
-pub const FREEZES: Metric = counter(
-    "sluiced_freezes_total",
-    LIMIT,
-    "Times that this replica froze the limit because the downstream throttled.",
-);
-pub const FROZEN: Metric = gauge(
-    "sluiced_frozen",
-    LIMIT,
-    "1 while the limit is frozen for every replica.",
-);
-pub const GUARDED: Metric = counter(
-    "sluiced_guarded_total",
-    LIMIT,
-    "Times that the schedule started again behind its guard: state lost, or the store's clock stepped.",
-);
-pub const CLOCK_ERROR: Metric = gauge(
-    "sluiced_clock_error_seconds",
-    LIMIT,
-    "Bound of the error in mapping the store's clock to this replica's.",
-);
-pub const LIMIT_RATE: Metric = gauge(
-    "sluiced_limit_units_per_second",
-    LIMIT,
-    "The rate in force of a paced limit, as units per second.",
-);
-pub const KEY_RATE: Metric = gauge(
-    "sluiced_key_units_per_second",
-    LIMIT,
-    "The rate in force of a keyed limit, which each of its keys has. Absent for kinds without a rate.",
-);
-pub const LIMIT_VERSION: Metric = gauge(
-    "sluiced_limit_version",
-    LIMIT,
-    "How many updates (by files, by operators) led to what is in force, as this replica knows it.",
-);
-pub const LIMIT_DIFFERS: Metric = gauge(
-    "sluiced_limit_differs",
-    LIMIT,
-    "1 while this replica's file says something else about the limit than what is in force.",
-);
+/// One metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Metric {
+    /// As exported.
+    pub name: &'static str,
+    pub kind: MetricKind,
+    /// One sentence for a person.
+    pub help: &'static str,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+}
 
-pub const ADMISSIONS: Metric = counter(
-    "sluiced_admissions_total",
-    &["pacer", "decision"],
-    "Messages that keyed limits were asked for, by what was decided. A pacer is a paced limit, or a route without one.",
-);
-pub const ADMISSION_DURATION: Metric = histogram(
-    "sluiced_admission_duration_seconds",
-    PACER,
-    ASK_BOUNDS,
-    "Round trip of one request to the store of keyed limits.",
-);
-pub const KEYED_DENIALS: Metric = counter(
-    "sluiced_keyed_denials_total",
-    LIMIT,
-    "Messages that this keyed limit told to wait. No failure, and no attempt.",
-);
-pub const REFUNDS: Metric = counter(
-    "sluiced_refunds_total",
-    LIMIT,
-    "Grants offered back to this limit because their message was certainly not sent.",
-);
-pub const LEASES_LOST: Metric = counter(
-    "sluiced_call_leases_lost_total",
-    LIMIT,
-    "Calls under way that this concurrency limit did not count any more.",
-);
+const fn counter(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Metric {
+    Metric {
+        name,
+        kind: MetricKind::Counter,
+        help,
+        labels,
+    }
+}
 
-pub const LINK_UP: Metric = gauge(
-    "sluiced_link_up",
-    TARGET,
-    "1 while the connection to the target is usable.",
-);
-pub const RECONNECTS: Metric = counter(
-    "sluiced_reconnects_total",
-    TARGET,
-    "Times that the connection to the target was made again after it was lost.",
-);
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric {
+        name,
+        kind: MetricKind::Gauge,
+        help,
+        labels,
+    }
+}
 
-pub const LOG_LINES_DROPPED: Metric = counter(
-    "sluiced_log_lines_dropped_total",
-    &[],
-    "Log lines that were dropped because stderr did not take them.",
-);
-pub const BUILD_INFO: Metric = gauge(
-    "sluiced_build_info",
-    &["version"],
-    "1; the label has the version.",
-);
-pub const START_TIME: Metric = gauge(
-    "sluiced_start_time_seconds",
-    &[],
-    "When the process started, in seconds since the Unix epoch.",
-);
+const fn histogram(
+    name: &'static str,
+    labels: &'static [&'static str],
+    bounds: &'static [f64],
+    help: &'static str,
+) -> Metric {
+    Metric {
+        name,
+        kind: MetricKind::Histogram(bounds),
+        help,
+        labels,
+    }
+}
 
-/// All of them, in the order of the documentation.
-pub const ALL: &[Metric] = &[
-    CALLS,
-    ANSWERS,
-    CALL_DURATION,
-    SETTLED,
-    DEAD,
-    HELD,
-    IN_FLIGHT,
-    DENIALS,
-    RECEIVED,
-    REDELIVERED,
-    MAYBE_DELIVERED,
-    TAP_OPEN,
-    CLOSED,
-    STALLED,
-    WAY,
-    WAY_SPREAD,
-    WAY_KEPT,
-    BREAKER_OPEN,
-    BREAKER_OPENED,
-    STOPPED,
-    UNCONFIRMED,
-    SHORTENED,
-    QUEUE_MESSAGES,
-    AGE,
-    PERMITS,
-    SLOTS_LEASED,
-    SLOTS_MISSED,
-    SLOTS_RETURNED,
-    SLOT_LATENESS,
-    LEASE_CALLS,
-    LEASE_CALL_DURATION,
-    FREEZES,
-    FROZEN,
-    GUARDED,
-    CLOCK_ERROR,
-    LIMIT_RATE,
-    KEY_RATE,
-    LIMIT_VERSION,
-    LIMIT_DIFFERS,
-    ADMISSIONS,
-    ADMISSION_DURATION,
-    KEYED_DENIALS,
-    REFUNDS,
-    LEASES_LOST,
-    LINK_UP,
-    RECONNECTS,
-    LOG_LINES_DROPPED,
-    BUILD_INFO,
-    START_TIME,
-];
+/// Each metric is a constant, and [`ALL`] has all of them, in the order in which they are written.
+macro_rules! metrics {
+    ($($name:ident = $metric:expr;)*) => {
+        $(pub const $name: Metric = $metric;)*
+        /// All of them.
+        pub const ALL: &[Metric] = &[$($name),*];
+    };
+}
+
+metrics! {
+    CALLS = counter(
+        "sluiced_calls_total",
+        &["route", "outcome"],
+        "Calls to the downstream, by what they came to.",
+    );
+    ANSWERS = counter(
+        "sluiced_answers_total",
+        &["route", "answer"],
+        "Answers of the downstream by status, and calls without one: no answer in time, or no connection.",
+    );
+    CALL_DURATION = histogram(
+        "sluiced_call_duration_seconds",
+        ROUTE,
+        CALL_BOUNDS,
+        "From sending a call to the end of its answer.",
+    );
+    SETTLED = counter(
+        "sluiced_settled_total",
+        &["route", "verdict"],
+        "Deliveries by their verdict.",
+    );
+    DEAD = counter(
+        "sluiced_dead_total",
+        &["route", "reason"],
+        "Messages given to the dead-letter queue, by the reason.",
+    );
+    HELD = gauge(
+        "sluiced_held",
+        ROUTE,
+        "Messages received and not yet settled.",
+    );
+    IN_FLIGHT = gauge(
+        "sluiced_in_flight",
+        ROUTE,
+        "Calls sent and not yet answered.",
+    );
+    DENIALS = counter(
+        "sluiced_denials_total",
+        ROUTE,
+        "Times that a limit told a message or the route to wait. No failure, and no attempt.",
+    );
+    RECEIVED = counter(
+        "sluiced_received_total",
+        ROUTE,
+        "Deliveries received from the queue.",
+    );
+    REDELIVERED = counter(
+        "sluiced_redelivered_total",
+        ROUTE,
+        "Deliveries that the broker had handed out before.",
+    );
+    MAYBE_DELIVERED = counter(
+        "sluiced_maybe_delivered_total",
+        ROUTE,
+        "Calls without an answer that the downstream may have taken: each may become a duplicate.",
+    );
+    BREAKER_OPEN = gauge(
+        "sluiced_breaker_open",
+        ROUTE,
+        "1 after calls failed or were rejected in a row: nothing but single probes is sent, for all replicas.",
+    );
+    BREAKER_OPENED = counter(
+        "sluiced_breaker_opened_total",
+        ROUTE,
+        "How often calls that failed or were rejected in a row stopped the route.",
+    );
+    STOPPED = gauge(
+        "sluiced_stopped",
+        ROUTE,
+        "1 while the replica tries single messages of the route only, because those before died in a row.",
+    );
+    TAP_OPEN = gauge(
+        "sluiced_tap_open",
+        ROUTE,
+        "1 while the route consumes its queue, 0 while its tap is closed.",
+    );
+    CLOSED = gauge(
+        "sluiced_closed",
+        ROUTE,
+        "1 in the closed hours of the route, 0 in its opening hours or without any.",
+    );
+    STALLED = gauge(
+        "sluiced_stalled",
+        ROUTE,
+        "1 while the route holds messages that could go and makes no call: the replica is not ready, and says why.",
+    );
+    WAY = gauge(
+        "sluiced_way_seconds",
+        ROUTE,
+        "How long the handshake of a connection to the downstream takes, there and back, in the median of the last minutes; 0: not measured.",
+    );
+    WAY_SPREAD = gauge(
+        "sluiced_way_spread_seconds",
+        ROUTE,
+        "By how much that varies.",
+    );
+    WAY_KEPT = gauge(
+        "sluiced_way_kept_seconds",
+        ROUTE,
+        "What the limits of the route keep for that, the least of them; beyond it calls may come too close together.",
+    );
+    UNCONFIRMED = counter(
+        "sluiced_unconfirmed_total",
+        ROUTE,
+        "Times that the broker did not confirm a copy for a wait, parked or dead-letter queue. It is tried again.",
+    );
+    SHORTENED = counter(
+        "sluiced_shortened_total",
+        ROUTE,
+        "Copies that had to leave headers behind to fit a frame; x-sluiced-shortened names them.",
+    );
+    QUEUE_MESSAGES = gauge(
+        "sluiced_queue_messages",
+        &["route", "part"],
+        "Messages of the route at the broker, of the whole fleet, as last counted: ready in the work queue, waiting in wait queues, parked, dead.",
+    );
+    AGE = histogram(
+        "sluiced_age_seconds",
+        ROUTE,
+        AGE_BOUNDS,
+        "From receiving a message to its call, in this process.",
+    );
+
+    PERMITS = counter(
+        "sluiced_permits_total",
+        LIMIT,
+        "Units of the limit that calls used: of a paced limit the slots, of a keyed limit the costs.",
+    );
+    SLOTS_LEASED = counter(
+        "sluiced_slots_leased_total",
+        LIMIT,
+        "Slots that the shared schedule granted to this replica.",
+    );
+    SLOTS_MISSED = counter(
+        "sluiced_slots_missed_total",
+        LIMIT,
+        "Slots dropped because this replica was late by more than the headroom.",
+    );
+    SLOTS_RETURNED = counter(
+        "sluiced_slots_returned_total",
+        LIMIT,
+        "Slots given back to the shared schedule unused.",
+    );
+    SLOT_LATENESS = histogram(
+        "sluiced_slot_lateness_seconds",
+        LIMIT,
+        LATENESS_BOUNDS,
+        "How long after its slot a call was started.",
+    );
+    LEASE_CALLS = counter(
+        "sluiced_lease_calls_total",
+        &["limit", "result"],
+        "Asks to the shared schedule, by their result.",
+    );
+    LEASE_CALL_DURATION = histogram(
+        "sluiced_lease_call_duration_seconds",
+        LIMIT,
+        ASK_BOUNDS,
+        "Round trip of one ask to the shared schedule.",
+    );
+    FREEZES = counter(
+        "sluiced_freezes_total",
+        LIMIT,
+        "Times that this replica froze the limit because the downstream throttled.",
+    );
+    FROZEN = gauge(
+        "sluiced_frozen",
+        LIMIT,
+        "1 while the limit is frozen for every replica.",
+    );
+    GUARDED = counter(
+        "sluiced_guarded_total",
+        LIMIT,
+        "Times that the schedule started again behind its guard: state lost, or the store's clock stepped.",
+    );
+    CLOCK_ERROR = gauge(
+        "sluiced_clock_error_seconds",
+        LIMIT,
+        "Bound of the error in mapping the store's clock to this replica's.",
+    );
+    LIMIT_RATE = gauge(
+        "sluiced_limit_units_per_second",
+        LIMIT,
+        "The rate in force of a paced limit, as units per second.",
+    );
+    KEY_RATE = gauge(
+        "sluiced_key_units_per_second",
+        LIMIT,
+        "The rate in force of a keyed limit, which each of its keys has. Absent for kinds without a rate.",
+    );
+    LIMIT_VERSION = gauge(
+        "sluiced_limit_version",
+        LIMIT,
+        "How many updates (by files, by operators) led to what is in force, as this replica knows it.",
+    );
+    LIMIT_DIFFERS = gauge(
+        "sluiced_limit_differs",
+        LIMIT,
+        "1 while this replica's file says something else about the limit than what is in force.",
+    );
+
+    ADMISSIONS = counter(
+        "sluiced_admissions_total",
+        &["pacer", "decision"],
+        "Messages that keyed limits were asked for, by what was decided. A pacer is a paced limit, or a route without one.",
+    );
+    ADMISSION_DURATION = histogram(
+        "sluiced_admission_duration_seconds",
+        PACER,
+        ASK_BOUNDS,
+        "Round trip of one request to the store of keyed limits.",
+    );
+    KEYED_DENIALS = counter(
+        "sluiced_keyed_denials_total",
+        LIMIT,
+        "Messages that this keyed limit told to wait. No failure, and no attempt.",
+    );
+    REFUNDS = counter(
+        "sluiced_refunds_total",
+        LIMIT,
+        "Grants offered back to this limit because their message was certainly not sent.",
+    );
+    LEASES_LOST = counter(
+        "sluiced_call_leases_lost_total",
+        LIMIT,
+        "Calls under way that this concurrency limit did not count any more.",
+    );
+
+    LINK_UP = gauge(
+        "sluiced_link_up",
+        TARGET,
+        "1 while the connection to the target is usable.",
+    );
+    RECONNECTS = counter(
+        "sluiced_reconnects_total",
+        TARGET,
+        "Times that the connection to the target was made again after it was lost.",
+    );
+
+    LOG_LINES_DROPPED = counter(
+        "sluiced_log_lines_dropped_total",
+        &[],
+        "Log lines that were dropped because stderr did not take them.",
+    );
+    BUILD_INFO = gauge(
+        "sluiced_build_info",
+        &["version"],
+        "1; the label has the version.",
+    );
+    START_TIME = gauge(
+        "sluiced_start_time_seconds",
+        &[],
+        "When the process started, in seconds since the Unix epoch.",
+    );
+}
 
 #[cfg(test)]
 mod tests;

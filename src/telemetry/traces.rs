@@ -13,8 +13,6 @@
 
 #[cfg(feature = "traces")]
 mod otlp;
-#[cfg(not(feature = "traces"))]
-mod without;
 
 #[cfg(feature = "traces")]
 pub use otlp::{CallSpan, RouteTraces, Traces};
@@ -40,7 +38,7 @@ pub enum TracesError {
     Collector(String),
 }
 
-/// Why a collector that is named cannot be told anything by this program as it was built.
+/// Why this program, as it was built, can send no span to the collector that is named.
 #[must_use]
 pub fn not_built() -> Option<TracesError> {
     let named = collector().filter(|_| !cfg!(feature = "traces"));
@@ -51,4 +49,60 @@ pub fn not_built() -> Option<TracesError> {
 fn collector() -> Option<&'static str> {
     let named = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     COLLECTOR.into_iter().find(|name| named(name))
+}
+
+/// A build without traces: there is never a span.
+#[cfg(not(feature = "traces"))]
+mod without {
+    use std::convert::Infallible;
+
+    use http::Request;
+    use tokio::runtime::Handle;
+
+    use super::{TracesError, not_built};
+    use crate::ports::downstream::{Judgement, TooLate};
+
+    /// There are none.
+    #[derive(Clone, Debug)]
+    pub struct Traces(Infallible);
+
+    /// There are none.
+    #[derive(Clone, Debug)]
+    pub struct RouteTraces(Infallible);
+
+    /// There is none.
+    #[derive(Debug)]
+    pub struct CallSpan(Infallible);
+
+    impl Traces {
+        /// Never any.
+        ///
+        /// # Errors
+        /// When a collector is named all the same.
+        pub fn from_environment(_: &str, _: Handle) -> Result<Option<Self>, TracesError> {
+            not_built().map_or(Ok(None), Err)
+        }
+
+        #[must_use]
+        pub fn of_route(&self, _: &str, _: &str) -> RouteTraces {
+            RouteTraces(self.0)
+        }
+
+        pub fn end(&self) {
+            match self.0 {}
+        }
+    }
+
+    impl RouteTraces {
+        #[must_use]
+        pub fn begin<B>(&self, _: &mut Request<B>) -> CallSpan {
+            CallSpan(self.0)
+        }
+    }
+
+    impl CallSpan {
+        pub fn end(self, _: &Result<Judgement, TooLate>) {
+            match self.0 {}
+        }
+    }
 }

@@ -4,8 +4,6 @@
 //! list away whole and does the counting on a thread of its own, so that a report, however long
 //! it takes, never delays a stamp.
 
-mod report;
-
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -16,7 +14,7 @@ use crate::core::time::{Mono, micros};
 use crate::ports::locks::lock;
 use crate::proof::simulation::window::{Tally, gaps, percentile};
 
-pub use self::report::{Live, Report};
+use super::{Live, Report};
 
 /// Beyond so many calls only the windows are judged; ids and gaps are no longer kept.
 const MAX_CALLS: usize = 20_000_000;

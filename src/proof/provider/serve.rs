@@ -26,10 +26,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::connection::{LastArrival, Stamped};
+use super::connection::{Treated, Way};
 use super::ledger::{Arrival, Entry, Expect, Ledger};
 use super::script::{Act, Behaviour, Script, ScriptFull, Step};
-use super::stamp::{LastArrival, Stamped};
-use super::way::{Treated, Way};
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::locks::lock;

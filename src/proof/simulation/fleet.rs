@@ -6,15 +6,13 @@
 //! scheduler measure it. A run is a loop over events in the order of their times. A replica is driven as the
 //! daemon's pacer drives it: what the scheduler says is done until it wants to wait.
 //!
-//! By file: `replica` and `parcel` are what a replica has; `slots` are its questions for slots, `permits` those to
-//! the keyed limits, `store` what answers; `intake` is how messages come and go away, `calls` how they are
-//! sent, `follow` how the headroom follows their way; `strike` is what goes wrong.
+//! By file: `replica` is what a replica has; `slots` are its questions for slots, and how the headroom follows the
+//! way of calls; `permits` are its questions to the keyed limits; `store` answers; `intake` is how messages come and
+//! go away, `calls` how they are sent; `strike` is what goes wrong.
 
 mod calls;
 mod event;
-mod follow;
 mod intake;
-mod parcel;
 mod permits;
 mod replica;
 mod slots;
@@ -29,10 +27,10 @@ use sluiced_core::scheduler::{Queued as _, Step};
 use sluiced_core::time::{Mono, micros};
 
 use self::event::{Entry, Event};
-use self::parcel::Parcel;
+use self::intake::Broker;
+use self::replica::Parcel;
 use self::replica::Replica;
 use self::store::Store;
-use super::broker::Broker;
 use super::dice::Dice;
 use super::setting::{Message, Setting};
 use super::trace::{Watch, What, Without};
@@ -314,7 +312,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             self.declare(&mut replica);
         }
         if self.setting.follows.is_some() {
-            self.after(0, id, Event::Handshakes(follow::FIRST));
+            self.after(0, id, Event::Handshakes(slots::FIRST));
         }
         if self.setting.route.is_keyed() {
             self.beat(&mut replica);

@@ -45,7 +45,6 @@
 //! [`fleet`] is the one loop for all of that. [`plan`] is another use of it: one route with all its limits, in
 //! which nothing goes wrong.
 
-mod broker;
 pub mod coverage;
 pub mod dice;
 mod drawn;

@@ -1,10 +1,7 @@
 //! Backlogs of one route over some replicas, and what they come to where nothing goes wrong.
 
-mod calls;
 mod distance;
 mod keyed;
-mod recipes;
-mod tenants;
 mod way;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,5 @@
 //! Judges a run while it happens, and sums it up.
 
-mod allowance;
-mod first_call;
 mod keyed;
 mod progress;
 mod sum;

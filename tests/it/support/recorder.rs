@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use sluiced::ports::clock::Clock;
-use sluiced::proof::provider::stamp::{Stamped, ask_for_stamps};
+use sluiced::proof::provider::connection::{Stamped, ask_for_stamps};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;

@@ -13,7 +13,7 @@ use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use sluiced_core::scheduler::{Asked, KeyId};
 
-use super::parcel::Parcel;
+use super::replica::Parcel;
 use super::store::Asker;
 use crate::setting::Fault;
 

@@ -1,5 +1,6 @@
-//! How messages come to a replica and leave it without a call: the tap, the hours, the wait ladder.
+//! How messages come from the queue to a replica and leave it without a call: the tap, the hours, the wait ladder.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use sluiced_core::gate::{Tap, TapRule, WhenDenied};
@@ -193,5 +194,49 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 self.send_away(replica, parcel.id, wait, Away::NoSlot);
             }
         }
+    }
+}
+
+/// A queue with consumers.
+#[derive(Debug, Default)]
+pub(super) struct Broker {
+    queue: VecDeque<u32>,
+    /// Replicas with room for at least one more.
+    open: BTreeSet<u32>,
+    next: u32,
+}
+
+impl Broker {
+    pub(super) fn publish(&mut self, message: u32) {
+        self.queue.push_back(message);
+    }
+
+    /// A message that was not settled goes to the front again.
+    pub(super) fn requeue(&mut self, message: u32) {
+        self.queue.push_front(message);
+    }
+
+    pub(super) fn has_room(&mut self, replica: u32, room: bool) {
+        if room {
+            self.open.insert(replica);
+        } else {
+            self.open.remove(&replica);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The next message and the replica that gets it.
+    pub(super) fn hand_out(&mut self) -> Option<(u32, u32)> {
+        let replica = *self
+            .open
+            .range(self.next..)
+            .next()
+            .or_else(|| self.open.first())?;
+        let message = self.queue.pop_front()?;
+        self.next = replica + 1;
+        Some((replica, message))
     }
 }

@@ -8,7 +8,7 @@ use sluiced_core::scheduler::Question;
 use sluiced_core::time::{Mono, micros};
 
 use super::event::{Reply, Request};
-use super::parcel::{key_id, names};
+use super::replica::{key_id, names};
 use super::slots::{STORE_TIMEOUT, Trip};
 use super::store::{Asker, Woken};
 use super::{Event, Fleet, Parcel, Replica};

@@ -1,6 +1,7 @@
-//! One replica: the scheduler of production, a clock of its own, and what it holds.
+//! One replica: the scheduler of production, a clock of its own, and the messages in its memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use sluiced_core::gate::Gate;
 use sluiced_core::headroom::Follow;
@@ -8,16 +9,17 @@ use sluiced_core::lateness::Lateness;
 use sluiced_core::leases::{LeaseHolder, Phase};
 use sluiced_core::limits::generation::HEARS_FIRST;
 use sluiced_core::limits::known::Known;
+use sluiced_core::limits::{Rule, Ticket};
 use sluiced_core::pacing::Pacing;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
+use sluiced_core::rate::Cost;
 use sluiced_core::schedule::Turn;
-use sluiced_core::scheduler::{Question, Requests, Scheduler};
-use sluiced_core::time::{Mono, micros};
+use sluiced_core::scheduler::{KeyId, Question, Queued, Requests, Scheduler, Share, Terms};
+use sluiced_core::time::{Mono, StoreTime, micros};
 use sluiced_core::way::Way;
 
-use super::parcel::Parcel;
 use crate::dice::{Dice, mix};
-use crate::setting::Setting;
+use crate::setting::{Far, KeyCost, Keyed, Message, Route, Setting};
 
 /// A running replica.
 #[derive(Debug)]
@@ -143,5 +145,102 @@ impl Replica<'_> {
             guess += u64::try_from(missing.as_micros()).unwrap_or(1).max(1);
         }
         guess
+    }
+}
+
+/// A limit and one of its keys.
+pub(super) type Name = (usize, u32);
+
+/// The keys of charges.
+pub(super) fn names(charges: &[KeyCost]) -> impl Iterator<Item = Name> {
+    let each = charges.iter().enumerate();
+    each.map(|(index, charge)| (index, charge.key))
+}
+
+/// A key, for the scheduler.
+pub(super) fn key_id((limit, key): Name) -> KeyId {
+    (limit as u64) << 32 | u64::from(key)
+}
+
+/// A message in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parcel<'a> {
+    pub(super) id: u32,
+    pub(super) message: &'a Message,
+    pub(super) route: &'a Route,
+    /// For how long a permission is good.
+    pub(super) usable: Duration,
+    pub(super) arrival: u64,
+    /// When it was published.
+    pub(super) born: StoreTime,
+    pub(super) deadline: Option<Mono>,
+    /// It was sent away before.
+    pub(super) waited: bool,
+    /// Names its call to the keyed limits, which granted it then.
+    pub(super) ticket: Ticket,
+    pub(super) granted: Option<StoreTime>,
+}
+
+impl Parcel<'_> {
+    fn limit(&self, key: KeyId) -> Option<&Keyed> {
+        self.route.keyed.get((key >> 32) as usize)
+    }
+}
+
+impl Queued for Parcel<'_> {
+    fn cost(&self) -> Cost {
+        self.message.slots
+    }
+    fn priority(&self) -> u16 {
+        self.message.priority
+    }
+    fn is_urgent(&self) -> bool {
+        self.message.urgent
+    }
+    fn share(&self) -> Share {
+        self.message.share
+    }
+    fn keys(&self) -> impl Iterator<Item = KeyId> {
+        names(&self.message.charges).map(key_id)
+    }
+    fn arrival(&self) -> u64 {
+        self.arrival
+    }
+    fn memory_room(&self, key: KeyId) -> usize {
+        let limit = self.limit(key);
+        let is_for_all = limit.is_some_and(|limit| limit.for_all);
+        let counts_calls = limit.is_some_and(|limit| matches!(limit.rule, Rule::Concurrency(_)));
+        if is_for_all || self.waited && !counts_calls {
+            usize::MAX
+        } else {
+            usize::from(self.route.prefetch) / 2
+        }
+    }
+    fn deadline(&self) -> Option<Mono> {
+        self.deadline
+    }
+    fn usable(&self) -> Duration {
+        self.usable
+    }
+    fn granted(&mut self, at: StoreTime) {
+        self.granted = Some(at);
+    }
+    fn waited(&self) -> bool {
+        self.waited
+    }
+    fn sent_away(&mut self) {
+        self.waited = true;
+    }
+    fn terms(&self, key: KeyId, at: StoreTime) -> Terms {
+        Terms {
+            is_for_all: self.limit(key).is_some_and(|limit| limit.for_all),
+            holds: self.route.far == Far::Hold,
+            max_hold: self.route.max_hold,
+            age: at.since(self.born),
+        }
+    }
+    fn opening(&self, at: StoreTime) -> StoreTime {
+        let hours = self.route.hours.as_ref();
+        hours.map_or(at, |hours| hours.opens(at))
     }
 }

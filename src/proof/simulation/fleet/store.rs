@@ -19,7 +19,7 @@ use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze,
 use sluiced_core::scheduler::Asked;
 use sluiced_core::time::{StoreTime, micros};
 
-use super::parcel::{Name, Parcel, names};
+use super::replica::{Name, Parcel, names};
 use crate::setting::{Kept, SetPolicy, Setting};
 
 /// What the keyed limits have in the store.

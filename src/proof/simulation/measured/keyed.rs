@@ -1,10 +1,12 @@
-//! What a fleet makes of keyed limits.
+//! What a fleet makes of keyed limits: the cases of `docs/measurements.md`, the recipes of the documentation, calls
+//! at a time, and tenants who share an account.
 
 use std::time::Duration;
 
 use sluiced_core::limits::Rule;
 
-use super::{Backlog, By, account, gcra, in_blocks, in_turns, log};
+use super::{Backlog, By, Run, account, calls_at_a_time, gcra, in_blocks, in_turns, log, scramble};
+use crate::plan::End;
 
 /// The cases of `docs/measurements.md`, with their bounds: the share of the tightest limit that is used, how
 /// often a message is looked at, and how often it goes through a wait queue.
@@ -160,4 +162,185 @@ fn one_key_with_a_long_backlog_is_done_in_the_least_time() {
             assert!(run.trips().1 <= 1, "{rule:?} {replicas}");
         }
     }
+}
+
+const ALL: u32 = 600;
+const AT_A_TIME: u32 = 10;
+const CALL: Duration = Duration::from_millis(100);
+
+fn backlog(name: &'static str, replicas: u32) -> Backlog {
+    let rules = vec![(calls_at_a_time(AT_A_TIME), By::All)];
+    Backlog {
+        call: CALL,
+        replicas,
+        way: Duration::from_micros(150),
+        ..Backlog::of(name, None, rules, vec![0; ALL as usize])
+    }
+}
+
+/// From the first call until the last one ends.
+fn took(run: &Run) -> f64 {
+    run.seconds() + CALL.as_secs_f64()
+}
+
+/// The longest time without a call.
+fn gap(run: &Run) -> Duration {
+    let pairs = run.calls.windows(2);
+    let longest = pairs.map(|two| two[1].0 - two[0].0).max();
+    Duration::from_micros(longest.unwrap_or_default())
+}
+
+/// How many calls each replica made, of the first half: at the end they run out of messages one by one.
+fn served(run: &Run, replicas: u32) -> Vec<usize> {
+    let half = run.calls[run.calls.len() / 2].0;
+    let first = |replica: u32| {
+        let fates = run.outcome.fates.iter();
+        let early = fates.filter(|fate| matches!(fate.end, End::Called(at) if at < half));
+        early.filter(|fate| fate.replica == Some(replica)).count()
+    };
+    (0..replicas).map(first).collect()
+}
+
+#[test]
+fn a_call_that_ends_lets_the_next_one_go_at_once() {
+    for replicas in [1, 3] {
+        let run = backlog("calls", replicas).runs(7);
+        assert!(took(&run) <= 6.5, "x{replicas}: {:.2} s", took(&run));
+    }
+}
+
+/// A replica without the right to listen, or notices that are lost: what its own calls free it uses all the
+/// same.
+#[test]
+fn without_any_notice_nothing_stands_still() {
+    for replicas in [1, 3] {
+        let run = Backlog {
+            deaf: true,
+            ..backlog("deaf", replicas)
+        }
+        .runs(7);
+        assert!(gap(&run) < 2 * CALL, "x{replicas}: {:?}", gap(&run));
+        assert!(took(&run) <= 6.5, "x{replicas}: {:.2} s", took(&run));
+    }
+}
+
+/// A replica that has calls under way does not keep what they free for itself.
+#[test]
+fn replicas_share_what_becomes_free() {
+    for seed in 0..5 {
+        let run = backlog("shared", 3).runs(seed);
+        let served = served(&run, 3);
+        println!("{served:?}");
+        let least = served.iter().min().copied().unwrap_or_default();
+        let mean = ALL as usize / 6;
+        assert!(least * 4 >= mean * 3, "{served:?}");
+    }
+}
+
+/// Twilio: 100 segments a second, ten for each sender. AWS: 200, twenty for each country.
+#[test]
+fn messages_of_several_slots_of_one_sender_take_no_longer_than_it_needs() {
+    let mut late = Vec::new();
+    for (name, whole, sender, units) in [
+        ("Twilio", "100/1s", "10/1s", 10.0),
+        ("AWS", "200/1s", "20/1s", 20.0),
+    ] {
+        for (cost, count) in [(2, 150), (10, 30)] {
+            for replicas in [1, 2, 5] {
+                for seed in [1, 2] {
+                    let rules = vec![(gcra(sender, 9), By::Keys(1))];
+                    let backlog = Backlog {
+                        cost,
+                        replicas,
+                        within: Duration::from_secs(120),
+                        ..Backlog::of(name, Some(account(whole, 10)), rules, vec![0; count])
+                    };
+                    let run = backlog.run(seed);
+                    let least = f64::from((count as u32 - 1) * cost) / units * 1.035;
+                    if run.calls.len() < count || run.seconds() > least * 1.1 {
+                        late.push(format!(
+                            "{name}, {cost} slots, {replicas} replicas: {} of {count} in {:.1} of {least:.1} s",
+                            run.calls.len(),
+                            run.seconds()
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    assert!(late.is_empty(), "{}", late.join("\n"));
+}
+
+/// Ten calls at a time of 100 ms each: 600 take 6.0 s, and a round trip for each call after the first ten.
+#[test]
+fn a_call_that_ends_lets_the_next_one_go() {
+    let mut late = Vec::new();
+    for paced in [None, Some(account("400/1s", 1))] {
+        for by in [By::All, By::Keys(1)] {
+            for replicas in [1, 3] {
+                let rules = vec![(calls_at_a_time(10), by)];
+                let backlog = Backlog {
+                    replicas,
+                    way: Duration::from_micros(100),
+                    call: Duration::from_millis(100),
+                    within: Duration::from_secs(60),
+                    ..Backlog::of("ten calls at a time", paced, rules, vec![0; 600])
+                };
+                let run = backlog.run(3);
+                let ended = run.seconds() + 0.1;
+                if run.calls.len() < 600 || ended > 6.5 {
+                    let (sent, is_paced) = (run.calls.len(), paced.is_some());
+                    late.push(format!(
+                        "x{replicas}, paced {is_paced}, {by:?}: {sent} in {ended:.2} s"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(late.is_empty(), "{}", late.join("\n"));
+}
+
+/// Keys from here on are the second tenant's.
+const SECOND: u32 = 10_000;
+const EACH: u32 = 1_200;
+
+/// What the first of two tenants got of an account of 100/1s, in parts of one, while both wait. Their messages
+/// come in turns; those of the first have few keys, those of the second as many as are said.
+fn share(name: &'static str, first: u32, second: u32, replicas: u32) -> f64 {
+    let rules = vec![(gcra("10/1s", 0), By::Keys(1))];
+    let keys = (0..EACH).flat_map(|n| [scramble(n) % first, SECOND + scramble(n) % second]);
+    let backlog = Backlog {
+        replicas,
+        prefetch: 800,
+        tenant: |key| u64::from(key >= SECOND),
+        ..Backlog::of(name, Some(account("100/1s", 1)), rules, keys.collect())
+    };
+    let run = backlog.runs(3);
+    // Both still wait then.
+    let part = &run.calls[..EACH as usize];
+    let of_first = part.iter().filter(|(_, charges)| charges[0].key < SECOND);
+    let share = of_first.count() as f64 / part.len() as f64;
+    println!("{name} x{replicas}: {share:.2}");
+    share
+}
+
+#[test]
+fn busy_keys_bring_a_tenant_no_more_and_no_less_than_its_share() {
+    let mut wrong = Vec::new();
+    for replicas in [1, 3] {
+        for (name, first, second) in [
+            // Its keys have room for 70, 90 and 200 a second, where 50 are its share.
+            ("seven busy keys", 7, EACH),
+            ("nine busy keys", 9, EACH),
+            ("twenty keys", 20, EACH),
+            ("both busy", 9, 9),
+            ("none busy", EACH, EACH),
+        ] {
+            let share = share(name, first, second, replicas);
+            if !(0.45..=0.55).contains(&share) {
+                wrong.push(format!("{name} x{replicas}: {share:.2}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

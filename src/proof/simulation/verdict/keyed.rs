@@ -6,7 +6,7 @@
 //! | `sliding_log` | no sliding window holds more than the units |
 //! | `gcra` | no sliding window holds more than the units and the burst; four windows, four times the units and the burst |
 //! | `token_bucket` | the same, with capacity and borrow in the place of the burst |
-//! | `fixed_window` | no window holds more than the units: those of the store's clock, or some that each begin with a call and follow one another (`first_call`) |
+//! | `fixed_window` | no window holds more than the units: those of the store's clock, or some that each begin with a call and follow one another (`Windows`) |
 //! | `concurrency` | no more units under way at once, each call counted for a lease; while nothing goes wrong, for as long as it lasts |
 //!
 //! An operator may change the units meanwhile. A window must then keep the highest of those that were in
@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use sluiced_core::time::{StoreTime, micros};
 
-use super::first_call::Windows;
 use crate::keyed::{KeyedLimit, LimitKind};
 
 /// What the clocks of replicas round away.
@@ -163,6 +162,60 @@ impl KeyedJudge {
         let oldest = under_way.map(|c| c.at).min().unwrap_or(call.at);
         let most = self.highest(oldest, call.at);
         (units > most).then_some((units, most))
+    }
+}
+
+/// The calls of one key that a window may still hold.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    calls: VecDeque<Placed>,
+    /// From when on a window may begin that begins with the oldest of them.
+    before: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    at: u64,
+    units: u64,
+    /// From when on the next window may begin if one ends with this call.
+    next: u64,
+}
+
+impl Windows {
+    /// A call of so many units in a window of that length; `most` says what a window may hold whose calls came from then until now.
+    /// Answers what is over, if something is: the units of the last `length`, and the most.
+    pub(super) fn arrived(
+        &mut self,
+        (at, units): (u64, u64),
+        (length, headroom): (u64, u64),
+        most: impl Fn(u64) -> u64,
+    ) -> Option<(u64, u64)> {
+        while let Some(old) = self.calls.front().filter(|old| old.at + length <= at) {
+            self.before = old.next;
+            self.calls.pop_front();
+        }
+        self.calls.push_back(Placed { at, units, next: 0 });
+        let (mut next, mut held) = (None, 0);
+        for first in (0..self.calls.len()).rev() {
+            held += self.calls[first].units;
+            if held > most(self.calls[first].at) {
+                break;
+            }
+            let free = match first {
+                0 => self.before,
+                later => self.calls[later - 1].next,
+            };
+            // Late enough to hold this call, and not before the window of the calls before is over.
+            let start = free.max((at + 1).saturating_sub(length));
+            if start <= self.calls[first].at {
+                next = next.into_iter().chain([start + length + headroom]).min();
+            }
+        }
+        let units = self.calls.iter().map(|call| call.units).sum();
+        let most = most(at);
+        let last = self.calls.back_mut()?;
+        last.next = next.unwrap_or(at + length);
+        next.is_none().then_some((units, most))
     }
 }
 

@@ -1,6 +1,6 @@
-//! A connection that knows when its bytes arrived.
+//! A connection of the provider: it knows when its bytes arrived, and can be treated badly.
 //!
-//! A judge that stamps a call when its own thread gets round to it also measures how long that
+//! Problem: a judge that stamps a call when its own thread gets round to it also measures how long that
 //! thread waited for a processor, and on a busy machine it then accuses callers of bunching that
 //! was its own. So the kernel stamps (`SO_TIMESTAMPNS`): the time at which the last bytes that were
 //! read came in from the network, whatever was running. Where the kernel has no stamp for a read,
@@ -9,7 +9,13 @@
 //! The end of a connection is stamped too, and where bytes before it were not read yet, the kernel puts
 //! both into one piece with the stamp of the end. So calls of a replica that was killed would all seem to
 //! come at that moment, if this process had stood still before. Bytes that the end follows have no time.
+//!
+//! A test may want TLS, a network that is silent, or answers that are garbled ([`Way`]). A proxy in front of the
+//! provider could do all of that, but it passes bytes on when a busy machine lets it, and the provider would
+//! judge the proxy. So the provider does it itself, at its own socket, where the kernel has stamped the bytes
+//! before.
 
+use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::pin::Pin;
@@ -18,6 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recv, recvmsg, setsockopt, sockopt,
 };
@@ -25,6 +33,8 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
@@ -177,6 +187,88 @@ impl AsyncWrite for Stamped {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+    }
+}
+
+/// How connections are treated, from now on.
+#[derive(Clone, Default)]
+pub struct Way {
+    /// New connections speak TLS, with this certificate.
+    pub tls: Option<TlsAcceptor>,
+    /// So long passes before a new connection is spoken to.
+    pub handshake: Duration,
+    /// Connections are accepted, and nothing is read from any.
+    pub silent: bool,
+    /// What is written instead of each piece of an answer.
+    pub instead: Option<&'static [u8]>,
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Way")
+            .field("tls", &self.tls.is_some())
+            .field("handshake", &self.handshake)
+            .field("silent", &self.silent)
+            .field("instead", &self.instead)
+            .finish()
+    }
+}
+
+/// A connection, as its way lets it be.
+pub(super) struct Treated {
+    inner: Stamped,
+    way: watch::Receiver<Way>,
+    /// The end of a silence that is waited for.
+    goes_on: Option<BoxFuture<'static, ()>>,
+}
+
+impl Treated {
+    pub(super) const fn new(inner: Stamped, way: watch::Receiver<Way>) -> Self {
+        Self {
+            inner,
+            way,
+            goes_on: None,
+        }
+    }
+}
+
+impl AsyncRead for Treated {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        while this.way.borrow().silent {
+            let mut way = this.way.clone();
+            let silence = this.goes_on.get_or_insert_with(|| {
+                async move { way.wait_for(|way| !way.silent).await.map_or((), drop) }.boxed()
+            });
+            ready!(silence.poll_unpin(cx));
+            this.goes_on = None;
+        }
+        Pin::new(&mut this.inner).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Treated {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let instead = this.way.borrow().instead;
+        let written = Pin::new(&mut this.inner).poll_write(cx, instead.unwrap_or(buf));
+        written.map_ok(|count| if instead.is_some() { buf.len() } else { count })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
     }
 }
 
