@@ -1,7 +1,7 @@
 //! What the pure decision of each kind of limit takes, granted and denied, beside the least that any
 //! limiter in memory does: look up the counter of a key and add to it.
 //!
-//! Every ratio is to that counter in the same run; rounds take turns, and the median is told.
+//! Every ratio is to that counter in the same run; rounds take turns, and the median counts.
 
 #![allow(
     clippy::print_stdout,

@@ -2,7 +2,7 @@
 //!
 //! Three cases: four replicas at 400 a second, two at 5,000 a second, and four of which one is
 //! killed every 1.5 seconds. An argument that is a number says how often each is run. The exit
-//! code is that of the demo: 0 if no call came too early and none was lost. Beside it is told what the host
+//! code is that of the demo: 0 if no call came too early and none was lost. Beside it stands what the host
 //! took of the processors: slots that come up meanwhile are missed, and not used.
 
 #![allow(clippy::print_stdout, reason = "results are its output")]

@@ -1,7 +1,7 @@
 //! A child process that cannot outlive the benchmark.
 //!
 //! A shell starts it and then reads a pipe. The pipe ends when the benchmark drops its end or dies
-//! in any way, SIGKILL included; the shell then tells the child to stop, and kills it if it does
+//! in any way, SIGKILL included; the shell then asks the child to stop, and kills it if it does
 //! not. Nothing runs in between that could disturb a measurement.
 
 use std::fs::File;
@@ -135,10 +135,10 @@ impl Watched {
         Duration::from_millis(ticks * 10)
     }
 
-    /// Tells it to stop and waits until it has; its whole output.
+    /// Asks it to stop and waits until it has; its whole output.
     pub fn stop(self) -> String {
         if self.runs() {
-            kill_process(self.pid, Signal::TERM).expect("it can be told to stop");
+            kill_process(self.pid, Signal::TERM).expect("it can be signalled");
         }
         wait_for(Duration::from_secs(30), "the end of a child", || {
             !self.runs()

@@ -3,8 +3,8 @@
 //! Problem: it must answer while everything else is in trouble, and must never cause trouble
 //! itself. So it has bounds of its own: few connections at a time, one request for each connection
 //! (scrapes and probes come seconds apart, and an idle connection would take up one of the few),
-//! and short timeouts for headers and connections. It listens only where the configuration tells it
-//! to.
+//! and short timeouts for headers and connections. It listens only where the configuration
+//! says.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -111,8 +111,8 @@ pub fn report(faults: &Faults, out: &mut impl Write, colour: bool) -> io::Result
     }
 }
 
-/// Runs all probes at once, writes a line for each in their order, so that two outputs can be compared, and
-/// answers whether all went well.
+/// Runs all probes at once and writes a line for each in their order, so that two outputs can be compared.
+/// Returns whether all went well.
 async fn connect(probes: Vec<Probe>, out: &mut (impl Write + Send)) -> io::Result<bool> {
     let mut running: FuturesOrdered<_> = probes
         .into_iter()

@@ -38,7 +38,7 @@ pub enum Start {
     Sms,
     /// E-mail: a rate, a quota a day, patience with failures
     Email,
-    /// Webhooks: servers that tell no limit and may be away for hours
+    /// Webhooks: servers that state no limit and may be away for hours
     Webhook,
     /// No rate for the account, only one for each key
     Unpaced,

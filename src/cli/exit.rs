@@ -15,7 +15,7 @@ pub enum Exit {
     Done,
     /// It failed while running.
     Failed,
-    /// The arguments make no sense (what clap answers itself).
+    /// The arguments make no sense. (Most of these faults are found by clap, with the same code.)
     WrongArguments,
     /// A list was sent, and some of its messages are in the leftover file instead.
     Leftover,

@@ -101,7 +101,7 @@ async fn get(url: Uri) -> Result<String, HealthError> {
     }
 }
 
-/// An error with its causes: the outermost alone only tells that something failed.
+/// An error with its causes: the outermost alone says only that something failed.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

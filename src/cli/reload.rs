@@ -57,7 +57,7 @@ impl Reloads {
                 for fault in faults {
                     error!("{fault}");
                 }
-                error!("the configuration is wrong; the one before stays in force");
+                error!("the configuration is wrong; the one before is kept");
                 return;
             }
         };

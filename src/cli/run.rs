@@ -244,8 +244,8 @@ async fn serve(
     let goodbye = TaskTracker::new();
     let started = |running: &Running| {
         let (status, limits) = (Arc::clone(&running.status), Arc::clone(&running.limits));
-        let telling = board.tell(status, limits, last.clone());
-        goodbye.spawn(health.lifelong("the status", telling));
+        let reports = board.report(status, limits, last.clone());
+        goodbye.spawn(health.lifelong("the status", reports));
         let policies = Arc::clone(&running.policies);
         let reloads = Reloads::new(files.to_vec(), loaded.clone(), policies, notifier.clone());
         let reloads = health.lifelong("reloading", reloads.run(hangups));

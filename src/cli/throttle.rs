@@ -32,13 +32,13 @@ use crate::core::rate::{Cost, Rate, Span};
 use crate::core::time::{StoreTime, micros};
 use crate::limiter::limit_key;
 use crate::ports::limits::{
-    Candidate, Charge, Decision, Fit, KeyedLimit, LimitStore, LostWait, Room, Ticket,
+    Candidate, Charge, Decision, Fit, KeyedLimit, LimitKey, LimitStore, LostWait, Room, Ticket,
 };
 use crate::ports::pace::StoreError;
 use crate::settings;
 use crate::wire;
 
-/// The name of the limit in the store; the key tells them apart.
+/// The name of the limit in the store; its keys are those of the callers.
 const LIMIT: &str = "throttle";
 
 /// The arguments of `sluiced throttle`.
@@ -122,21 +122,8 @@ fn rule(args: &ThrottleArgs) -> Result<Rule, String> {
 async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<Found, StoreError> {
     let limit = Arc::new(KeyedLimit::new(LIMIT, rule, LostWait::For(Duration::ZERO)));
     let key = limit_key(&[&args.key]);
-    let looked = async |limited| {
-        let look = store.look(&limit, key).await?;
-        Ok(Found {
-            limited,
-            retry_after: None,
-            remaining: look.room.remaining,
-            reset_after: StoreTime::from_micros(look.room.reset_at).since(look.now),
-            next: match look.fits {
-                Fit::At(at) => Some(StoreTime::from_micros(at).since(look.now)),
-                Fit::Now | Fit::Full => None,
-            },
-        })
-    };
     let Some(units) = NonZeroU32::new(args.quantity) else {
-        return looked(false).await;
+        return look(store, &limit, key, false).await;
     };
     let candidate = Candidate {
         charges: vec![Charge {
@@ -157,7 +144,7 @@ async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<
             let room = passes.first().map(|pass| pass.room).unwrap_or_default();
             // For people only: CL.THROTTLE does not say when the next unit is there.
             let next = if room.remaining == 0 && !args.json && !args.plain {
-                looked(false).await?.next
+                look(store, &limit, key, false).await?.next
             } else {
                 None
             };
@@ -177,8 +164,29 @@ async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<
             next: None,
         }),
         // More than it ever holds. (This limit has no policy that is outdated or paused.)
-        _ => looked(true).await,
+        _ => look(store, &limit, key, true).await,
     }
+}
+
+/// What is left, without taking any of it.
+async fn look(
+    store: &dyn LimitStore,
+    limit: &Arc<KeyedLimit>,
+    key: LimitKey,
+    limited: bool,
+) -> Result<Found, StoreError> {
+    let look = store.look(limit, key).await?;
+    let since = |at| StoreTime::from_micros(at).since(look.now);
+    Ok(Found {
+        limited,
+        retry_after: None,
+        remaining: look.room.remaining,
+        reset_after: since(look.room.reset_at),
+        next: match look.fits {
+            Fit::At(at) => Some(since(at)),
+            Fit::Now | Fit::Full => None,
+        },
+    })
 }
 
 fn write(args: &ThrottleArgs, answer: &Found, out: &mut impl Write) -> io::Result<()> {

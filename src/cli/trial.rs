@@ -23,7 +23,7 @@ use super::shell;
 use super::text::{counted, printable, rough, state};
 use crate::core::limits::admission::Charge;
 use crate::core::time::{StoreTime, micros};
-use crate::ports::label::KeyText;
+use crate::ports::label::{KeyText, Label};
 use crate::ports::message::{HeaderValue, Message};
 use crate::queue::rabbit::letters::Letters;
 use crate::settings::types::{QueueBackend, Route, Settings};
@@ -96,37 +96,7 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
             "route {name}: no request can be made of it: {why}; it would be a dead letter"
         ))
     })?;
-    let (mut answers, mut now) = (Vec::new(), None);
-    for (limit, charge) in trial.route.limits.iter().zip(&label.charges) {
-        let Some(charge) = charge else {
-            answers.push(LimitAnswer {
-                limit: limit.name.clone(),
-                key: None,
-                cost: 0,
-                now: "does not count it: its key is none".to_owned(),
-                wait: Some(Duration::ZERO),
-            });
-            continue;
-        };
-        let (at, answer) = answer(&opened, limit, charge).await?;
-        now = now.max(Some(at));
-        answers.push(answer);
-    }
-    if let (Some(hours), Some(now)) = (&trial.route.hours, now) {
-        let wait = hours.opens(now).since(now);
-        let what = if wait.is_zero() {
-            "open".to_owned()
-        } else {
-            format!("closed for another {}", rough(wait))
-        };
-        answers.push(LimitAnswer {
-            limit: "opening hours".to_owned(),
-            key: None,
-            cost: 0,
-            now: what,
-            wait: Some(wait),
-        });
-    }
+    let answers = answers(&opened, &trial, &label).await?;
     let paced = trial.route.limits.iter().find(|limit| limit.rule.is_none());
     let paced = paced.map(|limit| limit.name.as_str());
     let ahead = Ahead::of(opened.replicas().await?, name, paced, args.peek);
@@ -213,6 +183,41 @@ async fn peeked(
     let message = first.map(|letter| letter.message);
     letters.close().await?;
     message.ok_or_else(|| none("no message is ready; those that replicas hold are not seen"))
+}
+
+/// What each limit of the route says now, and its opening hours.
+async fn answers(
+    opened: &OpenLimits,
+    trial: &Trial,
+    label: &Label,
+) -> Result<Vec<LimitAnswer>, Refusal> {
+    let free = |limit: &str, now: String, wait| LimitAnswer {
+        limit: limit.to_owned(),
+        key: None,
+        cost: 0,
+        now,
+        wait: Some(wait),
+    };
+    let (mut answers, mut now) = (Vec::new(), None);
+    for (limit, charge) in trial.route.limits.iter().zip(&label.charges) {
+        if let Some(charge) = charge {
+            let (at, answer) = answer(opened, limit, charge).await?;
+            now = now.max(Some(at));
+            answers.push(answer);
+        } else {
+            let why = "does not count it: its key is none".to_owned();
+            answers.push(free(&limit.name, why, Duration::ZERO));
+        }
+    }
+    if let (Some(hours), Some(now)) = (&trial.route.hours, now) {
+        let wait = hours.opens(now).since(now);
+        let what = match wait.is_zero() {
+            true => "open".to_owned(),
+            false => format!("closed for another {}", rough(wait)),
+        };
+        answers.push(free("opening hours", what, wait));
+    }
+    Ok(answers)
 }
 
 /// What a limit says now, and the store's time.

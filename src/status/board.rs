@@ -1,4 +1,4 @@
-//! Where this replica tells how it is, and what is known of the others.
+//! Where this replica reports how it is, and what is known of the others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,8 +64,8 @@ impl Board {
         }
     }
 
-    /// Tells how this replica is, again and again until `stop`, and then that it leaves.
-    pub async fn tell(
+    /// Reports how this replica is, again and again until `stop`, and then that it leaves.
+    pub async fn report(
         self,
         store: Arc<dyn StatusStore>,
         limits: Arc<dyn Limits>,
@@ -78,17 +78,17 @@ impl Board {
             state: None,
             used: BTreeMap::new(),
         };
-        // What changes in the first moments is told together.
+        // What changes in the first moments is reported together.
         while stop.run_until_cancelled(sleep(LOOK)).await.is_some() {
             let now = self.sample();
             let state = now.state();
             if last.at.elapsed() >= BEAT || last.state.as_ref() != Some(&state) {
                 let text = serde_json::to_string(&now).unwrap_or_default();
-                last.tell(&*store, &now, &text).await;
+                last.report(&*store, &now, &text).await;
                 last.state = Some(state);
             }
         }
-        last.tell(&*store, &self.sample(), "").await;
+        last.report(&*store, &self.sample(), "").await;
         // To read is to forget those that are long gone: it is done once in the life of each replica.
         store.hear().await.ok();
     }
@@ -131,7 +131,7 @@ impl Board {
         let known = match store.hear().await {
             Ok(heard) => Some((heard, limits.inspect().await)),
             Err(error) => {
-                tracing::debug!(%error, "how the replicas are is not known");
+                tracing::debug!(%error, "the states of the replicas are not known");
                 None
             }
         };
@@ -140,7 +140,7 @@ impl Board {
     }
 }
 
-/// What this replica told last.
+/// What this replica reported last.
 struct Last {
     at: Instant,
     state: Option<Replica>,
@@ -149,7 +149,7 @@ struct Last {
 }
 
 impl Last {
-    async fn tell(&mut self, store: &dyn StatusStore, now: &Replica, text: &str) {
+    async fn report(&mut self, store: &dyn StatusStore, now: &Replica, text: &str) {
         let totals = now
             .limits
             .iter()
@@ -166,9 +166,9 @@ impl Last {
             passed: self.at.elapsed(),
         };
         self.at = Instant::now();
-        // If it may have come through, it is not told twice: a plot shows no units that were not used.
+        // It may have come through, so it is not reported twice: a plot shows no units that were not used.
         if let Err(error) = store.tell(told).await {
-            tracing::debug!(%error, "how this replica is was not told");
+            tracing::debug!(%error, "the state of this replica was not reported");
         }
     }
 }
@@ -198,7 +198,7 @@ mod tests {
     use crate::ports::pace::StoreFuture;
     use crate::telemetry;
 
-    /// What was told, and when; and what is to be heard.
+    /// What was reported, and when; and what is to be heard.
     #[derive(Debug, Default)]
     struct Notes {
         told: Mutex<Vec<(Instant, String)>>,
@@ -207,7 +207,7 @@ mod tests {
 
     impl Notes {
         fn last(&self) -> (Instant, String) {
-            lock(&self.told).last().cloned().expect("it told")
+            lock(&self.told).last().cloned().expect("it reported")
         }
     }
 
@@ -244,12 +244,16 @@ mod tests {
         let board = Board::new("a".to_owned(), BTreeMap::new(), metrics, health.clone());
         let (notes, stop) = (Arc::new(Notes::default()), CancellationToken::new());
         let store = Arc::clone(&notes) as Arc<dyn StatusStore>;
-        tokio::spawn(board.clone().tell(store, Arc::new(NoLimits), stop.clone()));
+        tokio::spawn(
+            board
+                .clone()
+                .report(store, Arc::new(NoLimits), stop.clone()),
+        );
         (health, notes, board, stop)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_tells_again_and_again_at_once_what_changes_and_that_it_leaves() {
+    async fn it_reports_again_and_again_at_once_what_changes_and_that_it_leaves() {
         let (health, notes, _board, stop) = started();
         sleep(Duration::from_secs(20)).await;
         let times: Vec<_> = lock(&notes.told).iter().map(|(at, _)| *at).collect();
@@ -286,7 +290,7 @@ mod tests {
             let text = serde_json::to_string(&replica).expect("text");
             (Duration::from_millis(ago), text)
         };
-        // What was told of this replica itself is not what it knows of itself now.
+        // What this replica reported before is not what it knows of itself now.
         *lock(&notes.heard) = vec![of("b", 4_900), of("c", 5_000), of("a", 9_000)];
         sleep(Duration::from_secs(1)).await;
         let fleet = board.fleet().await;

@@ -25,7 +25,7 @@ impl Route {
 }
 
 impl Fleet {
-    /// The replicas that tell how they are.
+    /// The replicas that report how they are.
     pub fn heard(&self) -> impl Iterator<Item = &Replica> {
         self.replicas.iter().filter(|replica| replica.silent == 0)
     }

@@ -1,9 +1,9 @@
 //! How the fleet is, at a glance: for the status page, `sluiced status` and `sluiced top`.
 //!
 //! Problem: an operator sees one replica's metrics and log, or needs a dashboard first. So each replica
-//! sums up what it knows of itself and tells the others by way of the store of the limits: when a tap
+//! sums up what it knows of itself and reports it to the others through the store of the limits: when a tap
 //! closes, say, and every four seconds otherwise. One that stops says goodbye, and one that is silent is shown
-//! as such. Any of them can be asked about all, and reads what they told only then. The numbers are those of
+//! as such. Any of them can be asked about all, and reads their reports only then. The numbers are those of
 //! `/metrics` (`sample` reads them there), so that the page and the dashboard cannot differ. What was
 //! used of the limits in the last minutes is kept by the store, not by replicas, which come and go.
 //!
@@ -106,7 +106,7 @@ pub struct Route {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Use {
-    /// Of a paced limit: what is in force, in units per second.
+    /// Of a paced limit: the current rate, in units per second.
     pub per_second: f64,
     /// Units a second that were used in the last seconds.
     pub used: f64,
@@ -131,7 +131,7 @@ pub struct Fleet {
 }
 
 impl Replica {
-    /// Those that told. One of a later version may say what this one cannot read.
+    /// Those that reported. What one of a later version reports may be unreadable here.
     #[must_use]
     pub fn all(heard: &Heard) -> Vec<Self> {
         let told = heard.replicas.iter().filter_map(|(ago, text)| {

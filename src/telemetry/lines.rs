@@ -27,7 +27,7 @@ const WAITING: usize = 1024;
 /// How long the end of the process waits for the last lines.
 const LAST: Duration = Duration::from_secs(1);
 
-/// What the thread is told.
+/// What the thread is to do.
 enum Order {
     Write(Vec<u8>),
     /// All lines before it are to be written, then this is to be answered.
@@ -100,7 +100,7 @@ fn write(orders: &Receiver<Order>, mut target: impl Write, dropped: &AtomicU64) 
                 order
             }
         };
-        // A log that is gone cannot be told of, and the work goes on without it.
+        // Nothing can be logged about a log that is gone, and the work goes on without it.
         match order {
             Order::Write(line) => target.write_all(&line).ok(),
             Order::Flush(done) => target.flush().ok().and_then(|()| done.send(()).ok()),

@@ -72,7 +72,7 @@ impl LogLimit {
         Some(Suppressed(std::mem::take(&mut state.suppressed)))
     }
 
-    /// The fault is over: the next one is logged at once. Answers whether there was one.
+    /// The fault is over: the next one is logged at once. Returns whether there was one.
     pub fn over(&self) -> bool {
         let mut state = lock(&self.state);
         state.suppressed = 0;

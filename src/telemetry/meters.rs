@@ -134,7 +134,7 @@ impl RouteMeters {
         }
     }
 
-    /// A call came to `outcome` (`Outcome::label`) by `answer` (`Judgement::answer`).
+    /// A call ended in `outcome` (`Outcome::label`) by `answer` (`Judgement::answer`).
     pub fn call(&self, outcome: &'static str, answer: &'static str) {
         self.calls.increment(outcome, 1);
         self.answers.increment(answer, 1);
@@ -158,11 +158,11 @@ impl RouteMeters {
     }
 }
 
-/// What is measured about what is in force for a limit.
+/// What is measured about the policy of a limit.
 pub struct PolicyMeters {
     /// How many updates the policy that this replica knows has had.
     pub version: Gauge,
-    /// 1 while this replica's file differs from what is in force.
+    /// 1 while this replica's file differs from the current policy.
     pub differs: Gauge,
 }
 
@@ -201,7 +201,7 @@ pub struct LimitMeters {
     pub guarded: Counter,
     /// Bound of the clock mapping's error, in seconds.
     pub clock_error_seconds: Gauge,
-    /// The rate in force in units per second.
+    /// The current rate in units per second.
     pub rate: Gauge,
 }
 
@@ -261,7 +261,7 @@ impl AdmissionMeters {
 pub struct KeyedMeters {
     /// Units that calls used.
     pub permits: Counter,
-    /// Messages that it told to wait.
+    /// Messages that it made wait.
     pub denials: Counter,
     /// Grants offered back.
     pub refunds: Counter,

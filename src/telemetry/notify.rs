@@ -255,7 +255,7 @@ mod tests {
         watched.beat(clock.now());
         assert!(listener.says("WATCHDOG=1\n", Duration::from_secs(10)).await);
         stop.cancel();
-        task.await.expect("the watch ends when told to");
+        task.await.expect("the watch ends when it is stopped");
     }
 
     #[tokio::test]

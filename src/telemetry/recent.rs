@@ -4,7 +4,7 @@
 //! something is wrong are kept in memory, a few of them, and shown beside the numbers. They are the same
 //! lines as in the log: rate-limited, and without bodies or secrets. A warning leaves ten minutes after it was
 //! said: what lasts is said again, or shown as a state. Changes of operators (a pause, another rate) stay, a
-//! few of them, whatever the level of the log: a flood of warnings must not hide who did what.
+//! few of them, whatever the level of the log: a flood of warnings must not hide what was changed.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(lines[0].text, "ä".repeat(LENGTH));
         assert_eq!(lines[1].text, "too late n=19 route=\"sms\"");
 
-        // The warnings are over some time; who changed what is not.
+        // Warnings are over some time; changes are not.
         let now = CLOCK.now();
         for (said, _) in lock(&WARNINGS).iter_mut() {
             *said = now - OVER;

@@ -46,9 +46,9 @@ impl Metrics {
     }
 }
 
-/// Installs the recorder for the whole process; a second call answers the same one.
+/// Installs the recorder for the whole process; a second call returns the same one.
 ///
-/// If another recorder is in place already (that of a test), that one keeps counting and the answer
+/// If another recorder is in place already (that of a test), that one keeps counting and the one returned
 /// here stays empty, with a warning in the log.
 #[must_use]
 pub fn install() -> Metrics {
@@ -115,6 +115,6 @@ mod tests {
         let stop = CancellationToken::new();
         let upkeep = first.spawn_upkeep(stop.clone());
         stop.cancel();
-        upkeep.await.expect("the upkeep ends when told to");
+        upkeep.await.expect("the upkeep ends when it is stopped");
     }
 }

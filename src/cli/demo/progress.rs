@@ -51,7 +51,7 @@ impl Screen<'_> {
         self.out.flush()
     }
 
-    /// Shows progress until `work` ends, and answers what it came to.
+    /// Shows progress until `work` ends, and returns its result.
     pub(super) async fn follow<T>(
         &mut self,
         provider: &Provider,

@@ -38,7 +38,7 @@ pub(in crate::cli) async fn look_up(
     key: Option<&str>,
     found: &Inspection,
 ) -> Result<Option<KeyState>, Refusal> {
-    let Some(limit) = in_force(opened, name, found)? else {
+    let Some(limit) = current(opened, name, found)? else {
         return match key {
             Some(_) => Err(Refusal::Failed(format!(
                 "no replica has used a limit `{name}` yet; use --config"
@@ -85,7 +85,7 @@ pub(super) async fn closed(
     found: &Inspection,
 ) -> Result<Option<Closing>, Refusal> {
     let version = found.policy.as_ref().map(|policy| policy.version);
-    let (Some(limit), Some(version)) = (in_force(opened, name, found)?, version) else {
+    let (Some(limit), Some(version)) = (current(opened, name, found)?, version) else {
         return Ok(None);
     };
     let Some(limit) = wire::keyed_limit(name, &limit, version)? else {
@@ -97,15 +97,15 @@ pub(super) async fn closed(
     Ok(look.closed.map(|(_, why)| why))
 }
 
-/// The limit under the policy in force, or that of the file if there is none. `None`: it is not known.
-fn in_force(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
+/// The limit under the current policy, or that of the file if there is none. `None`: it is not known.
+fn current(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
     let policy = found.policy.as_ref();
     if let Some(limit) = opened.settings().and_then(|s| s.limits.get(name)) {
         let updated = policy.map(|policy| limit.with_policy(&policy.text));
         let limit = updated.unwrap_or_else(|| Ok(limit.clone()));
         return Ok(Some(limit.map_err(|why| {
             Refusal::Failed(format!(
-                "what is in force for `{name}` cannot be read here: {why}"
+                "the current policy of `{name}` cannot be read here: {why}"
             ))
         })?));
     }

@@ -1,4 +1,4 @@
-//! `sluiced limits`: what is in force for each limit, live, for the whole fleet.
+//! `sluiced limits`: the current policy of each limit, for the whole fleet while it runs.
 //!
 //! Every update goes to the store, and from there to the replicas (`core::policy`). No replica is
 //! called directly; one that is away gets the update when it comes back.
@@ -37,11 +37,11 @@ pub struct LimitsArgs {
 /// What to do.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// All limits of a configuration: what is in force, set by which file or operator, which replicas differ
+    /// All limits of a configuration: their current values, set by which file or operator, which replicas differ
     List(show::ListArgs),
     /// Everything about one limit, or the state of one of its keys
     Show(show::ShowArgs),
-    /// Put new values of a limit in force, such as rate=300/1s
+    /// Set new values of a limit, such as rate=300/1s
     Set(set::SetArgs),
     /// Let nothing pass until resumed, or for a while
     Pause(PauseArgs),

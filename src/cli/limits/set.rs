@@ -32,7 +32,7 @@ pub struct SetArgs {
     /// The limit
     #[arg(add = shell::limits())]
     name: String,
-    /// What shall be in force, such as rate=300/1s headroom=10ms, or rate=50% of the file's; the rest stays as it is
+    /// New values, such as rate=300/1s headroom=10ms, or rate=50% of the file's; the others stay as they are
     #[arg(required = true, value_name = "NAME=VALUE")]
     values: Vec<String>,
     /// How long, such as 30m; then the file counts again. Without it until the next change
@@ -186,7 +186,7 @@ fn amount(value: &str) -> Option<f64> {
         .or_else(|| value.parse().ok())
 }
 
-/// Asks the operator, who types the name of the limit to agree.
+/// Asks the operator: to agree is to type the name of the limit.
 fn agree(name: &str, grown: &str, prompt: Option<&mut (dyn Write + Send)>) -> Result<(), Refusal> {
     let Some(prompt) = prompt else {
         return Err(Refusal::Arguments(format!(

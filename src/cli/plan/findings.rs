@@ -112,27 +112,7 @@ impl PlanFacts<'_> {
     fn too_much(&self, limit: &LimitFigures) -> Option<Finding> {
         let name = &limit.name;
         if limit.has_key {
-            let (worst, wanted) = limit.worst.as_ref().filter(|_| limit.beyond > 0)?;
-            let (beyond, keys) = (grouped(limit.beyond as u64), grouped(limit.keys as u64));
-            let fit = limit.burst + limit.per_second * self.seconds();
-            let text = format!(
-                "limits.{name} lets {} pass for each key, and {beyond} of {keys} keys want more: \
-                 `{worst}` wants {} units in this time, of which about {} can pass.{}",
-                often(limit.per_second),
-                grouped(*wanted),
-                grouped(fit as u64),
-                if self.steady > 0.0 {
-                    " Their backlog grows for as long as messages come like this."
-                } else {
-                    ""
-                },
-            );
-            let weight = if self.steady > 0.0 {
-                Weight::Grows
-            } else {
-                Weight::Late
-            };
-            return finding(weight, text);
+            return self.too_much_of_a_key(limit);
         }
         if self.figures.open == 0 {
             return None;
@@ -166,6 +146,32 @@ impl PlanFacts<'_> {
             time(longer as u64)
         );
         finding(Weight::Late, text)
+    }
+
+    /// The same for a limit that counts by key.
+    fn too_much_of_a_key(&self, limit: &LimitFigures) -> Option<Finding> {
+        let name = &limit.name;
+        let (worst, wanted) = limit.worst.as_ref().filter(|_| limit.beyond > 0)?;
+        let (beyond, keys) = (grouped(limit.beyond as u64), grouped(limit.keys as u64));
+        let fit = limit.burst + limit.per_second * self.seconds();
+        let text = format!(
+            "limits.{name} lets {} pass for each key, and {beyond} of {keys} keys want more: \
+             `{worst}` wants {} units in this time, of which about {} can pass.{}",
+            often(limit.per_second),
+            grouped(*wanted),
+            grouped(fit as u64),
+            if self.steady > 0.0 {
+                " Their backlog grows for as long as messages come like this."
+            } else {
+                ""
+            },
+        );
+        let weight = if self.steady > 0.0 {
+            Weight::Grows
+        } else {
+            Weight::Late
+        };
+        finding(weight, text)
     }
 
     /// Small messages take what comes free before a dear one fits.

@@ -96,6 +96,26 @@ fn capacity(rule: Option<&Rule>, plan: &Plan) -> (f64, f64) {
     }
 }
 
+/// What was wanted and taken of each key of a limit; `index` is its place among the keyed ones.
+fn by_key(plan: &Plan, outcome: &PlanOutcome, index: Option<usize>) -> HashMap<u32, OfKey> {
+    let mut keys: HashMap<u32, OfKey> = HashMap::new();
+    for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
+        let charge = index.map(|index| message.charges[index]);
+        let cost = charge.map_or(message.slots, |charge| charge.cost);
+        let of = keys
+            .entry(charge.map_or(0, |charge| charge.key))
+            .or_default();
+        of.wanted += cost.units();
+        if matches!(fate.end, End::Called(_)) {
+            of.taken += cost.units();
+        }
+        if index.is_some() && fate.by.map(usize::from) == index {
+            of.denied = true;
+        }
+    }
+    keys
+}
+
 #[derive(Default)]
 struct OfKey {
     wanted: u64,
@@ -129,23 +149,9 @@ pub(super) fn limits(
 ) -> Vec<LimitFigures> {
     let mut place = 0..;
     let keyed = planned.limits.iter().map(|limit| {
-        let index = limit.rule.as_ref().and_then(|_| place.next());
+        let index: Option<usize> = limit.rule.as_ref().and_then(|_| place.next());
         let (per_second, burst) = capacity(limit.rule.as_ref(), plan);
-        let mut keys: HashMap<u32, OfKey> = HashMap::new();
-        for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
-            let charge = index.map(|index: usize| message.charges[index]);
-            let cost = charge.map_or(message.slots, |charge| charge.cost);
-            let of = keys
-                .entry(charge.map_or(0, |charge| charge.key))
-                .or_default();
-            of.wanted += cost.units();
-            if matches!(fate.end, End::Called(_)) {
-                of.taken += cost.units();
-            }
-            if index.is_some() && fate.by.map(usize::from) == index {
-                of.denied = true;
-            }
-        }
+        let keys = by_key(plan, outcome, index);
         let allowed = burst + per_second * plan.length.as_secs_f64();
         let units = keys.values().map(|key| key.taken).sum();
         let has_key = index.is_some_and(|i| !matches!(drawn.keys[i], Names::None));

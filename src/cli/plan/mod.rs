@@ -18,7 +18,7 @@ mod plots;
 mod words;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -138,9 +138,7 @@ pub(super) fn run(
         let title = format!("route {name}: {}", head.arrivals);
         let worst = found.iter().find(|one| one.weight != Weight::Note);
         let said = worst.map_or(verdict.as_str(), |one| one.text.as_str());
-        let picture = plots::svg(&title, said, &figures.series);
-        let written = std::fs::write(file, picture);
-        written.map_err(|why| Refusal::Failed(format!("--svg {}: {why}", file.display())))?;
+        write_picture(file, &plots::svg(&title, said, &figures.series))?;
     }
     if args.json {
         let value = words::json(&head, &figures, &found, ends);
@@ -150,6 +148,11 @@ pub(super) fn run(
         write!(out, "\n{}\n{verdict}", plots::plots(&figures.series))?;
     }
     Ok(if ends { Exit::Done } else { Exit::Failed })
+}
+
+fn write_picture(file: &Path, picture: &str) -> Result<(), Refusal> {
+    let written = std::fs::write(file, picture);
+    written.map_err(|why| Refusal::Failed(format!("--svg {}: {why}", file.display())))
 }
 
 /// What is planned for.
@@ -182,53 +185,44 @@ fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<PlanInputs
             tenants: true,
         });
     }
-    if args.arrivals.is_empty() && args.burst.is_empty() {
-        return Err(
-            "what comes? --arrivals 300/1s, --burst 6000@0s, both, or --trace FILE".to_owned(),
-        );
-    }
     let length = length(args, USUAL)?;
-    let streams = args.arrivals.iter().map(|stream| count(stream, length));
-    let bursts = args.burst.iter().filter(|burst| burst.at < length);
-    let all = streams
-        .chain(bursts.map(|burst| u64::from(burst.count)))
-        .sum();
-    match all {
-        0 => {
-            return Err(format!(
-                "no message comes within {}: a longer --for shows some",
-                Span(length)
-            ));
-        }
-        1..=MOST => {}
-        _ => {
-            return Err(format!(
-                "{all} messages come within {}, and a plan takes {MOST}: give a shorter --for",
-                Span(length)
-            ));
-        }
-    }
+    check_count(args, length)?;
     let choices = Choices::new(&planned.limits, &args.keys, &args.cost)?;
     let comes = (args.arrivals.as_slice(), args.burst.as_slice());
-    let steady = args
-        .arrivals
-        .iter()
-        .filter(|stream| stream.during.is_none());
+    let steady = args.arrivals.iter().filter(|one| one.during.is_none());
     let arrivals = args.arrivals.iter().map(ToString::to_string);
     let arrivals = arrivals.chain(args.burst.iter().map(ToString::to_string));
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
+    let assumed = choices.assumed.iter().map(|&name| name.to_owned());
     Ok(PlanInputs {
         length,
         drawn: foreseen(planned, route, &choices, comes, length, args.seed),
         arrivals: arrivals.collect::<Vec<_>>().join(", "),
         steady: steady.map(|stream| stream.rate.per_second()).sum(),
-        assumed: choices
-            .assumed
-            .iter()
-            .map(|&name| name.to_owned())
-            .collect(),
+        assumed: assumed.collect(),
         tenants: choices.keys.iter().any(|(text, _)| Some(*text) == fair_by),
     })
+}
+
+/// Whether there are messages within `length`, and not more than a plan takes.
+fn check_count(args: &PlanArgs, length: Duration) -> Result<(), String> {
+    if args.arrivals.is_empty() && args.burst.is_empty() {
+        let why = "what comes? --arrivals 300/1s, --burst 6000@0s, both, or --trace FILE";
+        return Err(why.to_owned());
+    }
+    let streams = args.arrivals.iter().map(|stream| count(stream, length));
+    let bursts = args.burst.iter().filter(|burst| burst.at < length);
+    let bursts = bursts.map(|burst| u64::from(burst.count));
+    let within = Span(length);
+    match streams.chain(bursts).sum::<u64>() {
+        0 => Err(format!(
+            "no message comes within {within}: a longer --for shows some"
+        )),
+        1..=MOST => Ok(()),
+        all => Err(format!(
+            "{all} messages come within {within}, and a plan takes {MOST}: give a shorter --for"
+        )),
+    }
 }
 
 fn length(args: &PlanArgs, usual: Duration) -> Result<Duration, String> {

@@ -1,5 +1,5 @@
 //! What stands between a message and its call besides its limits: replicas that run, a downstream that is
-//! there, and the messages before it. The replicas told all of it, as for the status page.
+//! there, and the messages before it. All of it is what the replicas report, as for the status page.
 
 use std::time::Duration;
 
@@ -66,9 +66,7 @@ impl Ahead {
             ..
         } = &self.route;
         if self.replicas == 0 {
-            return Some(
-                "once a replica runs that has this route: none tells of itself".to_owned(),
-            );
+            return Some("once a replica runs that has this route: none reports itself".to_owned());
         }
         if self.route.away {
             let last = if away_why.is_empty() {

@@ -25,7 +25,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 10;
 /// So many ids and times are named in a report; the counts are always whole.
 const MAX_NAMED: usize = 10;
-/// So many callers are told apart; what others call is not attributed.
+/// So many callers are counted apart; calls of others are counted for none.
 const MAX_CALLERS: usize = 1_000;
 /// So many arrivals are kept with their keys.
 const MAX_KEYED: usize = 1_000_000;

@@ -4,7 +4,7 @@
 //! stamps every request as soon as its head has been read from the socket, on a thread of its own
 //! that does nothing else, and says afterwards how full the worst sliding window was, what came
 //! too early, and which messages were lost or taken twice. Like most real providers it answers
-//! 202 to everything; it can be told to enforce its limit, to be slow, to fail, or to hang. It speaks TLS where a
+//! 202 to everything; it can also enforce its limit, be slow, fail, or hang. It speaks TLS where a
 //! test says so, and is what is wrong with the way to it ([`Way`]): nothing stands between it and its callers.
 //!
 //! `sluiced demo`, the fleet tests and the benchmarks use it, in their own process ([`Provider`])
@@ -65,7 +65,7 @@ pub struct Report {
     pub repeated: u64,
     /// A few of them.
     pub repeated_ids: Vec<String>,
-    /// Calls without an id. They count as calls and cannot be told apart.
+    /// Calls without an id. They count as calls, and no two are known to be the same message.
     pub anonymous: u64,
     /// Calls by what they said in `x-caller`; those without it are in none of these.
     pub callers: BTreeMap<Box<str>, u64>,

@@ -125,7 +125,7 @@ fn status<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<StatusCode
 #[error("{MAX_STEPS} steps wait already")]
 pub struct ScriptFull;
 
-/// The steps that wait; the first one is in force.
+/// The steps that wait; the first one counts now.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     steps: VecDeque<Step>,

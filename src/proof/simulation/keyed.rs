@@ -77,7 +77,7 @@ pub enum Broken {
     Nothing,
     /// The limits grant twice as much as they promise.
     Twice,
-    /// Replicas do not remember what the store told them.
+    /// Replicas do not remember what the store answered.
     Forgets,
 }
 

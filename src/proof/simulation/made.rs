@@ -43,7 +43,7 @@ impl Scenario {
         (0_u64..).zip(&self.keyed).map(charge).collect()
     }
 
-    /// The rows and rules in force when the rate is another one.
+    /// The rows and rules at another rate.
     fn terms_at(&self, rate: Rate) -> SetPolicy {
         let rules = self.keyed.iter();
         let rules = rules.map(|limit| limit.rule(limit.units_at(rate, self.rate), self.broken));

@@ -111,7 +111,7 @@ struct Backlog {
     keys: Vec<u32>,
     /// How long it is looked at.
     within: Duration,
-    /// Replicas are told nothing by each other.
+    /// Replicas get no notices of each other.
     deaf: bool,
     /// Whose message it is, by its key.
     tenant: fn(u32) -> u64,

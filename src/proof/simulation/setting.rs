@@ -31,10 +31,10 @@ pub struct Setting<'a> {
     pub around: Surroundings,
     /// What happens when, in microseconds from the beginning, and in order.
     pub faults: &'a [(u64, Fault)],
-    /// What is in force after [`Fault::Rate`].
+    /// The policy after [`Fault::Rate`].
     pub policies: &'a [(Rate, SetPolicy)],
     pub follows: Option<Following>,
-    /// Replicas do not remember what the store of keyed limits told them: a fault of theirs.
+    /// Replicas do not remember what the store of keyed limits answered: a fault of theirs.
     pub forgets: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Following {
 }
 
 impl Following {
-    /// What is in force at a headroom.
+    /// The policy at a headroom.
     #[must_use]
     pub fn terms(&self, headroom: Headroom) -> SetPolicy {
         let horizon = DEFAULT_HORIZON.max(headroom.all() * 4);
@@ -244,11 +244,11 @@ pub enum Fault {
     Down(Duration),
     /// The store's clock jumps by so many microseconds.
     Step(i64),
-    /// An operator sets another rate; some replicas are told at once.
+    /// An operator sets another rate; some replicas get a notice at once.
     Rate(Rate),
     /// The way to the downstream is another one from now on.
     Way(Way),
-    /// The downstream asks for a pause; some replicas are told at once.
+    /// The downstream asks for a pause; some replicas get a notice at once.
     Throttle { wait: Duration, heard: bool },
     /// From now on requests arrive and timers are in time, as in a quiet data centre.
     Heal,

@@ -82,7 +82,7 @@ pub enum What {
     /// What they granted is not heard of.
     ReplyLost,
     SawStep,
-    /// A replica is told that the keyed limit `by` denied a message, or that none did.
+    /// A replica hears that the keyed limit `by` denied a message, or that none did.
     Decided {
         message: u32,
         denied: Option<u8>,
@@ -227,7 +227,7 @@ impl What {
         )
     }
 
-    /// What tells runs apart beside the times of their events.
+    /// What differs between runs beside the times of their events.
     fn digest(self) -> u64 {
         match self {
             Self::Asked { want, .. } => want,

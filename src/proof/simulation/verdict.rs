@@ -74,7 +74,7 @@ pub(super) struct FleetJudge {
     scenario: Scenario,
     trace: Trace,
     pace: Pace,
-    /// Of windows at the rate in force.
+    /// Of windows at the current rate.
     tally: Tally,
     /// From when on it counts: what was leased before a change has passed by then.
     tally_from: u64,
@@ -248,7 +248,7 @@ impl FleetJudge {
         }
     }
 
-    /// Windows that begin once a change is in force hold at most the new rate, those around it at
+    /// Windows that begin once a change counts hold at most the new rate, those around it at
     /// most the higher one.
     fn judge_windows(&mut self, units: u32, t: u64) {
         let now = Mono::from_micros(t);

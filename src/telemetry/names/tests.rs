@@ -31,10 +31,6 @@ fn names_end_as_their_kind_demands() {
 fn every_metric_has_help_and_is_there_once() {
     let names: BTreeSet<_> = ALL.iter().map(|metric| metric.name).collect();
     assert_eq!(names.len(), ALL.len());
-    let defined = include_str!("../names.rs").lines();
-    let defined =
-        defined.filter(|line| line.starts_with("pub const ") && line.contains(": Metric ="));
-    assert_eq!(defined.count(), ALL.len(), "a metric is missing from ALL");
     for metric in ALL {
         assert!(metric.help.len() > 10 || metric.name == BUILD_INFO.name);
         assert!(metric.help.ends_with('.'), "{}", metric.name);

@@ -193,7 +193,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     let first = &fleet.replicas[0];
     std::fs::write(&path, text.replace("100/1s", "quick")).unwrap();
     first.signal(Signal::HUP);
-    first.says("the one before stays in force").await;
+    first.says("the one before is kept").await;
     assert_eq!(first.said("`quick` is no rate"), 1, "{}", first.log());
     assert_eq!(shown(&fleet.replicas[1])["in_force"]["rate"], "80/1s");
 
@@ -206,11 +206,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     first.says("needs a restart: routes.words.prefetch").await;
     let declared = [
         DECLARED,
-        &[
-            "needs a restart",
-            "is no rate",
-            "the one before stays in force",
-        ],
+        &["needs a restart", "is no rate", "the one before is kept"],
     ]
     .concat();
     fleet.stop_early(&declared).await;

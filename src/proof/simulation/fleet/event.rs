@@ -83,7 +83,7 @@ pub(super) enum Event<'a> {
     Beat,
     /// Handshakes with the downstream, and a look at what the headroom should be.
     Handshakes(u32),
-    /// A notice that another policy is in force; what is in force, unless the store is away.
+    /// A notice of another policy; the current one, unless the store is away.
     Changed,
     Told(Option<LimitPolicy>),
 
@@ -92,7 +92,7 @@ pub(super) enum Event<'a> {
         id: u64,
         row: Row,
         ask: Ask,
-        /// What the asker takes to be in force.
+        /// What the asker takes for the current policy.
         known: (Pace, PolicyVersion),
         back: Option<u64>,
         sent: u64,

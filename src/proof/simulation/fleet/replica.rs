@@ -53,7 +53,7 @@ pub(super) struct Replica<'a> {
     pub(super) running: BTreeMap<u32, Parcel<'a>>,
     /// What it knows of the limits' policy.
     pub(super) known: Option<LimitPolicy>,
-    /// It has asked what is in force.
+    /// It has asked for the current policy.
     pub(super) declaring: bool,
     /// What it measured, where a headroom follows that.
     pub(super) follow: Option<Follow>,

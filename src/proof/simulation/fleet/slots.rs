@@ -16,7 +16,7 @@ use crate::trace::{Watch, What};
 pub(super) const STORE_TIMEOUT: u64 = 500_000;
 /// A store that is away refuses after this, or swallows what it is asked.
 const REFUSED: u64 = 100;
-/// A replica that is told its turn waits for it; only checks of its clock come earlier.
+/// A replica that knows its turn waits for it; only checks of its clock come earlier.
 const CLOCK_CHECK: u64 = 9_000_000;
 /// What the mapping of the clocks may make an ask early.
 const TURN_DOUBT: Duration = Duration::from_millis(2);
@@ -185,7 +185,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    /// A replica asks what is in force, once at a time.
+    /// A replica asks for the current policy, once at a time.
     pub(super) fn declare(&mut self, replica: &mut Replica<'a>) {
         if !replica.declaring {
             replica.declaring = true;
@@ -200,7 +200,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         } else {
             let (policy, changed) = self.store.declare(known, self.t);
             if changed {
-                // Every replica is told. One that missed this, and asks nothing until its turn, would
+                // Every replica gets a notice. One that missed this, and asks nothing until its turn, would
                 // declare too late what the store has lost: a known gap.
                 self.tell_change(0);
             }
@@ -209,7 +209,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.after(wait, replica, Event::Told(told));
     }
 
-    /// A replica receives what is in force.
+    /// A replica receives the current policy.
     pub(super) fn told(
         &mut self,
         replica: &mut Replica<'a>,

@@ -38,7 +38,7 @@ pub(super) struct Asker {
     pub(super) version: PolicyVersion,
 }
 
-/// A replica that waited for units of a key, and how many are told to be free.
+/// A replica that waited for units of a key, and how many it heard are free.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Woken {
     pub(super) replica: u32,
@@ -49,7 +49,7 @@ pub(super) struct Woken {
 /// The store.
 #[derive(Debug)]
 pub(super) struct Store {
-    /// Those that were ever in force; the text of a policy is its number here.
+    /// All policies so far; the text of a policy is its number here.
     terms: Vec<SetPolicy>,
     policy: Option<LimitPolicy>,
     rows: [Option<Schedule>; 2],
@@ -111,7 +111,7 @@ impl Store {
         set(&mut self.policy, &update, now);
     }
 
-    /// A replica with the first terms in its file declares what it knows and is told what is in force.
+    /// A replica with the first terms in its file declares what it knows and gets the current policy.
     /// Says too whether that changed.
     pub(super) fn declare(&mut self, known: Option<LimitPolicy>, t: u64) -> (LimitPolicy, bool) {
         let declaration = Declaration {
@@ -205,7 +205,7 @@ impl Store {
         self.keyed.askers.leave(&replica.to_string());
     }
 
-    /// A replica asks. Answers how many others do.
+    /// A replica asks. Returns how many others do.
     fn note(&mut self, asker: Asker, t: u64) -> usize {
         let now = self.clock(t);
         let (name, remembers) = (asker.replica.to_string(), asker.memory.number > 0);
@@ -261,7 +261,7 @@ impl Store {
         self.keyed.generation.insert(generation).clone()
     }
 
-    /// Works on the states under the limits as they are in force.
+    /// Works on the states under the current limits.
     fn with_limits<T>(
         &mut self,
         asker: Asker,

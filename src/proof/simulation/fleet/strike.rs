@@ -11,9 +11,9 @@ use super::{Event, Fleet, Replica, WORLD};
 use crate::setting::{Break, Fault, Surroundings};
 use crate::trace::{Watch, What};
 
-/// By then every replica has told a store that was restarted what it remembers.
+/// By then every replica has reported what it remembers to a store that was restarted.
 const LOSS_KNOWN: u64 = 4_000_000;
-/// By then some replica has told of a step of the store's clock.
+/// By then some replica has reported a step of the store's clock.
 const STEP_SEEN: u64 = 1_500_000;
 
 impl<'a, W: Watch> Fleet<'a, W> {
@@ -129,7 +129,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    /// Tells all replicas that another policy is in force; so many per million miss it.
+    /// Notifies all replicas of another policy; so many per million miss it.
     pub(super) fn tell_change(&mut self, deaf: u64) {
         for id in self.ids() {
             if !self.dice.chance(deaf) {

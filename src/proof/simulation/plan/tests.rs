@@ -224,7 +224,7 @@ fn a_key_that_is_known_to_be_full_is_not_asked_for_each_message() {
         calls == 400 && trips > 1_000,
         "{calls} calls, {trips} trips"
     );
-    // Each of three replicas is told of each call that ends here, and has its heartbeat.
+    // Each of three replicas hears of each call that ends here, and has its heartbeat.
     assert!(
         outcome.asks <= (calls + 120) * 3,
         "{} asks, {trips} trips",

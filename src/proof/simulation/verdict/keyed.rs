@@ -41,7 +41,7 @@ pub(crate) struct KeyedJudge {
     late: u64,
     /// Calls under way count for as long as they last, not for a lease.
     renewed: bool,
-    /// From when on which units were in force.
+    /// Which units counted from when on.
     units: Vec<(u64, u32)>,
     keys: BTreeMap<u32, Seen>,
 }
@@ -71,7 +71,7 @@ impl KeyedJudge {
         self.units.push((t, units));
     }
 
-    /// The highest units in force for calls that arrived from `start` to `end`.
+    /// The highest units that counted for calls that arrived from `start` to `end`.
     fn highest(&self, start: u64, end: u64) -> u64 {
         let start = start.saturating_sub(self.late);
         let until = self.units.iter().skip(1).map(|(from, _)| *from);
@@ -81,7 +81,7 @@ impl KeyedJudge {
         u64::from(highest.unwrap_or(self.limit.units))
     }
 
-    /// A call arrives. Answers what is over, if something is.
+    /// A call arrives. Returns what is over, if something is.
     pub(crate) fn arrived(&mut self, key: u32, call: Arrival) -> Option<String> {
         let mut seen = self.keys.remove(&key).unwrap_or_default();
         seen.calls.push_back(call);
@@ -183,7 +183,7 @@ struct Placed {
 
 impl Windows {
     /// A call of so many units in a window of that length; `most` says what a window may hold whose calls came from then until now.
-    /// Answers what is over, if something is: the units of the last `length`, and the most.
+    /// Returns what is over, if something is: the units of the last `length`, and the most.
     pub(super) fn arrived(
         &mut self,
         (at, units): (u64, u64),

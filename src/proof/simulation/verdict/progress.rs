@@ -63,7 +63,7 @@ pub fn longest_gap(scenario: &Scenario) -> Duration {
     let windows = windows.map(|limit| limit.window + limit.headroom);
     let call = scenario.call + scenario.longest_way();
     let window = windows.max().unwrap_or_default() + call;
-    // A heartbeat tells of a loss; a message that came back early waits in memory for its time.
+    // A heartbeat reports a loss; a message that came back early waits in memory for its time.
     let waits = HEARTBEAT + FULL + scenario.max_hold + HANDED_BACK;
     // Steps of the wait ladder are up to 3 % longer than the wait.
     let ladder = window / 16;

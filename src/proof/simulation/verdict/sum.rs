@@ -42,7 +42,7 @@ impl FleetJudge {
         }
     }
 
-    /// A replica that was told its turn finds its share then, with few exceptions: one that starts
+    /// A replica that knows its turn finds its share then, with few exceptions: one that starts
     /// from nothing can delay all that wait, once. A fault can do so again and again.
     fn judge_denials(&mut self, t: u64) {
         let most = if self.scenario.is_calm() {
