@@ -63,7 +63,7 @@ impl RotatingAuth {
         }
     }
 
-    /// Puts the secret of now into a request that was made before.
+    /// Puts the current secret into a request that was made before.
     pub(super) fn renew(&self, headers: &mut HeaderMap) {
         if let Some(value) = &lock(&self.state).renewed {
             headers.insert(AUTHORIZATION, value.clone());

@@ -47,7 +47,7 @@ const WARM_AT_ONCE: usize = 32;
 type Connection = GatedIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Opens connections, or hands out one that is open already. Clones share the idle connections.
+/// Opens connections, or returns one that is open already. Clones share the idle connections.
 #[derive(Clone)]
 pub(super) struct WarmConnector {
     network: HttpsConnector<HttpConnector<Dns>>,
@@ -108,7 +108,7 @@ impl WarmConnector {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(TCP_KEEPALIVE));
-        // Shared out among a host's addresses, so that a dead one leaves time for the next.
+        // Divided among the addresses of a host, so that a dead one leaves time for the next.
         tcp.set_connect_timeout(Some(connect_timeout));
         let network = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
@@ -128,7 +128,7 @@ impl WarmConnector {
         }
     }
 
-    /// Opens idle connections up to `wanted` connections, within `bound`. Answers what failed.
+    /// Opens idle connections up to `wanted` connections, within `bound`. The error says what failed.
     pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
         let Some(origin) = self.idle.origin.clone() else {
             return Ok(());
@@ -245,7 +245,7 @@ impl IdleConnections {
         None
     }
 
-    /// Closes what is no longer good and answers how many are left.
+    /// Closes connections that are no longer good, and returns how many are left.
     fn discard_stale(&self) -> usize {
         let mut spare = lock(&self.spare);
         spare.retain_mut(|candidate| candidate.is_good(self.idle_timeout));
@@ -317,7 +317,7 @@ pub(super) fn tls(
     let Some(ours) = ours else {
         return Ok(config.with_no_client_auth());
     };
-    // What cannot be used is said at the start.
+    // A certificate that cannot be used is reported at the start.
     ours.read()
         .map_err(|why| Misconfigured::new("cert_file", why))?;
     Ok(config.with_client_cert_resolver(ours.resolver()))

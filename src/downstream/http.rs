@@ -21,7 +21,7 @@
 //! byte was written or not. So a repeat by the client is always the first write, and it stays on
 //! (`retry_canceled_requests`): each repeat uses up one dead connection of the pool, and the
 //! timeout bounds them all. A connection that dies after the request was taken ends the call.
-//! Whether that call is repeated is up to the route, and `maybe_delivered` tells whether a repeat
+//! Whether that call is repeated is up to the route, and `maybe_delivered` says whether a repeat
 //! may be a duplicate.
 
 use std::fmt;
@@ -107,24 +107,6 @@ impl HttpDownstream {
         let may_be_tls = origin
             .as_ref()
             .is_none_or(|origin| origin.scheme() == Some(&Scheme::HTTPS));
-        let lists = Lists {
-            accepted: &http.outcomes.accepted,
-            throttled: &http.outcomes.throttled,
-            transient: &http.outcomes.transient,
-            permanent: &http.outcomes.permanent,
-            texts: Texts {
-                throttled: &http.outcomes.throttled_text,
-                held: &http.outcomes.held_text,
-                transient: &http.outcomes.transient_text,
-                permanent: &http.outcomes.permanent_text,
-            },
-        };
-        let judge = Judge::new(
-            lists,
-            http.throttle_wait.get(),
-            http.max_throttle_wait.get(),
-        )
-        .map_err(|error| Misconfigured::new("outcomes", error))?;
         let connector = WarmConnector::new(
             tls(http.ca_file.as_deref(), certificate.as_ref(), may_be_tls)?,
             origin,
@@ -141,7 +123,7 @@ impl HttpDownstream {
         Ok(Self {
             caller: Arc::new(Caller {
                 client,
-                judge,
+                judge: judge(http)?,
                 auth: auth.map(RotatingAuth::new),
                 timeout: http.timeout.get(),
                 keep_answer: http.keep_answer,
@@ -178,6 +160,25 @@ impl HttpDownstream {
     pub fn origin(&self) -> Option<&Uri> {
         self.template.origin()
     }
+}
+
+/// What answers mean.
+fn judge(http: &Http) -> Result<Judge, Misconfigured> {
+    let outcomes = &http.outcomes;
+    let lists = Lists {
+        accepted: &outcomes.accepted,
+        throttled: &outcomes.throttled,
+        transient: &outcomes.transient,
+        permanent: &outcomes.permanent,
+        texts: Texts {
+            throttled: &outcomes.throttled_text,
+            held: &outcomes.held_text,
+            transient: &outcomes.transient_text,
+            permanent: &outcomes.permanent_text,
+        },
+    };
+    let (wait, most) = (http.throttle_wait.get(), http.max_throttle_wait.get());
+    Judge::new(lists, wait, most).map_err(|error| Misconfigured::new("outcomes", error))
 }
 
 impl Downstream for HttpDownstream {

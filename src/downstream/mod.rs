@@ -1,8 +1,8 @@
 //! The rate-limited service that messages go to, called over HTTP.
 //!
-//! Its settings are `settings::types::Http`; `options` holds what they only name. `url` and `request` make the request, with
+//! Its settings are `settings::types::Http`; `auth` has the secrets that these name. `url` and `request` make the request, with
 //! templates from `template`. `connect` opens connections, also ahead of time. `gate` holds back a
-//! call that is too late. `failure` tells what a failed call means. `http` puts them together
+//! call that is too late. `failure` says what a failed call means, `handshake` measures the way. `http` puts them together
 //! behind `ports::downstream`.
 
 mod auth;

@@ -48,7 +48,7 @@ const X_ATTEMPT: HeaderName = HeaderName::from_static("x-attempt");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("sluiced/", env!("CARGO_PKG_VERSION")));
 
-/// Headers that tell how a request is framed. They belong to the connection, and a wrong one could
+/// Headers that say how a request is framed. They belong to the connection, and a wrong one could
 /// turn one message into two requests.
 const FRAMING: [HeaderName; 9] = [
     CONNECTION,

@@ -27,7 +27,7 @@ use crate::telemetry::note_change;
 
 use super::follow::{Following, LOOK};
 
-/// Replicas that receive notice of the same change ask after it spread over this.
+/// Replicas that receive a notice of the same change ask for the policy at random times within this.
 const SPREAD: Duration = Duration::from_millis(100);
 /// Two questions are at least this far apart.
 const GAP: Duration = Duration::from_millis(20);
@@ -93,21 +93,14 @@ pub(super) struct Watch<T> {
 impl<T: Send> Watch<T> {
     /// Runs for as long as it is polled, and calls `adopt` with each new policy.
     pub(super) async fn run(self, adopt: impl Fn(Arc<CurrentPolicy>, T) + Send) {
-        let Self {
-            limit,
-            mut spec,
-            meters,
-            phase,
-            outdated,
-            mut following,
-            clock,
-        } = self;
+        let (mut spec, mut following) = (self.spec, self.following);
+        let (phase, clock, outdated) = (self.phase, self.clock, self.outdated);
         let mut notices = Some(spec.store.notices());
         let mut follower = Follower {
-            limit,
+            limit: self.limit,
             known: None,
             differs: None,
-            meters,
+            meters: self.meters,
         };
         let mut was_read = true;
         let mut retry = RETRY;
@@ -118,23 +111,21 @@ impl<T: Send> Watch<T> {
                 was_read |= file.has_changed();
                 file.clone()
             };
-            let line = file.policy_line();
             let declaration = Declaration {
                 replica: spec.replica.clone(),
-                file: line.clone(),
+                file: file.policy_line(),
                 was_read,
                 known: follower.known.as_deref().cloned(),
             };
             let wait = match spec.store.declare(&follower.limit, &declaration).await {
                 Ok(policy) => {
                     (was_read, retry) = (false, RETRY);
-                    follower.compare(&policy, &line);
+                    follower.compare(&policy, &declaration.file);
                     if follower.is_new(&policy) {
-                        let current = follower.receive(policy, &file, spec.read);
-                        following.adopt(current.as_ref().map(|(current, _)| current), clock.now());
-                        if let Some((current, read)) = current {
-                            adopt(current, read);
-                        }
+                        let read = follower.receive(policy, &file, spec.read);
+                        following.adopt(read.as_ref().map(|(current, _)| current), clock.now());
+                        read.into_iter()
+                            .for_each(|(current, read)| adopt(current, read));
                     }
                     PRESENCE - SPREAD + phase.of(SPREAD)
                 }
@@ -150,8 +141,8 @@ impl<T: Send> Watch<T> {
                 () = follower.follow(&mut following, (&*spec.store, &spec.replica), clock) => {}
                 () = outdated.notified() => tokio::time::sleep(GAP).await,
                 to = changed(&mut notices, &follower.limit, known) => {
-                    // An earlier version than ours: the store has lost what we know, and a replica
-                    // that does not know it must receive it before it uses its first slot.
+                    // An earlier version than ours: the store has lost the policy, and must have it back from us
+                    // before a replica that does not know it uses its first slot.
                     if to >= known {
                         tokio::time::sleep(phase.of(SPREAD)).await;
                     }
@@ -259,10 +250,12 @@ impl Follower {
         let Some(before) = &self.known else {
             return match now.origin {
                 Origin::Live if as_written(text) != as_written(&now.file) => {
-                    info!(%limit, policy = text, version, by, "in force, as an operator set it")
+                    info!(%limit, policy = text, version, by, "the current policy is one that an operator set")
                 }
                 // Or what replicas made of it.
-                Origin::File | Origin::Live => debug!(%limit, policy = text, version, "in force"),
+                Origin::File | Origin::Live => {
+                    debug!(%limit, policy = text, version, "the current policy")
+                }
             };
         };
         if before.text != now.text {
@@ -305,9 +298,9 @@ impl Follower {
             if let Some((file, in_force)) = &differs {
                 warn!(limit = %self.limit, file, in_force, version = policy.updates,
                     by = policy.by, origin = policy.origin.name(),
-                    "this replica's file differs from what is in force");
+                    "this replica's file differs from the current policy");
             } else {
-                info!(limit = %self.limit, "this replica's file agrees with what is in force");
+                info!(limit = %self.limit, "this replica's file agrees with the current policy");
             }
             self.differs = differs;
         }
@@ -349,7 +342,7 @@ mod tests {
         let run = tokio::spawn(watch.run(move |_, line| sender.send(line).unwrap_or_default()));
         let first = received.recv().await.expect("a policy");
         assert!(first.contains("rate=30/1s"), "{first}");
-        // It wakes, and looks around for a moment before it asks.
+        // It wakes, and waits for a moment before it asks.
         outdated.notify_one();
         tokio::time::sleep(GAP / 2).await;
         file.send_replace(limit("10/1s"));

@@ -13,12 +13,12 @@ use crate::core::scheduler::{KeyId, Share};
 use crate::core::time::Mono;
 use crate::ports::breaker::BreakerStore;
 use crate::ports::downstream::Downstream;
-use crate::ports::label::Labels;
 use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
 use crate::ports::link::Link;
 use crate::ports::locks::lock;
 use crate::ports::subscription::Subscription;
 use crate::telemetry::meters::RouteMeters;
+use crate::template::RouteLabels;
 
 use super::progress::Passage;
 use super::route_gate::RouteGate;
@@ -44,7 +44,7 @@ pub struct RouteSpec {
 #[derive(Debug)]
 pub struct Counting {
     /// Labels messages for `limits`, in their order.
-    pub labels: Arc<dyn Labels>,
+    pub labels: RouteLabels,
     pub limits: Vec<Counted>,
     /// Which key a text names; no text: the one that is for all.
     pub key_of: fn(Option<&str>) -> LimitKey,

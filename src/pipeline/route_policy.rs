@@ -1,5 +1,5 @@
-//! What a route does with an answer: the verdict for one call, from the judgement, the message's
-//! history and the route's policy. No I/O; the random fraction of the backoff is an argument.
+//! A route's settings with what follows from them, and what a route does after a call: the next step, from the outcome,
+//! the message's history and the settings. No I/O; the random fraction of the backoff is an argument.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl RoutePolicy {
     }
 }
 
-/// What a call says about the downstream. What an operator's lists call permanent is about the message.
+/// What a call shows of the downstream. An outcome that is permanent is about the message.
 pub(super) fn sign(judgement: &Judgement) -> Sign {
     match (judgement.outcome, judgement.status()) {
         (Outcome::Transient, None | Some(401 | 403 | 407 | 500..)) => Sign::Away,

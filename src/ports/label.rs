@@ -3,8 +3,6 @@
 
 use std::fmt;
 
-use super::downstream::{Facts, Undecodable};
-use super::message::Message;
 use crate::core::limits::admission::Charge;
 
 /// The text of the key that is counted; `None`: the limit counts all messages together.
@@ -38,15 +36,4 @@ impl fmt::Debug for Label {
             .field("charges", &self.charges)
             .finish_non_exhaustive()
     }
-}
-
-/// Labels the messages of a route.
-pub trait Labels: Send + Sync + fmt::Debug {
-    /// The label of a message.
-    ///
-    /// # Errors
-    /// When a limit cannot count it: a field is missing, a cost is no whole number from 1,
-    /// a cost is more than can ever be granted, or no limit counts it at all. The route's `on_invalid` decides what happens to
-    /// the message.
-    fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable>;
 }

@@ -23,7 +23,7 @@ pub(super) struct Collector {
     broken: BTreeSet<KeyPath>,
     /// Lines of files with a syntax error: what was made of them is a guess.
     torn: BTreeSet<(usize, usize)>,
-    /// A layer is missing, so that absence and defaults mean nothing.
+    /// A layer is missing, so a key that seems absent may stand there.
     damaged: bool,
 }
 
@@ -57,7 +57,7 @@ impl Collector {
         self.places.contains_key(path)
     }
 
-    /// What a file says: nothing if it cannot be read, nor if after a syntax error it is unknown what the rest means.
+    /// The layer of a file. `None`: it cannot be read, or the meaning of the rest is unknown after a syntax error.
     pub(super) fn layer(&mut self, name: String, text: Result<String, String>) -> Option<Layer> {
         let file = self.files.len();
         let text = text.unwrap_or_else(|reason| {
@@ -86,8 +86,8 @@ impl Collector {
         self.push(Severity::Error, place, "", message, None);
     }
 
-    /// The syntax errors of a file; what is missing may stand there. Whether the other lines can be judged: not if
-    /// a header is damaged, for then it is unknown to which table a key belongs.
+    /// Reports the syntax errors of a file. Returns whether the other lines can be judged: not if a header is damaged,
+    /// because then it is unknown to which table a key belongs.
     fn syntax(&mut self, file: usize, errors: &[Syntax]) -> bool {
         let mut readable = true;
         let mut last = "";
@@ -102,7 +102,7 @@ impl Collector {
                 remedy(message, &text[*at..line.end])
             );
             let first = self.torn.insert((file, number_of(text, *at)));
-            // One line, one complaint, and one for the same again below: it follows from the first.
+            // One fault for each line. The same message again on a later line follows from the first.
             if first && message != last {
                 let place = self.in_file(file, *at);
                 self.push(Severity::Error, place, "", said, excerpt);

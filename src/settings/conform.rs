@@ -1,10 +1,10 @@
 //! Holds the tree against the table of keys: reports every departure at once, and completes the tree
 //! with the defaults.
 //!
-//! serde stops at the first fault, loses the way inside tagged tables and knows no neighbours of a wrong
-//! name. So it only sees a tree that is right: what is wrong is replaced by a stand-in (the default, or an
-//! example), and the checks across keys still see the rest. The collector knows which keys are stand-ins
-//! and lets no later check complain about them.
+//! serde stops at the first fault, loses the place inside tagged tables and cannot suggest a name for a wrong
+//! one. So it gets a tree that is right: what is wrong is replaced by a stand-in (the default, or an example),
+//! and the checks across keys still see the rest. The collector knows which keys are stand-ins, and no later
+//! check reports anything about them.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Conform<'_> {
     fn shaped(&mut self, value: &mut Value, shape: &Shape, path: &KeyPath) -> Result<Fits, String> {
         match shape {
             Shape::Section(keys) => self.section(table(value, path)?, keys.iter(), None, path),
-            // A limit or a route that is no table at all: the rest goes on without it.
+            // A limit or a route that is no table at all is left out.
             Shape::Named { of, .. } => {
                 table(value, path)?.retain(|name, value| self.any(value, of, &path.join(name)));
             }

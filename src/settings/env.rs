@@ -1,10 +1,10 @@
 //! The layer of `SLUICED__…` variables.
 //!
 //! A variable names its key with `__` between the steps: `SLUICED__ROUTES__SMS__MAX_HOLD`. Each becomes a layer
-//! for `config`. What `config` cannot say: names of variables know no case, and no characters but letters, digits
-//! and `_`, so a step is matched to the names of limits and routes that the files have; and the table of keys says
-//! how the text is to be read (a list is split at commas). A variable that fits nothing is a fault, never ignored.
-//! So is one whose words name a key, but not with two underscores between the steps.
+//! for `config`. Two things `config` cannot do. Names of variables have no case, and only letters, digits and `_`, so a
+//! step is matched to the names of limits and routes in the files. And the table of keys says how the text is read (a
+//! list is split at commas). A variable that names no key is a fault, and so is one that would name a key if two
+//! underscores stood between its steps. None is ignored.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use super::types::ROOT;
 
 /// What every variable of ours starts with.
 pub const PREFIX: &str = "SLUICED__";
-/// What those start with that may be meant for us. Kubernetes, too, sets such variables for a service
+/// What every variable starts with that may be ours. Kubernetes sets such variables, too, for a service
 /// `sluiced`.
 pub(super) const FAMILY: &str = "SLUICED_";
 
@@ -127,7 +127,7 @@ fn spelt(path: &KeyPath) -> String {
     format!("{PREFIX}{}", steps.join("__").to_uppercase())
 }
 
-/// A name as far as a variable can tell it.
+/// A name with the characters that a variable can have.
 fn flat(name: &str) -> String {
     let other = |c: char| !c.is_ascii_alphanumeric();
     name.to_lowercase().replace(other, "_")

@@ -1,8 +1,8 @@
 //! Loading: layers, shapes, types, checks; every fault at once.
 //!
 //! The layers are the files in turn, then variables. `config` merges them into one tree that knows where each
-//! value was written. The table of keys replaces what is wrong by stand-ins, remembers it, and adds the
-//! defaults; serde then makes the types, and the checks across keys run even if there were faults, silent about
+//! value was written. What does not fit the table of keys is reported and replaced by a stand-in, and the defaults are
+//! added. Then serde makes the types. The checks across keys run even if there were faults, and report nothing about
 //! stand-ins.
 
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ pub fn load(
 /// For a command that needs no secrets at all.
 pub const NO_SECTION: &str = "";
 
-/// A text that counts above all files and variables: what a command was told.
+/// A text that counts above all files and variables: the arguments of a command.
 #[derive(Clone, Debug)]
 pub struct Extra {
     /// What faults in it call it.

@@ -14,7 +14,7 @@ use super::schema::Shape;
 use super::tree::{entries, what};
 use super::types::ROOT;
 
-/// One value in force.
+/// One effective value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effective {
     pub path: KeyPath,
@@ -35,7 +35,7 @@ impl fmt::Display for Effective {
     }
 }
 
-/// All values in force, by path.
+/// All effective values, by path.
 #[derive(Clone, Debug, Default)]
 pub struct Origins(Vec<Effective>);
 
@@ -169,7 +169,7 @@ fn is_host(rest: &str) -> bool {
         .is_none_or(|(_, port)| port.chars().all(|c| c.is_ascii_digit()))
 }
 
-/// Keys of a query whose values tell nothing.
+/// Keys of a query whose values are no secrets.
 const HARMLESS: [&str; 6] = [
     "heartbeat",
     "connection_timeout",

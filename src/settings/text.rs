@@ -47,7 +47,7 @@ impl fmt::Display for Length {
     }
 }
 
-/// A headroom: a duration, or `"auto"`. In a policy that is in force `auto` says its parts, as the replicas measured
+/// A headroom: a duration, or `"auto"`. In a current policy `auto` has its parts behind it, as the replicas measured
 /// them: `auto(1500us+500us)`, for calls that leave late and for the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadroomText {
@@ -151,7 +151,7 @@ impl FromStr for Size {
     }
 }
 
-/// A share: `"20%"`, `"0.5%"`; above nothing and below everything.
+/// A share: `"20%"`, `"0.5%"`; above 0 % and below 100 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Percent {
     /// Hundredths of a percent, from 1 to 9,999.

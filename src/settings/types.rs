@@ -65,7 +65,7 @@ table! {
     }
 }
 
-/// What is in force where nothing is written: neither limits nor routes.
+/// The defaults of `config/default.toml`, with neither limits nor routes.
 impl Default for Settings {
     fn default() -> Self {
         unwritten(&ROOT)

@@ -11,7 +11,7 @@ use super::{Context, Template, Templates, WrongTemplate};
 use crate::core::limits::admission::Charge;
 use crate::core::rate::Cost;
 use crate::ports::downstream::{Facts, Undecodable};
-use crate::ports::label::{KeyText, Label, Labels};
+use crate::ports::label::{KeyText, Label};
 use crate::ports::message::Message;
 
 /// How a limit counts messages, as configured.
@@ -148,8 +148,13 @@ impl RouteLabels {
     }
 }
 
-impl Labels for RouteLabels {
-    fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable> {
+impl RouteLabels {
+    /// The label of a message.
+    ///
+    /// # Errors
+    /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can ever
+    /// be granted, or no limit counts it at all. The route's `on_invalid` decides what happens to the message.
+    pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable> {
         let context = if self.any {
             self.templates.context(message, facts)?
         } else {

@@ -10,7 +10,6 @@ mod queues;
 mod reach;
 mod stores;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -29,18 +28,16 @@ use self::queues::{CountedEvents, Queues};
 use self::stores::Stores;
 use crate::core::leases::Phase;
 use crate::pipeline::{Pipeline, RoutePolicy, RouteSpec};
-use crate::ports::breaker::BreakerStore;
 use crate::ports::clock::Clock;
 use crate::ports::status::StatusStore;
 use crate::settings::secrets::Secrets;
 use crate::settings::types::Settings;
 use crate::status::Limits;
 use crate::telemetry::health::Health;
-use crate::telemetry::meters::RouteMeters;
 use crate::telemetry::traces::Traces;
 
-/// What could not be put together. The configuration was checked, so this is about the world
-/// having changed since, or about what only a backend can know.
+/// Why the daemon could not be put together. The configuration was checked before, so something has changed
+/// since, or only a backend could find it.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct WireError {
@@ -62,11 +59,11 @@ impl WireError {
 pub struct Running {
     pub pipeline: Pipeline,
     pub settled: Arc<Settled>,
-    /// What a reload tells.
+    /// Where a reload declares what the files say now.
     pub policies: Arc<Policies>,
-    /// Where replicas tell each other how they are.
+    /// Where replicas report how they are.
     pub status: Arc<dyn StatusStore>,
-    /// How the limits stand.
+    /// The policies of all limits, for the status page.
     pub limits: Arc<dyn Limits>,
     /// Where calls are exported as spans.
     pub traces: Option<Traces>,
@@ -82,28 +79,17 @@ pub fn start(
     clock: Clock,
     health: &Health,
 ) -> Result<Running, WireError> {
-    let meters: BTreeMap<Arc<str>, Arc<RouteMeters>> = settings
-        .routes
-        .keys()
-        .map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))))
-        .collect();
-    let meters = Arc::new(meters);
     let Stores { store, policies } = stores::stores(settings, secrets, clock, health)?;
     let limits = Arc::new(InspectedLimits {
         stores: policies.clone(),
         limits: settings.limits.clone(),
     });
     let policies = Arc::new(Policies::new(settings, policies));
-    let settled = Arc::new(Settled::default());
-    let events = Arc::new(CountedEvents {
-        meters: Arc::clone(&meters),
-        settled: Arc::clone(&settled),
-    });
-    let queues = Queues::new(settings, secrets, clock, events)?;
+    let events = Arc::new(CountedEvents::new(settings));
+    let queues = Queues::new(settings, secrets, clock, Arc::clone(&events))?;
     if let Queues::Rabbit(queue) = &queues {
         health.target("rabbitmq", queue.link());
     }
-
     let traces = Traces::from_environment(&replica(), Handle::current())
         .map_err(|e| WireError::new("traces", e))?;
     let mut pacers = Pacers::new(settings, Arc::clone(&store), &policies)?;
@@ -117,11 +103,9 @@ pub fn start(
             policy,
             counting: pacers.counting(name, route)?,
             downstream: Arc::new(options::downstream(name, route, secrets, traces.as_ref())?),
-            breaker: settings
-                .breaker(route)
-                .map(|rule| (rule, Arc::clone(&store) as Arc<dyn BreakerStore>)),
+            breaker: pacers.breaker(route),
             subscription,
-            meters: Arc::clone(&meters[name.as_str()]),
+            meters: Arc::clone(&events.meters[name.as_str()]),
         };
         pacers.add(route, spec);
     }
@@ -131,7 +115,7 @@ pub fn start(
         .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
     Ok(Running {
         pipeline,
-        settled,
+        settled: Arc::clone(&events.settled),
         policies,
         status: store,
         limits,

@@ -1,4 +1,5 @@
-//! From settings to the options of each backend, with the secrets read, and how to read them again.
+//! From settings to the options of each backend: the secrets and certificates that the settings name are read here, and
+//! read again for later connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::settings::secrets::{SecretError, Secrets};
 use crate::settings::types::{Auth, Downstream, Route, Settings};
 use crate::telemetry::traces::Traces;
 
-/// The wait ladder of a route with keyed limits reaches as far as one can.
+/// How far the wait ladder of a route with keyed limits reaches.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The secret in a file, which is read anew where it is used.
@@ -124,7 +125,7 @@ pub(super) fn downstream(
         .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
 }
 
-/// What the settings of a route's downstream only name.
+/// The secrets and certificates that the settings of a route's downstream name.
 pub(super) fn credentials(
     name: &str,
     route: &Route,

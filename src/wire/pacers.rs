@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Policies, WireError, keyed_limit};
+use crate::core::breaker::BreakerRule;
 use crate::core::policy::PolicyVersion;
 use crate::limiter::limit_key;
 use crate::pipeline::{Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RouteSpec};
+use crate::ports::breaker::BreakerStore;
 use crate::ports::limits::{KeyedLimit, LimitKey, LimitStore};
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::ports::store::Store;
@@ -15,7 +17,7 @@ use crate::settings::text::Costing;
 use crate::settings::types::{Paced, Route, Settings};
 use crate::template::{CostOf, LabelCounting, RouteLabels};
 
-/// The pacers, as they grow route by route.
+/// The pacers, built route by route.
 pub(super) struct Pacers<'a> {
     settings: &'a Settings,
     store: Arc<dyn Store>,
@@ -54,10 +56,16 @@ impl<'a> Pacers<'a> {
         let labels = route_labels(self.settings, name, route)?;
         let limits = route.limits.iter().map(known).collect();
         Ok(Counting {
-            labels: Arc::new(labels),
+            labels,
             limits,
             key_of,
         })
+    }
+
+    /// When calls of a route stop because its downstream is away, and where that is shared; `None`: never.
+    pub(super) fn breaker(&self, route: &Route) -> Option<(BreakerRule, Arc<dyn BreakerStore>)> {
+        let rule = self.settings.breaker(route)?;
+        Some((rule, Arc::clone(&self.store) as Arc<dyn BreakerStore>))
     }
 
     /// Adds a route to the pacer of its paced limit, or gives it one of its own.

@@ -18,7 +18,7 @@ use crate::core::limits::Rule;
 use crate::core::schedule::Pace;
 use crate::downstream::HttpDownstream;
 use crate::ports::downstream::{Facts, Undecodable};
-use crate::ports::label::{Label, Labels as _};
+use crate::ports::label::Label;
 use crate::ports::message::Message;
 use crate::settings::Loaded;
 use crate::settings::types::{Downstream, Limit, Paced, Route, Settings};
@@ -31,7 +31,7 @@ pub struct Planned {
     labels: RouteLabels,
     /// In the order of the route.
     pub limits: Vec<PlannedLimit>,
-    /// The row of the paced limit, and that of its reserve.
+    /// The pace of the paced limit, and that of its reserve.
     pub rows: Vec<Pace>,
     /// Which priorities may use the reserve.
     pub urgent_from: Option<u8>,

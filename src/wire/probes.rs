@@ -24,7 +24,7 @@ use crate::settings::types::{
 };
 use crate::settings::{Faults, KeyPath, Loaded};
 
-/// A try whether something answers: what is tried, and what came of it (a few words, no secrets).
+/// A try to reach something: its name, and the result in a few words without secrets.
 pub type Probe = (String, BoxFuture<'static, Result<String, String>>);
 
 /// The faults of a configuration that only a backend can find, at their places.
@@ -90,7 +90,7 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
             match limiter::redis::probe(&options).await {
                 Ok(report) => {
                     let slow_trip = report.slow_trip;
-                    with_distance(told(report), &limits, slow_trip)
+                    with_distance(in_words(report), &limits, slow_trip)
                 }
                 Err(error) => Err({
                     // They differ in nothing but where they are.
@@ -200,8 +200,8 @@ async fn look(
     }
 }
 
-/// What would become of the first message that waits. It is given back at once, which counts as one of its
-/// returns, as with `sluiced try --peek`; a replica copies it before these are too many.
+/// What would become of the first message that waits. It goes back at once. A quorum queue counts that as a
+/// return, as with `sluiced try --peek`; a replica copies the message before there are too many.
 async fn first_message(
     options: &RabbitOptions,
     route: &RouteOptions,
@@ -239,7 +239,7 @@ async fn peek(options: &RabbitOptions, queue: &str) -> Result<Option<Message>, R
     Ok(message)
 }
 
-fn told(report: limiter::redis::Report) -> String {
+fn in_words(report: limiter::redis::Report) -> String {
     let limiter::redis::Report {
         servers,
         version,
@@ -259,8 +259,8 @@ fn told(report: limiter::redis::Report) -> String {
     said
 }
 
-/// What was said of Redis, and whether each limit can bear how far away it is. One that never could send is an error:
-/// all would look well, and no call would be made.
+/// What is known of Redis, and whether each limit can bear how far away it is. A limit that could never send is an
+/// error: everything else would look right, and no call would be made.
 fn with_distance(
     said: String,
     limits: &BTreeMap<String, Limit>,

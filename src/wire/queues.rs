@@ -1,4 +1,4 @@
-//! Where routes get their deliveries, and what the queues tell of them.
+//! Where routes get their deliveries, and how the events of the queues are counted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl Settled {
     }
 }
 
-/// Where it is written down how far a list was sent.
+/// The file that keeps how far a list was sent.
 fn checkpoint(leftover: &Path) -> PathBuf {
     let mut name = leftover.as_os_str().to_owned();
     name.push(".checkpoint");
@@ -150,11 +150,23 @@ impl Queues {
     }
 }
 
-/// Counts what the queue tells.
+/// Counts the events of the queues.
 #[derive(Debug)]
 pub(super) struct CountedEvents {
-    pub(super) meters: Arc<BTreeMap<Arc<str>, Arc<RouteMeters>>>,
+    pub(super) meters: BTreeMap<Arc<str>, Arc<RouteMeters>>,
     pub(super) settled: Arc<Settled>,
+}
+
+impl CountedEvents {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let routes = settings.routes.keys();
+        let meters =
+            routes.map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))));
+        Self {
+            meters: meters.collect(),
+            settled: Arc::default(),
+        }
+    }
 }
 
 impl QueueEvents for CountedEvents {

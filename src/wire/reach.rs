@@ -101,7 +101,7 @@ const HELLO: &[u8] =
     b"\x16\x03\x01\x00\x2d\x01\x00\x00\x29\x03\x03sluiced asks whether this is TLS\
     \x00\x00\x02\xc0\x2f\x01\x00";
 
-/// What failed at `url`, and the one line that helps if another server listens there than the URL says.
+/// What failed at `url`, and what to write if another server listens there than the URL says.
 pub(super) async fn explained(why: String, url: &str) -> String {
     match hint(url).await {
         Some(hint) => format!("{why}; {hint}"),
@@ -149,7 +149,7 @@ async fn find(host: &str, port: u16) -> Option<&'static str> {
     None
 }
 
-/// The scheme of what answers like this.
+/// The scheme of a server that answers like this.
 fn known(answer: &[u8]) -> Option<&'static str> {
     match answer {
         [b'+' | b'-', ..] => Some("redis"),

@@ -1,5 +1,4 @@
-//! The stores of paced limits, of keyed limits and of what is in force: those of the daemon, and those that
-//! commands ask.
+//! The stores of limits and of their policies: those of the daemon, and those that commands ask.
 
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ pub(super) struct Stores {
     pub(super) policies: PolicyStores,
 }
 
-/// The stores of what is in force.
+/// The stores of the current policies.
 #[derive(Clone, Debug)]
 pub struct PolicyStores {
     pub paced: Arc<dyn PolicyStore>,
@@ -115,7 +114,7 @@ pub async fn keyed(options: &RedisOptions) -> Result<Arc<dyn LimitStore>, WireEr
     Ok(connected(options).await?)
 }
 
-/// What is in force for limits in a Redis, connected.
+/// The current policies in a Redis, connected.
 ///
 /// # Errors
 /// When Redis cannot be reached in time.
@@ -123,7 +122,7 @@ pub async fn policies(options: &RedisOptions) -> Result<PolicyStores, WireError>
     Ok(PolicyStores::of(&connected(options).await?))
 }
 
-/// What all replicas told of themselves in a Redis.
+/// What all replicas reported of themselves in a Redis.
 ///
 /// # Errors
 /// When Redis cannot be reached in time.

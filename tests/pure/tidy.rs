@@ -19,7 +19,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("telemetry", &["core", "ports", "settings"]),
     ("status", &["core", "ports", "telemetry"]),
     ("admin", &["status", "telemetry"]),
-    ("pipeline", &["core", "ports", "settings", "telemetry"]),
+    (
+        "pipeline",
+        &["core", "ports", "settings", "telemetry", "template"],
+    ),
     (
         "wire",
         &[

@@ -214,7 +214,7 @@ impl Checks<'_> {
         );
     }
 
-    /// Tenants need a template that tells them, and room and queues to park in.
+    /// Tenants need a template that names them, and a prefetch and queues that can hold parked messages.
     fn tenants(&mut self, path: &KeyPath, route: &Route) {
         let [fair, weights, parked, prefetch] =
             path.all(["fair_by", "weights", "parked", "prefetch"]);

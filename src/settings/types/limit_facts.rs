@@ -49,7 +49,7 @@ const HEADROOMS_AHEAD: u32 = 4;
 const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 
 impl Limit {
-    /// It, if it is paced.
+    /// The paced limit; `None`: it is of another kind.
     #[must_use]
     pub const fn as_paced(&self) -> Option<&Paced> {
         match self {
@@ -159,7 +159,7 @@ impl Limit {
         Some(Bounds::new(Headroom { late, way }, most, window))
     }
 
-    /// The same with the headroom that the replicas have measured.
+    /// The same limit with the headroom that the replicas have measured.
     #[must_use]
     pub fn with_measured(mut self, headroom: Headroom) -> Self {
         let measured = HeadroomText::Auto(Some(headroom));

@@ -148,7 +148,7 @@ words! {
 pub const MAX_LIMITS: usize = 8;
 /// The highest priority of a route, as RabbitMQ advises for messages.
 pub(super) const MAX_PRIORITY: u8 = 9;
-/// What a route without a paced limit holds if it does not say: nothing tells how fast it goes.
+/// The prefetch of a route without a paced limit where none is written: its rate is not known.
 const UNPACED_PREFETCH: u16 = 500;
 
 impl Retry {
@@ -215,7 +215,7 @@ impl Route {
         self.prefetch.unwrap_or(UNPACED_PREFETCH)
     }
 
-    /// The prefetch that is in force: as configured, or what keeps `rate` busy while messages
+    /// The prefetch: as configured, or what keeps `rate` busy while messages
     /// wait up to `max_hold` for their slot and calls take their usual time.
     #[must_use]
     pub fn prefetch_for(&self, rate: Rate) -> u16 {

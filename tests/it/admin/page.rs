@@ -26,7 +26,7 @@ const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     "nothing is kept on disk",
     "the downstream is away",
-    "differs from what is in force",
+    "differs from the current policy",
     "it would be held for longer",
     "dead-letter",
     "dead letter",

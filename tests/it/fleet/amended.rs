@@ -95,7 +95,7 @@ impl Amended {
 
     /// All of them have arrived, and nothing was lost, came twice, or was over the provider's rate.
     async fn finish(mut self) {
-        let differs = "file differs from what is in force";
+        let differs = "file differs from the current policy";
         let report = self.fleet.finish(&[DECLARED, &[differs]].concat()).await;
         assert_eq!(report.repeated, 0, "{report:?}");
     }
@@ -184,7 +184,9 @@ async fn files_that_disagree_say_so_and_the_last_change_counts() {
     amended.knows(2.0).await;
     let replicas = &mut amended.fleet.replicas;
     let differs = "sluiced_limit_differs{limit=\"account\"}";
-    replicas[0].says("file differs from what is in force").await;
+    replicas[0]
+        .says("file differs from the current policy")
+        .await;
     assert_eq!(replicas[0].metric(differs).await, 1.0);
     assert_eq!(replicas[1].metric(differs).await, 0.0);
     let listed = amended.said(&["list"]);
@@ -197,7 +199,7 @@ async fn files_that_disagree_say_so_and_the_last_change_counts() {
     // An operator's change outlives a restart.
     amended.said(&["set", "account", "rate=20/1s"]);
     let old = amended.fleet.replace(1);
-    old.stop(&[DECLARED, &["file differs from what is in force"]].concat())
+    old.stop(&[DECLARED, &["file differs from the current policy"]].concat())
         .await;
     let replicas = &amended.fleet.replicas;
     replicas[1].says("as an operator set it").await;

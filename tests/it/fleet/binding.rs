@@ -149,7 +149,7 @@ async fn another_policy_and_a_loss_meanwhile_exceed_nothing() {
     fleet.arrived(550).await;
     forget(&fleet);
     let more = [
-        "file differs from what is in force",
+        "file differs from the current policy",
         "the store lost its state",
     ];
     fleet.arrived(PAIRS as u64).await;

@@ -16,7 +16,7 @@ use crate::support::wait::eventually;
 /// What replicas may say here.
 const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
-    "file differs from what is in force",
+    "file differs from the current policy",
     // A pause without an end outlasts what may be held.
     "given back to the queue",
 ];
@@ -151,7 +151,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     said(&fleet.replicas[0], &["set", "provider", "rate=60/1s"]);
     let differs = "sluiced_limit_differs{limit=\"provider\"}";
     for replica in &mut fleet.replicas {
-        replica.says("file differs from what is in force").await;
+        replica.says("file differs from the current policy").await;
         assert_eq!(replica.metric(differs).await, 1.0);
     }
 

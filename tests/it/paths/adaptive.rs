@@ -94,7 +94,7 @@ async fn the_rate_follows_a_downstream_that_allows_less() {
     );
     for daemon in daemons {
         daemon
-            .stop(&[NEW_SCHEDULE, THROTTLED, "differs from what is in force"])
+            .stop(&[NEW_SCHEDULE, THROTTLED, "differs from the current policy"])
             .await;
     }
     let dead = broker.counts(&format!("{name}.dead")).await;

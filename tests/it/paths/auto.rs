@@ -68,7 +68,7 @@ async fn a_headroom_follows_what_the_replicas_measure() {
         daemon
             .stop(&[
                 NEW_SCHEDULE,
-                "differs from what is in force",
+                "differs from the current policy",
                 "nothing is kept on disk",
             ])
             .await;

@@ -353,7 +353,7 @@ async fn the_first_ten_minutes_run() {
     let declared = [
         NEW_SCHEDULE,
         "nothing is kept on disk",
-        "differs from what is in force",
+        "differs from the current policy",
         "dead letter",
     ];
     for daemon in daemons {

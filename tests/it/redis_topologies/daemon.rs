@@ -183,7 +183,7 @@ async fn the_documented_user_is_enough_for_keyed_limits_and_their_live_control()
     assert!(say(&["show", "recipient", "+49171"]).contains("remaining"));
     assert!(say(&["show", "flight"]).contains("limit         4"));
     let log = daemon
-        .stopped(&["file differs from what is in force"])
+        .stopped(&["file differs from the current policy"])
         .await;
     assert_eq!(downstream.count(), 60);
     assert!(!log.contains("-secret") && !log.contains("NOPERM"), "{log}");
