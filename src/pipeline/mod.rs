@@ -65,7 +65,7 @@ use crate::ports::clock::Clock;
 use crate::ports::limits::{Granted, LimitStore, LostWait, Policy};
 use crate::ports::pace::PacedLimit;
 use crate::ports::queue::Leftover;
-use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
+use crate::telemetry::health::Health;
 use crate::telemetry::meters::{self, AdmissionMeters, KeyedMeters, PolicyMeters};
 use admit::Keyed;
 use follow::{Adapting, Following};
@@ -115,7 +115,7 @@ const CLOSE_BOUND: Duration = Duration::from_secs(5);
 /// How long refunds and releases may take at the end.
 const REFUND_BOUND: Duration = Duration::from_secs(1);
 
-/// The tasks that are told when another policy of a keyed limit is in force than a replica knows.
+/// Notified when the current policy of a keyed limit is another one than a replica knows.
 type Outdated = Arc<BTreeMap<Arc<str>, Arc<Notify>>>;
 
 /// A running pipeline.
@@ -126,7 +126,7 @@ pub struct Pipeline {
     routes: Vec<(Arc<Route>, PacerHandle)>,
     receivers: JoinSet<()>,
     refunders: JoinSet<()>,
-    /// Those that keep us at what is in force; they end with the pipeline.
+    /// Those that keep the limits at their current policies; they end with the pipeline.
     watches: JoinSet<()>,
     tickets: Arc<Tickets>,
     /// The stores of keyed limits that its pacers ask.
@@ -168,7 +168,7 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// Starts a pacer, the receivers of its routes, and what keeps it at what is in force.
+    /// Starts a pacer, the receivers of its routes, and what keeps it at its current policy.
     fn add(
         &mut self,
         spec: PacerSpec,
@@ -180,15 +180,8 @@ impl Pipeline {
         let name = spec.name;
         let numbered = spec.routes.into_iter().zip(self.routes.len()..);
         let routes: Vec<_> = numbered
-            .map(|(spec, number)| Arc::new(Route::new(spec, number)))
+            .map(|(spec, number)| Route::open(spec, number, health))
             .collect();
-        for route in &routes {
-            let part = |kind: &str| format!("{kind}{}", route.name);
-            health.component(&part(MESSAGES), route.usable.subscribe());
-            if let Some(link) = route.gate.link() {
-                health.component(&part(DOWNSTREAM), link);
-            }
-        }
         let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, phase);
         let (sender, events) = mpsc::unbounded_channel();
         let tell = sender.clone();
@@ -214,11 +207,10 @@ impl Pipeline {
             limit: name.to_string(),
             source,
         })?;
-        let pairs = || {
-            routes
-                .iter()
-                .map(|route| (Arc::clone(route), pacer.clone()))
-        };
+        let routes: Vec<_> = routes
+            .into_iter()
+            .map(|route| (route, pacer.clone()))
+            .collect();
         if let Some(spec) = spec.policy {
             let watch = Watch {
                 meters: PolicyMeters::new(&name),
@@ -226,25 +218,30 @@ impl Pipeline {
                 spec,
                 phase,
                 outdated: retimed,
-                following: Following::new(pairs().collect()),
+                following: Following::new(routes.clone()),
                 clock,
             };
             let handle = pacer.clone();
             let adopt = move |policy, paces| handle.tell(Event::Policy(policy, paces));
             self.watches.spawn(watch.run(adopt));
         }
-        for route in routes {
-            let receiver = receive::run(Arc::clone(&route), pacer.clone(), clock);
-            self.receivers.spawn(receiver);
-            self.watches
-                .spawn(way::measure(Arc::clone(&route), pacer.clone()));
-            self.routes.push((route, pacer.clone()));
-        }
+        self.receive(&routes, clock);
+        self.routes.extend(routes);
         self.pacers.push(pacer);
         Ok(())
     }
 
-    /// Keeps a keyed limit, and all pacers that ask it, at what is in force.
+    /// Starts what brings messages to these routes, and what measures the way to their downstreams.
+    fn receive(&mut self, routes: &[(Arc<Route>, PacerHandle)], clock: Clock) {
+        for (route, pacer) in routes {
+            let receiver = receive::run(Arc::clone(route), pacer.clone(), clock);
+            self.receivers.spawn(receiver);
+            let measure = way::measure(Arc::clone(route), pacer.clone());
+            self.watches.spawn(measure);
+        }
+    }
+
+    /// Keeps a keyed limit, and all pacers that ask it, at its current policy.
     fn watch(&mut self, policy: KeyedPolicy, outdated: Arc<Notify>, phase: Phase, clock: Clock) {
         let KeyedPolicy { limit, spec } = policy;
         let routes = self.routes.iter().cloned();

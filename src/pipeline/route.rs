@@ -17,6 +17,7 @@ use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
 use crate::ports::link::Link;
 use crate::ports::locks::lock;
 use crate::ports::subscription::Subscription;
+use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use crate::telemetry::meters::RouteMeters;
 use crate::template::RouteLabels;
 
@@ -92,7 +93,18 @@ pub(super) struct Route {
 }
 
 impl Route {
-    pub(super) fn new(spec: RouteSpec, number: usize) -> Self {
+    /// Readiness needs its downstream and its messages from now on.
+    pub(super) fn open(spec: RouteSpec, number: usize, health: &Health) -> Arc<Self> {
+        let route = Self::new(spec, number);
+        let part = |kind: &str| format!("{kind}{}", route.name);
+        health.component(&part(MESSAGES), route.usable.subscribe());
+        if let Some(link) = route.gate.link() {
+            health.component(&part(DOWNSTREAM), link);
+        }
+        Arc::new(route)
+    }
+
+    fn new(spec: RouteSpec, number: usize) -> Self {
         let policy = spec.policy;
         let dying = Dying::new(policy.dying);
         let parked = policy.settings.parks();

@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::backoff::Backoff;
-use crate::leases::Wait;
+use crate::leases::{Outlook, Wait};
 use crate::zone::Zone;
 
 const SECOND: Duration = Duration::from_secs(1);

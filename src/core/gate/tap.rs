@@ -1,0 +1,126 @@
+//! Whether a route consumes: the decision for its tap.
+//!
+//! Where a route must wait for longer than its messages may be held, it stops consuming, and its backlog stays in its
+//! queue. It consumes again shortly before the wait is over. A route may also send away what it holds (`on_denied`).
+
+use std::time::Duration;
+
+use super::{Gate, Sends, Shut};
+use crate::leases::Outlook;
+use crate::time::Mono;
+
+/// Whether new deliveries are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tap {
+    /// Consume.
+    Open,
+    /// Cancel the consumer, keep what is held.
+    Closed,
+}
+
+/// When the tap of a route closes.
+#[derive(Clone, Copy, Debug)]
+pub struct TapRule {
+    /// The longest wait during which the route goes on consuming.
+    pub max_hold: Duration,
+    /// The longest time that one message may be held.
+    pub hold_limit: Duration,
+    /// What becomes of messages that would wait for longer than `max_hold`.
+    pub denied: WhenDenied,
+}
+
+/// What a route does with messages that would wait for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenDenied {
+    /// It keeps those that it holds and takes no more.
+    Hold,
+    /// It sends them away, and takes more.
+    SendAway,
+    /// It sends them away, and takes no more.
+    SendAwayAndClose,
+}
+
+/// What the tap does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TapTurn {
+    pub was: Tap,
+    pub is: Tap,
+    /// The route itself is shut. `None`: its paced limit decided.
+    pub shut: Option<Shut>,
+    /// What the replica holds is to be sent away: the limit lets nothing pass for so long.
+    pub denied: Option<Duration>,
+    /// When to decide again at the latest.
+    pub look: Option<Mono>,
+}
+
+impl Gate {
+    /// Decides whether the route consumes.
+    pub fn turn_tap(&mut self, outlook: Outlook, rule: &TapRule, now: Mono) -> TapTurn {
+        let turn = match self.shut(rule, now) {
+            Some((why, look)) => TapTurn {
+                was: self.tap,
+                is: Tap::Closed,
+                shut: Some(why),
+                denied: None,
+                look: Some(look),
+            },
+            None => by_outlook(self.tap, outlook, rule, now),
+        };
+        self.tap = turn.is;
+        turn
+    }
+
+    /// Closes the tap. Returns whether it was open.
+    pub fn close_tap(&mut self) -> bool {
+        std::mem::replace(&mut self.tap, Tap::Closed) == Tap::Open
+    }
+
+    /// Whether the gate itself keeps the tap closed, why, and until when. `None` too if the opening is so near that
+    /// the limit decides.
+    fn shut(&self, rule: &TapRule, now: Mono) -> Option<(Shut, Mono)> {
+        let opening = self.sends.opening()?;
+        let why = match self.sends {
+            Sends::Nothing(_, why) => why,
+            Sends::All(_) | Sends::Granted { .. } => Shut::Limit,
+        };
+        let hold = rule.max_hold.min(rule.hold_limit);
+        let near = threshold(self.tap, hold);
+        (opening.since(now) > near).then(|| (why, opening - hold / 2))
+    }
+}
+
+/// A tap that is closed opens for a shorter wait than the one that closed it, so that it does not flutter.
+fn threshold(was: Tap, hold: Duration) -> Duration {
+    match was {
+        Tap::Open => hold,
+        Tap::Closed => hold / 2,
+    }
+}
+
+fn by_outlook(was: Tap, outlook: Outlook, rule: &TapRule, now: Mono) -> TapTurn {
+    let wait = match outlook {
+        Outlook::Open => Some(Duration::ZERO),
+        Outlook::Until(at, _) => Some(at.since(now)),
+        Outlook::OutOfReach(Some(since)) if now.since(since) <= rule.max_hold => {
+            Some(Duration::ZERO)
+        }
+        // It is not known for how long.
+        Outlook::OutOfReach(_) => None,
+    };
+    let too_long = wait.is_none_or(|wait| wait > threshold(was, rule.max_hold));
+    let denied = wait.filter(|_| too_long && rule.denied != WhenDenied::Hold);
+    let stays = denied.is_some() && rule.denied == WhenDenied::SendAway;
+    TapTurn {
+        was,
+        is: if too_long && !stays {
+            Tap::Closed
+        } else {
+            Tap::Open
+        },
+        shut: None,
+        denied,
+        look: wait
+            .filter(|wait| !wait.is_zero())
+            .map(|wait| now + wait.saturating_sub(rule.max_hold / 2)),
+    }
+}
