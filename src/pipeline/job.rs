@@ -29,13 +29,13 @@ pub(super) struct Job {
     pub(super) route: Arc<Route>,
     pub(super) delivery: Delivery,
     pub(super) history: History,
-    /// Not to be sent any more from here on.
+    /// Not to be sent from here on.
     deadline: Option<Mono>,
     takes: Takes,
     _held: Held,
 }
 
-/// What a message takes of its limits, and whose it is.
+/// What a message takes of its limits, and which tenant it belongs to.
 #[derive(Clone, Debug)]
 pub(super) struct Takes {
     /// Slots of the paced limit.
@@ -54,13 +54,13 @@ pub(super) struct Waiting {
     pub(super) asks: Option<Asks>,
     /// What its keyed limits granted; dropped unsent, it is refunded.
     pub(super) permit: Permit,
-    /// What it waits for itself, whatever its limits say: another attempt after a failure, say.
+    /// Not to be sent before this, whatever its limits allow: another attempt after a failure, for example.
     pub(super) not_before: Option<Mono>,
     /// Its number in the order in which messages came to this pacer, once it has.
     pub(super) arrival: Option<u64>,
 }
 
-/// By what name a message is asked for, and which way what it is granted goes back.
+/// The ticket under which a message is asked for, and the way back for what it is granted.
 #[derive(Clone, Debug)]
 pub(super) struct Asks {
     pub(super) ticket: Ticket,
@@ -130,7 +130,7 @@ impl Job {
         [self.route.policy.settings.priority, message]
     }
 
-    /// Settles it; the message is gone from our hands.
+    /// Settles it, and logs it if it dies.
     pub(super) fn settle(self, verdict: Verdict) {
         let message = self.delivery.message();
         self.route.deaths.log(&self.route.name, message, &verdict);

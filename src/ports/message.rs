@@ -137,14 +137,14 @@ pub struct Message {
 }
 
 impl Message {
-    /// Its publisher's id for it; an empty one is none.
+    /// The publisher's id for it; an empty one counts as none.
     #[must_use]
     pub fn own_id(&self) -> Option<&str> {
         let id = self.properties.message_id.as_deref();
         id.filter(|id| !id.is_empty())
     }
 
-    /// Its publisher's id, or the one that was made.
+    /// The publisher's id, or the one that was made here.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.own_id().or(self.made_id.as_deref())

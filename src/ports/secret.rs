@@ -1,7 +1,7 @@
 //! A secret that may be changed while the process runs.
 //!
-//! Problem: a password that was read once at the start is wrong after a rotation, and every attempt
-//! to connect again fails for ever. So each login asks for the secret, and it is read
+//! Problem: a password that was read once at the start is wrong after a rotation, and every later attempt
+//! to connect fails. So each login asks for the secret, and it is read
 //! anew. Where that fails (a file is being replaced) the last good one is used, with a warning.
 
 use std::fmt;

@@ -2,17 +2,17 @@
 //!
 //! Problem: a queue cannot be read without taking from it. So letters are fetched without an
 //! acknowledgement, on a channel of their own. What is not acknowledged is back when that channel ends,
-//! however it ends. A quorum queue would mix up their order then, since each fetch is a consumer of its
-//! own to it; so at a good end they are given back one by one, in order. It puts them behind those that
-//! were not fetched. One letter alone comes back to its place with the end of the channel, so that is how
-//! it is given back. Only the letters that were there at the start are looked at: a replay whose messages
+//! however it ends. A quorum queue would mix up their order then, because to it each fetch is a consumer
+//! of its own; so at a normal end they are given back one by one, in order. The queue puts them behind those
+//! that were not fetched. One letter alone comes back to its place when the channel ends, so that is how it is
+//! given back. Only the letters that were there at the start are looked at: a replay whose messages
 //! die again has an end.
 //!
 //! A letter that moves is published, confirmed, and only then acknowledged, batch by batch (`confirms`). A process
 //! that is killed leaves one batch twice at most, and none is lost.
 //!
 //! A quorum queue takes 32 commands of a channel at a time. The channel holds the others back, mixes up
-//! their order, and forgets them when it ends: letters that were acknowledged would be dead letters still.
+//! their order, and forgets them when it ends: acknowledged letters would still be dead letters.
 //! So at most 16 acknowledgements are under way; the answer to a fetch behind them shows that they were
 //! taken. For letters that are given back, the count of the queue shows it.
 //!
