@@ -21,7 +21,7 @@ use crate::admin::{self, AdminError};
 use crate::core::rate::Span;
 use crate::pipeline::Remains;
 use crate::ports::clock::Clock;
-use crate::ports::link::Link;
+use crate::ports::connect::Link;
 use crate::settings::types::QueueBackend;
 use crate::settings::{self, Loaded, Severity};
 use crate::status::Board;

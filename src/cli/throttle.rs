@@ -34,7 +34,7 @@ use crate::limiter::limit_key;
 use crate::ports::limits::{
     Candidate, Charge, Decision, Fit, KeyedLimit, LimitKey, LimitStore, LostWait, Room, Ticket,
 };
-use crate::ports::pace::StoreError;
+use crate::ports::store::StoreError;
 use crate::settings;
 use crate::wire;
 

@@ -16,9 +16,9 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
-use crate::ports::locks::lock;
+use crate::ports::connect::ClientCertificate;
+use crate::ports::lock;
 use crate::ports::secret::Secret;
-use crate::ports::tls::ClientCertificate;
 use crate::template::{Template, Templates};
 
 /// How often the secret is read at most.

@@ -35,9 +35,8 @@ use tower_service::Service;
 use super::auth::Misconfigured;
 use super::failure::connect_detail;
 use super::gate::GatedIo;
-use crate::ports::locks::lock;
-use crate::ports::resolve::Resolver;
-use crate::ports::tls::ClientCertificate;
+use crate::ports::connect::{ClientCertificate, Resolver};
+use crate::ports::lock;
 
 /// A peer that vanished without closing is noticed by the kernel after this long without traffic.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);

@@ -23,7 +23,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 
 use crate::ports::downstream::{Gate, TooLate};
-use crate::ports::locks::lock;
+use crate::ports::lock;
 
 /// What a connection may write.
 #[derive(Clone, Copy, Debug)]

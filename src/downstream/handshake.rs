@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::ports::clock::Clock;
-use crate::ports::resolve::Resolver;
+use crate::ports::connect::Resolver;
 
 /// Where connections to `origin` lead.
 pub(super) async fn address(origin: &Uri, bound: Duration) -> Option<SocketAddr> {

@@ -23,13 +23,11 @@ use crate::core::policy::{
 };
 use crate::core::schedule::{self, Answer, Ask, Freeze, Grant, Schedule};
 use crate::core::time::StoreTime;
-use crate::ports::breaker::BreakerStore;
 use crate::ports::clock::Clock;
-use crate::ports::link::Link;
-use crate::ports::locks::lock;
-use crate::ports::notice::{Notice, Notices};
-use crate::ports::pace::{PaceStore, PacedLimit, StoreFuture};
+use crate::ports::connect::Link;
+use crate::ports::lock;
 use crate::ports::policy::{Inspection, PolicyStore, Updated};
+use crate::ports::store::{BreakerStore, Notice, Notices, PaceStore, PacedLimit, StoreFuture};
 
 /// How many notices a slow receiver may lag behind before it loses some.
 const NOTICES: usize = 64;

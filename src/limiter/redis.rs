@@ -25,8 +25,8 @@ mod store;
 
 use secrecy::SecretString;
 
+use crate::ports::connect::Tls;
 use crate::ports::secret::Secret;
-use crate::ports::tls::Tls;
 use crate::settings::types::{Redis, Settings};
 
 pub use self::policies::RedisPolicies;

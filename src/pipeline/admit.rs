@@ -27,7 +27,7 @@ use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::limits::{
     Candidate, Closing, Decision, Decisions, Granted, KeyedLimit, LimitStore, Room,
 };
-use crate::ports::pace::StoreError;
+use crate::ports::store::StoreError;
 use crate::settings::types::OnDenied;
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::{AdmissionMeters, KeyedMeters};

@@ -20,7 +20,7 @@ use crate::core::headroom::{Bounds, Follow, Measured};
 use crate::core::lateness::Lateness;
 use crate::core::policy::PolicyUpdate;
 use crate::core::time::Mono;
-use crate::ports::locks::lock;
+use crate::ports::lock;
 use crate::ports::policy::PolicyStore;
 use crate::settings::types::{Limit, Paced};
 

@@ -14,8 +14,8 @@ use crate::core::scheduler::Scheduler;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::limits::Granted;
-use crate::ports::locks::lock;
-use crate::ports::pace::PacedLimit;
+use crate::ports::lock;
+use crate::ports::store::PacedLimit;
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::LimitMeters;
 

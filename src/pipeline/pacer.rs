@@ -29,8 +29,7 @@ use crate::core::scheduler::{Scheduler, Step};
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::limits::key_id;
-use crate::ports::notice::Notice;
-use crate::ports::pace::StoreError;
+use crate::ports::store::{Notice, StoreError};
 use crate::ports::urgent;
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
@@ -408,7 +407,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::ports::locks::lock;
+    use crate::ports::lock;
 
     /// A call reaches the wire before the pacer's next step, and before tasks that were woken earlier. This is
     /// about latency only: what a call counts in is recorded before its task is spawned. The runtime does not

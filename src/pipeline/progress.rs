@@ -17,7 +17,7 @@ use crate::core::distance::TooFar;
 use crate::core::scheduler::Scheduler;
 use crate::core::stall::{Progress, Seen, Waits};
 use crate::core::time::Mono;
-use crate::ports::link::Link;
+use crate::ports::connect::Link;
 use crate::telemetry::LogLimit;
 use crate::telemetry::health::{Health, PROGRESS};
 

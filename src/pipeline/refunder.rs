@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 use crate::core::limits::Rule;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{BATCH_MAX, Granted, KeyedLimit, LimitStore, Ticket};
-use crate::ports::pace::StoreError;
+use crate::ports::store::StoreError;
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::KeyedMeters;
 

@@ -13,11 +13,10 @@ use crate::core::hours::{OpeningHours, Stretch};
 use crate::core::leases::{Outlook, Wait};
 use crate::core::policy::UNTIL_RESUMED;
 use crate::core::time::{Mono, StoreTime, micros};
-use crate::ports::breaker::{BreakerStore, ELSEWHERE};
+use crate::ports::connect::Link;
 use crate::ports::downstream::Judgement;
-use crate::ports::link::Link;
-use crate::ports::locks::lock;
-use crate::ports::pace::StoreError;
+use crate::ports::lock;
+use crate::ports::store::{BreakerStore, ELSEWHERE, StoreError};
 use crate::settings::types::OnDenied;
 
 use super::handle::{Event, PacerHandle};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::core::pacing::Row;
 use crate::core::schedule::Pace;
 use crate::core::time::StoreTime;
-use crate::ports::pace::{PaceStore, PacedLimit};
+use crate::ports::store::{PaceStore, PacedLimit};
 
 use super::policies::CurrentPolicy;
 

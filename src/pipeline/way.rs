@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use crate::core::time::Mono;
 use crate::core::way::{Spread, TooThin, Way};
 use crate::ports::limits::KeyedLimit;
-use crate::ports::locks::lock;
+use crate::ports::lock;
 use crate::telemetry::{LogLimit, Suppressed};
 
 use super::handle::PacerHandle;

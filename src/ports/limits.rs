@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 
-pub use super::notice::LimitKey;
-use super::notice::Notices;
-use super::pace::StoreFuture;
+pub use super::store::LimitKey;
+use super::store::{Notices, StoreFuture};
 pub use crate::core::limits::admission::{Decision, Pass};
 pub use crate::core::limits::generation::{Closing, LostWait};
 pub use crate::core::limits::{Fit, Room, Ticket};

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::notice::Notices;
-use super::pace::StoreFuture;
+use super::store::{Notices, StoreFuture};
 use crate::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::core::time::StoreTime;
 

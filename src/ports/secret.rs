@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use secrecy::SecretString;
 use tracing::warn;
 
-use super::locks::lock;
+use super::lock;
 
 /// Reads the secret; the error says why it cannot be had, without it.
 type Read = dyn Fn() -> Result<SecretString, String> + Send + Sync;

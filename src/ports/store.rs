@@ -1,15 +1,223 @@
-//! The one store that the replicas of a fleet share.
+//! The one store that the replicas of a fleet share, and what they send each other through it.
 //!
-//! Each of its parts is a trait beside this one, named after what it keeps: `pace` the rows of paced limits, `limits`
-//! the states of the others, `policy` what is in force for them, `breaker` how downstreams stand, `status` how the
-//! replicas are. A part of the program that needs one of them takes that trait; `wire` makes one object of all.
+//! Each of its parts is a trait, named after what it keeps: the rows of paced limits, how downstreams are, how the
+//! replicas are (for people to look at; no decision uses it). The states of the other limits and the current policies
+//! have files of their own (`limits`, `policy`). A part of the program that needs one of them takes that trait; `wire`
+//! makes one object of all.
 
-use super::breaker::BreakerStore;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::{broadcast, watch};
+
+use super::connect::Link;
 use super::limits::LimitStore;
-use super::pace::PaceStore;
-use super::status::StatusStore;
+use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
+use crate::core::policy::PolicyVersion;
+use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
+
+/// Why the store did not answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Not connected, or the connection broke. A script that was under way may have run.
+    #[error("{store} cannot be reached: {reason}")]
+    Unreachable { store: &'static str, reason: String },
+    /// No answer in time. The script may have run: what it granted is burnt.
+    #[error("{store} did not answer within {waited:?}")]
+    Timeout {
+        store: &'static str,
+        waited: Duration,
+    },
+    /// It answered with an error that will not go away by itself (wrong password, a key of
+    /// another type, scripts forbidden).
+    #[error("{store} refused: {reason}")]
+    Refused { store: &'static str, reason: String },
+}
+
+impl StoreError {
+    /// Whether it helps to ask again later, without a change by an operator.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Timeout { .. })
+    }
+}
+
+/// A question to a store, under way.
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// All parts but the policies, of which there are two sets.
 pub trait Store: PaceStore + LimitStore + BreakerStore + StatusStore {}
 
 impl<T: PaceStore + LimitStore + BreakerStore + StatusStore> Store for T {}
+
+/// A key of a limit: a digest of its text, so that no message can name the state of another limit, a
+/// key has the same length whatever it says, and its text does not show in the store.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LimitKey([u8; 16]);
+
+impl LimitKey {
+    /// From the first 16 bytes of a digest of the key's text (`limiter::limit_key` makes it).
+    #[must_use]
+    pub const fn from_digest(digest: [u8; 16]) -> Self {
+        Self(digest)
+    }
+
+    /// The digest.
+    #[must_use]
+    pub const fn digest(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LimitKey {
+    /// Not even the digest of a phone number belongs into a log: there are few phone numbers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LimitKey(..)")
+    }
+}
+
+/// A message from one replica to all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A limit is frozen.
+    Frozen { limit: Arc<str>, freeze: Freeze },
+    /// The policy of a limit has changed.
+    Changed { limit: Arc<str>, to: PolicyVersion },
+    /// The breaker of a route has opened or closed.
+    Breaker { route: Arc<str> },
+    /// An operator opened a keyed limit that waited for what the store lost.
+    Opened { limit: Arc<str> },
+    /// Calls of a `concurrency` limit ended, and this replica, which waits for it, may ask for so many
+    /// units.
+    Freed {
+        limit: Arc<str>,
+        key: LimitKey,
+        units: u64,
+    },
+}
+
+/// Where notices are received. They are about the whole store, whichever of its parts is asked.
+pub trait Notices {
+    /// Notices of all replicas, this one included, and those for this replica. A receiver that lags may
+    /// lose some: the next answer of the store says the same, and what waits for a call to end asks again
+    /// after a while.
+    fn notices(&self) -> broadcast::Receiver<Notice>;
+}
+
+/// A row of a paced limit, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacedLimit {
+    /// The limit, as in the configuration (letters, digits, `_`, `-` and `.`), or what its second
+    /// row is called.
+    pub name: Arc<str>,
+    /// The limit that it is a row of.
+    pub of: Arc<str>,
+    pub pace: Pace,
+    /// The policy that the pace was taken from.
+    pub known: PolicyVersion,
+}
+
+impl PacedLimit {
+    /// The row of a limit that has only one, at the pace of the configuration.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, pace: Pace) -> Self {
+        let name = name.into();
+        Self {
+            of: Arc::clone(&name),
+            name,
+            pace,
+            known: PolicyVersion::NONE,
+        }
+    }
+}
+
+/// The store of paced limits. Every call ends within the store's own timeout.
+pub trait PaceStore: Notices + Send + Sync + fmt::Debug {
+    /// Leases slots (`core::schedule::lease`).
+    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer>;
+
+    /// Freezes the limit for every replica for `length` from now and sends a notice. A later end
+    /// that is already set stays.
+    fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze>;
+
+    /// Takes back the unused tail of a lease, if no slot was leased after it.
+    fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool>;
+
+    /// Whether the store can be reached at present.
+    fn link(&self) -> watch::Receiver<Link>;
+}
+
+/// Why a breaker is open, to a replica that made no call which failed.
+pub const ELSEWHERE: &str = "another replica says so";
+
+/// The store of breakers. Every call ends within the store's own timeout.
+pub trait BreakerStore: Send + Sync + fmt::Debug {
+    /// A replica that knows version `known` reports or asks how the downstream of `route` is
+    /// (`core::breaker::report`).
+    fn report<'a>(
+        &'a self,
+        route: &'a str,
+        report: BreakerReport,
+        known: u64,
+        rule: &'a BreakerRule,
+    ) -> StoreFuture<'a, BreakerStatus>;
+}
+
+/// A replica reports how it is at least so often.
+pub const BEAT: Duration = Duration::from_secs(4);
+/// One that reported nothing for so long (a beat and a second) is gone, or cannot reach the store.
+pub const SILENT: Duration = Duration::from_secs(5);
+/// For how long it is shown after its last report.
+pub const SHOWN: Duration = Duration::from_secs(60);
+/// The use of a limit is kept in stretches of time of this length, a bar for each …
+pub const BAR: Duration = Duration::from_secs(10);
+/// … and so many of them: ten minutes.
+pub const BARS: usize = 60;
+/// A store keeps two bars more: the one that grows, and the one before until all have reported it.
+pub const PLACES: usize = BARS + 2;
+
+/// What a replica reports.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    pub replica: &'a str,
+    /// How it is, for others to read. Empty: it leaves.
+    pub text: &'a str,
+    /// Units that it used of each limit …
+    pub used: &'a BTreeMap<String, u64>,
+    /// … in the time since its last report.
+    pub passed: Duration,
+}
+
+/// What all replicas reported.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    /// Their texts, each with how long ago it was reported, at most [`SHOWN`].
+    pub replicas: Vec<(Duration, String)>,
+    /// Units a second of each limit that was used, in each of the last [`BARS`] bars that all have reported,
+    /// the newest last.
+    pub bars: BTreeMap<String, Vec<f64>>,
+}
+
+/// Where replicas report how they are.
+pub trait StatusStore: Send + Sync + fmt::Debug {
+    /// Writes how a replica is, or that it leaves, and what it used.
+    fn tell<'a>(&'a self, told: Told<'a>) -> StoreFuture<'a, ()>;
+
+    /// What all reported.
+    fn hear(&self) -> StoreFuture<'_, Heard>;
+}
+
+impl Heard {
+    /// Notes the units of a bar that is `ago` bars older than the newest one that is shown.
+    pub fn note(&mut self, limit: &str, ago: usize, units: f64) {
+        let Some(place) = (BARS - 1).checked_sub(ago) else {
+            return;
+        };
+        let bars = self.bars.entry(limit.to_owned());
+        let per_second = units / BAR.as_secs_f64();
+        bars.or_insert_with(|| vec![0.0; BARS])[place] = (per_second * 10.0).round() / 10.0;
+    }
+}

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::link::Link;
-use super::locks::lock;
+use super::connect::Link;
+use super::lock;
 use super::queue::{Delivery, Leftover, Tap};
 
 /// What only the queue itself knows of its subscription.

@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 /// The nice value of the thread.
 const URGENT: i32 = -10;
 
-/// Threads for what blocks. Names are looked up elsewhere (`ports::resolve`), but for the subscription in
+/// Threads for what blocks. Names are looked up elsewhere (`ports::connect`), but for the subscription in
 /// Redis, whose client looks its host up on one.
 const BLOCKING: usize = 2;
 

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::sample::Sampler;
 use super::{Fleet, Limits, Replica};
-use crate::ports::locks::lock;
-use crate::ports::status::{BEAT, Heard, StatusStore, Told};
+use crate::ports::lock;
+use crate::ports::store::{BEAT, Heard, StatusStore, Told};
 use crate::telemetry::Metrics;
 use crate::telemetry::health::Health;
 
@@ -194,8 +194,8 @@ mod tests {
 
     use super::*;
     use crate::ports::clock::Clock;
-    use crate::ports::link::Link;
-    use crate::ports::pace::StoreFuture;
+    use crate::ports::connect::Link;
+    use crate::ports::store::StoreFuture;
     use crate::telemetry;
 
     /// What was reported, and when; and what is to be heard.

@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::board::Board;
-pub use crate::ports::status::BARS;
-use crate::ports::status::{Heard, SILENT};
+pub use crate::ports::store::BARS;
+use crate::ports::store::{Heard, SILENT};
 use crate::telemetry::RecentLine;
 use crate::telemetry::health::PROGRESS;
 

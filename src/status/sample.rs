@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{CLOSED_HOURS, Missing, PROBES_ONLY, Replica, Route, Use};
-use crate::ports::breaker::ELSEWHERE;
+use crate::ports::store::ELSEWHERE;
 use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES, PROGRESS};
 use crate::telemetry::names::{self, Metric};
 use crate::telemetry::recent;
@@ -265,7 +265,7 @@ mod tests {
 
     use super::*;
     use crate::ports::clock::Clock;
-    use crate::ports::link::Link;
+    use crate::ports::connect::Link;
 
     fn text(done: u64, units: u64, open: u8) -> String {
         format!(

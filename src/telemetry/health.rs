@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
-use crate::ports::link::Link;
-use crate::ports::locks::lock;
+use crate::ports::connect::Link;
+use crate::ports::lock;
 use crate::telemetry::meters::LinkMeters;
 
 /// A loop that was silent for longer is stuck. A loop beats once a second or more often, idle or

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::core::time::Mono;
-use crate::ports::locks::lock;
+use crate::ports::lock;
 
 /// Decides which of many events of one kind is logged. Can be a `static`.
 ///

@@ -19,7 +19,7 @@ use tracing_subscriber::layer::Context;
 
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
-use crate::ports::locks::lock;
+use crate::ports::lock;
 
 /// So many lines are kept.
 const KEPT: usize = 10;

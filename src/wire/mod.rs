@@ -29,7 +29,7 @@ use self::stores::Stores;
 use crate::core::leases::Phase;
 use crate::pipeline::{Pipeline, RoutePolicy, RouteSpec};
 use crate::ports::clock::Clock;
-use crate::ports::status::StatusStore;
+use crate::ports::store::StatusStore;
 use crate::settings::secrets::Secrets;
 use crate::settings::types::Settings;
 use crate::status::Limits;

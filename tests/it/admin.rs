@@ -13,7 +13,7 @@ use sluiced::cli::exit::Exit;
 use sluiced::cli::health::{self, HealthArgs};
 use sluiced::core::time::Mono;
 use sluiced::ports::clock::Clock;
-use sluiced::ports::link::Link;
+use sluiced::ports::connect::Link;
 use sluiced::status::Board;
 use sluiced::telemetry::{self, meters::LinkMeters};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -15,8 +15,7 @@ use sluiced::core::time::{StoreTime, micros};
 use sluiced::limiter::memory::MemoryStore;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::notice::Notice;
-use sluiced::ports::pace::{PaceStore, PacedLimit};
+use sluiced::ports::store::{Notice, PaceStore, PacedLimit};
 use sluiced::settings::text::Length;
 use sluiced::settings::types::{Redis, RedisMode, Settings};
 

@@ -8,9 +8,8 @@ use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
-use sluiced::ports::link::Link;
-use sluiced::ports::notice::Notices as _;
-use sluiced::ports::pace::{PaceStore, PacedLimit, StoreError};
+use sluiced::ports::connect::Link;
+use sluiced::ports::store::{Notices as _, PaceStore, PacedLimit, StoreError};
 use sluiced::settings::text::Length;
 use tokio::sync::watch;
 

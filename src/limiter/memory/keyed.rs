@@ -17,8 +17,7 @@ use crate::core::time::StoreTime;
 use crate::ports::limits::{
     Candidate, Charge, Decision, Decisions, Granted, KeyedLimit, LimitKey, LimitStore, Look, Ticket,
 };
-use crate::ports::notice::Notice;
-use crate::ports::pace::StoreFuture;
+use crate::ports::store::{Notice, StoreFuture};
 
 /// All pacers of the process listen to the same notices.
 const ALL: u32 = 0;

@@ -6,8 +6,7 @@ use futures::FutureExt;
 
 use super::MemoryStore;
 use crate::core::time::{StoreTime, micros};
-use crate::ports::pace::StoreFuture;
-use crate::ports::status::{BAR, BEAT, Heard, PLACES, SHOWN, StatusStore, Told};
+use crate::ports::store::{BAR, BEAT, Heard, PLACES, SHOWN, StatusStore, StoreFuture, Told};
 
 /// What was told.
 #[derive(Debug, Default)]

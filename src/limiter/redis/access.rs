@@ -22,10 +22,9 @@ use secrecy::{ExposeSecret, SecretString};
 use super::RedisOptions;
 use super::connection::Address;
 use super::fault::{STORE, refused, store_error};
-use crate::ports::pace::StoreError;
-use crate::ports::resolve::Resolver;
+use crate::ports::connect::{Resolver, Tls};
 use crate::ports::secret::Secret;
-use crate::ports::tls::Tls;
+use crate::ports::store::StoreError;
 use crate::settings::types::RedisMode;
 
 const KEEPALIVE: Duration = Duration::from_secs(10);

@@ -26,9 +26,9 @@ use super::rights;
 use super::scripts::ScriptCall;
 use super::server::{Locator, Server};
 use super::slots::SlotMap;
-use crate::ports::link::Link;
-use crate::ports::locks::lock;
-use crate::ports::pace::StoreError;
+use crate::ports::connect::Link;
+use crate::ports::lock;
+use crate::ports::store::StoreError;
 
 /// How often the map is asked for while all is well, and while something is not.
 const CALM: Duration = Duration::from_secs(30);

@@ -15,8 +15,8 @@ use super::fault::unreachable;
 use super::scripts::ScriptCall;
 use super::sentinel::Sentinels;
 use super::server::{Locator, Server};
-use crate::ports::link::Link;
-use crate::ports::pace::StoreError;
+use crate::ports::connect::Link;
+use crate::ports::store::StoreError;
 use crate::settings::types::RedisMode;
 
 /// Supervised connections to all servers that are needed.

@@ -2,7 +2,7 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use crate::ports::pace::StoreError;
+use crate::ports::store::StoreError;
 
 /// How errors name this store.
 pub(super) const STORE: &str = "Redis";

@@ -31,8 +31,8 @@ use crate::core::limits::known::Known;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{Candidate, Decision, Decisions, Granted};
-use crate::ports::locks::lock;
-use crate::ports::pace::StoreError;
+use crate::ports::lock;
+use crate::ports::store::StoreError;
 
 /// The scripts, and what is remembered of Redis.
 pub(super) struct Limits {

@@ -21,8 +21,7 @@ use super::server::BACKOFF;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Freeze;
 use crate::core::time::StoreTime;
-use crate::ports::notice::Notice;
-use crate::ports::pace::StoreError;
+use crate::ports::store::{Notice, StoreError};
 
 /// How many notices a slow receiver may lag behind before it loses some.
 pub(super) const CAPACITY: usize = 64;

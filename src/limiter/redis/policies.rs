@@ -14,9 +14,8 @@ use super::store::RedisStore;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::{StoreTime, micros};
-use crate::ports::notice::{Notice, Notices};
-use crate::ports::pace::{StoreError, StoreFuture};
 use crate::ports::policy::{Inspection, PRESENCE, PolicyStore, Present, Updated};
+use crate::ports::store::{Notice, Notices, StoreError, StoreFuture};
 
 /// For how long a replica counts as present after it was last heard.
 const SHOWN: Duration = PRESENCE.saturating_mul(3);

@@ -13,7 +13,7 @@ use super::facts::{field, is_replica};
 use super::fault::refused;
 use super::rights;
 use super::server::Server;
-use crate::ports::pace::StoreError;
+use crate::ports::store::StoreError;
 
 /// Questions for the round trip, after the first, which pays for loading the script …
 const ROUNDS: usize = 20;

@@ -7,7 +7,7 @@ use redis::{Script, ScriptInvocation};
 use super::slots::{Slot, slot_of};
 use crate::core::schedule::{Ask, FREEZE_MAX, Grant, Pace, Sight};
 use crate::core::time::{StoreTime, micros};
-use crate::ports::pace::PacedLimit;
+use crate::ports::store::PacedLimit;
 
 /// Numbers beyond this are no longer exact in Lua.
 const EXACT: u64 = (1 << 53) - 1;

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::access::{Access, Peer};
 use super::connection::Address;
 use super::fault::{refused, unreachable};
-use crate::ports::pace::StoreError;
+use crate::ports::store::StoreError;
 
 /// How long the last Sentinels are waited for once a majority has answered.
 const GRACE: Duration = Duration::from_millis(50);

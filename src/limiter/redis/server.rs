@@ -28,9 +28,9 @@ use super::scripts::ScriptCall;
 use super::sentinel::Sentinels;
 use super::slots::Slot;
 use crate::core::backoff::Backoff;
-use crate::ports::link::Link;
-use crate::ports::locks::lock;
-use crate::ports::pace::StoreError;
+use crate::ports::connect::Link;
+use crate::ports::lock;
+use crate::ports::store::StoreError;
 
 /// Timeouts in a row after which a connection is replaced.
 const TIMEOUTS: u32 = 3;

@@ -24,11 +24,11 @@ use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
 use crate::core::time::{StoreTime, micros};
-use crate::ports::breaker::BreakerStore;
-use crate::ports::link::Link;
-use crate::ports::notice::{Notice, Notices};
-use crate::ports::pace::{PaceStore, PacedLimit, StoreError, StoreFuture};
-use crate::ports::status::{BAR, BEAT, Heard, PLACES, SHOWN, StatusStore, Told};
+use crate::ports::connect::Link;
+use crate::ports::store::{
+    BAR, BEAT, BreakerStore, Heard, Notice, Notices, PLACES, PaceStore, PacedLimit, SHOWN,
+    StatusStore, StoreError, StoreFuture, Told,
+};
 use crate::ports::urgent::Thread;
 
 /// The limits in Redis: schedules, and states by key.

@@ -16,7 +16,7 @@ use crate::pipeline::handle::{Event, Stopped};
 use crate::pipeline::job::Waiting;
 use crate::pipeline::verdict::back;
 use crate::ports::limits::key_id;
-use crate::ports::pace::StoreError;
+use crate::ports::store::StoreError;
 
 impl Pacer {
     /// The keyed limits answered a question.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::core::rate::Rate;
 use crate::core::time::{Mono, micros};
-use crate::ports::locks::lock;
+use crate::ports::lock;
 use crate::proof::simulation::window::{Tally, gaps, percentile};
 
 use super::{Live, Report};

@@ -32,7 +32,7 @@ use super::ledger::{Arrival, Entry, Expect, Ledger};
 use super::script::{Act, Behaviour, Script, ScriptFull, Step};
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
-use crate::ports::locks::lock;
+use crate::ports::lock;
 use crate::proof::simulation::window::Tally;
 
 /// More connections than this are closed as they come.

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use super::checkpoint::Checkpoint;
 use super::lines::{Input, InputLines};
 use super::store::{Item, LocalQueue};
-use crate::ports::link::Link;
+use crate::ports::connect::Link;
 use crate::ports::message::{HeaderValue, Headers, header};
 use crate::telemetry::LogLimit;
 

@@ -20,7 +20,7 @@ pub use self::lines::Input;
 use self::store::LocalQueue;
 use super::QueueEvents;
 use crate::ports::clock::Clock;
-use crate::ports::link::Link;
+use crate::ports::connect::Link;
 use crate::ports::subscription::{ServeChannels, Source, Subscription};
 
 /// How the embedded queue serves its one route.

@@ -18,7 +18,7 @@ use super::lines::{Input, InputLine, InputLines};
 use crate::core::outcome::DeadReason;
 use crate::core::parking::Space;
 use crate::ports::clock::Clock;
-use crate::ports::link::Link;
+use crate::ports::connect::Link;
 use crate::ports::message::{HeaderValue, Headers, Message, header};
 use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
 use crate::ports::subscription::time_to_close;

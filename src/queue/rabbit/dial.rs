@@ -29,8 +29,7 @@ use tokio_util::compat::TokioAsyncReadCompatExt as _;
 
 use super::guard::{Control, Guarded};
 use super::options::FRAME_MAX;
-use crate::ports::resolve::Resolver;
-use crate::ports::tls::Tls;
+use crate::ports::connect::{Resolver, Tls};
 
 /// Where to connect to, and how.
 pub(super) struct Dial<'a> {

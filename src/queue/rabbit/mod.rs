@@ -36,7 +36,7 @@ pub use self::options::{RabbitOptions, RouteOptions};
 use self::connections::Connections;
 use super::QueueEvents;
 use crate::ports::clock::Clock;
-use crate::ports::link::Link;
+use crate::ports::connect::Link;
 use crate::ports::subscription::Subscription;
 
 /// The process's use of one broker (or cluster).

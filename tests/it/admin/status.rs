@@ -8,8 +8,7 @@ use serde_json::Value;
 use sluiced::limiter::memory::MemoryStore;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::pace::PaceStore as _;
-use sluiced::ports::status::{BARS, StatusStore, Told};
+use sluiced::ports::store::{BARS, PaceStore as _, StatusStore, Told};
 use sluiced::status::Fleet;
 
 use crate::support::broker::Broker;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluiced::ports::clock::Clock;
-use sluiced::ports::link::Link;
+use sluiced::ports::connect::Link;
 use sluiced::ports::queue::{Delivery, Tap};
 use sluiced::ports::subscription::Subscription;
 use sluiced::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};

@@ -11,8 +11,8 @@ use rustls::server::danger::ClientCertVerifier;
 use secrecy::SecretString;
 use sluiced::core::outcome::Outcome;
 use sluiced::downstream::{Credentials, HttpDownstream};
+use sluiced::ports::connect::ClientCertificate;
 use sluiced::ports::downstream::Downstream;
-use sluiced::ports::tls::ClientCertificate;
 use sluiced::settings::text::Length;
 use tempfile::TempDir;
 

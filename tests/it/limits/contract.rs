@@ -12,7 +12,7 @@ use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{
     BATCH_MAX, Candidate, Charge, Decision, Fit, Granted, KeyedLimit, LimitStore,
 };
-use sluiced::ports::notice::Notice;
+use sluiced::ports::store::Notice;
 
 use super::rules::*;
 use crate::support::contract::contract;

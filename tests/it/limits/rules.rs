@@ -25,7 +25,7 @@ use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, KeyedLimit, LimitKey, LimitStore, LostWait, Ticket,
 };
-use sluiced::ports::pace::PaceStore;
+use sluiced::ports::store::PaceStore;
 use sluiced::settings::text::Length;
 
 use crate::support::redis::RedisServer;

@@ -15,7 +15,7 @@ use crate::support::wait::eventually;
 use sluiced::core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
 use sluiced::core::schedule::{Ask, Pace, Sight};
 use sluiced::limiter::redis::{Family, RedisOptions, RedisPolicies, RedisStore};
-use sluiced::ports::pace::{PaceStore as _, PacedLimit};
+use sluiced::ports::store::{PaceStore as _, PacedLimit};
 use sluiced::settings::text::Length;
 use tokio::runtime::Runtime;
 

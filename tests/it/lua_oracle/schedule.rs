@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use sluiced::core::schedule::{self, Ask, Grant, Schedule, Sight, Turn};
 use sluiced::core::time::StoreTime;
-use sluiced::ports::pace::{PaceStore as _, PacedLimit};
+use sluiced::ports::store::{PaceStore as _, PacedLimit};
 
 use super::{World, clock_ask, paces, world};
 use crate::support::redis::RedisServer;

@@ -9,11 +9,11 @@ use sluiced::core::limits::sliding_log::SlidingLog;
 use sluiced::core::rate::Cost;
 use sluiced::limiter::limit_key;
 use sluiced::limiter::redis::{RedisStore, probe};
+use sluiced::ports::connect::Link;
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, KeyedLimit, LimitStore, LostWait, Ticket,
 };
-use sluiced::ports::link::Link;
-use sluiced::ports::pace::PaceStore;
+use sluiced::ports::store::PaceStore;
 use sluiced::settings::types::Redis;
 
 use super::{

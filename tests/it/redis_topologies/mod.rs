@@ -15,8 +15,8 @@ use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight};
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
-use sluiced::ports::link::Link;
-use sluiced::ports::pace::{PaceStore, PacedLimit, StoreError};
+use sluiced::ports::connect::Link;
+use sluiced::ports::store::{PaceStore, PacedLimit, StoreError};
 use sluiced::settings::text::Length;
 use sluiced::settings::types::{Redis, RedisMode, Settings};
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use secrecy::SecretString;
 use sluiced::limiter::redis::{RedisOptions, probe};
-use sluiced::ports::tls::{ClientCertificate, Tls};
+use sluiced::ports::connect::{ClientCertificate, Tls};
 
 use super::{connect, down, lease, limit, options};
 use crate::support::authority::Authority;

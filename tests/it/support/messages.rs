@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use sluiced::core::outcome::DeadReason;
+use sluiced::ports::connect::Tls;
 use sluiced::ports::message::{HeaderValue, header};
 use sluiced::ports::queue::{Delivery, Verdict};
-use sluiced::ports::tls::Tls;
 use sluiced::queue::QueueEvents;
 use sluiced::queue::rabbit::RabbitOptions;
 use tokio::sync::mpsc;

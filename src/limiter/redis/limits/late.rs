@@ -23,9 +23,9 @@ use super::Limits;
 use crate::core::time::StoreTime;
 use crate::limiter::redis::batch::KeyBatch;
 use crate::limiter::redis::fault::{STORE, unreachable};
+use crate::ports::connect::Link;
 use crate::ports::limits::{BATCH_MAX, Candidate, Decision, Decisions, Granted};
-use crate::ports::link::Link;
-use crate::ports::pace::StoreError;
+use crate::ports::store::StoreError;
 
 type Answer = Result<Decisions, StoreError>;
 

@@ -16,8 +16,8 @@ use crate::limiter::redis::store::RedisStore;
 use crate::ports::limits::{
     Candidate, Decisions, Granted, KeyedLimit, LimitKey, LimitStore, Look, Room, Ticket,
 };
-use crate::ports::locks::lock;
-use crate::ports::pace::{StoreError, StoreFuture};
+use crate::ports::lock;
+use crate::ports::store::{StoreError, StoreFuture};
 
 impl RedisStore {
     fn limits(&self) -> &Arc<Limits> {

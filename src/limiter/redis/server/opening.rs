@@ -15,7 +15,7 @@ use crate::limiter::redis::connection::Address;
 use crate::limiter::redis::facts::{field, is_replica, misfit, risks, save_points};
 use crate::limiter::redis::fault::{refused, unreachable};
 use crate::limiter::redis::rights;
-use crate::ports::pace::StoreError;
+use crate::ports::store::StoreError;
 use crate::settings::types::RedisMode;
 
 /// How connections are called in `CLIENT LIST`.

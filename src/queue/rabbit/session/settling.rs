@@ -20,7 +20,7 @@ use super::Session;
 use crate::core::acks::{Acks, Bounds, Fate};
 use crate::core::room::Room;
 use crate::core::time::Mono;
-use crate::ports::locks::lock;
+use crate::ports::lock;
 use crate::ports::message::{HeaderValue, header};
 use crate::ports::queue::{HeaderPatch, Settlement, Verdict};
 use crate::queue::rabbit::convert::{Original, copy_properties, returned_properties};

@@ -1,10 +1,14 @@
-//! Names of hosts to addresses, with a bound on threads.
+//! What the rooms that connect to servers share: whether a server can be reached, the addresses of its host, and TLS.
 //!
-//! Problem: the system's lookup blocks a thread, for half a minute where DNS does not answer, and a
-//! timeout ends only the waiting. A client that looks a name up for each attempt piles up threads until
-//! the system refuses more, and then a runtime panics. So there is at most one lookup of a name under
-//! way; attempts that need the name meanwhile wait for the same answer, each within its own bound. A thread that cannot
-//! be had is an error. Nothing is kept: the next question asks the system again.
+//! **Names.** Problem: the system's lookup blocks a thread, for half a minute where DNS does not answer, and a timeout
+//! ends only the waiting. A client that looks a name up for each attempt piles up threads until the system refuses
+//! more, and then a runtime panics. So there is at most one lookup of a name under way; attempts that need the name
+//! meanwhile wait for the same answer, each within its own bound. A thread that cannot be had is an error. Nothing is
+//! cached: the next lookup asks the system again.
+//!
+//! **Certificates.** Problem: a certificate lasts days or months, and a fleet runs longer. So our own certificate and
+//! its key are read anew for each connection. While one of the two is being replaced they do not belong together; then
+//! no certificate is shown, the server refuses, and the next attempt reads them again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,9 +17,35 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use rustls::SignatureScheme;
+use rustls::client::ResolvesClientCert;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use secrecy::ExposeSecret as _;
 use tokio::sync::watch;
 
-use super::locks::lock;
+use super::lock;
+use super::secret::Secret;
+
+/// The state of a connection that is supervised and rebuilt by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Not connected since the start.
+    Connecting,
+    /// Usable.
+    Up,
+    /// Lost, with the reason as an operator should read it. Being rebuilt with backoff.
+    Down(Arc<str>),
+}
+
+impl Link {
+    /// Whether it can be used now.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        matches!(self, Self::Up)
+    }
+}
 
 /// Lookups of different names at a time. Names that are made of messages can be many.
 const MOST: usize = 8;
@@ -98,6 +128,82 @@ impl Default for Resolver {
 impl fmt::Debug for Resolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resolver").finish_non_exhaustive()
+    }
+}
+
+/// Certificates, as PEM.
+#[derive(Clone, Default)]
+pub struct Tls {
+    /// Trusted besides the system's.
+    pub ca: Option<Vec<u8>>,
+    /// Ours, where servers ask clients for one.
+    pub certificate: Option<ClientCertificate>,
+}
+
+/// A client's certificate with its key, both as PEM.
+#[derive(Clone)]
+pub struct ClientCertificate {
+    /// The certificate, and those that lead to its authority.
+    pub certificate: Secret,
+    pub key: Secret,
+}
+
+impl ClientCertificate {
+    /// Reads both.
+    ///
+    /// # Errors
+    /// When one is not PEM, or they do not belong together; the text says which, and quotes neither.
+    pub fn read(&self) -> Result<CertifiedKey, String> {
+        let (certificate, key) = (self.certificate.get(), self.key.get());
+        let certificates = CertificateDer::pem_slice_iter(certificate.expose_secret().as_bytes());
+        let certificates: Vec<_> = certificates
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("the certificate cannot be read as PEM: {error}"))?;
+        if certificates.is_empty() {
+            return Err("the certificate cannot be read as PEM: there is none".to_owned());
+        }
+        let key = PrivateKeyDer::from_pem_slice(key.expose_secret().as_bytes())
+            .map_err(|error| format!("the key cannot be read as PEM: {error}"))?;
+        let provider = rustls::crypto::ring::default_provider();
+        CertifiedKey::from_der(certificates, key, &provider)
+            .map_err(|error| format!("the certificate and its key cannot be used: {error}"))
+    }
+
+    /// Shows it in handshakes, as it is then.
+    #[must_use]
+    pub fn resolver(&self) -> Arc<dyn ResolvesClientCert> {
+        Arc::new(Shown(self.clone()))
+    }
+}
+
+impl fmt::Debug for Tls {
+    /// Says what there is, never what it holds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("ca", &self.ca.is_some())
+            .field("certificate", &self.certificate.is_some())
+            .finish()
+    }
+}
+
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCertificate").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Shown(ClientCertificate);
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let read = self.0.read();
+        let read = read.inspect_err(|why| tracing::warn!(why, "no certificate is shown"));
+        read.ok().map(Arc::new)
+    }
+
+    fn has_certs(&self) -> bool {
+        true
     }
 }
 
