@@ -11,8 +11,8 @@
 //! that are rejected in a row, with none accepted between, open the breaker too. A probe that is rejected is
 //! the message's fault or the route's: the replica tries the next message, until these are too many in a row.
 //!
-//! Two parts, both pure. [`Breaker`] is the side of a replica: it counts what its calls say, and tells
-//! what is to be asked of the store. [`report`] is the decision of the store that all replicas share;
+//! Two parts, both pure. [`Breaker`] is the side of a replica: it counts what its calls say, and returns
+//! what must be asked of the store. [`report`] is the decision of the store that all replicas share;
 //! `lua/breaker.lua` is the same inside Redis.
 
 mod shared;
@@ -79,7 +79,7 @@ enum State {
     Closed,
     /// Nothing is sent. The store is asked for the probe at that time.
     Open(Mono),
-    /// The store was asked, or told; if it does not answer, it is asked again at that time.
+    /// The store was asked, or sent a report; without an answer it is asked again at that time.
     Asking(Mono),
     /// This replica may make one call, before that time.
     Probe(Mono),
@@ -131,7 +131,7 @@ impl Breaker {
         (self.rejected >= most).then_some(self.rejected)
     }
 
-    /// A call ended. Answers what the store is to be told.
+    /// A call ended. Returns what must be reported to the store.
     pub fn observe(&mut self, sign: Sign, now: Mono) -> Option<BreakerReport> {
         match sign {
             Sign::Accepted => self.rejected = 0,
@@ -143,16 +143,16 @@ impl Breaker {
             (State::Probing { .. } | State::Closed | State::Ramp(_), Sign::Rejected)
                 if refuses_all =>
             {
-                Some(self.tell(BreakerReport::Failed, now))
+                Some(self.report(BreakerReport::Failed, now))
             }
             (State::Probing { until, .. }, Sign::Rejected) => {
                 self.state = State::Probe(until);
                 None
             }
             (State::Probing { .. }, Sign::Accepted | Sign::Alive) => {
-                Some(self.tell(BreakerReport::Passed, now))
+                Some(self.report(BreakerReport::Passed, now))
             }
-            (State::Probing { .. }, Sign::Away) => Some(self.tell(BreakerReport::Failed, now)),
+            (State::Probing { .. }, Sign::Away) => Some(self.report(BreakerReport::Failed, now)),
             (State::Probing { .. }, Sign::Unclear) => {
                 self.state = State::Open(now);
                 None
@@ -175,7 +175,7 @@ impl Breaker {
                 self.in_a_row = self.in_a_row.saturating_add(1);
                 let failures = self.rule.failures;
                 let opens = failures.is_some_and(|most| self.in_a_row >= most.get());
-                opens.then(|| self.tell(BreakerReport::Failed, now))
+                opens.then(|| self.report(BreakerReport::Failed, now))
             }
         }
     }
@@ -224,7 +224,7 @@ impl Breaker {
     /// What the store is to be asked now, if anything is due.
     pub fn ask(&mut self, now: Mono) -> Option<BreakerReport> {
         let due = self.due().is_some_and(|due| due <= now);
-        due.then(|| self.tell(BreakerReport::Probe, now))
+        due.then(|| self.report(BreakerReport::Probe, now))
     }
 
     /// The version that it knows, for the store.
@@ -238,7 +238,7 @@ impl Breaker {
         &self.rule
     }
 
-    /// The store answered; `until` is the status's on this replica's clock. Answers whether it
+    /// The store answered; `until` is the status's on this replica's clock. Returns whether it
     /// has opened or closed, as the store says.
     pub fn update(&mut self, status: &BreakerStatus, until: Option<Mono>) -> bool {
         let was = std::mem::replace(&mut self.known_open, until.is_some());
@@ -263,7 +263,7 @@ impl Breaker {
         }
     }
 
-    fn tell(&mut self, report: BreakerReport, now: Mono) -> BreakerReport {
+    fn report(&mut self, report: BreakerReport, now: Mono) -> BreakerReport {
         self.state = State::Asking(now + ASK_AGAIN);
         report
     }

@@ -41,7 +41,7 @@ pub(super) struct Keyed {
     pub(super) tickets: Arc<Tickets>,
     pub(super) refunder: Refunder,
     pub(super) meters: AdmissionMeters,
-    /// Which task is told that another policy of a limit is in force than this replica knows.
+    /// Notified when the current policy of a limit is another one than this replica knows.
     pub(super) outdated: Arc<BTreeMap<Arc<str>, Arc<Notify>>>,
     pub(super) limit_meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
 }
@@ -51,8 +51,8 @@ pub(super) struct Admission {
     keyed: Keyed,
     /// As many as the scheduler has under way.
     under_way: FuturesUnordered<BoxFuture<'static, Answered>>,
-    /// The limits that let nothing pass, and until when, as the log was told.
-    told: BTreeMap<Arc<str>, StoreTime>,
+    /// The limits that let nothing pass, and until when, as it was logged.
+    logged: BTreeMap<Arc<str>, StoreTime>,
 }
 
 /// A question with the store's answer.
@@ -66,7 +66,7 @@ impl Admission {
         Self {
             keyed,
             under_way: FuturesUnordered::new(),
-            told: BTreeMap::new(),
+            logged: BTreeMap::new(),
         }
     }
 
@@ -199,7 +199,7 @@ impl Admission {
         decided: StoreTime,
         pacer: &PacerHandle,
     ) {
-        if self.told.insert(Arc::clone(&limit.name), until) == Some(until) {
+        if self.logged.insert(Arc::clone(&limit.name), until) == Some(until) {
             return;
         }
         let (pacer, limit) = (&pacer.name, &limit.name);
@@ -208,7 +208,7 @@ impl Admission {
             Closing::Lost => warn!(%pacer, %limit, for_ms,
                 "the store lost its state, or the kind of the limit was changed: the limit lets nothing pass until what was spent before counts no more, or for its lost_wait (`sluiced limits open` ends it)"),
             Closing::Guard => info!(%pacer, %limit, for_ms,
-                "the store is new or was restarted: nothing passes while replicas tell what they remember"),
+                "the store is new or was restarted: nothing passes while replicas report what they remember"),
             Closing::Paused => debug!(%pacer, %limit, for_ms, "the limit is paused"),
         }
     }

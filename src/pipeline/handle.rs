@@ -37,7 +37,7 @@ pub(super) struct Stopped {
     pub(super) given_back: u64,
 }
 
-/// What a pacer is told. The messages in it are bounded by the prefetch of its routes.
+/// What a pacer receives. The messages in it are bounded by the prefetch of its routes.
 #[derive(Debug)]
 pub(super) enum Event {
     /// New messages.
@@ -49,11 +49,11 @@ pub(super) enum Event {
     Freed(Vec<Granted>),
     /// A message that waits for another attempt.
     Again(Box<Waiting>),
-    /// A call of ours was told to wait for so long; the limit is frozen.
+    /// The downstream asked a call of ours to wait for so long; the limit is frozen.
     Throttled(Duration),
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
-    /// A policy of the paced limit is in force, or another version of the same.
+    /// The current policy of the paced limit, or another version of the same.
     Policy(Arc<CurrentPolicy>, Vec<Pace>),
     /// The same of one of its keyed limits, which is paused until then or not at all.
     Updated(Arc<str>, Option<StoreTime>),
@@ -104,9 +104,9 @@ impl PacerHandle {
         }
     }
 
-    /// Tells the pacer. If it is gone, what was told is dropped: a message then goes back to its
+    /// Sends the pacer an event. If the pacer is gone, the event is dropped: a message then goes back to its
     /// queue by itself.
-    pub(super) fn tell(&self, event: Event) {
+    pub(super) fn send(&self, event: Event) {
         if self.events.send(event).is_err() {
             debug!(pacer = %self.name, "the pacer has stopped");
         }
@@ -115,7 +115,7 @@ impl PacerHandle {
     /// Stops sending at once, waits up to `grace` for calls under way, and ends the pacer's thread.
     pub(super) async fn stop(self, grace: Duration) -> Stopped {
         let (done, stopped) = oneshot::channel();
-        self.tell(Event::Stop {
+        self.send(Event::Stop {
             deadline: self.clock.now() + grace,
             done,
         });
@@ -130,12 +130,12 @@ impl PacerHandle {
             .flat_map(|waiting| waiting.permit.take_back())
             .collect();
         if granted.is_empty() {
-            return self.tell(Event::Unsent(messages, true));
+            return self.send(Event::Unsent(messages, true));
         }
         let pacer = self.clone();
         tokio::spawn(async move {
             let went_back = pacer.refunder.give_back(&granted).await;
-            pacer.tell(Event::Unsent(messages, went_back));
+            pacer.send(Event::Unsent(messages, went_back));
         });
     }
 
@@ -154,7 +154,7 @@ impl PacerHandle {
         self.rows.is_some()
     }
 
-    /// The rows of slots, as the policy in force has them.
+    /// The rows of slots of the current policy.
     pub(super) fn rows(&self) -> Option<PacedRows> {
         self.rows.as_ref().map(|rows| lock(rows).clone())
     }
@@ -195,7 +195,7 @@ impl PacerHandle {
     /// Hands in new messages.
     pub(super) fn push(&self, messages: Vec<Waiting>) {
         if !messages.is_empty() {
-            self.tell(Event::Decoded(messages));
+            self.send(Event::Decoded(messages));
         }
     }
 
@@ -211,7 +211,7 @@ impl PacerHandle {
 
     /// Freezes the limit: here at once, and through the store for every replica.
     pub(super) fn freeze(&self, length: Duration, answer: &str) {
-        self.tell(Event::Throttled(length));
+        self.send(Event::Throttled(length));
         self.meters.freezes.increment(1);
         if let Some(more) = FROZEN.event(self.clock.now()) {
             let of = if self.rows.is_some() {
@@ -231,7 +231,7 @@ impl PacerHandle {
                     continue;
                 };
                 match rows.store.freeze(limit, length).await {
-                    Ok(freeze) => pacer.tell(Event::Frozen(row, freeze)),
+                    Ok(freeze) => pacer.send(Event::Frozen(row, freeze)),
                     Err(error) => {
                         warn!(limit = %limit.name, %error, "only this replica knows of the freeze");
                     }

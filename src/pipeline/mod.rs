@@ -222,7 +222,7 @@ impl Pipeline {
                 clock,
             };
             let handle = pacer.clone();
-            let adopt = move |policy, paces| handle.tell(Event::Policy(policy, paces));
+            let adopt = move |policy, paces| handle.send(Event::Policy(policy, paces));
             self.watches.spawn(watch.run(adopt));
         }
         self.receive(&routes, clock);
@@ -265,7 +265,7 @@ impl Pipeline {
                 version: policy.stored.version,
             });
             for pacer in &pacers {
-                pacer.tell(Event::Updated(
+                pacer.send(Event::Updated(
                     Arc::clone(&limit.name),
                     policy.paused_until(),
                 ));
@@ -331,8 +331,8 @@ impl Pipeline {
             remains.unsettled += unsettled;
         }
         self.receivers.shutdown().await;
-        // The watches and the routes hold handles of the pacers, and these hold refunders: nothing is left to tell
-        // them once all have ended. What they were told they still pass on.
+        // The watches and the routes hold handles of the pacers, and these hold refunders. Once all have ended, the
+        // refunders receive nothing more, and end when they have sent what they received.
         self.watches.shutdown().await;
         self.routes.clear();
         let refunders = async { while self.refunders.join_next().await.is_some() {} };
@@ -340,7 +340,7 @@ impl Pipeline {
             self.refunders.shutdown().await;
         }
         let leave = futures::future::join_all(self.stores.iter().map(|store| store.leave()));
-        // Without a goodbye the next replica that starts waits for what this one knows, a second.
+        // Until this replica is known to be gone, the next one that starts waits a second for what it knows.
         drop(tokio::time::timeout(REFUND_BOUND, leave).await);
         remains
     }

@@ -74,7 +74,7 @@ pub(super) struct Pacer {
     handle: PacerHandle,
     routes: Arc<[Arc<Route>]>,
     events: mpsc::UnboundedReceiver<Event>,
-    /// What other replicas tell, and calls that ended. `None`: the store is gone.
+    /// Changes by other replicas, and calls that ended. `None`: the store is gone.
     notices: Option<broadcast::Receiver<Notice>>,
     /// At most one for each row.
     asking: FuturesUnordered<Asking>,
@@ -83,7 +83,7 @@ pub(super) struct Pacer {
     watched: Watched,
     alarm: Alarm,
     heartbeat: Heartbeat,
-    /// Notified when another policy is in force than the scheduler knows.
+    /// Notified when the current policy is another one than the scheduler knows.
     outdated: Arc<Notify>,
     counted: LeaseTally,
     swept: Mono,
@@ -104,7 +104,7 @@ pub(super) struct Parts {
     /// The way to the pacer, and its end there.
     pub(super) sender: mpsc::UnboundedSender<Event>,
     pub(super) events: mpsc::UnboundedReceiver<Event>,
-    /// Notified when another policy is in force than the scheduler knows.
+    /// Notified when the current policy is another one than the scheduler knows.
     pub(super) outdated: Arc<Notify>,
 }
 
@@ -244,7 +244,7 @@ impl Pacer {
                     warn!(route = %route.name, why, "no connection to the downstream yet");
                 }
             }
-            handle.tell(Event::Warmed);
+            handle.send(Event::Warmed);
         });
     }
 
@@ -295,7 +295,7 @@ impl Pacer {
                 }
                 Ok(Notice::Opened { limit }) => self.updated(&limit, None),
                 Ok(Notice::Breaker { route }) => self.breaker_changed(&route),
-                // Changes reach the task of the limit (`policies`), which says what is in force now.
+                // The task of the limit (`policies`) receives changes and sends the current policy.
                 Ok(Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => self.notices = None,
             },
@@ -367,7 +367,7 @@ impl Pacer {
         self.counted = tally;
     }
 
-    /// Whether the pacer was told to stop and has nothing more to wait for.
+    /// Whether the pacer is stopping and has nothing more to wait for.
     fn finished(&mut self, now: Mono) -> bool {
         let under_way = self.routes.iter().map(|route| route.in_flight()).sum();
         let over = |stopping: &Stopping| under_way == 0 || now >= stopping.deadline;

@@ -53,7 +53,7 @@ impl Passage {
         self.ran_out(1);
     }
 
-    /// Messages were told to come back, or settled without a call.
+    /// A message must come back later, or was settled without a call.
     pub(super) fn passed_over(&self) {
         self.passed_over.fetch_add(1, Ordering::Relaxed);
     }

@@ -141,7 +141,7 @@ impl Route {
             self.report(report, pacer);
         }
         if ended.turns {
-            pacer.tell(Event::GateChanged);
+            pacer.send(Event::GateChanged);
         }
         ended.away
     }
@@ -179,7 +179,7 @@ impl Route {
             let answer = own.store.report(&route.name, report, known, &own.rule);
             let answer = answer.await;
             route.answered(own, answer, pacer.clock.now());
-            pacer.tell(Event::GateChanged);
+            pacer.send(Event::GateChanged);
         });
     }
 

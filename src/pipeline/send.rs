@@ -142,7 +142,7 @@ fn after(job: Job, wait: Duration, pacer: &PacerHandle) {
 fn again(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
     if let Some(mut waiting) = prepared(job) {
         waiting.not_before = at;
-        pacer.tell(Event::Again(Box::new(waiting)));
+        pacer.send(Event::Again(Box::new(waiting)));
     }
 }
 

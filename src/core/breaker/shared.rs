@@ -17,7 +17,7 @@ pub struct StoredBreaker {
     probing: StoreTime,
 }
 
-/// What a replica tells or asks.
+/// What a replica reports or asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerReport {
     /// Calls failed in a row, or the probe did.

@@ -1,4 +1,4 @@
-//! What a pacer is told: answers of the stores, messages from its routes, and what is in force.
+//! What a pacer receives: answers of the stores, messages of its routes, and the current policies.
 
 use std::time::Duration;
 

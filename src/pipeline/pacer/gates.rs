@@ -58,8 +58,8 @@ impl Pacer {
         }
     }
 
-    /// Another policy of a keyed limit is in force, or a pause begins, changes or ends. Routes that it
-    /// pauses wait as a whole; what waited for it asks anew.
+    /// The policy of a keyed limit has changed, or a pause begins, changes or ends. The routes that it pauses wait
+    /// as a whole; messages that waited for the limit ask anew.
     pub(super) fn updated(&mut self, limit: &str, paused: Option<StoreTime>) {
         let now = self.handle.clock.now();
         let left = |until: StoreTime| until.since(self.handle.store_time(now));
