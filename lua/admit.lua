@@ -3,16 +3,16 @@
 -- KEYS     see limits/common.lua
 -- ARGV     1…  see limits/common.lua, then: wanted (how many grants), replica (names the asker
 --          to those that free room), how many candidates; for each: flags (1: it waited, 2: others wait for
---          a call to end), weight, ticket, how many charges, and for each charge: cell, cost
+--          a call to end), slots, ticket, how many charges, and for each charge: cell, cost
 -- Reply    {now, number, writes, others, …}, and for each candidate
 --          0 (granted), then for each charge remaining, reset_at, next
 --          1 (denied), by, fits, until, remaining, reset_at
 --          2 (never), by, most
---          3 (outdated: another policy is in force than the asker knows), by
+--          3 (outdated: the store has another policy than the asker knows), by
 --          4 (closed), by, until, why (0: paused, 1: guard, 2: lost)
 --          5 (not asked: enough were granted before it, or a limit of its is full)
 --          All are integers; `by` is a charge, from 0; times in microseconds; `next` and `fits` are 0 (now),
---          1 (when a call ends) or a time. `others`: how many other replicas ask, told where there are no
+--          1 (when a call ends) or a time. `others`: how many other replicas ask, counted where there are no
 --          candidates (else 0)
 --
 -- Invariant: all charges of a candidate are granted or none is. A denial spends nothing. An earlier
@@ -22,8 +22,8 @@
 local LINE_MAX = 366 * 24 * 3600 * 1000000
 local GONE, ASKERS_MAX = 5000000, 1000
 
--- Notes that a replica asks, and tells how many others do. One that has just started takes none for gone: after a
--- step of the clock all were seen long ago.
+-- Notes that a replica asks, and returns how many others do. A replica that has just started takes no other for gone:
+-- after a step of the clock all were seen long ago.
 local function note(replica)
   local key = KEYS[1] .. ':askers'
   local all, others, is_known = call('HGETALL', key), 0, false
@@ -101,7 +101,7 @@ local function deny(charges, waited)
   end
 end
 
--- Answers whether it is granted.
+-- Returns whether it is granted.
 local function decide(charges, waited, others_wait, ticket)
   if shut(charges) then return false end
   for i = 1, #charges do
@@ -138,20 +138,20 @@ local function decide(charges, waited, others_wait, ticket)
 end
 
 for _ = 1, candidates do
-  local flags, weight, ticket, charges = numeric(), numeric(), argument(), {}
+  local flags, slots, ticket, charges = numeric(), numeric(), argument(), {}
   local full = false
   for i = 1, numeric() do
     charges[i] = { cell = cells[numeric()], cost = numeric() }
     full = full or charges[i].cell.full
   end
-  if granted >= wanted or granted > 0 and granted + weight > wanted then
+  if granted >= wanted or granted > 0 and granted + slots > wanted then
     -- Those behind it are not looked at either: they would overtake it for good.
     granted = wanted
     answer(5)
   elseif full then
     answer(5)
   elseif decide(charges, flags % 2 == 1, flags >= 2, ticket) then
-    granted, grants = granted + weight, grants + 1
+    granted, grants = granted + slots, grants + 1
   end
 end
 save()

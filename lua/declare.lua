@@ -1,4 +1,4 @@
--- A replica declares the policy in its file, and gets the one in force: `core::policy::declare`.
+-- A replica declares the policy in its file, and gets the current one: `core::policy::declare`.
 --
 -- KEYS[1]  the limit's policy: a hash without a time to live, because an operator's update must stay
 -- KEYS[2]  the limit's replicas: a hash with, for each, when it was last seen and the policy in its
@@ -10,11 +10,11 @@
 --          7 version   8 updates   9 origin   10 policy   11 file   12 by   13 paused_until
 --         14 paused_by   15 changed   16 remade_at   17 paused_for   (the policy that it knows; version 0: none)
 -- Reply    the policy as its hash holds it, names and values in turn: those of the arguments 7 to 17, and more.
---          paused_until 0: not paused; changed is the version that brought what is in force; remade_at is when a
+--          paused_until 0: not paused; changed is the version that brought the current policy; remade_at is when a
 --          file made it one of another kind, 0: never
 --
 -- Invariant: versions only rise, and each names one state of the policy. The same call a second time
--- changes nothing but when the replica was last seen, until the policy in force ends (` until=` and
+-- changes nothing but when the replica was last seen, until the current policy ends (` until=` and
 -- microseconds, the last word of its text) or the clock goes back: no pause lasts longer than was said.
 
 local clock = redis.call('TIME')

@@ -1,9 +1,9 @@
--- What all replicas told of themselves, and what was used of each limit lately.
+-- What all replicas reported of themselves, and what was used of each limit lately.
 --
 -- KEYS     1 and 2: as for status.lua
 -- ARGV     1 shown  microseconds for which a text is shown   2 late  microseconds within which all replicas
---          have told of a bar that ended   3 width of a bar in microseconds
--- Reply    {texts, bars}: for each text how many microseconds ago it was told, and the text; for each bar
+--          have reported a bar that ended   3 width of a bar in microseconds
+-- Reply    {texts, bars}: for each text how many microseconds ago it was reported, and the text; for each bar
 --          that ended its limit, how many bars it is older than the newest, and its units
 --
 -- Invariant: no text is older than `shown`; those that are, are forgotten.

@@ -13,10 +13,10 @@
 --         16 least   the cost of the dearest message: a replica that wants as many gets no fewer
 -- Reply    {now, generation, first, rem, count, turn, share, slip, frozen_until, guarded, version}:
 --          integers; count 0: no grant, turn 0: none, frozen_until 0: neither frozen nor paused,
---          guarded 1: started behind the guard, version: the version in force
+--          guarded 1: started behind the guard, version: that of the current policy
 --
 -- Invariant: any units+1 consecutive slots that were ever granted span `period` or more, and no slot
--- lies further ahead than the horizon. A replica that does not know the version in force gets no
+-- lies further ahead than the horizon. A replica that does not know the current version gets no
 -- slots, and while the limit is paused no replica gets any. An ask that changes nothing writes
 -- nothing, not even the time to live: after that time without a write no slot of this row matters.
 -- All numbers are integers below 2^53, so doubles are exact; tostring would cut digits, %.0f does not.

@@ -1,4 +1,4 @@
--- Tells what one key of a limit has left. Behind limits/*.lua.
+-- Returns what one key of a limit has left. Behind limits/*.lua.
 --
 -- KEYS     see limits/common.lua: one limit, one state
 -- ARGV     see limits/common.lua

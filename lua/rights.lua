@@ -1,11 +1,11 @@
--- Answers what the user of this connection may not do, without doing any of it.
+-- Returns what the user of this connection may not do, without doing any of it.
 --
 -- KEYS     none: nothing is read or written, so that any node of a cluster can answer
 -- ARGV     1 key      one that starts as all of ours do
 --          2 channel  where replicas listen
 --          3 ...      commands that scripts and connections need; a subcommand follows after `|`
 -- Reply    what is refused: commands by name, `~` for the key, `&` for the channel; empty if
---          nothing is, or if this Redis (before 7.0) cannot tell
+--          nothing is, or if this Redis (before 7.0) cannot say
 --
 -- Invariant: changes nothing.
 

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the limit's policy
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
---          3 by       the operator   4 policy   what is to be in force
+--          3 by       the operator   4 policy   the new one
 --          5 over     the version that it was made from; 0: there was none
 --          6 file     the policy in the operator's file, for a limit that no replica has declared yet
 -- Reply    {done, version, updates}: done 0 if there was another update in between

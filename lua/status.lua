@@ -1,4 +1,4 @@
--- A replica tells how it is and what it used since it told last, or that it leaves.
+-- A replica reports its state and what it used since its last report, or that it leaves.
 --
 -- KEYS     1 a hash: replica -> the time, a space, its text
 --          2 a hash: limit, a space, a place -> the number of a bar, a space, the units used in it

@@ -1,11 +1,11 @@
--- What every script about keyed limits begins with: numbers, the generation, the limits as they are in force,
+-- What every script about keyed limits begins with: numbers, the generation, the limits under their current policies,
 -- and the states of this call. Behind it come the kinds that the call is about, and what it does.
 --
 -- KEYS[1]  the record of the generation (`core::limits::generation`), prefix:{limits}:generation
 -- KEYS[2…] the policy of each limit, prefix:{limits}:NAME:policy; then the states of this call,
 --          prefix:{limits}:NAME:KEY, in the order of their limits: cell 1, 2, …
 --          Beside the state of a `concurrency` lies KEY:waiting: the replicas that wait, since when
--- ARGV     1 run      the server's run_id, as INFO told this connection
+-- ARGV     1 run      the server's run_id, as INFO gave it to this connection
 --          2 number   3 writes   the generation and the grants that the asker remembers, 0 if none
 --          4 stepped  the asker saw the clock step since then; 1: forward, 2: back, 0: it did not
 --          5 limits   how many; then for each: kind (a letter), lost_wait (microseconds; -1: forever), the

@@ -47,7 +47,7 @@ end
 
 function kinds.c.fit(r, s, cost) return (s and s.total or 0) + cost <= r.most and now or FULL end
 
--- Ends a call, if it is under way. Answers its units. It stays in the list until that is written.
+-- Ends a call, if it is under way. Returns its units. It stays in the list until that is written.
 function kinds.c.release(s, ticket)
   local one, freed = s.named[ticket], 0
   if not one then return nil end

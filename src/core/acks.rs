@@ -112,7 +112,7 @@ impl<L: Copy> Acks<L> {
         }
     }
 
-    /// A delivery arrived. Answers `false`, and does not take it, if its tag is known already or
+    /// A delivery arrived. Returns `false`, and does not take it, if its tag is known already or
     /// absurd.
     pub fn delivered(&mut self, tag: u64) -> bool {
         if tag >= self.next {
@@ -127,7 +127,7 @@ impl<L: Copy> Acks<L> {
         self.out.insert(tag)
     }
 
-    /// A delivery has its fate. Answers `false` if it is not outstanding (settled before).
+    /// A delivery has its fate. Returns `false` if it is not outstanding (settled before).
     pub fn settle(&mut self, tag: u64, fate: Fate, label: L, now: Mono) -> bool {
         if !self.out.remove(&tag) {
             return false;

@@ -8,7 +8,7 @@
 //! Once a rate is kept that was too much before, the quiet time is short again. The rate never leaves the
 //! range from a floor to what is configured.
 //!
-//! Each replica decides by itself, from the rates in force, which all of them see. What it wants is an
+//! Each replica decides by itself, from the current rates, which all of them see. What it wants is an
 //! update of the policy, and of several replicas that want the same one succeeds.
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::time::Mono;
 const QUIET: Duration = Duration::from_secs(10);
 /// The longest.
 const QUIET_MAX: Duration = Duration::from_secs(300);
-/// What was not put in force by then is asked for again.
+/// An update that was not made by then is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Between what the rate may move.
@@ -37,7 +37,7 @@ pub struct AdaptiveRule {
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     rule: AdaptiveRule,
-    /// Units of a window in force.
+    /// Units of a window, as the current policy says.
     current: u32,
     /// Was kept before the rate rose.
     good: Option<u32>,
@@ -52,7 +52,7 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// At a rate that is in force since `now`.
+    /// At a rate that is the current one since `now`.
     #[must_use]
     pub fn new(rule: AdaptiveRule, current: u32, now: Mono) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Adaptive {
         }
     }
 
-    /// Another rate is in force.
+    /// The rate was replaced.
     pub fn in_force(&mut self, units: u32, now: Mono) {
         if units < self.current {
             self.bad = Some(self.current);
@@ -91,7 +91,7 @@ impl Adaptive {
                 self.quiet = (self.quiet * 4).min(QUIET_MAX);
             }
         } else if units > self.current {
-            // A rise follows a quiet time: what was in force was kept, and nothing known is too much.
+            // A rise follows a quiet time: the rate was kept, and nothing known is too much.
             if self.bad.is_none() {
                 self.quiet = QUIET;
             }
@@ -105,7 +105,7 @@ impl Adaptive {
         (self.throttled, self.asked) = (false, None);
     }
 
-    /// The rate that should be in force instead, if it is time for one.
+    /// The rate that should replace it, if it is time for one.
     pub fn wanted(&mut self, now: Mono) -> Option<u32> {
         if self.asked.is_some_and(|at| now.since(at) < ASK_AGAIN) {
             return None;
@@ -148,7 +148,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// A fleet of three under a downstream that allows `allowed` a second. Answers the sum of what was
+    /// A fleet of three under a downstream that allows `allowed` a second. Returns the sum of what was
     /// delivered, how many seconds saw a refusal, and the rate at the end.
     struct World {
         replicas: Vec<Adaptive>,

@@ -2,7 +2,7 @@
 //!
 //! Problem: a wrong template makes a dead letter of each message as fast as they come, and a backlog is gone
 //! in seconds. So after so many in a row a replica stops taking messages and tries one after a pause, which
-//! grows. One that can be sent ends it. Each replica decides for itself: what it reads tells it enough.
+//! grows. One that can be sent ends it. Each replica decides for itself: what it reads is enough for that.
 //!
 //! What the downstream rejects is counted in `breaker`, because calls end much later than messages are read.
 

@@ -5,7 +5,7 @@
 //! way varies (`way`). A headroom that is written down is shared three to one. With `headroom = "auto"` both parts
 //! follow what the replicas measure: [`Follow`].
 //!
-//! Each replica decides by itself, from the headroom in force, which all of them see. What it wants is an update of
+//! Each replica decides by itself, from the current headroom, which all of them see. What it wants is an update of
 //! the policy, and of several replicas that want one at the same time one succeeds. A part rises at once when a
 //! replica measures more, and falls by a twelfth at a time, after a quiet time. What a replica asks for is a seventh
 //! more than what it measured, so a fall that another replica does not agree with leaves that one all that it
@@ -32,7 +32,7 @@ const QUIET: Duration = Duration::from_secs(5);
 const QUIET_MAX: Duration = Duration::from_secs(600);
 /// All that was allowed under an earlier headroom has left or run out.
 const TOLD: Duration = Duration::from_secs(3);
-/// What was not put in force by then is asked for again.
+/// An update that was not made by then is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// A headroom and its parts.
@@ -113,7 +113,7 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// At a headroom that is in force since `now`.
+    /// At a headroom that is the current one since `now`.
     #[must_use]
     pub const fn new(current: Headroom, now: Mono) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl Follow {
         }
     }
 
-    /// This headroom is in force. A rise after a fall says that another replica needs what was given up: the next
+    /// This headroom is the current one. A rise after a fall says that another replica needs what was given up: the next
     /// fall waits four times as long. Two falls in a row say that none does.
     pub fn in_force(&mut self, headroom: Headroom, now: Mono) {
         if headroom == self.current {
@@ -141,7 +141,7 @@ impl Follow {
         self.asked = None;
     }
 
-    /// The headroom that should be in force instead, if it is time for one.
+    /// The headroom that should replace it, if it is time for one.
     pub fn wanted(&mut self, seen: Measured, bounds: &Bounds, now: Mono) -> Option<Headroom> {
         if self.asked.is_some_and(|at| now.since(at) < ASK_AGAIN) {
             return None;

@@ -13,7 +13,7 @@
 //! - In a new generation it maps the clock anew, and asks for no slots until the mapping may be
 //!   trusted. The slots that it still holds fall due by the old mapping.
 //! - It drops slots that lie before the end of a freeze as soon as it learns of the freeze.
-//! - If another version of the policy is in force than it knows, it asks for no slots until it gets
+//! - If the store has another version of the policy than it knows, it asks for no slots until it gets
 //!   that version. The slots that it holds fall due at the pace that they were granted at.
 
 mod answers;

@@ -320,14 +320,14 @@ impl Pacing {
         }
     }
 
-    /// A row is frozen: heard from the store.
+    /// A row is frozen, as the store says.
     pub fn frozen(&mut self, row: Row, freeze: &Freeze, now: Mono) {
         if let Some(holder) = self.holder_mut(row) {
             holder.frozen(freeze, now);
         }
     }
 
-    /// Another policy is in force: a pace for each row, the main one first.
+    /// The policy was replaced: a pace for each row, the main one first.
     pub fn retime(&mut self, paces: &[Pace], known: PolicyVersion, now: Mono) {
         let Self::Paced(rows) = self else {
             return;
@@ -337,7 +337,7 @@ impl Pacing {
         }
     }
 
-    /// Whether another policy is in force than a row knows.
+    /// Whether the store has another policy than a row knows.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         match self {
@@ -407,7 +407,7 @@ impl Pacing {
         }
     }
 
-    /// Drops the leases; answers what the store may take back.
+    /// Drops the leases. Returns what the store may take back.
     pub fn surrender(&mut self) -> Vec<(Row, Grant)> {
         let Self::Paced(rows) = self else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What is in force for a limit, for the whole fleet.
+//! The current policy of a limit, for the whole fleet.
 //!
 //! Problem: the same limit is written in the configuration file of every replica, and an operator
 //! may change it while they run. Two rates for one limit would let too much through. So the store
@@ -30,7 +30,7 @@ use super::schedule::{Answer, Ask, FREEZE_MAX, Pace, Schedule, lease};
 use super::time::StoreTime;
 pub use version::PolicyVersion;
 
-/// Where the policy in force comes from.
+/// Where the current policy comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A configuration file.
@@ -77,12 +77,12 @@ pub struct Pause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitPolicy {
     pub version: PolicyVersion,
-    /// The version that brought what is in force: a pause is a version too, and changes no policy.
+    /// The version that brought the current policy: a pause is a version too, and changes no policy.
     pub changed: PolicyVersion,
     /// How many updates there were.
     pub updates: u64,
     pub origin: Origin,
-    /// What is in force, as `rate=400/1s headroom=5ms`.
+    /// The current policy, as `rate=400/1s headroom=5ms`.
     pub text: String,
     /// The policy in the file that was read last.
     pub file: String,
@@ -132,7 +132,7 @@ fn kind(text: &str) -> Option<&str> {
     text.split(' ').next()?.strip_prefix("kind=")
 }
 
-/// What a replica tells the store when it asks for the policy.
+/// What a replica sends the store when it asks for the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
     /// Its name.
@@ -156,7 +156,7 @@ impl LimitPolicy {
     }
 }
 
-/// A replica declares itself: the decision of `lua/declare.lua`. Answers what is in force.
+/// A replica declares itself: the decision of `lua/declare.lua`. Returns the current policy.
 pub fn declare(
     stored: &mut Option<LimitPolicy>,
     declaration: &Declaration,
@@ -206,7 +206,7 @@ pub fn declare(
     stored.insert(policy).clone()
 }
 
-/// An operator sets a new policy, of the same kind. Answers `false`, and changes nothing, if there was another update
+/// An operator sets a new policy, of the same kind. Returns `false`, and changes nothing, if there was another update
 /// since the version that it was made from.
 pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: StoreTime) -> bool {
     let PolicyUpdate {
@@ -237,7 +237,7 @@ pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: Sto
     true
 }
 
-/// An operator pauses the limit for `length` (366 days at most). Answers the end; `None` if no
+/// An operator pauses the limit for `length` (366 days at most). Returns the end; `None` if no
 /// replica has declared the limit.
 pub fn pause(
     stored: &mut Option<LimitPolicy>,
@@ -257,7 +257,7 @@ pub fn pause(
     Some(until)
 }
 
-/// An operator ends the pause. Answers whether there was one; `None` if no replica has declared the
+/// An operator ends the pause. Returns whether there was one; `None` if no replica has declared the
 /// limit. A freeze of its rows is ended by `core::schedule::thaw`.
 pub fn resume(stored: &mut Option<LimitPolicy>, now: StoreTime) -> Option<bool> {
     let policy = stored.as_mut()?;
@@ -291,7 +291,7 @@ fn version(stored: Option<&LimitPolicy>) -> PolicyVersion {
 }
 
 /// Leases slots of a row of the limit by [`lease`]. A replica that does not know the version in
-/// force gets no slots, and while the limit is paused no replica does; the answer still tells the
+/// force gets no slots, and while the limit is paused no replica does; the answer still says the
 /// time.
 pub fn lease_under(
     stored: Option<&LimitPolicy>,

@@ -21,7 +21,7 @@
 //!
 //! **Generations.** The row starts again behind a guard, in a new *generation*, when state is
 //! missing, when another process of the store wrote it, or when the store's clock stepped. Every
-//! answer tells the generation. Only a replica that has known it for long enough
+//! answer names the generation. Only a replica that has known it for long enough
 //! ([`Pace::distrust`], on its own clock) gets slots. So whatever the store's clock did, all slots
 //! of one generation are past before the first slot of the next one is granted. Of many replicas
 //! that see the same step, only the first one starts a new generation.
@@ -379,7 +379,7 @@ pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) ->
     }
 }
 
-/// Ends a freeze. Answers whether there was one. Replicas that waited for its end ask again now,
+/// Ends a freeze. Returns whether there was one. Replicas that waited for its end ask again now,
 /// and the line starts again; no leased slot becomes free.
 pub fn thaw(state: &mut Option<Schedule>, now: StoreTime) -> bool {
     let Some(s) = state.as_mut().filter(|s| s.frozen_until > now.as_micros()) else {
@@ -391,7 +391,7 @@ pub fn thaw(state: &mut Option<Schedule>, now: StoreTime) -> bool {
     true
 }
 
-/// Takes back the unused tail of a lease, if no slot was leased after it. Answers whether it did.
+/// Takes back the unused tail of a lease, if no slot was leased after it. Returns whether it did.
 pub fn give_back(state: &mut Option<Schedule>, pace: &Pace, run: &str, tail: &Grant) -> bool {
     let Some(s) = state.as_mut().filter(|s| {
         s.run == run

@@ -46,7 +46,7 @@ pub enum Waits {
     ForItsTurn,
     /// No message waits for slots and answers alone: there is none, or all of them wait for keys and times.
     Idle,
-    /// Something that is told elsewhere holds the whole route up.
+    /// Something that is reported elsewhere holds the whole route up.
     HeldUp,
 }
 
@@ -55,7 +55,7 @@ pub enum Waits {
 pub struct Seen {
     /// Calls that left. One that is about to may count, and not count again when it is held back.
     pub left: u64,
-    /// Messages that were told to come back, or were settled without a call, and calls of routes of the same or a
+    /// Messages that were sent away, or were settled without a call, and calls of routes of the same or a
     /// higher priority that took slots: the limits gave an answer, and this was it.
     pub passed_over: u64,
     /// Permissions and slots that ran out before their calls left.

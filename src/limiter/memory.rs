@@ -137,7 +137,7 @@ impl PaceStore for MemoryStore {
 }
 
 impl MemoryStore {
-    /// What is in force for a limit.
+    /// The current policy of a limit.
     pub(super) fn policy(&self, limit: &str) -> Option<LimitPolicy> {
         lock(&self.policies).get(limit).cloned().flatten()
     }

@@ -1,10 +1,10 @@
 //! Limits in Redis, shared by every replica.
 //!
-//! `store` is what the pipeline holds: paced limits there, keyed ones in `limits`, and what is
-//! in force for a limit in `policies`. All of them call `scripts` through `connection`, which leads
+//! `store` is what the pipeline holds: paced limits, breakers and status there, keyed limits in `limits`, and policies
+//! in `policies`. All of them call `scripts` through `connection`, which leads
 //! to the one `server`, the primary that `sentinel` names, or the node of a `cluster`. How a
-//! connection is opened is in `access`; what an error means, in `fault`; what replicas tell each
-//! other, in `notices`.
+//! connection is opened is in `access`; what an error means, in `fault`; notices of the replicas to
+//! each other, in `notices`.
 
 mod access;
 mod batch;

@@ -147,7 +147,7 @@ impl Admission {
                 }
             }
             Decision::Closed { by, until, why } => {
-                self.tell_closed(limit(by), until, why, decided, pacer);
+                self.log_closed(limit(by), until, why, decided, pacer);
             }
             Decision::Granted { .. } | Decision::Never { .. } | Decision::NotAsked => {}
         }
@@ -191,7 +191,7 @@ impl Admission {
     }
 
     /// Says once that a limit lets nothing pass, and why.
-    fn tell_closed(
+    fn log_closed(
         &mut self,
         limit: &KeyedLimit,
         until: StoreTime,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::rate::Cost;
-use crate::core::scheduler::{KeyId, Queued, Share, Terms};
+use crate::core::scheduler::{HoldRules, KeyId, Queued, Share};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::downstream::{Call, Facts, Undecodable};
 use crate::ports::limits::{Charge, Ticket};
@@ -220,9 +220,9 @@ impl Queued for Waiting {
         self.job.history.waited = true;
     }
 
-    fn terms(&self, key: KeyId, at: StoreTime) -> Terms {
+    fn hold_rules(&self, key: KeyId, at: StoreTime) -> HoldRules {
         let route = &self.job.route;
-        Terms {
+        HoldRules {
             is_for_all: route.is_for_all(key),
             holds: route.policy.settings.on_denied == OnDenied::Hold,
             max_hold: route.policy.settings.max_hold.get(),

@@ -33,11 +33,11 @@ pub struct KeyedLimit {
     policy: RwLock<Arc<Policy>>,
 }
 
-/// What is in force for a limit.
+/// The current policy of a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     pub rule: Rule,
-    /// Names it in the store; [`PolicyVersion::NONE`] until the store has told.
+    /// Names it in the store; [`PolicyVersion::NONE`] until the store has answered.
     pub version: PolicyVersion,
 }
 
@@ -58,14 +58,14 @@ impl KeyedLimit {
         }
     }
 
-    /// What is in force, as far as this replica knows.
+    /// The current policy, as far as this replica knows.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         // It is replaced as a whole: after a panic it is either old or new.
         Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Another policy is in force.
+    /// The policy was replaced.
     pub fn adopt(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
     }
@@ -102,7 +102,7 @@ pub fn key_id(limit: &str, key: LimitKey) -> KeyId {
 pub struct Decisions {
     /// The store's time when it decided.
     pub now: StoreTime,
-    /// No other replica asks. Only told where no candidates were named.
+    /// No other replica asks. Only known where no candidates were named.
     pub alone: bool,
     /// In the order of the candidates.
     pub decisions: Vec<Decision>,
@@ -175,7 +175,7 @@ impl Granted {
 /// The store of keyed limits. Every call ends within the store's own timeout.
 pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops
-    /// once it has granted `wanted`. At most [`BATCH_MAX`] at a time; none: only the time is told.
+    /// once it has granted `wanted`. At most [`BATCH_MAX`] at a time; none: only the time is asked for.
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions>;
 
     /// Takes back units that certainly were not used, where the kind can do so exactly, and ends calls, with a
@@ -195,8 +195,8 @@ pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
         futures::future::ready(Ok(())).boxed()
     }
 
-    /// For how long a replica that starts and is not alone hears of the store before it takes messages that limits
-    /// with a `lost_wait` count: what it cannot know is told by others until then.
+    /// For how long a replica that starts and is not alone only asks the store for its time, before it takes messages that
+    /// limits with a `lost_wait` count: until then the others report what it cannot know.
     fn hears_first(&self) -> Duration {
         Duration::ZERO
     }

@@ -9,7 +9,7 @@
 //! 2. Otherwise nothing is spent. The answer names the limit that holds it up longest, and when to
 //!    come back: when it fits, or the line of that limit if that is later and the message is sent
 //!    away for the first time. The line then moves on by the distance of such costs.
-//! 3. What can never fit is told so.
+//! 3. The answer to what can never fit says so.
 //!
 //! The **line** spreads the messages that come back over the time in which the limit has room for
 //! them: they do not come back all at once, and none polls. It promises nothing, so nothing is kept or given back because of it.
@@ -26,7 +26,7 @@ use crate::time::StoreTime;
 /// How far ahead a line reaches at most.
 const LINE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// A limit as it is in force for one request.
+/// A limit under the current policy, for one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit<'a> {
     pub rule: &'a Rule,
@@ -37,7 +37,7 @@ pub struct Limit<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitGate {
     Open,
-    /// Another version of its policy is in force than the asker knows.
+    /// The store has another version of its policy than the asker knows.
     Outdated,
     /// Nothing passes before this time.
     Closed {
@@ -46,7 +46,7 @@ pub enum LimitGate {
     },
 }
 
-/// What the store says of a limit, besides what is in force for it.
+/// What the store says of a limit beside its current policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PolicyState {
     pub version: PolicyVersion,
@@ -196,7 +196,7 @@ pub enum Decision {
     },
     /// It can never pass: it costs more than the limit `by` ever holds.
     Never { by: usize, most: u64 },
-    /// Another version of the policy of the limit `by` is in force. Nothing was decided.
+    /// The store has another version of the policy of the limit `by`. Nothing was decided.
     Outdated { by: usize },
     /// The limit `by` lets nothing pass before `until`. Nothing was decided.
     Closed {

@@ -1,7 +1,7 @@
 //! Which replicas ask the store of keyed limits.
 //!
 //! Problem: a replica that starts cannot see a step of the store's clock from before its start, and waits until the
-//! others must have told of it (`generation::HEARS_FIRST`). A replica that is alone has no other to wait for. But
+//! others must have reported it (`generation::HEARS_FIRST`). A replica that is alone has no other to wait for. But
 //! the store's clock cannot say which replicas are there: after a step forward all others were seen long ago. So
 //! only a replica that has been there for a while takes others for gone. Then it is there itself, and a replica
 //! that starts is not alone.
@@ -28,7 +28,7 @@ impl Askers {
         self.seen.remove(replica);
     }
 
-    /// `replica` asks; it `remembers` an answer, or has just started. Answers how many others ask.
+    /// `replica` asks; it `remembers` an answer, or has just started. Returns how many others ask.
     pub fn ask(&mut self, replica: &str, remembers: bool, now: StoreTime) -> usize {
         if remembers {
             self.seen

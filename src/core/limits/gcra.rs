@@ -9,7 +9,7 @@
 //! keep the window: with a burst of zero, any `units + 1` grants in a row span a period or more.
 //!
 //! The debt says its own period. Under another rate the units that are owed stay owed, as if the
-//! new rate had been in force since the last grant.
+//! new rate had been the current one since the last grant.
 
 use super::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
 use crate::headroom::Headroom;

@@ -5,7 +5,7 @@
 //!
 //! So the store keeps one record for all keyed limits: the number of its *generation*, which grows
 //! with each loss, the `run_id` of the process that wrote it, and how many grants were written so
-//! far. Every answer tells number and count, and replicas remember the highest that they saw.
+//! far. Every answer names number and count, and replicas remember the highest that they saw.
 //!
 //! - A record of another process says that something **may** be lost. For [`GUARD`] nothing is
 //!   granted, so that every replica can say what it remembers at its next question (they ask twice a
@@ -34,10 +34,10 @@ pub const GUARD: Duration = Duration::from_secs(2);
 /// How often each replica asks the store, whatever else it asks.
 pub const BEAT: Duration = Duration::from_millis(500);
 
-/// How long a replica that starts hears of the store before it takes messages that keyed limits count, unless it is
-/// alone (`askers`). If the clock stepped just before, it cannot know, and what was taken would seem long ago. By
-/// then each of the others has told of it: each asks once in a [`BEAT`], and tells at once of what it saw. The rest
-/// is for slow ways.
+/// How long a replica that starts asks the store before it takes messages that keyed limits count, unless it is
+/// alone (`askers`). If the clock stepped just before its start, it cannot know, and what was taken would seem long
+/// ago. By then each of the others has reported the step: each asks once in a [`BEAT`], and reports at once what it
+/// saw. The rest is for slow networks.
 pub const HEARS_FIRST: Duration = Duration::from_secs(1);
 
 /// Why a limit lets nothing pass.

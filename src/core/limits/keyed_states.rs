@@ -24,7 +24,7 @@ const SWEEP_MIN: usize = 1024;
 pub struct KeyedStates<N> {
     /// What was taken, and from when on that says nothing any more.
     known: HashMap<N, (State, StoreTime)>,
-    /// Who waits for calls of a key to end, first come, first served.
+    /// The replicas that wait for calls of a key to end, first come, first served.
     waiting: HashMap<N, Vec<u32>>,
     /// How many states there may be before the next sweep.
     room: usize,
@@ -100,8 +100,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         calls.is_some()
     }
 
-    /// Ends a call. Returns the askers that waited for that, as many as units came free, and how many of them
-    /// each is told of. They wait no more until they say so again.
+    /// Ends a call. Returns the replicas that waited for that, as many as units came free, each with its
+    /// share of them. They wait no more until they say so again.
     pub fn release(
         &mut self,
         (name, rule): (&N, &Rule),
@@ -129,7 +129,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         woken.into_iter().map(|asker| (asker, each)).collect()
     }
 
-    /// Changes the calls under way of a key. Answers what they were, if they changed.
+    /// Changes the calls under way of a key. Returns what they were, if they changed.
     fn change_calls(
         &mut self,
         (name, rule): (&N, &Rule),

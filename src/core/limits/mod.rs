@@ -6,7 +6,7 @@
 //! was taken. A state holds only what was granted. Nothing is reserved, so nothing can be missed.
 //!
 //! `admission` decides over all limits of a message, `generation` knows when the store lost its
-//! state, `known` is what a replica remembers for that, `askers` which replicas ask, `record` writes
+//! state, `store_watch` is what a replica remembers for that, `askers` which replicas ask, `record` writes
 //! states as text. `lua/limits/*.lua` are the same decisions inside Redis; a property test holds the two together.
 //!
 //! All times are whole microseconds, all numbers stay below 2^53, so that a double is exact.
@@ -18,10 +18,10 @@ pub mod fixed_window;
 pub mod gcra;
 pub mod generation;
 pub mod keyed_states;
-pub mod known;
 pub mod record;
 mod rule;
 pub mod sliding_log;
+pub mod store_watch;
 pub mod token_bucket;
 
 use std::time::Duration;
@@ -80,7 +80,7 @@ pub(super) trait Kind {
     fn take(&self, taken: Option<&Self::Taken>, now: u64, cost: u64, ticket: Ticket)
     -> Self::Taken;
     /// The state without units that were taken at `at` and certainly not used; `None` if they count
-    /// no more, or if the kind cannot tell them from others without risk.
+    /// no more, or if the kind cannot distinguish them from others without risk.
     fn refund(&self, taken: &Self::Taken, at: u64, cost: u64, now: u64) -> Option<Self::Taken>;
     /// What is left.
     fn room(&self, taken: Option<&Self::Taken>, now: u64) -> Room;

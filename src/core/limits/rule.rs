@@ -39,7 +39,7 @@ pub struct State {
     pub line: Line,
 }
 
-/// When the next message that is sent away is told to come back. It promises nothing, and says nothing
+/// When the next message that is sent away shall come back. It promises nothing, and says nothing
 /// once it is not ahead of now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
@@ -50,7 +50,7 @@ pub struct Line {
     pub spacing: u64,
 }
 
-/// Answers what the kind of a rule answers. With a state: `$own` is it if it is one of that kind, and
+/// Evaluates an expression for the kind of a rule. With a state: `$own` is it if it is one of that kind, and
 /// `$wrap` makes a [`Taken`] of another one.
 macro_rules! of_kind {
     ($rule:expr, |$kind:ident| $body:expr) => {

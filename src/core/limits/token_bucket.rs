@@ -5,7 +5,7 @@
 //! plus the headroom: no window of the configured interval sees more than the capacity plus one
 //! refill, when calls arrive up to a headroom late.
 //!
-//! A state counts under other numbers as if they had been in force since it was written: the
+//! A state counts under other numbers as if they had been the current ones since it was written: the
 //! tokens are cut to the capacity.
 
 use std::num::NonZeroU32;

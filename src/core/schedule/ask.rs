@@ -135,14 +135,14 @@ pub struct Answer {
     /// The row was started behind its guard by this call: state was missing, written under
     /// another process, or the clock stepped.
     pub guarded: bool,
-    /// The limit's policy that is in force; slots are only for replicas that know it.
+    /// The version of the limit's current policy; slots are only for replicas that know it.
     pub version: PolicyVersion,
 }
 
-/// A freeze as the store tells it.
+/// A freeze as the store reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freeze {
-    /// The store's time when it was told.
+    /// The store's time when it was reported.
     pub now: StoreTime,
     /// Its end.
     pub until: StoreTime,

@@ -35,7 +35,7 @@ pub struct Question<T> {
 #[derive(Clone, Debug)]
 pub struct Asked<T> {
     pub item: T,
-    /// It was sent away before: it is told when it fits, and moves no line.
+    /// It was denied before: the answer says when it fits, and it moves no line.
     pub waited: bool,
     /// The slots that it takes: it counts for as many of the wanted grants.
     pub slots: Cost,
@@ -189,7 +189,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// Other policies of keyed limits are in force: a permission is good for so long or longer.
+    /// Policies of keyed limits were replaced: a permission is good for so long or longer.
     pub const fn set_usable(&mut self, usable: Duration) {
         if let Some(requests) = &mut self.requests {
             requests.set_usable(usable);

@@ -104,10 +104,10 @@ impl<T: Queued> Scheduler<T> {
         Ok((free as u64).min(most).max(cost as u64))
     }
 
-    /// Takes the messages out that are asked for so that so many slots are filled. Messages that need
-    /// no permission are admitted at once, and take wanted slots; those whose key is closed wait for
-    /// it, if there is room in memory. Beyond that they ask, to be told when to come back; where the key is
-    /// full no time would be told, so they go away at once.
+    /// Takes out the messages that are asked for, so that so many slots are filled. Messages that need no permission
+    /// are admitted at once, and take wanted slots. Messages whose key is closed wait for it, as many as may wait in
+    /// memory. Others of a closed key are asked for, because the answer says when to come back. An answer about a full
+    /// key would name no time, so the others of a full key go away without a question.
     fn batch(&mut self, wanted: u64, now: Mono) -> (Vec<Asked<T>>, u64) {
         let Some(requests) = &self.requests else {
             return (Vec::new(), 0);

@@ -40,7 +40,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub use answers::{Asked, Question};
-pub use placing::{Denied, Terms};
+pub use placing::{Denied, HoldRules};
 pub use ready::{KeyId, Queued, Ready, Share};
 pub use request::{BATCH_MAX, HEARTBEAT, Requests};
 
@@ -115,9 +115,9 @@ pub struct Scheduler<T> {
     /// Messages with a time of their own before which they may not be sent, as they came.
     delayed: BTreeMap<(Mono, u64), T>,
     delayed_count: u64,
-    /// What answers and batches led to, to be done by the shell.
     /// How late slots were that were missed although a message could have gone.
     late: Vec<Duration>,
+    /// What answers and batches led to, for the shell to do.
     found: VecDeque<Step<T>>,
 }
 
@@ -277,28 +277,28 @@ impl<T: Queued> Scheduler<T> {
         self.pacing.failed(row, now);
     }
 
-    /// Another policy of the paced limit is in force: a pace for each row.
+    /// The policy of the paced limit was replaced: a pace for each row.
     pub fn retime(&mut self, paces: &[Pace], known: PolicyVersion, now: Mono) {
         self.pacing.retime(paces, known, now);
     }
 
-    /// Whether another policy of the paced limit is in force than it knows.
+    /// Whether the store has another policy of the paced limit than it knows.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         self.pacing.is_outdated()
     }
 
-    /// A row of the limit is frozen: told by the store.
+    /// A row of the limit is frozen, as the store says.
     pub fn frozen(&mut self, row: Row, freeze: &Freeze, now: Mono) {
         self.pacing.frozen(row, freeze, now);
     }
 
-    /// The limit is frozen for `length` from now: our own call was told so.
+    /// The limit is frozen for `length` from now: the answer to our own call says so.
     pub fn frozen_for(&mut self, length: Duration, now: Mono) {
         self.pacing.frozen_for(length, now);
     }
 
-    /// Drops the leases; answers what the store may take back.
+    /// Drops the leases. Returns what the store may take back.
     pub fn surrender(&mut self) -> Vec<(Row, Grant)> {
         self.pacing.surrender()
     }

@@ -54,9 +54,9 @@ pub struct Denied {
     pub is_late: bool,
 }
 
-/// What the route of a denied message says.
+/// How the route of a denied message lets it wait.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct HoldRules {
     /// The limit counts all messages of the route together.
     pub is_for_all: bool,
     /// Such a message waits in memory, however long that is.
@@ -67,7 +67,7 @@ pub struct Terms {
     pub age: Duration,
 }
 
-impl Default for Terms {
+impl Default for HoldRules {
     fn default() -> Self {
         Self {
             is_for_all: false,
@@ -165,29 +165,29 @@ impl<T: Queued> Scheduler<T> {
     }
 
     fn place(&self, item: &T, key: KeyId, denial: &Denial, decided: StoreTime, now: Mono) -> Place {
-        let terms = item.terms(key, decided);
+        let rules = item.hold_rules(key, decided);
         let is_full = denial.fits == Fit::Full;
         let has_room = self.key_queues.has_room(item, key);
-        if is_full && (terms.is_for_all || has_room) {
+        if is_full && (rules.is_for_all || has_room) {
             return Place::Here;
         }
         let fits = match denial.fits {
             Fit::At(at) => StoreTime::from_micros(at),
             Fit::Now => decided + FULL,
-            Fit::Full => decided + self.full_for(key, terms.age, now),
+            Fit::Full => decided + self.full_for(key, rules.age, now),
         };
         let here = self.local_time(fits, now);
         if item.deadline().is_some_and(|end| end <= here) {
             return Place::Nowhere;
         }
-        let near = item.opening(fits).since(decided) <= terms.max_hold;
+        let near = item.opening(fits).since(decided) <= rules.max_hold;
         if near && has_room {
             Place::Here
-        } else if terms.is_for_all && terms.holds {
+        } else if rules.is_for_all && rules.holds {
             Place::Route(here)
         } else {
             let wait = item.opening(denial.until.max(fits)).since(decided);
-            Place::Away(wait, !is_full && wait > terms.max_hold)
+            Place::Away(wait, !is_full && wait > rules.max_hold)
         }
     }
 }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::placing::Terms;
+use super::placing::HoldRules;
 use crate::pacing::Sum;
 use crate::rate::Cost;
 use crate::time::{Mono, StoreTime};
@@ -105,11 +105,11 @@ pub trait Queued {
     fn waited(&self) -> bool {
         false
     }
-    /// A limit sends it away until a time that it was told.
+    /// A limit sends it away until a time that the answer named.
     fn sent_away(&mut self) {}
-    /// What its route says of a denial by this key, at a time of the store.
-    fn terms(&self, _key: KeyId, _at: StoreTime) -> Terms {
-        Terms::default()
+    /// How its route lets it wait if this key denies it, at a time of the store.
+    fn hold_rules(&self, _key: KeyId, _at: StoreTime) -> HoldRules {
+        HoldRules::default()
     }
     /// When its route sends at the earliest, from a time of the store on.
     fn opening(&self, at: StoreTime) -> StoreTime {
@@ -164,7 +164,7 @@ impl<T: Queued> Ready<T> {
         self.level_of(&item).first.push_front(item);
     }
 
-    /// Counts an item in; answers the level that it belongs to.
+    /// Counts an item in. Returns the level that it belongs to.
     fn level_of(&mut self, item: &T) -> &mut Level<T> {
         self.sum.add(item);
         self.by_priority.entry(item.priority()).or_default()

@@ -72,7 +72,7 @@ pub struct Outcome {
 pub struct Requests {
     /// The shortest time for which a permission is good.
     usable: Duration,
-    /// For how long the store is heard before messages are asked for.
+    /// For how long the store is asked for its time only, before messages are asked for.
     hears_first: Duration,
     phase: Phase,
     clock: ClockMap,
@@ -119,7 +119,7 @@ impl Requests {
         }
     }
 
-    /// The same, but the store is heard for so long first.
+    /// The same, but for so long the store is asked for its time only.
     #[must_use]
     pub fn hearing_first(self, length: Duration) -> Self {
         Self {
@@ -133,12 +133,12 @@ impl Requests {
         self.hears_first = Duration::ZERO;
     }
 
-    /// Permissions are good for so long or longer from now on: other policies are in force.
+    /// Permissions are good for so long or longer from now on: policies were replaced.
     pub const fn set_usable(&mut self, usable: Duration) {
         self.usable = usable;
     }
 
-    /// Whether the store was heard for long enough to take messages.
+    /// Whether the store was asked for long enough to take messages.
     #[must_use]
     pub fn may_begin(&self, now: Mono) -> bool {
         let first = self.first_answered;

@@ -8,7 +8,7 @@ use super::MemoryStore;
 use crate::core::time::{StoreTime, micros};
 use crate::ports::store::{BAR, BEAT, Heard, PLACES, SHOWN, StatusStore, StoreFuture, Told};
 
-/// What was told.
+/// What the replicas reported.
 #[derive(Debug, Default)]
 pub(super) struct Status {
     replicas: BTreeMap<String, (StoreTime, String)>,

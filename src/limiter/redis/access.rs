@@ -1,6 +1,6 @@
 //! How connections are opened: credentials, TLS, sockets and bounds, the same for every server.
 //!
-//! The URLs are read once, passwords from files for each connection. Sentinels and cluster nodes tell addresses only, so a client for any of
+//! The URLs are read once, passwords from files for each connection. Sentinels and cluster nodes name addresses only, so a client for any of
 //! them is made from what all have in common.
 
 use std::net::SocketAddr;

@@ -106,7 +106,7 @@ impl Cluster {
     async fn mapped(&self, end: Instant) {
         let mut link = self.link.subscribe();
         let tried = link.wait_for(|link| *link != Link::Connecting);
-        // Without a map the caller is told so.
+        // Without a map the caller gets an error that says so.
         drop(timeout_at(end, tried).await);
     }
 
@@ -148,7 +148,7 @@ impl Cluster {
             self.link.send_replace(link);
             sleep(PAUSE).await;
             let rest = if well { CALM } else { TROUBLE };
-            // The next look also tells what became of the nodes' links.
+            // The next look also shows what became of the nodes' links.
             drop(timeout(rest, self.stale.notified()).await);
         }
     }
@@ -179,7 +179,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The map as the first node tells it that can be asked: those we know in a random order, each
+    /// The map as the first node reports it that can be asked: those we know in a random order, each
     /// with a head start on the next.
     async fn ask(&self) -> Result<SlotMap, StoreError> {
         let mut waiting = self.known();

@@ -87,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// A server to listen to for what replicas tell each other.
+    /// A server to listen to for notices.
     pub(super) fn listening_post(&self) -> Result<(Address, Client), StoreError> {
         let at = match &self.to {
             To::One(server) => server.address(),
@@ -98,7 +98,7 @@ impl Connection {
         Ok((at, client))
     }
 
-    /// Whether what replicas tell each other still reaches `at`.
+    /// Whether notices still reach `at`.
     pub(super) fn reaches(&self, at: &Address) -> bool {
         match &self.to {
             To::One(server) => server.address().is_none_or(|now| now == *at),

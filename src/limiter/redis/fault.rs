@@ -102,7 +102,7 @@ fn text(error: &RedisError) -> String {
     }
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
-        // What cannot be read at all is told over several lines.
+        // The error for what cannot be read at all has several lines.
         _ => error.to_string().trim_end().replace('\n', ", "),
     }
 }

@@ -3,7 +3,7 @@
 //! One string per key, and one script for a whole batch of messages, so that a decision is one round
 //! trip and atomic. All keys share one hash tag: a cluster keeps them in one slot.
 //!
-//! The store remembers what the answers told (`core::limits::known`), and asks twice a second even if no
+//! The store remembers what the answers showed (`core::limits::store_watch`), and asks twice a second even if no
 //! message wants anything, so that a loss is noticed while a replica still knows what was there.
 
 mod late;
@@ -27,7 +27,7 @@ use super::fault::STORE;
 use super::scripts::{Arg, ScriptCall};
 use crate::core::clock::{Direction, Step};
 use crate::core::limits::generation::BEAT;
-use crate::core::limits::known::Known;
+use crate::core::limits::store_watch::StoreWatch;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{Candidate, Decision, Decisions, Granted};
@@ -50,7 +50,7 @@ pub(super) struct Limits {
     /// The heart beats no more.
     has_left: AtomicBool,
     clock: Clock,
-    known: Mutex<Known>,
+    known: Mutex<StoreWatch>,
     /// Questions that were given up on and whose answers are still waited for.
     late: TaskTracker,
     /// Where questions are asked: callers have runtimes of their own, which may end before ours.
@@ -82,7 +82,7 @@ impl Limits {
         }
     }
 
-    /// Asks again and again for as long as it is polled, and tells at once of a step that it sees.
+    /// Asks again and again for as long as it is polled, and reports a step at once that it sees.
     async fn beat(self: Arc<Self>) {
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -91,17 +91,17 @@ impl Limits {
             if self.has_left.load(Ordering::Relaxed) {
                 return;
             }
-            let untold = || lock(&self.known).memory().stepped.is_some();
-            let was_untold = untold();
-            // The connection's own supervision tells what is wrong.
+            let is_unreported = || lock(&self.known).memory().stepped.is_some();
+            let was_unreported = is_unreported();
+            // The connection's own supervision logs what is wrong.
             drop(self.ask_time().await);
-            if !was_untold && untold() {
+            if !was_unreported && is_unreported() {
                 drop(self.ask_time().await);
             }
         }
     }
 
-    /// The store's time, as far as the answers tell.
+    /// The store's time, as far as the answers show.
     fn now(&self) -> Option<StoreTime> {
         lock(&self.known).store_time(self.clock.now())
     }
@@ -141,7 +141,7 @@ impl Limits {
         ScriptCall::new(script.script(batch), key, keys, arguments)
     }
 
-    /// Tells that this replica asks no more.
+    /// Says that this replica asks no more.
     async fn leave(&self) -> Result<(), StoreError> {
         self.has_left.store(true, Ordering::Relaxed);
         let args = vec![Arg::Text(&self.replica)];

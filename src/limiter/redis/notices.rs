@@ -1,7 +1,7 @@
-//! What replicas tell each other: a subscription on a connection of its own.
+//! Notices of the replicas to each other: a subscription on a connection of its own.
 //!
 //! In a cluster every node passes on what any of them publishes, and under Sentinels the replicas pass it on
-//! too, so one subscription is enough. Publish/subscribe may lose a notice. That is fine: the next answer to an ask tells the same.
+//! too, so one subscription is enough. Publish/subscribe may lose a notice. That is fine: the next answer to an ask says the same.
 //! So a subscription that breaks is rebuilt quietly; the other connection says what is wrong.
 
 use std::sync::Arc;
@@ -56,7 +56,7 @@ async fn subscribe(
     let (at, client) = connection.listening_post()?;
     let subscribing = async {
         // The crate looks the name up itself for a subscription, on a thread that a silent DNS keeps.
-        // Where this answers, that one does too.
+        // A server that answers this answers the other, too.
         connection.access().resolver.addresses(&at.host).await?;
         let mut subscription = client.get_async_pubsub().await?;
         subscription.subscribe(channel).await?;

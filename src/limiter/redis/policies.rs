@@ -1,4 +1,4 @@
-//! What is in force for each limit: a hash that all replicas read and operators write.
+//! The current policy of each limit: a hash that all replicas read and operators write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::core::time::{StoreTime, micros};
 use crate::ports::policy::{Inspection, PRESENCE, PolicyStore, Present, Updated};
 use crate::ports::store::{Notice, Notices, StoreError, StoreFuture};
 
-/// For how long a replica counts as present after it was last heard.
+/// For how long a replica counts as present after it was last seen.
 const SHOWN: Duration = PRESENCE.saturating_mul(3);
 
 /// A hash, as the scripts answer it.
@@ -47,7 +47,7 @@ impl Default for PolicyScripts {
     }
 }
 
-/// What is in force for the limits of a family.
+/// The current policies of the limits of a family.
 #[derive(Clone, Debug)]
 pub struct RedisPolicies {
     store: Arc<RedisStore>,

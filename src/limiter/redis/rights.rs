@@ -1,4 +1,4 @@
-//! What our user of Redis must be allowed (ACL), and how an operator is told what is missing.
+//! What our user of Redis must be allowed (ACL), and how an operator learns what is missing.
 
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, Script, ServerErrorKind};
@@ -42,7 +42,7 @@ pub(super) struct MissingRights {
     pub(super) wished: Vec<String>,
 }
 
-/// Asks the server. Redis before 7.0 cannot tell, and nothing is missing then.
+/// Asks the server. Redis before 7.0 cannot say, and nothing counts as missing then.
 pub(super) async fn missing(
     connection: &mut MultiplexedConnection,
     access: &Access,

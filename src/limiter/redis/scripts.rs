@@ -231,7 +231,7 @@ fn row_keys(prefix: &str, limit: &str) -> [String; 2] {
     ["paced", "paced:2"].map(|row| format!("{prefix}:{{{limit}}}:{row}"))
 }
 
-/// Where a limit is decided on, and with it what is in force for it: in the same slot of a cluster.
+/// Where a limit is decided on, and where its policy is: in the same slot of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// In rows of slots, each limit for itself.
@@ -241,7 +241,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// What is in force for a limit. No state of a keyed limit is called so: those
+    /// The policy of a limit. No state of a keyed limit is called so: those
     /// have 22 letters.
     pub(super) fn policy(self, prefix: &str, limit: &str) -> String {
         format!("{}:policy", self.start(prefix, limit))

@@ -82,7 +82,7 @@ pub(super) struct Server {
     state: Mutex<State>,
     lost: Notify,
     link: watch::Sender<Link>,
-    /// Is told when the link changes.
+    /// Is notified when the link changes.
     changed: Arc<Notify>,
     /// The warnings were given.
     warned: AtomicBool,
@@ -273,7 +273,7 @@ impl Server {
             ping.query_async::<redis::Value>(&mut connection),
         )
         .await;
-        // Only what it means for the connection matters here; a call is told by its own answer.
+        // Only what it means for the connection matters here; a call learns it from its own answer.
         drop(self.judge(live, answer));
         // A primary that was replaced does not know it while it is cut off from the others.
         if let Locator::Elected(sentinels) = &self.place

@@ -39,7 +39,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Which master serves which slots, as one node told it.
+/// Which master serves which slots, as one node reported it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SlotMap {
     ranges: Vec<(Slot, Slot, Address)>,

@@ -47,7 +47,7 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Starts to connect in the background, on an urgent thread, and answers at once; the connection is
+    /// Starts to connect in the background, on an urgent thread, and returns at once; the connection is
     /// kept up until the store is dropped. (On the shared runtime, a lease took twice as long where
     /// the machine is busy.)
     ///

@@ -1,4 +1,4 @@
-//! Questions whose answer comes late: they are heard out.
+//! Questions whose answer comes late: it is waited for.
 //!
 //! Problem: Redis stands still for longer than the response timeout, and the messages go on without an answer.
 //! Redis answers all the same once it goes on, and what it grants then is spent: with `1/1d` for a day, although

@@ -1,6 +1,6 @@
-//! The answers of `lua/admit.lua` and `lua/look.lua`, number by number.
+//! The replies of `lua/admit.lua` and `lua/look.lua`, number by number.
 
-use crate::core::limits::known::Entered;
+use crate::core::limits::store_watch::AnswerHead;
 use crate::core::time::StoreTime;
 use crate::ports::limits::{Closing, Decision, Fit, Pass, Room};
 
@@ -16,8 +16,8 @@ impl Reply {
     pub(super) fn answer(
         mut self,
         charges: impl Iterator<Item = usize>,
-    ) -> Option<(Entered, u64, Vec<Decision>)> {
-        let entered = Entered {
+    ) -> Option<(AnswerHead, u64, Vec<Decision>)> {
+        let entered = AnswerHead {
             now: self.time()?,
             number: self.0.next()?,
             writes: self.0.next()?,

@@ -108,7 +108,7 @@ impl LimitStore for RedisStore {
 
     fn leave(&self) -> StoreFuture<'_, ()> {
         async move {
-            // One that never asked has nothing to tell.
+            // One that never asked need not say that it leaves.
             match self.heart.get() {
                 Some(_) => self.limits.leave().await,
                 None => Ok(()),

@@ -7,7 +7,7 @@ use sluiced_core::headroom::Headroom;
 use sluiced_core::leases::Slot;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::Memory;
-use sluiced_core::limits::known::Entered;
+use sluiced_core::limits::store_watch::AnswerHead;
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace};
@@ -32,7 +32,7 @@ pub(super) struct Request<'a> {
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) asked: Memory,
-    pub(super) entered: Entered,
+    pub(super) entered: AnswerHead,
     /// No other replica asks.
     pub(super) alone: bool,
     pub(super) decisions: Vec<Decision>,

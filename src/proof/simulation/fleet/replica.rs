@@ -8,13 +8,13 @@ use sluiced_core::headroom::Follow;
 use sluiced_core::lateness::Lateness;
 use sluiced_core::leases::{LeaseHolder, Phase};
 use sluiced_core::limits::generation::HEARS_FIRST;
-use sluiced_core::limits::known::Known;
+use sluiced_core::limits::store_watch::StoreWatch;
 use sluiced_core::limits::{Rule, Ticket};
 use sluiced_core::pacing::Pacing;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::rate::Cost;
 use sluiced_core::schedule::Turn;
-use sluiced_core::scheduler::{KeyId, Question, Queued, Requests, Scheduler, Share, Terms};
+use sluiced_core::scheduler::{HoldRules, KeyId, Question, Queued, Requests, Scheduler, Share};
 use sluiced_core::time::{Mono, StoreTime, micros};
 use sluiced_core::way::Way;
 
@@ -46,7 +46,7 @@ pub(super) struct Replica<'a> {
     pub(super) turn: Option<Turn>,
     pub(super) last_ask: u64,
     /// What it knows of the store of keyed limits.
-    pub(super) store: Known,
+    pub(super) store: StoreWatch,
     /// Its questions to the keyed limits, by their numbers.
     pub(super) admitting: BTreeMap<u64, Question<Parcel<'a>>>,
     /// What was granted and has not ended, by message.
@@ -102,7 +102,7 @@ impl Replica<'_> {
             asking: [None; 2],
             turn: None,
             last_ask: 0,
-            store: Known::default(),
+            store: StoreWatch::default(),
             admitting: BTreeMap::new(),
             running: BTreeMap::new(),
             known: None,
@@ -231,8 +231,8 @@ impl Queued for Parcel<'_> {
     fn sent_away(&mut self) {
         self.waited = true;
     }
-    fn terms(&self, key: KeyId, at: StoreTime) -> Terms {
-        Terms {
+    fn hold_rules(&self, key: KeyId, at: StoreTime) -> HoldRules {
+        HoldRules {
             is_for_all: self.limit(key).is_some_and(|limit| limit.for_all),
             holds: self.route.far == Far::Hold,
             max_hold: self.route.max_hold,

@@ -10,7 +10,7 @@ use sluiced_core::limits::admission::{Candidate, Charge, Decision, Limit, LimitG
 use sluiced_core::limits::askers::Askers;
 use sluiced_core::limits::generation::{Generation, LostWait, Memory, enter};
 use sluiced_core::limits::keyed_states::KeyedStates;
-use sluiced_core::limits::known::Entered;
+use sluiced_core::limits::store_watch::AnswerHead;
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{
     Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
@@ -171,7 +171,7 @@ impl Store {
         asked: &[Asked<Parcel<'_>>],
         wanted: u64,
         t: u64,
-    ) -> (Entered, bool, Vec<Decision>) {
+    ) -> (AnswerHead, bool, Vec<Decision>) {
         // The copy lags behind by a hundred milliseconds and more.
         if t.is_multiple_of(97) {
             self.replicate();
@@ -190,7 +190,7 @@ impl Store {
         });
         let granted = |decision: &&Decision| matches!(decision, Decision::Granted { .. });
         generation.writes += decisions.iter().filter(granted).count() as u64;
-        let entered = Entered {
+        let entered = AnswerHead {
             now: self.clock(t),
             number: generation.number,
             writes: generation.writes,

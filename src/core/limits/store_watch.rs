@@ -1,11 +1,10 @@
-//! What a replica knows of the store of keyed limits: its generation, how many grants it told of, and its
-//! clock.
+//! How a replica notices that the store of keyed limits lost something, or that the store's clock stepped.
 //!
-//! Problem: a store that lost something, or whose clock stepped, does not know it. The replicas do: they
-//! remember the highest count of grants that an answer told, and an answer whose time cannot be explained
-//! by how long it travelled shows that the clock stepped. Such an answer is thrown away, so that nothing
-//! that it granted is used, and the next question tells of the step (`generation`). So is what was asked before
-//! a step was seen and is answered after it: it may be from before the step or from after it.
+//! Problem: the store itself notices neither. So a replica remembers the generation and the highest count of grants that
+//! an answer showed, and maps the store's clock: an answer whose time cannot be explained by how long it travelled
+//! shows a step. Nothing that such an answer granted is used, and the next question reports the step (`generation`).
+//! An answer to a question that left before the step was seen is not used either: the store may have decided before
+//! the step or after it.
 
 use std::time::Duration;
 
@@ -18,67 +17,67 @@ const FINE: Duration = Duration::from_millis(1);
 
 /// What every answer begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entered {
+pub struct AnswerHead {
     pub now: StoreTime,
     /// The generation, and the grants in it.
     pub number: u64,
     pub writes: u64,
 }
 
-/// What the answers told.
+/// What the answers showed.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct StoreWatch {
     /// The generation, and the highest count of grants in it.
     number: u64,
     writes: u64,
     clock: ClockMap,
-    /// A step of the clock that no answered question told of.
-    untold: Option<Untold>,
+    /// A step of the clock that no answered question has reported.
+    unreported: Option<Unreported>,
     /// The last step, and when it was seen.
     seen: Option<(Step, Mono)>,
 }
 
 /// A step that was seen in an answer of a generation.
 #[derive(Clone, Copy, Debug)]
-struct Untold {
+struct Unreported {
     way: Direction,
     number: u64,
 }
 
-impl Known {
-    /// What the next question tells.
+impl StoreWatch {
+    /// What the next question reports.
     #[must_use]
     pub const fn memory(&self) -> Memory {
         Memory {
             number: self.number,
             writes: self.writes,
             // No `map`, so that this stays `const`.
-            stepped: match self.untold {
-                Some(untold) => Some(untold.way),
+            stepped: match self.unreported {
+                Some(unreported) => Some(unreported.way),
                 None => None,
             },
         }
     }
 
-    /// The store's time, as far as the answers tell.
+    /// The store's time, as far as the answers show.
     #[must_use]
     pub fn store_time(&self, now: Mono) -> Option<StoreTime> {
         self.clock.to_store(now)
     }
 
-    /// Learns from the answer to a question that told `asked`. Answers how the store's clock stepped, if the
-    /// answer must not be used for that: it shows the step, or its question left before the step was seen, or did
-    /// not tell of it.
+    /// Learns from the answer to a question that reported `asked`. Returns the last step of the store's clock if the
+    /// answer must not be used because of it: the answer shows the step, its question left before the step was
+    /// seen, or did not report it.
     pub fn learn(
         &mut self,
         asked: Memory,
-        entered: Entered,
+        entered: AnswerHead,
         (sent, received): (Mono, Mono),
     ) -> Option<Step> {
-        if self.untold.is_some_and(|untold| {
-            asked.stepped >= Some(untold.way) && asked.number >= untold.number
+        if self.unreported.is_some_and(|unreported| {
+            asked.stepped >= Some(unreported.way) && asked.number >= unreported.number
         }) {
-            self.untold = None;
+            self.unreported = None;
         }
         if (entered.number, entered.writes) > (self.number, self.writes) {
             (self.number, self.writes) = (entered.number, entered.writes);
@@ -90,16 +89,16 @@ impl Known {
         }
         if let Some(step) = self.clock.follow(sent, entered.now, received, FINE) {
             self.seen = Some((step, received));
-            // Told also where another replica told of a step and a newer generation began: the clock may
-            // have stepped once more after that, and then no replica would tell of it.
-            let before = self.untold.map(|untold| untold.way);
-            self.untold = Some(Untold {
+            // Reported also where another replica reported a step and a newer generation began: the clock may
+            // have stepped once more after that, and then no replica would report it.
+            let before = self.unreported.map(|unreported| unreported.way);
+            self.unreported = Some(Unreported {
                 way: before.map_or(step.way, |before| before.max(step.way)),
                 number: entered.number,
             });
         }
         let step = self.seen.map(|(step, _)| step);
-        step.filter(|_| self.untold.is_some())
+        step.filter(|_| self.unreported.is_some())
     }
 }
 
@@ -109,8 +108,8 @@ mod tests {
 
     const EPOCH: u64 = 1_795_228_193_000_012;
 
-    const fn entered(at: u64, number: u64, writes: u64) -> Entered {
-        Entered {
+    const fn entered(at: u64, number: u64, writes: u64) -> AnswerHead {
+        AnswerHead {
             now: StoreTime::from_micros(EPOCH + at),
             number,
             writes,
@@ -121,9 +120,9 @@ mod tests {
         (Mono::from_micros(sent), Mono::from_micros(received))
     }
 
-    /// A replica that heard a few answers in generation 7; the store's clock shows ours.
-    fn heard() -> Known {
-        let mut known = Known::default();
+    /// A replica that got a few answers in generation 7; the store's clock shows ours.
+    fn heard() -> StoreWatch {
+        let mut known = StoreWatch::default();
         for second in 0..5 {
             let at = second * 1_000_000;
             let step = known.learn(
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_that_any_answer_told_is_remembered() {
+    fn the_most_that_any_answer_showed_is_remembered() {
         let mut known = heard();
         assert_eq!((known.memory().number, known.memory().writes), (7, 4));
         // An answer that was overtaken.
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_step_of_the_clock_is_told_once() {
+    fn a_small_step_of_the_clock_is_reported_once() {
         for (to, way, by) in [
             (5_050_100, Direction::Forward, 50),
             (4_950_100, Direction::Back, 50),
@@ -170,7 +169,7 @@ mod tests {
             let step = step.expect("it stepped");
             assert!(step.by.as_millis().abs_diff(by) <= 1, "{step:?}");
             assert_eq!(step.way, way);
-            // The next question tells it, in the generation in which it was seen.
+            // The next question reports it, in the generation in which it was seen.
             let asked = known.memory();
             assert_eq!((asked.number, asked.stepped), (7, Some(way)));
             let next = entered(to + 1_000_000, 8, 9);
@@ -181,10 +180,10 @@ mod tests {
         }
     }
 
-    /// Found by the simulation: the clock stepped, another replica told of it, and the clock stepped once
-    /// more before the others asked. Each of them took both for the step that was told of.
+    /// Found by the simulation: the clock stepped, another replica reported it, and the clock stepped once
+    /// more before the others asked. Each of them took both for the step that was reported.
     #[test]
-    fn a_step_that_another_replica_told_of_is_told_again() {
+    fn a_step_that_another_replica_reported_is_reported_again() {
         let mut known = heard();
         let asked = known.memory();
         let apart = known.learn(asked, entered(5_050_100, 8, 9), times(5_000_000, 5_000_200));
@@ -193,7 +192,7 @@ mod tests {
         assert!(known.memory().stepped.is_some());
     }
 
-    /// What was granted after the step and before it was told of is not used, whichever question shows it.
+    /// What was granted after the step and before it was reported is not used, whichever question shows it.
     #[test]
     fn an_answer_to_a_question_under_way_when_the_step_was_seen_is_not_used() {
         let mut known = heard();
@@ -220,9 +219,9 @@ mod tests {
         assert_eq!(known.memory().stepped, Some(Direction::Back));
     }
 
-    /// A question that told of a step back does not stand for one that told of a step forward.
+    /// A question that reported a step back does not stand for one that reported a step forward.
     #[test]
-    fn a_step_forward_is_told_also_after_one_back_was() {
+    fn a_step_forward_is_reported_also_after_one_back_was() {
         let mut known = heard();
         let asked = known.memory();
         known.learn(asked, entered(4_950_100, 7, 9), times(5_000_000, 5_000_200));
@@ -251,7 +250,7 @@ mod tests {
             let slow = times(5_000_000, 7_000_000);
             assert_eq!(known.learn(asked, entered(read, 7, 4), slow), None);
         }
-        // An hour of drift, heard of once a second.
+        // An hour of drift, seen once a second.
         let mut known = heard();
         for second in 5..3_600 {
             let at = second * 1_000_000;
