@@ -39,6 +39,8 @@ const STALLED: f64 = 0.7;
 /// Waits in queues are whole seconds: where hardly any wait is short enough for memory, a key is idle meanwhile.
 const LADDER_STEP: Duration = Duration::from_secs(1);
 const ROTATES: f64 = 0.3;
+/// What is left of a limit of calls under way by key.
+const CALLS_BY_KEY: f64 = 0.1;
 /// Keys are drawn, and the last keys are alone.
 const SLACK: f64 = 0.45;
 /// The gap is looked at so many times before it is too long.
@@ -81,10 +83,10 @@ fn round_trip(scenario: &Scenario) -> Duration {
 pub fn least_share(scenario: &Scenario) -> f64 {
     let trip = round_trip(scenario).as_secs_f64();
     // What finds no room in memory beside a full limit of calls goes away for a part of its age, and is not
-    // there when one ends: so much is lost that a share says nothing.
+    // there when one ends: the share is low, but not nothing.
     let rotates = |limit: &KeyedLimit| limit.kind == LimitKind::Concurrency && !limit.for_all;
     if scenario.keyed.iter().any(rotates) {
-        return 0.0;
+        return CALLS_BY_KEY;
     }
     let each = scenario.keyed.iter().map(|limit| {
         let mean = f64::from(1 + limit.cost) / 2.0;
