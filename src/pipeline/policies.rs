@@ -250,7 +250,7 @@ impl Follower {
         let Some(before) = &self.known else {
             return match now.origin {
                 Origin::Live if as_written(text) != as_written(&now.file) => {
-                    info!(%limit, policy = text, version, by, "the current policy is one that an operator set")
+                    info!(%limit, policy = text, version, by, "the current policy, as an operator set it")
                 }
                 // Or what replicas made of it.
                 Origin::File | Origin::Live => {
