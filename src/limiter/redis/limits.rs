@@ -51,6 +51,8 @@ pub(super) struct Limits {
     has_left: AtomicBool,
     clock: Clock,
     known: Mutex<StoreWatch>,
+    /// All questions that are under way, also those without a caller.
+    asked: TaskTracker,
     /// Questions that were given up on and whose answers are still waited for.
     late: TaskTracker,
     /// Where questions are asked: callers have runtimes of their own, which may end before ours.
@@ -77,6 +79,7 @@ impl Limits {
             has_left: AtomicBool::new(false),
             clock: Clock::start(),
             known: Mutex::default(),
+            asked: late::none(),
             late: late::none(),
             runtime: Handle::current(),
         }
@@ -141,9 +144,10 @@ impl Limits {
         ScriptCall::new(script.script(batch), key, keys, arguments)
     }
 
-    /// Says that this replica asks no more.
+    /// Says that this replica asks no more, once its last questions are answered.
     async fn leave(&self) -> Result<(), StoreError> {
         self.has_left.store(true, Ordering::Relaxed);
+        self.finish().await;
         let args = vec![Arg::Text(&self.replica)];
         let call = ScriptCall::new(&self.leave, askers_key(&self.prefix), Vec::new(), args);
         self.connection.call(&call).await

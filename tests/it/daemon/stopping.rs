@@ -10,10 +10,12 @@ use rustix::process::Signal;
 use sluiced::admin::Health;
 use sluiced::ports::clock::Clock;
 
-use super::{config, filled};
+use super::{body, config, filled};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, file};
 use crate::support::messages::number;
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::recorder::{Recorder, Reply};
+use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, eventually_async};
 
 fn slowly(latency: Duration) -> Reply {
@@ -189,4 +191,36 @@ async fn a_grace_that_ends_too_early_loses_nothing() {
     // Twice came what was under way, and nothing else.
     assert_eq!(downstream.count(), under_way + 20);
     assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+/// What Redis grants while a replica stops is given back: with one call a day, these messages would wait for a day.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_granted_while_it_stops_is_given_back() {
+    const FAR: &str = "permissions run out before their calls leave";
+    let name = "stop-asking";
+    let broker = filled(name, 0).await;
+    let downstream = Recorder::accepting().await;
+    let redis = Proxy::to(RedisServer::shared().port()).await;
+    let mut route = Route::new(name, downstream.address);
+    route.limits = vec!["daily"];
+    let mut config = config(name, vec![route]);
+    config.redis = Some(format!("redis://{}", redis.address()));
+    config.tables = "[limits.daily]\nkind = \"sliding_log\"\nrate = \"1/1d\"\nlost_wait = \"0s\"\nkey = \"{{ body.n }}\"\n"
+        .to_owned();
+    let mut daemon = Daemon::start(&config);
+    daemon.ready().await;
+    redis.set(Mode::Delay(Duration::from_millis(150), Duration::ZERO));
+    let messages = (1..=20).map(|n| (body(n), lapin::BasicProperties::default()));
+    broker.publish(name, messages).await;
+    // All of them have been delivered: their limits are being asked.
+    eventually_async(LONG, "they are delivered", || async {
+        broker.counts(name).await == Some((0, 1))
+    })
+    .await;
+    daemon.stop(&[FAR, "nothing is kept on disk"]).await;
+    assert_eq!(downstream.count(), 0, "it was stopped before a call");
+    config.redis = Some(RedisServer::shared().url());
+    let daemon = Daemon::start(&config);
+    eventually(LONG, "all are called", || downstream.count() == 20).await;
+    daemon.stop(&["nothing is kept on disk"]).await;
 }

@@ -43,7 +43,7 @@ impl Part {
     }
 }
 
-/// No late questions.
+/// No questions.
 pub(super) fn none() -> TaskTracker {
     let late = TaskTracker::new();
     late.close();
@@ -54,7 +54,8 @@ impl Limits {
     /// Asks, and waits for the response timeout.
     pub(super) async fn ask_part(self: &Arc<Self>, part: Part) -> Answer {
         let (tell, told) = oneshot::channel();
-        self.runtime.spawn(Arc::clone(self).hear_out(part, tell));
+        let question = Arc::clone(self).hear_out(part, tell);
+        self.asked.spawn_on(question, &self.runtime);
         let told = told.await;
         told.unwrap_or_else(|_| Err(unreachable("the store of the limits was closed")))
     }
@@ -69,6 +70,11 @@ impl Limits {
         }
         let heard = timeout(self.response_timeout(), self.late.wait()).await;
         heard.map_err(|_| self.timed_out())
+    }
+
+    /// Waits until each question has its answer, and what was granted to a caller that is gone was taken back.
+    pub(super) async fn finish(&self) {
+        self.asked.wait().await;
     }
 
     async fn hear_out(self: Arc<Self>, part: Part, tell: oneshot::Sender<Answer>) {
