@@ -4,7 +4,7 @@
 //! and the compiler would make all of them once more in the crate that names the writers.
 //!
 //! Problem: `sluiced man | head -1` closes the pipe after one line. That is no failure of the command, and a
-//! replay or a demo under way must not stop in the middle because of it. So [`Output`] drops what comes after,
+//! replay or a demo under way must not stop in the middle because of it. So `Output` drops what comes after,
 //! the command goes on to its end, and its exit code says how it ended. Other failures, such as a full disk, stay
 //! failures.
 

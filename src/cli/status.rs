@@ -1,7 +1,7 @@
 //! `sluiced status`: how the fleet is, once; any replica knows it of all. `sluiced top`: the same, again and again,
 //! until `q` or Ctrl-C.
 //!
-//! Both draw the same lines ([`view`]), so there is one text to read, and no library for windows is needed.
+//! Both draw the same lines (`view`), so there is one text to read, and no library for windows is needed.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -2,7 +2,7 @@
 //!
 //! Problem: a terminal acts on control characters. A message, a header, an answer of the downstream or a
 //! warning that quotes one of them could erase lines or change what an operator sees. So such a text goes
-//! through [`printable`] or [`in_a_line`], which write control characters out.
+//! through `printable` or `in_a_line`, which write control characters out.
 
 use std::io::{self, Write};
 use std::time::Duration;
