@@ -22,8 +22,8 @@ pub struct LabelCounting<'a> {
     /// A template; `None`: the limit counts all messages together.
     pub key: Option<&'a str>,
     pub cost: CostOf<'a>,
-    /// More than this can never be granted.
-    pub largest: Cost,
+    /// More than this can never be granted. `None`: the policy says it, which may change.
+    pub largest: Option<Cost>,
 }
 
 /// What a message takes.
@@ -58,7 +58,7 @@ struct Counter {
     /// The key may be `none`.
     passes_over: bool,
     cost: Made,
-    largest: Cost,
+    largest: Option<Cost>,
 }
 
 enum Made {
@@ -132,8 +132,8 @@ impl RouteLabels {
                 let cost = whole(&text).ok_or_else(|| {
                     undecodable(template, "is no whole number from 1 to 4294967295")
                 })?;
-                if cost > limit.largest {
-                    let (cost, largest) = (cost.get(), limit.largest.get());
+                if let Some(largest) = limit.largest.filter(|largest| cost > *largest) {
+                    let (cost, largest) = (cost.get(), largest.get());
                     let why = format!("is {cost}, and no more than {largest} can ever fit");
                     return Err(undecodable(template, &why));
                 }
@@ -224,7 +224,7 @@ mod tests {
             limit: "sender",
             key,
             cost: made.map_or(CostOf::Units(cost(2)), CostOf::Made),
-            largest: cost(10),
+            largest: Some(cost(10)),
         }
     }
 

@@ -119,7 +119,7 @@ pub(super) fn route_labels(
                 Costing::Units(cost) => CostOf::Units(*cost),
                 Costing::Made(text) => CostOf::Made(text.as_str()),
             },
-            largest: limit.largest_cost(),
+            largest: limit.as_paced().map(Paced::largest_cost),
         });
     }
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());

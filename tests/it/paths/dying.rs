@@ -152,6 +152,28 @@ async fn a_limit_that_is_lowered_below_a_cost_buries_no_backlog() {
     holds(&broker, name, 0).await;
 }
 
+/// What the file would never grant counts for nothing while the current policy grants it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_is_raised_above_a_cost_lets_it_pass() {
+    let name = "dying-raised";
+    let broker = queue(name, "quorum").await;
+    let downstream = Recorder::accepting().await;
+    let mut route = Route::new(name, downstream.address);
+    route.limits = vec!["size"];
+    let mut config = config(name, vec![route]);
+    config.tables =
+        "[limits.size]\nkind = \"gcra\"\nrate = \"1000/1s\"\nburst = 2\ncost = \"{{ body.n * 0 + 5 }}\"\n"
+            .to_owned();
+    let daemon = Daemon::start(&config);
+    daemon.says("tap open").await;
+    set(&daemon, "size", "burst=1000");
+    daemon.says("the limit has changed").await;
+    broker.publish(name, numbered(1, FEW.into())).await;
+    let all = || downstream.count() == FEW as usize;
+    eventually(LONG, "all pass", all).await;
+    daemon.stop(&[NOT_ON_DISK, "file differs"]).await;
+}
+
 fn set(daemon: &Daemon, limit: &str, change: &str) {
     let file = daemon.config().display().to_string();
     let set = program(&["limits", "set", limit, change, "--yes", "--config", &file]).output();
