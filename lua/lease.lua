@@ -6,7 +6,7 @@
 --          7 want    units wanted; 0 only reads the clock and the freeze
 --          8 turn    the turn of the last answer, or -1   9 share   10 slip   (of that turn)
 --         11 lead    the first slot is not before now plus this
---         12 sight   young, steady or stepped: what the replica knows of the clock
+--         12 clock_view  young, steady or stepped: what the replica knows of the clock
 --         13 generation   the generation that this belongs to
 --         14 predicted    the store's time as the replica predicts it
 --         15 version      the version of the policy that the pace is from; 0: none is known
@@ -31,7 +31,7 @@ local units, period = tonumber(ARGV[1]), tonumber(ARGV[2])
 local horizon, headroom, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local run, want = ARGV[6], tonumber(ARGV[7])
 local turn, turn_share, turn_slip = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local lead, sight = tonumber(ARGV[11]), ARGV[12]
+local lead, clock_view = tonumber(ARGV[11]), ARGV[12]
 local asker_generation, predicted = tonumber(ARGV[13]), tonumber(ARGV[14])
 local known_version, least = tonumber(ARGV[15]), tonumber(ARGV[16])
 
@@ -59,9 +59,9 @@ for i, name in ipairs(FIELDS) do
 end
 
 -- What the replica knows of the clock of this generation.
-local known = sight ~= 'young' and asker_generation == s.generation
+local known = clock_view ~= 'young' and asker_generation == s.generation
 local stepped = now + JITTER < s.last
-  or known and (sight == 'stepped' or predicted > now + STEP_TOLERANCE)
+  or known and (clock_view == 'stepped' or predicted > now + STEP_TOLERANCE)
 
 local changed, guarded = false, false
 if not whole or h[1] ~= run or stepped then
@@ -75,7 +75,7 @@ if not whole or h[1] ~= run or stepped then
   s.last = now
   known, changed, guarded = false, true, true
 end
-local trusted = known and sight == 'steady' and now <= predicted + STEP_TOLERANCE
+local trusted = known and clock_view == 'steady' and now <= predicted + STEP_TOLERANCE
 
 -- After a change of the rate the first new slot keeps its new distance to the last old one, which
 -- is no further away than the horizon reached at the last write.

@@ -5,8 +5,10 @@
 
 pub mod acks;
 pub mod adaptive;
+pub mod ages;
 pub mod backoff;
 pub mod breaker;
+pub mod byte_budget;
 pub mod calendar;
 pub mod clock;
 pub mod distance;
@@ -24,7 +26,7 @@ pub mod pacing;
 pub mod parking;
 pub mod policy;
 pub mod rate;
-pub mod room;
+
 pub mod schedule;
 pub mod scheduler;
 pub mod stall;

@@ -35,7 +35,7 @@ mod pace;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-pub use ask::{Answer, Ask, Freeze, Grant, Sight, Turn};
+pub use ask::{Answer, Ask, ClockView, Freeze, Grant, Turn};
 pub use pace::Pace;
 
 use super::policy::version::PolicyVersion;
@@ -108,13 +108,15 @@ pub fn lease(
     let now = now.as_micros();
     let (mut s, guarded) = match state.take() {
         Some(s)
-            if s.run == run && !s.shows_a_step(now) && !ask.sight.saw_a_step(s.generation, now) =>
+            if s.run == run
+                && !s.shows_a_step(now)
+                && !ask.clock_view.saw_a_step(s.generation, now) =>
         {
             (s, false)
         }
         lost => (restart(lost, pace, run, ask, now), true),
     };
-    let trusted = ask.sight.is_trusted(s.generation, now);
+    let trusted = ask.clock_view.is_trusted(s.generation, now);
     let turn = ask
         .turn
         .filter(|turn| trusted && turn.at.as_micros() <= now);
@@ -182,9 +184,15 @@ fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, ask: &Ask, now: u64) 
         .as_ref()
         .map_or(pace.horizon, |s| s.horizon.max(pace.horizon));
     let left = lost.as_ref().map_or(0, |s| {
-        s.freeze_left(ask.sight.of(s.generation).map_or(now, StoreTime::as_micros))
+        s.freeze_left(
+            ask.clock_view
+                .of(s.generation)
+                .map_or(now, StoreTime::as_micros),
+        )
     });
-    let known = lost.map_or(0, |s| s.generation).max(ask.sight.generation());
+    let known = lost
+        .map_or(0, |s| s.generation)
+        .max(ask.clock_view.generation());
     let next = now + pace.guard_beyond(horizon);
     Schedule {
         next,
@@ -282,7 +290,7 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
     if left == 0 {
         return None;
     }
-    let known = ask.sight.of(s.generation).is_some();
+    let known = ask.clock_view.of(s.generation).is_some();
     let old = ask.turn.filter(|_| granted == 0 && known);
     if let Some(turn) = old.filter(|turn| turn.at.as_micros() > now) {
         // It has a turn already: asking early neither loses it nor lengthens the line.

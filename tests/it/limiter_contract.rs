@@ -10,7 +10,7 @@ use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_sentinel::{SERVICE, SentinelGroup};
 use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
-use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
+use sluiced::core::schedule::{Answer, Ask, ClockView, Grant, Pace, Turn};
 use sluiced::core::time::{StoreTime, micros};
 use sluiced::limiter::memory::MemoryStore;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
@@ -89,11 +89,11 @@ fn limit(name: &str, rate: &str) -> PacedLimit {
     )
 }
 
-const fn ask(want: u64, turn: Option<Turn>, sight: Sight) -> Ask {
+const fn ask(want: u64, turn: Option<Turn>, clock_view: ClockView) -> Ask {
     Ask {
         want,
         turn,
-        sight,
+        clock_view,
         lead: Duration::ZERO,
     }
 }
@@ -101,7 +101,7 @@ const fn ask(want: u64, turn: Option<Turn>, sight: Sight) -> Ask {
 /// Only reads the clock.
 async fn look(store: &Store, limit: &PacedLimit) -> Answer {
     store
-        .lease(limit, ask(0, None, Sight::Young))
+        .lease(limit, ask(0, None, ClockView::Young))
         .await
         .unwrap()
 }
@@ -111,9 +111,9 @@ async fn now(store: &Store, limit: &PacedLimit) -> StoreTime {
 }
 
 /// What a replica knows that has looked for long enough.
-async fn steady(store: &Store, limit: &PacedLimit) -> Sight {
+async fn steady(store: &Store, limit: &PacedLimit) -> ClockView {
     let answer = look(store, limit).await;
-    Sight::Steady {
+    ClockView::Steady {
         generation: answer.generation,
         predicted: answer.now,
     }
@@ -136,8 +136,11 @@ async fn lease(store: &Store, limit: &PacedLimit, want: u64) -> Grant {
             if let Some(Turn { at, .. }) = turn {
                 reach(store, limit, at).await;
             }
-            let sight = steady(store, limit).await;
-            let answer = store.lease(limit, ask(want, turn, sight)).await.unwrap();
+            let clock_view = steady(store, limit).await;
+            let answer = store
+                .lease(limit, ask(want, turn, clock_view))
+                .await
+                .unwrap();
             if let Some(grant) = answer.grant {
                 return grant;
             }
@@ -178,14 +181,14 @@ async fn grants_follow_the_pace((store, other): (Store, Store)) {
 async fn a_turn_is_kept_until_it_comes((store, _): (Store, Store)) {
     let limit = limit("turn", "5/1s");
     lease(&store, &limit, 1).await;
-    let sight = steady(&store, &limit).await;
-    let denied: Answer = store.lease(&limit, ask(1, None, sight)).await.unwrap();
+    let clock_view = steady(&store, &limit).await;
+    let denied: Answer = store.lease(&limit, ask(1, None, clock_view)).await.unwrap();
     let turn = denied.turn.expect("a turn");
     assert!(turn.at > denied.now);
     for _ in 0..50 {
-        let sight = steady(&store, &limit).await;
+        let clock_view = steady(&store, &limit).await;
         let early = store
-            .lease(&limit, ask(1, Some(turn), sight))
+            .lease(&limit, ask(1, Some(turn), clock_view))
             .await
             .unwrap();
         if early.guarded || early.now >= turn.at {
@@ -209,7 +212,7 @@ async fn an_unknown_state_starts_behind_the_guard((store, _): (Store, Store)) {
 async fn a_young_clock_gets_a_turn_and_no_slots((store, _): (Store, Store)) {
     let limit = limit("young", "400/1s");
     lease(&store, &limit, 1).await;
-    let young = ask(5, None, Sight::Young);
+    let young = ask(5, None, ClockView::Young);
     let answer = store.lease(&limit, young).await.unwrap();
     assert_eq!(answer.grant, None);
     assert!(answer.turn.expect("a turn").at > answer.now + limit.pace.distrust());
@@ -227,7 +230,7 @@ async fn a_witness_of_a_step_starts_a_generation_and_a_second_one_does_not(
     let witness = ask(
         0,
         None,
-        Sight::Stepped {
+        ClockView::Stepped {
             generation,
             predicted,
         },
@@ -241,7 +244,7 @@ async fn a_witness_of_a_step_starts_a_generation_and_a_second_one_does_not(
     let unaware = ask(
         3,
         None,
-        Sight::Steady {
+        ClockView::Steady {
             generation,
             predicted,
         },
@@ -289,8 +292,8 @@ async fn the_end_of_a_freeze_only_moves_later((store, other): (Store, Store)) {
     assert_eq!(shorter, until);
     let longer = other.freeze(&limit, hour).await.unwrap().until;
     assert!(longer > until);
-    let sight = steady(&store, &limit).await;
-    let answer = store.lease(&limit, ask(5, None, sight)).await.unwrap();
+    let clock_view = steady(&store, &limit).await;
+    let answer = store.lease(&limit, ask(5, None, clock_view)).await.unwrap();
     assert_eq!((answer.grant, answer.frozen_until), (None, Some(longer)));
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::redis::{Paused, RedisServer};
 use crate::support::wait::{eventually, eventually_async, within};
 use secrecy::SecretString;
-use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
+use sluiced::core::schedule::{Answer, Ask, ClockView, Grant, Pace, Turn};
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::connect::Link;
@@ -53,7 +53,7 @@ const fn look(want: u64) -> Ask {
     Ask {
         want,
         turn: None,
-        sight: Sight::Young,
+        clock_view: ClockView::Young,
         lead: Duration::ZERO,
     }
 }
@@ -66,7 +66,7 @@ const fn steady(want: u64, clock: &Answer) -> Ask {
             share: want,
             slip: 0,
         }),
-        sight: Sight::Steady {
+        clock_view: ClockView::Steady {
             generation: clock.generation,
             predicted: clock.now,
         },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Asking, Generation, LeaseHolder};
-use crate::schedule::{Ask, Sight};
+use crate::schedule::{Ask, ClockView};
 use crate::time::Mono;
 
 /// Two asks are at least this far apart, so that a stream of single messages shares round trips.
@@ -45,10 +45,10 @@ impl LeaseHolder {
         if self.next_ask(demand).is_none_or(|at| at > now) {
             return None;
         }
-        let sight = self.sight(now);
+        let clock_view = self.clock_view(now);
         // What is asked before the turn, or before the clock is trusted, only looks at the clock.
-        let want = match sight {
-            Sight::Steady { .. } if now >= self.next_turn() && self.outdated.is_none() => {
+        let want = match clock_view {
+            ClockView::Steady { .. } if now >= self.next_turn() && self.outdated.is_none() => {
                 match demand.saturating_sub(self.leased()) {
                     0 => 0,
                     lacking => lacking.max(head.slots),
@@ -59,7 +59,7 @@ impl LeaseHolder {
         let ask = Ask {
             want,
             turn: self.turn,
-            sight,
+            clock_view,
             lead: self.asks.trip + head.ahead,
         };
         self.asks.under_way = Some(Asking {
@@ -73,18 +73,18 @@ impl LeaseHolder {
         Some(ask)
     }
 
-    fn sight(&self, now: Mono) -> Sight {
+    fn clock_view(&self, now: Mono) -> ClockView {
         let trusted = self.clock.held_for(self.pace.distrust(), now) && !self.is_rough(now);
         match (self.generation, self.clock.to_store(now)) {
-            (Generation::Stepped(generation), Some(predicted)) => Sight::Stepped {
+            (Generation::Stepped(generation), Some(predicted)) => ClockView::Stepped {
                 generation,
                 predicted,
             },
-            (Generation::Steady(generation), Some(predicted)) if trusted => Sight::Steady {
+            (Generation::Steady(generation), Some(predicted)) if trusted => ClockView::Steady {
                 generation,
                 predicted,
             },
-            _ => Sight::Young,
+            _ => ClockView::Young,
         }
     }
 

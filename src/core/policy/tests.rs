@@ -123,7 +123,7 @@ fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
         let ask = Ask {
             want: 5,
             turn: None,
-            sight: super::super::schedule::Sight::Young,
+            clock_view: super::super::schedule::ClockView::Young,
             lead: Duration::ZERO,
         };
         let limit = (&pace, known);

@@ -20,7 +20,7 @@ pub struct Turn {
 
 /// What the replica knows of the store's clock and of the generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum ClockView {
     /// It could not notice a step yet, and gets a turn instead of slots.
     Young,
     /// Its mapping has held for [`Pace::distrust`] within this generation.
@@ -44,12 +44,12 @@ pub struct Ask {
     pub want: u64,
     /// The turn that the last answer gave, if it was not used yet.
     pub turn: Option<Turn>,
-    pub sight: Sight,
+    pub clock_view: ClockView,
     /// How long the answer may travel: the first slot is not before now plus this.
     pub lead: Duration,
 }
 
-impl Sight {
+impl ClockView {
     /// The time that the replica predicts for the store, if it knows the clock of `generation`.
     pub(super) const fn of(self, generation: u64) -> Option<StoreTime> {
         match self {

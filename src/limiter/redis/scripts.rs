@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Script, ScriptInvocation};
 
 use super::slots::{Slot, slot_of};
-use crate::core::schedule::{Ask, FREEZE_MAX, Grant, Pace, Sight};
+use crate::core::schedule::{Ask, ClockView, FREEZE_MAX, Grant, Pace};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::store::PacedLimit;
 
@@ -144,13 +144,13 @@ impl Scripts {
 
     pub(super) fn lease(&self, limit: &PacedLimit, ask: &Ask) -> ScriptCall<'_> {
         let pace = &limit.pace;
-        let (sight, generation, predicted) = match ask.sight {
-            Sight::Young => ("young", 0, None),
-            Sight::Steady {
+        let (clock_view, generation, predicted) = match ask.clock_view {
+            ClockView::Young => ("young", 0, None),
+            ClockView::Steady {
                 generation,
                 predicted,
             } => ("steady", generation, Some(predicted)),
-            Sight::Stepped {
+            ClockView::Stepped {
                 generation,
                 predicted,
             } => ("stepped", generation, Some(predicted)),
@@ -171,7 +171,7 @@ impl Scripts {
                 Arg::Number(ask.turn.map_or(0, |turn| turn.share)),
                 Arg::Number(ask.turn.map_or(0, |turn| turn.slip)),
                 Arg::Number(micros(ask.lead)),
-                Arg::Text(sight),
+                Arg::Text(clock_view),
                 Arg::Number(generation),
                 Arg::Time(predicted),
                 Arg::Number(limit.known.number()),

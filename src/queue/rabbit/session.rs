@@ -154,7 +154,7 @@ impl Session {
                 let batch = self.unsettled.acks.take(now);
                 self.write(batch).await?;
             }
-            if self.consumers.is_open() && self.unsettled.room.must_close(now) {
+            if self.consumers.is_open() && self.unsettled.budget.must_close(now) {
                 self.cancel().await?;
             }
             if !self.consumers.is_open() && *tap.borrow() == Tap::Open && self.may_consume() {
@@ -198,12 +198,12 @@ impl Session {
         let now = self.context.clock.now();
         let bytes = delivery.data.len() as u64;
         let worn = delivery.redelivered && returns(&delivery.properties) >= RENEWED;
-        if !self.unsettled.room.take(bytes, now) {
+        if !self.unsettled.budget.take(bytes, now) {
             if !worn {
                 return self.has_no_room(&delivery);
             }
             // After a few more returns the broker drops it: it is copied without room for it.
-            self.unsettled.room.exceed(bytes);
+            self.unsettled.budget.exceed(bytes);
         }
         let (message, original) = message(delivery);
         let verdict = if message.redelivered {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::support::redis::RedisServer;
 use crate::support::wait::eventually;
 use sluiced::core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
-use sluiced::core::schedule::{Ask, Pace, Sight};
+use sluiced::core::schedule::{Ask, ClockView, Pace};
 use sluiced::limiter::redis::{Family, RedisOptions, RedisPolicies, RedisStore};
 use sluiced::ports::store::{PaceStore as _, PacedLimit};
 use sluiced::settings::text::Length;
@@ -81,7 +81,7 @@ const fn clock_ask() -> Ask {
     Ask {
         want: 0,
         turn: None,
-        sight: Sight::Young,
+        clock_view: ClockView::Young,
         lead: Duration::ZERO,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use sluiced::core::schedule::{self, Ask, Grant, Schedule, Sight, Turn};
+use sluiced::core::schedule::{self, Ask, ClockView, Grant, Schedule, Turn};
 use sluiced::core::time::StoreTime;
 use sluiced::ports::store::{PaceStore as _, PacedLimit};
 
@@ -57,7 +57,7 @@ struct Asked {
     want: u64,
     /// Relative to the last answer's time, as is the prediction.
     turn: Option<(i64, u64, u64)>,
-    sight: Seen,
+    clock_view: Seen,
     predicted: i64,
     /// How many generations ago it was known, or none that ever was.
     generation: usize,
@@ -97,17 +97,19 @@ fn event() -> impl Strategy<Value = Event> {
         prop_oneof![8 => Just(0_usize), 1 => 1..4_usize],
         0..200_000_u64,
     )
-        .prop_map(|(pace, want, turn, sight, predicted, generation, lead)| {
-            Event::Ask(Asked {
-                pace,
-                want,
-                turn,
-                sight,
-                predicted,
-                generation,
-                lead,
-            })
-        });
+        .prop_map(
+            |(pace, want, turn, clock_view, predicted, generation, lead)| {
+                Event::Ask(Asked {
+                    pace,
+                    want,
+                    turn,
+                    clock_view,
+                    predicted,
+                    generation,
+                    lead,
+                })
+            },
+        );
     prop_oneof![
         12 => ask,
         12 => (0..2_usize, want).prop_map(|(pace, want)| Event::Heed { pace, want }),
@@ -256,7 +258,7 @@ impl Play<'_> {
         Ask {
             want,
             turn: self.turn,
-            sight: Sight::Steady {
+            clock_view: ClockView::Steady {
                 generation: self.generations[self.generations.len() - 1],
                 predicted: self.now,
             },
@@ -275,13 +277,13 @@ impl Play<'_> {
                 share,
                 slip,
             }),
-            sight: match asked.sight {
-                Seen::Young => Sight::Young,
-                Seen::Steady => Sight::Steady {
+            clock_view: match asked.clock_view {
+                Seen::Young => ClockView::Young,
+                Seen::Steady => ClockView::Steady {
                     generation,
                     predicted,
                 },
-                Seen::Stepped => Sight::Stepped {
+                Seen::Stepped => ClockView::Stepped {
                     generation,
                     predicted,
                 },
@@ -404,7 +406,7 @@ fn the_time_to_live_outlasts_two_periods_and_a_freeze() {
         assert!(ttl(connection) > least + 7_200_000 - 60_000);
         // A lease that writes does not cut the freeze short.
         let ask = Ask {
-            sight: Sight::Stepped {
+            clock_view: ClockView::Stepped {
                 generation: clock.generation,
                 predicted: clock.now,
             },

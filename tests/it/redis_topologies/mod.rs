@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
-use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight};
+use sluiced::core::schedule::{Answer, Ask, ClockView, Grant, Pace};
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::connect::Link;
 use sluiced::ports::store::{PaceStore, PacedLimit, StoreError};
@@ -104,12 +104,12 @@ async fn ask(
     store: &RedisStore,
     limit: &PacedLimit,
     want: u64,
-    sight: Sight,
+    clock_view: ClockView,
 ) -> Result<Answer, StoreError> {
     let ask = Ask {
         want,
         turn: None,
-        sight,
+        clock_view,
         lead: Duration::ZERO,
     };
     store.lease(limit, ask).await
@@ -120,12 +120,12 @@ async fn try_lease(
     store: &RedisStore,
     limit: &PacedLimit,
 ) -> Result<(Option<Grant>, bool), StoreError> {
-    let clock = ask(store, limit, 0, Sight::Young).await?;
-    let sight = Sight::Steady {
+    let clock = ask(store, limit, 0, ClockView::Young).await?;
+    let clock_view = ClockView::Steady {
         generation: clock.generation,
         predicted: clock.now,
     };
-    let answer = ask(store, limit, 20, sight).await?;
+    let answer = ask(store, limit, 20, clock_view).await?;
     Ok((answer.grant, clock.guarded || answer.guarded))
 }
 

@@ -43,14 +43,14 @@ const fn at(micros: u64) -> StoreTime {
 
 /// Asked by a replica that knows the clock and the generation of the state.
 fn ask(state: &Option<Schedule>, want: u64, now: u64) -> Ask {
-    let steady = |s: &Schedule| Sight::Steady {
+    let steady = |s: &Schedule| ClockView::Steady {
         generation: s.generation,
         predicted: at(now),
     };
     Ask {
         want,
         turn: None,
-        sight: state.as_ref().map_or(Sight::Young, steady),
+        clock_view: state.as_ref().map_or(ClockView::Young, steady),
         lead: Duration::ZERO,
     }
 }
@@ -58,7 +58,7 @@ fn ask(state: &Option<Schedule>, want: u64, now: u64) -> Ask {
 /// Asked by one that saw the clock step.
 fn stepped(state: &Option<Schedule>, predicted: u64) -> Ask {
     Ask {
-        sight: Sight::Stepped {
+        clock_view: ClockView::Stepped {
             generation: state.as_ref().expect("a state").generation,
             predicted: at(predicted),
         },

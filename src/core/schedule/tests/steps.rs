@@ -59,7 +59,7 @@ fn a_generation_never_comes_twice() {
         }
         let run = format!("run-{i}");
         let mut question = ask(&state, 0, START);
-        question.sight = Sight::Steady {
+        question.clock_view = ClockView::Steady {
             generation: known[known.len() - 1],
             predicted: at(START),
         };

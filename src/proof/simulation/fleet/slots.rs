@@ -6,7 +6,7 @@ use std::time::Duration;
 use sluiced_core::headroom::{Follow, Headroom, Measured};
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
-use sluiced_core::schedule::{Answer, Ask, Pace, Sight};
+use sluiced_core::schedule::{Answer, Ask, ClockView, Pace};
 use sluiced_core::time::Mono;
 
 use super::{Event, Fleet, Replica};
@@ -58,7 +58,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let asked = What::Asked {
             want: ask.want,
             turn: ask.turn.map(|turn| turn.at),
-            stepped: matches!(ask.sight, Sight::Stepped { .. }),
+            stepped: matches!(ask.clock_view, ClockView::Stepped { .. }),
             twice: replica.asking[row as usize].is_some(),
             early: before && ask.want > 0 && self.t - replica.last_ask < CLOCK_CHECK,
         };

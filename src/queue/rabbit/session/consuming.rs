@@ -3,9 +3,9 @@
 //!
 //! They open and close together, on one channel, each with a prefetch of its own. Deliveries are taken from them
 //! in turn, so that none waits behind a queue that is always full. What a session may hold is bounded twice: in
-//! messages by the prefetch, in bytes by [`core::room`].
+//! messages by the prefetch, in bytes by [`core::byte_budget`].
 //!
-//! [`core::room`]: crate::core::room
+//! [`core::byte_budget`]: crate::core::byte_budget
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Session;
 use crate::core::acks::Fate;
+use crate::core::byte_budget::Opening;
 use crate::core::parking::Space;
-use crate::core::room::Opening;
 use crate::ports::queue::Verdict;
 use crate::queue::rabbit::error::RabbitError;
 use crate::queue::rabbit::options::RouteOptions;
@@ -226,7 +226,7 @@ impl Session {
     /// Opens the consumers, if there is room for what they deliver.
     pub(super) async fn consume(&mut self) -> Result<(), RabbitError> {
         let bound = self.context.bound();
-        let Some(opening) = self.unsettled.room.open(self.context.clock.now()) else {
+        let Some(opening) = self.unsettled.budget.open(self.context.clock.now()) else {
             return Ok(());
         };
         let groups = self.consumers.groups(opening);
@@ -288,7 +288,7 @@ impl Session {
             tracing::warn!(
                 route = self.context.route.name,
                 bytes = delivery.data.len(),
-                most = self.unsettled.room.most(),
+                most = self.unsettled.budget.most(),
                 "the messages in memory are too large together: fewer are consumed at a time for now{more}"
             );
         }

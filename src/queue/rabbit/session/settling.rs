@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::Session;
 use crate::core::acks::{Acks, Bounds, Fate};
-use crate::core::room::Room;
+use crate::core::byte_budget::ByteBudget;
 use crate::core::time::Mono;
 use crate::ports::lock;
 use crate::ports::message::{HeaderValue, header};
@@ -36,7 +36,7 @@ const AGE: Duration = Duration::from_secs(3600);
 pub(super) struct Unsettled {
     pub(super) acks: Acks<&'static str>,
     /// For the bodies of `delivered` and `copying`.
-    pub(super) room: Room,
+    pub(super) budget: ByteBudget,
     /// Without a verdict, by tag: what a copy would be made of.
     delivered: HashMap<u64, Original>,
     /// Their copies are not confirmed yet, by tag.
@@ -57,7 +57,7 @@ impl Unsettled {
     pub(super) fn new(route: &RouteOptions, prefetches: u64) -> Self {
         Self {
             acks: Acks::new(Bounds::for_prefetch(route.prefetch)),
-            room: Room::for_prefetch(prefetches, route.settings.max_body.0),
+            budget: ByteBudget::for_prefetch(prefetches, route.settings.max_body.0),
             delivered: HashMap::new(),
             copying: HashMap::new(),
         }
@@ -119,7 +119,7 @@ impl Session {
     /// The delivery is acknowledged or returned with the next frames.
     pub(super) fn settle_as(&mut self, tag: u64, fate: Fate, label: &'static str) {
         if let Some(original) = self.unsettled.delivered.remove(&tag) {
-            self.unsettled.room.settle(original.size());
+            self.unsettled.budget.settle(original.size());
         }
         let now = self.context.clock.now();
         self.unsettled.acks.settle(tag, fate, label, now);
@@ -147,7 +147,7 @@ impl Session {
     /// The copy is safe: its original is acknowledged.
     pub(super) fn on_confirmed(&mut self, tag: u64) {
         if let Some((original, verdict)) = self.unsettled.copying.remove(&tag) {
-            self.unsettled.room.settle(original.size());
+            self.unsettled.budget.settle(original.size());
             self.settle_as(tag, Fate::Ack, verdict.label);
         }
     }

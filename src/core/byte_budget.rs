@@ -10,7 +10,7 @@
 //! each time they do, all large ones within the prefetch may go back, and a quorum queue drops a message that
 //! was given back too often.
 //!
-//! Messages of the usual size never come near the bound (see [`Room::for_prefetch`]), so it costs them nothing.
+//! Messages of the usual size never come near the bound (see [`ByteBudget::for_prefetch`]), so it costs them nothing.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ struct Few {
 
 /// The bytes of the unsettled deliveries of one channel.
 #[derive(Debug)]
-pub struct Room {
+pub struct ByteBudget {
     most: u64,
     /// If all messages had so many bytes at most, they would fit, whatever the prefetch lets come.
     usual: u64,
@@ -54,7 +54,7 @@ pub struct Room {
     few: Option<Few>,
 }
 
-impl Room {
+impl ByteBudget {
     /// For a channel that consumes `prefetch` messages at a time, which usually have `max_body` bytes at
     /// most: twice what these are. Where the tap closes and opens, half of a prefetch is held beside a
     /// whole one.
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn messages_of_the_usual_size_always_fit() {
-        let mut room = Room::for_prefetch(500, MIB / 4);
+        let mut room = ByteBudget::for_prefetch(500, MIB / 4);
         let now = Mono::default();
         for _ in 0..750 {
             assert!(room.take(MIB / 4, now));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn few_are_consumed_until_it_is_calm_again() {
-        let mut room = Room::for_prefetch(100, MIB / 4);
+        let mut room = ByteBudget::for_prefetch(100, MIB / 4);
         let now = Mono::default();
         assert_eq!(room.open(now), Some(Opening::Usual));
         for _ in 0..4 {
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn one_that_is_larger_than_the_bound_is_held_alone() {
-        let mut room = Room::for_prefetch(1, 1);
+        let mut room = ByteBudget::for_prefetch(1, 1);
         let now = Mono::default();
         assert!(room.take(128 * MIB, now));
         assert!(!room.take(1, now));
@@ -206,7 +206,7 @@ mod tests {
         fn never_more_than_the_bound_or_one(
             steps in prop::collection::vec((0..40 * MIB, any::<bool>(), 0..3_000_u64), 1..200)
         ) {
-            let mut room = Room::for_prefetch(100, MIB / 4);
+            let mut room = ByteBudget::for_prefetch(100, MIB / 4);
             let mut now = Mono::default();
             let mut held: Vec<u64> = Vec::new();
             for (bytes, settles, millis) in steps {

@@ -1,0 +1,84 @@
+//! How old the oldest message of a route is that waits.
+//!
+//! Problem: a backlog is a number of messages. What the receivers of one-time passwords feel is how long the oldest
+//! of them waits, also while the route consumes nothing.
+//!
+//! A replica knows when the messages that it holds were published. Those in the queue are younger than all that came
+//! out of it, because a queue hands out the oldest first. So while a replica holds nothing and messages are ready, the
+//! oldest is at most as old as the youngest message that it has received: that is the estimate. Messages in wait
+//! queues do not count; they wait for the time that their limit named.
+
+use std::collections::BTreeMap;
+
+use super::time::StoreTime;
+
+/// The messages of one route, as one replica sees them.
+#[derive(Clone, Debug, Default)]
+pub struct Ages {
+    /// How many of the messages that it holds were published then.
+    held: BTreeMap<StoreTime, u32>,
+    /// When the youngest that it has received was published; until then, when it first looked.
+    youngest: Option<StoreTime>,
+}
+
+impl Ages {
+    /// It holds a message that was published at `born`.
+    pub fn took(&mut self, born: StoreTime) {
+        *self.held.entry(born).or_default() += 1;
+        self.youngest = self.youngest.max(Some(born));
+    }
+
+    /// It holds the message no longer.
+    pub fn left(&mut self, born: StoreTime) {
+        if let Some(count) = self.held.get_mut(&born) {
+            *count -= 1;
+            if *count == 0 {
+                self.held.remove(&born);
+            }
+        }
+    }
+
+    /// When the oldest message was published; `None`: none waits. `ready`: whether messages are ready in the queue.
+    pub fn oldest(&mut self, ready: bool, now: StoreTime) -> Option<StoreTime> {
+        let youngest = *self.youngest.get_or_insert(now);
+        let held = self.held.first_key_value().map(|(born, _)| *born);
+        held.or(ready.then_some(youngest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> StoreTime {
+        StoreTime::from_micros(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn the_oldest_that_is_held_counts_and_without_one_the_youngest_that_came() {
+        let mut ages = Ages::default();
+        assert_eq!(ages.oldest(false, at(100)), None);
+        for born in [70, 60, 60, 90] {
+            ages.took(at(born));
+        }
+        assert_eq!(ages.oldest(true, at(101)), Some(at(60)));
+        for born in [60, 60, 90] {
+            ages.left(at(born));
+        }
+        assert_eq!(ages.oldest(true, at(102)), Some(at(70)));
+        ages.left(at(70));
+        assert_eq!(ages.oldest(false, at(103)), None);
+        // What is ready was published after all that came.
+        assert_eq!(ages.oldest(true, at(103)), Some(at(100)));
+        ages.took(at(110));
+        ages.left(at(110));
+        assert_eq!(ages.oldest(true, at(120)), Some(at(110)));
+    }
+
+    #[test]
+    fn a_backlog_of_which_nothing_was_received_counts_from_the_first_look() {
+        let mut ages = Ages::default();
+        assert_eq!(ages.oldest(true, at(100)), Some(at(100)));
+        assert_eq!(ages.oldest(true, at(130)), Some(at(100)));
+    }
+}
