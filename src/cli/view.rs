@@ -239,6 +239,7 @@ fn reasons(route: &Route) -> Vec<(&'static str, String)> {
     } else if route.away {
         why.push((YELLOW, format!("{PROBES_ONLY}: {}", route.away_why)));
     }
+    why.extend(route.late().map(|late| (YELLOW, late)));
     why.extend(route.thin().map(|thin| (YELLOW, thin)));
     why
 }

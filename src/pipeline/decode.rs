@@ -105,8 +105,9 @@ impl Reading<'_> {
         };
         let takes = self.counted(facts)?;
         let origin = origin(self.message, self.history, wait);
+        let born = self.history.born(self.message);
         let held = route
-            .take_in(takes.share, origin, self.now)
+            .take_in(takes.share, origin, (born, self.now))
             .ok_or_else(|| parked(takes.share, self.history, self.store_now))?;
         let call = route
             .downstream

@@ -84,14 +84,18 @@ impl History {
         patch
     }
 
+    /// When it was published, as far as that is known. A publisher whose clock is ahead makes no message younger.
+    pub(super) fn born(&self, message: &Message) -> StoreTime {
+        published(message).map_or(self.first_seen, |at| at.min(self.first_seen))
+    }
+
     /// From when on it must not be sent: the earlier of `max_age` and the AMQP expiration.
     pub(super) fn deadline(
         &self,
         message: &Message,
         max_age: Option<Duration>,
     ) -> Option<StoreTime> {
-        let born = published(message).map_or(self.first_seen, |at| at.min(self.first_seen));
-        let aged = max_age.map(|age| born + age);
+        let aged = max_age.map(|age| self.born(message) + age);
         [aged, self.expires].into_iter().flatten().min()
     }
 }

@@ -336,6 +336,11 @@ impl Pacer {
             held::sweep(&mut self.scheduler, outlook, &self.handle, now);
         }
         self.count(now);
+        if let Some(store_now) = self.handle.known_store_time(now) {
+            for route in self.routes.iter() {
+                route.watch_age(store_now, now);
+            }
+        }
         if !matches!(self.phase, Phase::Stopping(_)) {
             let measures = &self.handle.measures;
             self.watched.review(&self.scheduler, measures, now);

@@ -1,22 +1,26 @@
 //! A route at run time: what its messages pass through, and what is measured about it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tracing::{info, warn};
 
+use crate::core::ages::Ages;
 use crate::core::breaker::BreakerRule;
 use crate::core::dying::Dying;
 use crate::core::parking::{CameFrom, Choice, Parking};
 use crate::core::scheduler::{KeyId, Share};
-use crate::core::time::Mono;
+use crate::core::time::{Mono, StoreTime};
 use crate::ports::connect::Link;
 use crate::ports::downstream::Downstream;
 use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
 use crate::ports::lock;
 use crate::ports::store::BreakerStore;
 use crate::ports::subscription::Subscription;
+use crate::telemetry::LogLimit;
 use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use crate::telemetry::meters::RouteMeters;
 use crate::template::RouteLabels;
@@ -69,6 +73,9 @@ impl Counting {
     }
 }
 
+/// A backlog that is too old is logged again after this.
+const LATE_AGAIN: Duration = Duration::from_secs(60);
+
 /// A route that messages refer to.
 pub(super) struct Route {
     pub(super) name: Arc<str>,
@@ -86,6 +93,10 @@ pub(super) struct Route {
     /// The keys of its limits that are for all messages.
     for_all: Vec<KeyId>,
     in_flight: AtomicU64,
+    ages: Mutex<Ages>,
+    /// It was warned of the age of the oldest message.
+    is_late: AtomicBool,
+    late: LogLimit,
     pub(super) passage: Passage,
     pub(super) way: RouteWay,
     /// `None`: it parks nothing.
@@ -96,6 +107,9 @@ impl Route {
     /// Readiness needs its downstream and its messages from now on.
     pub(super) fn open(spec: RouteSpec, number: usize, health: &Health) -> Arc<Self> {
         let route = Self::new(spec, number);
+        let max_delay = route.policy.settings.max_delay.map(|most| most.get());
+        let max_delay = max_delay.unwrap_or_default();
+        route.meters.max_delay.set(max_delay.as_secs_f64());
         let part = |kind: &str| format!("{kind}{}", route.name);
         health.component(&part(MESSAGES), route.usable.subscribe());
         if let Some(link) = route.gate.link() {
@@ -126,6 +140,9 @@ impl Route {
             deaths: Deaths::new(dying),
             usable: watch::Sender::new(Link::Up),
             in_flight: AtomicU64::new(0),
+            ages: Mutex::default(),
+            is_late: AtomicBool::new(false),
+            late: LogLimit::new(LATE_AGAIN),
             passage: Passage::default(),
             way: RouteWay::default(),
         }
@@ -141,7 +158,7 @@ impl Route {
         self: &Arc<Self>,
         share: Share,
         origin: CameFrom,
-        now: Mono,
+        (born, now): (StoreTime, Mono),
     ) -> Option<Held> {
         if let Some(parking) = &self.parking {
             let parked = self.subscription.parked();
@@ -151,11 +168,32 @@ impl Route {
             }
         }
         self.meters.held.increment(1.0);
+        lock(&self.ages).took(born);
         Some(Held {
             route: Arc::clone(self),
             share,
             origin,
+            born,
         })
+    }
+
+    /// Measures the age of its oldest message, and warns while that is more than the route allows.
+    pub(super) fn watch_age(&self, store_now: StoreTime, now: Mono) {
+        let oldest = lock(&self.ages).oldest(self.meters.ready() > 0, store_now);
+        let age = oldest.map_or(Duration::ZERO, |born| store_now.since(born));
+        self.meters.oldest.set(age.as_secs_f64());
+        let Some(most) = self.policy.settings.max_delay else {
+            return;
+        };
+        let (route, oldest_s, max_delay_s) = (&self.name, age.as_secs(), most.get().as_secs());
+        if age <= most.get() {
+            if self.is_late.swap(false, Ordering::Relaxed) {
+                info!(%route, oldest_s, max_delay_s, "no message waits for longer than max_delay any more");
+            }
+        } else if let Some(more) = self.late.event(now) {
+            self.is_late.store(true, Ordering::Relaxed);
+            warn!(%route, oldest_s, max_delay_s, "the oldest message waits for longer than max_delay{more}");
+        }
     }
 
     /// Whether keyed limits count its messages.
@@ -206,11 +244,13 @@ pub(super) struct Held {
     route: Arc<Route>,
     share: Share,
     origin: CameFrom,
+    born: StoreTime,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         self.route.meters.held.decrement(1.0);
+        lock(&self.route.ages).left(self.born);
         if let Some(parking) = &self.route.parking {
             lock(parking).left(self.share, self.origin);
         }

@@ -78,6 +78,11 @@ fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &
     let age = started.since(job.delivery.received());
     let meters = &job.route.meters;
     meters.age_seconds.record(age.as_secs_f64());
+    if judgement.outcome == Outcome::Accepted {
+        let born = job.history.born(job.delivery.message());
+        let delay = pacer.store_time(started).since(born);
+        meters.queue_delay_seconds.record(delay.as_secs_f64());
+    }
     let length = pacer.clock.now().since(started);
     meters.call_seconds.record(length.as_secs_f64());
     meters.call(judgement.outcome.label(), judgement.answer());

@@ -22,6 +22,17 @@ impl Route {
             )
         })
     }
+
+    /// What is wrong where the oldest message waits for too long.
+    #[must_use]
+    pub fn late(&self) -> Option<String> {
+        (self.max_delay > 0.0 && self.oldest > self.max_delay).then(|| {
+            format!(
+                "the oldest message waits for {:.0} s, longer than max_delay ({:.0} s)",
+                self.oldest, self.max_delay
+            )
+        })
+    }
 }
 
 impl Fleet {
@@ -108,6 +119,8 @@ impl Fleet {
             if route.way_spread - route.way_kept >= sum.way_spread - sum.way_kept {
                 (sum.way_spread, sum.way_kept) = (route.way_spread, route.way_kept);
             }
+            sum.oldest = sum.oldest.max(route.oldest);
+            sum.max_delay = sum.max_delay.max(route.max_delay);
             sum.held = sum.held.saturating_add(route.held);
             sum.in_flight = sum.in_flight.saturating_add(route.in_flight);
             sum.ready = sum.ready.max(route.ready);

@@ -89,6 +89,9 @@ pub struct Route {
     /// By how much the way to the downstream varies, and what the limits keep for that, in seconds.
     pub way_spread: f64,
     pub way_kept: f64,
+    /// The age of the oldest message that waits, and the age that is warned of (0: none), in seconds.
+    pub oldest: f64,
+    pub max_delay: f64,
     pub held: u64,
     pub in_flight: u64,
     pub ready: u64,

@@ -181,6 +181,10 @@ fn of_route(route: &mut Route, reasons: &mut Reasons, series: &Series<'_>) {
         route.way_spread = series.value;
     } else if is(series, names::WAY_KEPT) {
         route.way_kept = series.value;
+    } else if is(series, names::OLDEST) {
+        route.oldest = series.value;
+    } else if is(series, names::MAX_DELAY) {
+        route.max_delay = series.value;
     } else if is(series, names::HELD) {
         route.held = count;
     } else if is(series, names::IN_FLIGHT) {

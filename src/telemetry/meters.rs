@@ -8,6 +8,7 @@
 //! Make meters after [`super::install`]; before it they count nothing.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use metrics::{Counter, Gauge, Histogram};
 
@@ -95,6 +96,13 @@ pub struct RouteMeters {
     pub shortened: Counter,
     /// Seconds from receipt to call.
     pub age_seconds: Histogram,
+    /// The age of the oldest message that waits, and the age that is warned of, in seconds.
+    pub oldest: Gauge,
+    pub max_delay: Gauge,
+    /// Messages that are ready in the work queue, as last counted.
+    ready: AtomicU64,
+    /// Seconds from publishing to the accepted call.
+    pub queue_delay_seconds: Histogram,
 }
 
 impl RouteMeters {
@@ -131,6 +139,10 @@ impl RouteMeters {
             unconfirmed: counter(&names::UNCONFIRMED, &labels),
             shortened: counter(&names::SHORTENED, &labels),
             age_seconds: histogram(&names::AGE, &labels),
+            oldest: gauge(&names::OLDEST, &labels),
+            max_delay: gauge(&names::MAX_DELAY, &labels),
+            ready: AtomicU64::new(0),
+            queue_delay_seconds: histogram(&names::QUEUE_DELAY, &labels),
         }
     }
 
@@ -145,6 +157,15 @@ impl RouteMeters {
         if let Some((_, gauge)) = self.queue_messages.iter().find(|(known, _)| *known == part) {
             gauge.set(count as f64);
         }
+        if part == names::READY {
+            self.ready.store(count, Ordering::Relaxed);
+        }
+    }
+
+    /// How many messages are ready in the work queue, as last counted.
+    #[must_use]
+    pub fn ready(&self) -> u64 {
+        self.ready.load(Ordering::Relaxed)
     }
 
     /// `count` deliveries got the verdict `verdict` (`Verdict::label`).

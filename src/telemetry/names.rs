@@ -25,7 +25,9 @@ pub const ANSWER_CLASSES: &[&str] = &[
     "connection",
 ];
 /// Values of the label `part`: where messages of a route stand (`ports::queue::Part`).
-pub const PARTS: &[&str] = &["ready", "waiting", "parked", "dead"];
+/// What is ready in the work queue.
+pub const READY: &str = "ready";
+pub const PARTS: &[&str] = &[READY, "waiting", "parked", "dead"];
 /// Values of the label `verdict` (`ports::queue::Verdict::label`).
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
 /// Values of the label `reason` (`core::outcome::DeadReason::label`).
@@ -65,6 +67,11 @@ const CALL_BOUNDS: &[f64] = &[
 /// A message waits microseconds when the limit is idle and up to `max_hold` when it is not.
 const AGE_BOUNDS: &[f64] = &[
     0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,
+];
+/// From a queue that is empty to a backlog of a day.
+const DELAY_BOUNDS: &[f64] = &[
+    0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 14_400.0,
+    43_200.0, 86_400.0,
 ];
 /// Fine below the usual headroom of 5 ms, because there it decides between used and missed.
 const LATENESS_BOUNDS: &[f64] = &[
@@ -267,6 +274,22 @@ metrics! {
         ROUTE,
         AGE_BOUNDS,
         "From receiving a message to its call, in this process.",
+    );
+    OLDEST = gauge(
+        "sluiced_oldest_seconds",
+        ROUTE,
+        "The age of the oldest message that waits, as this replica knows it: of those that it holds, else of those that are ready in the queue (estimated: it is no older). Messages in wait queues do not count. 0: none waits.",
+    );
+    MAX_DELAY = gauge(
+        "sluiced_max_delay_seconds",
+        ROUTE,
+        "max_delay of the route; 0: it has none.",
+    );
+    QUEUE_DELAY = histogram(
+        "sluiced_queue_delay_seconds",
+        ROUTE,
+        DELAY_BOUNDS,
+        "From publishing a message to the call that was accepted. The AMQP timestamp says when it was published (in whole seconds); without one, it counts from the first time that a replica received it.",
     );
 
     PERMITS = counter(

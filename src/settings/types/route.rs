@@ -82,6 +82,10 @@ table! {
         /// which quorum queues count; only where a paced limit is the only one. dead_letter: for messages that are
         /// worthless later.
         on_denied: OnDenied = OnDenied::SHAPE, Default "hold";
+        /// The route warns while its oldest message waits for longer: in the log, on the status page, and by the alert
+        /// SluicedDelayed. Counted from the AMQP timestamp, else from first sight. It changes nothing about the
+        /// message. Absent: no warning.
+        max_delay: Option<Length> = SPAN, Optional "30s";
         /// Older messages are not sent. Counted from the AMQP timestamp, else from first sight. Absent: no limit.
         max_age: Option<Length> = SPAN, Optional "1h";
         /// What happens to messages that are too old: dead_letter or drop.

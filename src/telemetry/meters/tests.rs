@@ -111,5 +111,6 @@ fn without_a_recorder_counting_does_nothing() {
     let route = RouteMeters::new("sms");
     route.call("accepted", "2xx");
     route.age_seconds.record(1.0);
+    route.queue_delay_seconds.record(1.0);
     assert_eq!(format!("{route:?}"), r#"RouteMeters { route: "sms", .. }"#);
 }
