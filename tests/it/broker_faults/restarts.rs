@@ -114,7 +114,7 @@ async fn a_broker_that_stood_still_forgets_no_acknowledgement(queue_type: QueueT
         // As a replica does when it stops: it consumes no more, and finishes what it began.
         bench.subscription.set_tap(Tap::Closed);
         eventually(BOUND, "nothing is consumed", || consumers(server) == 0).await;
-        server.freeze();
+        let frozen = server.freeze();
         // Every second one, so that each has a frame of its own.
         let mut kept = Vec::new();
         let mut expected: BTreeSet<u64> = (1..=300).collect();
@@ -129,7 +129,7 @@ async fn a_broker_that_stood_still_forgets_no_acknowledgement(queue_type: QueueT
         let settled = || bench.events.settled_as("done") == u64::from(PREFETCH) / 2;
         eventually(BOUND, "the frames are written", settled).await;
         let closing = bench.subscription.close(BOUND);
-        tokio::join!(closing, async { server.thaw() });
+        tokio::join!(closing, async { drop(frozen) });
         assert!(kept.iter().all(Delivery::is_stale));
         let left = broker.drain(&queue).await;
         let left: BTreeSet<u64> = left.iter().map(|(body, _)| number(body)).collect();

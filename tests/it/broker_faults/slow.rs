@@ -242,13 +242,13 @@ async fn a_broker_that_stood_still_keeps_its_connections() {
     let first = || bench.events.settled_as("dead") == 1;
     eventually(BOUND, "the first is dead", first).await;
     let held = bench.take(COUNT as usize).await;
-    server.freeze();
+    let frozen = server.freeze();
     for delivery in held {
         assert!(delivery.settle(dead()));
     }
     let late = || bench.events.settled_as("unconfirmed") >= COUNT;
     eventually(BOUND, "their copies are late", late).await;
-    server.thaw();
+    drop(frozen);
     let all = || bench.events.settled_as("dead") == COUNT + 1;
     eventually(BOUND, "all are dead", all).await;
     assert_eq!(

@@ -183,21 +183,19 @@ impl Rabbit {
         }
     }
 
-    /// Stops the server in its tracks: it reads nothing and answers nothing until [`Rabbit::thaw`]. It
-    /// can still be killed.
-    pub fn freeze(&self) {
-        self.signal(Signal::STOP);
+    /// Stops the server in its tracks: it reads nothing and answers nothing until the guard is dropped, also by a
+    /// test that fails: others use the server after it. It can still be killed.
+    #[must_use]
+    pub fn freeze(&self) -> Frozen<'_> {
+        self.signal(Signal::STOP).expect("the server runs");
+        Frozen(self)
     }
 
-    /// Lets a server go on that was frozen.
-    pub fn thaw(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = std::fs::read_to_string(self.dir.path().join("pid")).expect("the server runs");
+    fn signal(&self, signal: Signal) -> std::io::Result<()> {
+        let pid = std::fs::read_to_string(self.dir.path().join("pid"))?;
         let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
-        kill_process(pid.expect("the number of a process"), signal).expect("the server runs");
+        let pid = pid.ok_or(std::io::ErrorKind::InvalidData)?;
+        Ok(kill_process(pid, signal)?)
     }
 
     /// Runs `rabbitmqctl` against this server; panics if it fails. A server that takes connections already may
@@ -280,4 +278,13 @@ fn environment(dir: &tempfile::TempDir, port: u16, lines: &str) -> Vec<(String, 
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))
     .collect()
+}
+/// A server that stands still.
+pub struct Frozen<'a>(&'a Rabbit);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        // It may have been killed meanwhile.
+        drop(self.0.signal(Signal::CONT));
+    }
 }
