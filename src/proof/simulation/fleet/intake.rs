@@ -178,8 +178,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let has_room = replica.unsettled.len() < usize::from(route.prefetch);
         let takes = turn.is == Tap::Open && has_room;
         self.broker.has_room(replica.id, takes);
-        let look = turn.look.map(|look| look.max(mono + LOOK));
-        look.or_else(|| (turn.is == Tap::Closed).then(|| mono + ROUND))
+        // While it is open, every other event looks at it, too.
+        (turn.is == Tap::Closed)
+            .then(|| turn.look.map_or(mono + ROUND, |look| look.max(mono + LOOK)))
     }
 
     /// No slot comes for long, and the route does not hold its messages.
