@@ -125,7 +125,7 @@ fn between_what_a_headroom_follows_is_known_for_every_kind() {
     let us = std::time::Duration::from_micros;
     let paced = "kind = \"paced\"\nrate = \"100/1s\"\nheadroom = \"auto\"";
     let seen = bounds(paced).expect("it follows");
-    assert_eq!((seen.least.all(), seen.most), (us(1_200), us(250_000)));
+    assert_eq!((seen.least.all(), seen.most), (us(2_000), us(250_000)));
     let near = format!("{paced}\nhorizon = \"200ms\"");
     assert_eq!(bounds(&near).expect("it follows").most, us(50_000));
     for kind in ["gcra", "sliding_log", "fixed_window"] {

@@ -90,7 +90,7 @@ table! {
         /// How late a call may arrive at the downstream after its slot without breaking the limit. Three quarters of
         /// it may pass before the call leaves; one quarter is for how much the time of the way to the downstream
         /// varies. Costs headroom / (window + headroom) of the rate: 0.5 % for 5ms in 1s. Less than 2ms is too little
-        /// for a busy machine. "auto": follows what the replicas measure, from 1.2ms up to a quarter of the window or of the
+        /// for a busy machine. "auto": follows what the replicas measure, from 2ms up to a quarter of the window or of the
         /// longest horizon; for a downstream that is not on the same network.
         headroom: HeadroomText = HEADROOM, Default "5ms" live;
         /// true: when the downstream throttles, the rate goes down for all replicas, and comes back in steps. It

@@ -33,9 +33,9 @@ const HEADROOM_MIN: Duration = Duration::from_millis(35);
 const HEADROOM_MAX: Duration = Duration::from_secs(5);
 /// Where the headroom of a paced limit begins that follows what is measured.
 const PACED_HEADROOM: Duration = Duration::from_millis(5);
-/// No part of such a headroom is less: nearly all calls of a quiet machine leave within half a millisecond, …
+/// No part of such a headroom is less: below, the slots that even a quiet machine misses cost more than is saved, …
 const LEAST_PACED: Headroom = Headroom {
-    late: Duration::from_micros(700),
+    late: Duration::from_micros(1_500),
     way: Duration::from_micros(500),
 };
 /// … and a permission has to live for some milliseconds beyond its round trip.
