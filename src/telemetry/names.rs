@@ -192,7 +192,7 @@ metrics! {
     DENIALS = counter(
         "sluiced_denials_total",
         ROUTE,
-        "Times that a limit told a message or the route to wait. No failure, and no attempt.",
+        "Times that a limit made a message or the route wait. No failure, and no attempt.",
     );
     RECEIVED = counter(
         "sluiced_received_total",
@@ -237,7 +237,7 @@ metrics! {
     STALLED = gauge(
         "sluiced_stalled",
         ROUTE,
-        "1 while the route holds messages that could go and makes no call: the replica is not ready, and says why.",
+        "1 while the route holds messages that could go and makes no call: the replica is not ready, and /readyz has the reason.",
     );
     WAY = gauge(
         "sluiced_way_seconds",
@@ -321,13 +321,13 @@ metrics! {
     LEASE_CALLS = counter(
         "sluiced_lease_calls_total",
         &["limit", "result"],
-        "Asks to the shared schedule, by their result.",
+        "Requests to the shared schedule, by their result.",
     );
     LEASE_CALL_DURATION = histogram(
         "sluiced_lease_call_duration_seconds",
         LIMIT,
         ASK_BOUNDS,
-        "Round trip of one ask to the shared schedule.",
+        "Round trip of one request to the shared schedule.",
     );
     FREEZES = counter(
         "sluiced_freezes_total",
@@ -352,22 +352,22 @@ metrics! {
     LIMIT_RATE = gauge(
         "sluiced_limit_units_per_second",
         LIMIT,
-        "The rate in force of a paced limit, as units per second.",
+        "The current rate of a paced limit, as units per second.",
     );
     KEY_RATE = gauge(
         "sluiced_key_units_per_second",
         LIMIT,
-        "The rate in force of a keyed limit, which each of its keys has. Absent for kinds without a rate.",
+        "The current rate of a keyed limit, which each of its keys has. Absent for kinds without a rate.",
     );
     LIMIT_VERSION = gauge(
         "sluiced_limit_version",
         LIMIT,
-        "How many updates (by files, by operators) led to what is in force, as this replica knows it.",
+        "The version of the current policy, as this replica knows it: one for each update by a file or an operator.",
     );
     LIMIT_DIFFERS = gauge(
         "sluiced_limit_differs",
         LIMIT,
-        "1 while this replica's file says something else about the limit than what is in force.",
+        "1 while this replica's file differs from the current policy of the limit.",
     );
 
     ADMISSIONS = counter(
@@ -384,7 +384,7 @@ metrics! {
     KEYED_DENIALS = counter(
         "sluiced_keyed_denials_total",
         LIMIT,
-        "Messages that this keyed limit told to wait. No failure, and no attempt.",
+        "Messages that this keyed limit made wait. No failure, and no attempt.",
     );
     REFUNDS = counter(
         "sluiced_refunds_total",

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_nobody_asks_for_may_be_anything() {
+    fn a_body_that_is_not_asked_for_may_be_anything() {
         let label = label(&[counting(None, None)], "no JSON").unwrap();
         assert_eq!(units(&label), cost(2));
         assert_eq!(label.tenant, None);

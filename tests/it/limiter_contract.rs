@@ -308,7 +308,7 @@ async fn a_freeze_before_any_lease_holds((store, _): (Store, Store)) {
     assert!(grant.first >= until);
 }
 
-async fn a_tail_comes_back_only_while_nobody_leased_after_it((store, other): (Store, Store)) {
+async fn a_tail_comes_back_only_while_nothing_was_leased_after_it((store, other): (Store, Store)) {
     let limit = limit("tail", "400/1s");
     let grant = lease(&store, &limit, 6).await;
     let tail = grant.tail(&limit.pace, 1).unwrap();
@@ -341,6 +341,6 @@ contract!(redis, sentinel, cluster, memory; (
     a_freeze_is_seen_by_all,
     the_end_of_a_freeze_only_moves_later,
     a_freeze_before_any_lease_holds,
-    a_tail_comes_back_only_while_nobody_leased_after_it,
+    a_tail_comes_back_only_while_nothing_was_leased_after_it,
     a_batch_is_never_exceeded,
 ));

@@ -141,7 +141,7 @@ async fn each_call_is_a_span_between_the_publisher_and_the_downstream() {
     daemon.stop(&[NEW_SCHEDULE]).await;
 
     let spans = spans(&exports);
-    assert_eq!(spans.len(), 3, "nobody samples the quiet trace: {spans:?}");
+    assert_eq!(spans.len(), 3, "the quiet trace is not sampled: {spans:?}");
     let seen: Vec<_> = calls
         .lock()
         .unwrap()

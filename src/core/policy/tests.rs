@@ -50,7 +50,7 @@ fn a_change_of_what_was_changed_meanwhile_is_refused() {
 }
 
 #[test]
-fn what_the_store_lost_is_said_again_by_whoever_knows_the_latest() {
+fn what_the_store_lost_is_declared_again_by_the_replica_that_knows_the_latest() {
     let mut stored = None;
     let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
     set(&mut stored, &over(&first, "rate=300/1s"), at(20));
@@ -166,7 +166,7 @@ fn a_pause_lasts_no_longer_for_a_clock_that_goes_back() {
 }
 
 #[test]
-fn a_limit_that_nobody_declared_cannot_be_paused() {
+fn a_limit_that_was_never_declared_cannot_be_paused() {
     assert_eq!(pause(&mut None, Duration::MAX, "op", at(1)), None);
     assert_eq!(resume(&mut None, at(1)), None);
 }

@@ -194,10 +194,10 @@ impl<T> ConfirmChannel<T> {
         self.is_open() && (self.is_idle() || has_room)
     }
 
-    /// Publishes a copy, behind those before it. Returns whether it had to leave headers behind.
+    /// Publishes a copy, behind those before it: it is sent while [`Self::next`] is polled. Returns whether it had to leave headers behind.
     pub(super) fn publish(&mut self, copy: Copy, of: T) -> bool {
         if self.is_idle() {
-            self.progress = (Instant::now(), self.live.copies.written());
+            self.was_left_alone();
         }
         self.sent += 1;
         let number = self.sent;
@@ -233,6 +233,11 @@ impl<T> ConfirmChannel<T> {
         is_short
     }
 
+    /// [`Self::next`] was not polled for a while, so nothing was written or confirmed: the time starts again.
+    pub(super) fn was_left_alone(&mut self) {
+        self.progress = (Instant::now(), self.live.copies.written());
+    }
+
     /// Waits until copies are decided. Nothing is lost if this is cancelled.
     ///
     /// # Errors
@@ -245,6 +250,8 @@ impl<T> ConfirmChannel<T> {
             }
             let late = self.progress.0 + self.patience();
             tokio::select! {
+                // Answers first: both are there after this process stood still.
+                biased;
                 Some(first) = self.answers.next() => {
                     // All that are there: a return may have come with any of them.
                     let mut answers = vec![first];
@@ -274,7 +281,8 @@ impl<T> ConfirmChannel<T> {
         if self.live.is_blocked() {
             return Err(RabbitError::Blocked);
         }
-        if written > before {
+        // Once all copies of this channel are written, those of others are behind them.
+        if written > before && self.is_unwritten() {
             return Ok(());
         }
         Err(RabbitError::Timeout {
@@ -371,11 +379,17 @@ impl<T> ConfirmChannel<T> {
 impl<T> Drop for ConfirmChannel<T> {
     /// A session ends with copies that are not written: the channel stays until they are.
     fn drop(&mut self) {
-        self.live.copies.ended(self.bytes);
-        if self.is_unwritten() && self.channel.status().connected() {
-            let answers = std::mem::take(&mut self.answers);
-            tokio::spawn(timeout(self.patience(), answers.for_each(async |_| {})));
+        let (live, bytes) = (Arc::clone(&self.live), self.bytes);
+        if !self.is_unwritten() || !self.channel.status().connected() {
+            return live.copies.ended(bytes);
         }
+        let answers = std::mem::take(&mut self.answers);
+        let answered = timeout(self.patience(), answers.for_each(async |_| {}));
+        tokio::spawn(async move {
+            // Whether all were answered or not, they are given up.
+            answered.await.ok();
+            live.copies.ended(bytes);
+        });
     }
 }
 
@@ -395,9 +409,10 @@ async fn published(
         body,
     } = copy;
     let publishing = channel.basic_publish("".into(), queue.into(), options, &body, properties);
-    let confirm = publishing.await?;
+    let confirm = publishing.await;
+    // What could not be sent need not be waited for.
     written();
-    confirm.await
+    confirm?.await
 }
 
 fn number_of(back: &BasicReturnMessage) -> Result<u64, RabbitError> {

@@ -213,7 +213,10 @@ impl ParkedCounter {
             count += self.0.messages(&channel, Target::Parked(space)).await?;
         }
         // Whether this is answered changes nothing.
-        channel.close(200, "counted".into()).await.ok();
+        let closing = channel.close(200, "counted".into());
+        answered("channel.close", self.0.bound(), closing)
+            .await
+            .ok();
         Ok(count)
     }
 }

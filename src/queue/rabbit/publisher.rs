@@ -133,7 +133,9 @@ impl Outbox {
             // The work queue is there: its messages are the ones that are copied.
             if target != Target::Work && !self.declared.contains(&target) {
                 let route = &self.context.route;
-                match target_queues(&open.live, route, [target], bounds.operation).await {
+                let declared = target_queues(&open.live, route, [target], bounds.operation).await;
+                open.was_left_alone();
+                match declared {
                     Ok(()) => drop(self.declared.insert(target)),
                     Err(error) => {
                         self.fail_all_for(target, &error);

@@ -93,7 +93,7 @@ fn an_unknown_kind_close_to_a_known_one() {
 }
 
 #[test]
-fn a_kind_that_nobody_knows() {
+fn a_kind_that_does_not_exist() {
     assert_eq!(
         changed("rate", "kind = \"leaky\"\nrate"),
         [

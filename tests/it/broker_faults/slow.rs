@@ -1,4 +1,5 @@
-//! A way to the broker on which large copies take longer than a confirm may take: each is made, and once.
+//! A way to the broker on which large copies take longer than a confirm may take: each is made, and once. Beside it,
+//! a broker that stands still, and copies that are known by their numbers.
 
 use std::collections::BTreeMap;
 

@@ -161,7 +161,7 @@ async fn no_answer_in_time() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn nothing_listens() {
     let url = format!("http://127.0.0.1:{}/", free_port());
     let judgement = call(&downstream(&options(&url))).await;
     assert_eq!(judgement.outcome, Outcome::Transient);

@@ -1,5 +1,5 @@
 //! States of ten thousand entries: a batch about them is little more work for Redis than one question, and many
-//! of them do not go into one script, for everybody else waits while it runs.
+//! of them do not go into one script, because all other requests wait while it runs.
 
 use std::fmt::Write as _;
 use std::ops::Range;

@@ -22,8 +22,8 @@ async fn anonymous_callers_get_less_than_known_ones() {
     let anonymous = (1..=4).map(|n| format!("{{\"n\":{n},\"ip\":\"192.0.2.1\"}}"));
     let known = (5..=12).map(|n| format!("{{\"n\":{n},\"ip\":\"192.0.2.1\",\"user\":\"ann\"}}"));
     // Of no class: no limit would hold it back.
-    let nobody = "{\"n\":13,\"user\":null}".to_owned();
-    let bodies = anonymous.chain(known).chain([nobody]);
+    let without = "{\"n\":13,\"user\":null}".to_owned();
+    let bodies = anonymous.chain(known).chain([without]);
     let messages = bodies.map(|body| (body.into_bytes(), BasicProperties::default()));
     broker.publish(name, messages).await;
     let mut route = Route::new(name, downstream.address);

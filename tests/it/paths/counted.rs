@@ -1,5 +1,7 @@
 //! Limits besides the paced one: keys, costs, several at once, messages that come back, priorities.
 
+mod under_way;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -66,7 +68,7 @@ async fn waiting(broker: &Broker, queue: &str) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn account_and_recipient_are_kept_together_and_nobody_is_lost() {
+async fn account_and_recipient_are_kept_together_and_no_message_is_lost() {
     let name = "together";
     let broker = queue(name, "classic").await;
     let downstream = Recorder::accepting().await;
@@ -101,8 +103,8 @@ async fn account_and_recipient_are_kept_together_and_nobody_is_lost() {
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
-/// A replica that is alone has no other to wait for, and sends at once. Redis knows its limits; the replica before said
-/// goodbye.
+/// A replica that is alone has no other to wait for, and sends at once. Redis knows its limits; the replica before
+/// left in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_is_alone_makes_its_first_call_at_once() {
     let name = "alone";
@@ -327,78 +329,6 @@ async fn tenants_take_turns_however_long_the_backlog_of_one_is() {
         (29..=45).contains(&last),
         "the last of the small one is number {last}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_under_way_are_bounded_over_two_replicas_without_a_paced_limit() {
-    let name = "under-way";
-    let broker = queue(name, "classic").await;
-    // A call lasts longer than its lease, which is renewed; and a lease is longer than a busy machine lets
-    // a replica wait.
-    let latency = Duration::from_secs(6);
-    let downstream = Recorder::start(move |_| Reply {
-        latency,
-        ..Reply::status(202)
-    })
-    .await;
-    broker.publish(name, (1..=8).map(|n| to(n, "any"))).await;
-    let mut route = route(name, &["calls"], &downstream);
-    route.keys = "queue_type = \"classic\"\nprefetch = 20\n".to_owned();
-    let config = with(
-        config(name, vec![route]),
-        "[limits.calls]\nkind = \"concurrency\"\nlimit = 4\nlease = \"5s\"\nheadroom = \"50ms\"\nlost_wait = \"0s\"\n",
-    );
-    let mut daemons = [Daemon::start(&config), Daemon::start(&config)];
-    eventually(LONG, "all came", || downstream.count() >= 8).await;
-    assert_eq!(numbers(&downstream), (1..=8).collect::<Vec<_>>());
-    let calls = downstream.calls();
-    let all: Vec<_> = calls.iter().collect();
-    assert!(most(&all, latency - STAMPS) <= 4);
-    for daemon in &mut daemons {
-        let series = "sluiced_call_leases_lost_total{limit=\"calls\"}";
-        assert_eq!(daemon.metric(series).await, 0.0);
-    }
-    for daemon in daemons {
-        daemon.stop(KNOWN).await;
-    }
-    assert_eq!(broker.counts(name).await, Some((0, 0)));
-}
-
-/// Redis forgets which calls are under way: until their leases have ended no other one begins, and the log
-/// says why.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_under_way_that_redis_forgot_are_waited_for() {
-    let name = "forgotten-calls";
-    let broker = queue(name, "classic").await;
-    let latency = Duration::from_millis(600);
-    let downstream = Recorder::start(move |_| Reply {
-        latency,
-        ..Reply::status(202)
-    })
-    .await;
-    broker.publish(name, (1..=12).map(|n| to(n, "any"))).await;
-    let server = RedisServer::start();
-    let mut route = route(name, &["calls"], &downstream);
-    route.keys = "queue_type = \"classic\"\nprefetch = 20\n".to_owned();
-    let mut config = with(
-        config(name, vec![route]),
-        "[limits.calls]\nkind = \"concurrency\"\nlimit = 2\nlease = \"3s\"\nheadroom = \"50ms\"\n",
-    );
-    config.redis = Some(server.url());
-    let daemon = Daemon::start(&config);
-    eventually(LONG, "some came", || downstream.count() >= 4).await;
-    () = redis::cmd("FLUSHALL")
-        .query(&mut server.connection())
-        .unwrap();
-    eventually(LONG, "all came", || downstream.count() >= 12).await;
-    assert_eq!(numbers(&downstream), (1..=12).collect::<Vec<_>>());
-    let calls = downstream.calls();
-    let all: Vec<_> = calls.iter().collect();
-    assert!(most(&all, latency - STAMPS) <= 2);
-    let lost = "the limit lets nothing pass until what was spent before counts no more";
-    assert_eq!(daemon.said(lost), 1, "{}", daemon.log());
-    let more = [lost, "a call under way is not counted any more"];
-    daemon.stop(&[KNOWN, &more].concat()).await;
 }
 
 /// The downstream begins a window with a call that it sees, which need not be the first that was granted.

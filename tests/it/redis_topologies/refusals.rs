@@ -71,7 +71,7 @@ async fn a_sentinel_is_no_server_and_knows_its_own_groups_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_there_is_said_for_each_kind() {
+async fn an_absent_server_is_reported_for_each_kind() {
     let nowhere = || vec![format!("redis://127.0.0.1:{}", free_port())];
     for servers in [cluster_of(nowhere()), sentinels(nowhere())] {
         let said = down(&options(servers)).await;

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -13,6 +13,8 @@ use super::machine;
 use super::port::{free_port, released};
 use super::process::{PrivateProcess, scratch};
 
+/// A signal has reached all threads by then.
+const STOPPED: Duration = Duration::from_secs(10);
 const BIN: &str = "/usr/lib/rabbitmq/bin";
 /// An Erlang node boots slowly on a busy machine.
 const BOOT: Duration = Duration::from_secs(90);
@@ -187,15 +189,44 @@ impl Rabbit {
     /// test that fails: others use the server after it. It can still be killed.
     #[must_use]
     pub fn freeze(&self) -> Frozen<'_> {
+        let frozen = Frozen(self);
         self.signal(Signal::STOP).expect("the server runs");
-        Frozen(self)
+        // The signal is only sent: threads that run go on until each of them has seen it.
+        let end = Instant::now() + STOPPED;
+        while !self.stands().expect("the server runs") {
+            assert!(Instant::now() < end, "it does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        frozen
+    }
+
+    /// Whether each of its threads is stopped.
+    fn stands(&self) -> std::io::Result<bool> {
+        let threads = format!("/proc/{}/task", self.pid()?.as_raw_pid());
+        for thread in std::fs::read_dir(threads)? {
+            // A thread may end meanwhile.
+            let Ok(stat) = std::fs::read_to_string(thread?.path().join("stat")) else {
+                continue;
+            };
+            // Its name is in brackets, and may have some itself.
+            let state = stat
+                .rsplit_once(") ")
+                .map(|(_, rest)| rest.starts_with('T'));
+            if state != Some(true) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn pid(&self) -> std::io::Result<Pid> {
+        let pid = std::fs::read_to_string(self.dir.path().join("pid"))?;
+        let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+        pid.ok_or_else(|| std::io::ErrorKind::InvalidData.into())
     }
 
     fn signal(&self, signal: Signal) -> std::io::Result<()> {
-        let pid = std::fs::read_to_string(self.dir.path().join("pid"))?;
-        let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or(std::io::ErrorKind::InvalidData)?;
-        Ok(kill_process(pid, signal)?)
+        Ok(kill_process(self.pid()?, signal)?)
     }
 
     /// Runs `rabbitmqctl` against this server; panics if it fails. A server that takes connections already may

@@ -105,7 +105,7 @@ fn however_long_the_line_a_share_holds_the_dearest_message() {
 }
 
 #[test]
-fn the_tail_comes_back_only_while_nobody_leased_after_it() {
+fn the_tail_comes_back_only_while_nothing_was_leased_after_it() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
     let mine = lease_as(&mut state, &pace, 10, START, START)

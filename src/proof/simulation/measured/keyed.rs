@@ -1,5 +1,5 @@
 //! What a fleet makes of keyed limits: the cases of `docs/measurements.md`, the recipes of the documentation, calls
-//! at a time, and tenants who share an account.
+//! at a time, and tenants that share an account.
 
 use std::time::Duration;
 

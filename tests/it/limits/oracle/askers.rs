@@ -53,7 +53,7 @@ fn key() -> String {
 }
 
 #[test]
-fn lua_notes_who_asks_as_rust_does() {
+fn lua_notes_the_askers_as_rust_does() {
     let redis = std::cell::RefCell::new(RedisServer::shared().connection());
     let (ask, leave) = (Script::new(ASK), Script::new(LEAVE));
     let mut runner = TestRunner::new(config(60));
