@@ -3,21 +3,26 @@
 //! Problem: a backlog is a number of messages. What the receivers of one-time passwords feel is how long the oldest
 //! of them waits, also while the route consumes nothing.
 //!
-//! A replica knows when the messages that it holds were published. Those in the queue are younger than all that came
-//! out of it, because a queue hands out the oldest first. So while a replica holds nothing and messages are ready, the
-//! oldest is at most as old as the youngest message that it has received: that is the estimate. Messages in wait
-//! queues do not count; they wait for the time that their limit named.
+//! A replica knows when the messages that it holds were published. A queue hands out the oldest first, so those in it
+//! were published after those that came out of it, and after it was seen to be empty. While a replica holds nothing
+//! and messages are ready, that is the estimate. It may be wrong where a queue has priorities, and about messages that
+//! came back to the queue. Messages in wait queues and parked messages do not count.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::time::StoreTime;
+use super::time::{StoreTime, micros};
+
+/// The broker is asked for its counts at least this often: what was ready then may have gone since.
+const COUNTED: Duration = Duration::from_secs(15);
 
 /// The messages of one route, as one replica sees them.
 #[derive(Clone, Debug, Default)]
 pub struct Ages {
     /// How many of the messages that it holds were published then.
     held: BTreeMap<StoreTime, u32>,
-    /// When the youngest that it has received was published; until then, when it first looked.
+    /// What is ready now was published after this: the youngest message that it has received, or the last look that
+    /// found nothing ready.
     youngest: Option<StoreTime>,
 }
 
@@ -40,7 +45,10 @@ impl Ages {
 
     /// When the oldest message was published; `None`: none waits. `ready`: whether messages are ready in the queue.
     pub fn oldest(&mut self, ready: bool, now: StoreTime) -> Option<StoreTime> {
-        let youngest = *self.youngest.get_or_insert(now);
+        let empty = StoreTime::from_micros(now.as_micros().saturating_sub(micros(COUNTED)));
+        let seen = if ready { None } else { Some(empty) };
+        let youngest = self.youngest.max(seen).unwrap_or(now);
+        self.youngest = Some(youngest);
         let held = self.held.first_key_value().map(|(born, _)| *born);
         held.or(ready.then_some(youngest))
     }
@@ -69,10 +77,13 @@ mod tests {
         ages.left(at(70));
         assert_eq!(ages.oldest(false, at(103)), None);
         // What is ready was published after all that came.
-        assert_eq!(ages.oldest(true, at(103)), Some(at(100)));
+        assert_eq!(ages.oldest(true, at(103)), Some(at(90)));
         ages.took(at(110));
         ages.left(at(110));
         assert_eq!(ages.oldest(true, at(120)), Some(at(110)));
+        // After a quiet night, what comes in the morning is young.
+        assert_eq!(ages.oldest(false, at(9_000)), None);
+        assert_eq!(ages.oldest(true, at(9_010)), Some(at(9_000 - 15)));
     }
 
     #[test]

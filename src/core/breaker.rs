@@ -194,15 +194,17 @@ impl Breaker {
         }
     }
 
-    /// A call was started.
-    pub fn sent(&mut self, now: Mono) {
-        if let State::Probe(until) = self.state {
-            let lost = now + self.rule.probe;
-            self.state = State::Probing { lost, until };
-        }
+    /// A call was started. Returns whether it is the probe.
+    pub fn sent(&mut self, now: Mono) -> bool {
+        let State::Probe(until) = self.state else {
+            return false;
+        };
+        let lost = now + self.rule.probe;
+        self.state = State::Probing { lost, until };
+        true
     }
 
-    /// The call that was started did not leave, because its slot was over: the probe is still to be made.
+    /// The probe was started and did not leave, because its slot was over: it is still to be made.
     pub const fn unsent(&mut self) {
         if let State::Probing { until, .. } = self.state {
             self.state = State::Probe(until);

@@ -24,7 +24,7 @@ pub use tap::{Tap, TapRule, TapTurn, WhenDenied};
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const NEVER: Mono = Mono::from_micros(u64::MAX);
-/// Longer than a breaker stays open without another answer of the store, which ends the wait.
+/// Longer than a breaker stays open without another answer of a store that answers, which ends the wait.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
 /// What a route may send now.
@@ -79,6 +79,17 @@ impl Sends {
             other => other.opening(),
         }
     }
+
+    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Those that its limits are
+    /// being asked about come back later, and are to be held then.
+    pub fn hold<T: Queued>(self, scheduler: &mut Scheduler<T>, of_route: impl Fn(&T) -> bool) {
+        match (self, self.held_until()) {
+            // What is admitted gives its permissions back.
+            (Self::Nothing(..), Some(until)) => scheduler.defer(until, of_route),
+            (_, Some(until)) => scheduler.hold_back(until, of_route),
+            (_, None) => {}
+        }
+    }
 }
 
 /// What changed at a [`Gate::review`].
@@ -101,14 +112,8 @@ impl Turn {
         scheduler: &mut Scheduler<T>,
         of_route: impl Fn(&T) -> bool,
     ) -> Vec<T> {
-        let (was, is) = (self.was.held_until(), self.is.held_until());
-        match (self.is, is) {
-            // What is admitted gives its permissions back.
-            (Sends::Nothing(..), Some(until)) => scheduler.defer(until, &of_route),
-            (_, Some(until)) => scheduler.hold_back(until, &of_route),
-            (_, None) => {}
-        }
-        if is < was {
+        self.is.hold(scheduler, &of_route);
+        if self.is.held_until() < self.was.held_until() {
             scheduler.take_delayed(of_route)
         } else {
             Vec::new()
@@ -216,20 +221,26 @@ impl Gate {
         self.look = None;
     }
 
-    /// A call was started.
-    pub fn sent(&mut self, now: Mono) {
-        if let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) {
-            breaker.sent(now);
-            self.look = None;
-        }
+    /// A call was started. Returns whether it is the probe.
+    pub fn sent(&mut self, now: Mono) -> bool {
+        let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) else {
+            return false;
+        };
+        self.look = None;
+        breaker.sent(now)
     }
 
-    /// A call was started and did not leave.
-    pub fn unsent(&mut self) {
-        if let Some(breaker) = &mut self.breaker {
+    /// A call was started and did not leave; `is_probe`: as [`Self::sent`] returned. Returns whether what the route
+    /// sends may have changed.
+    pub fn unsent(&mut self, is_probe: bool) -> bool {
+        let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) else {
+            return false;
+        };
+        if is_probe {
             breaker.unsent();
-            self.look = None;
         }
+        self.look = None;
+        true
     }
 
     /// A call ended, and this is what it says about the downstream.

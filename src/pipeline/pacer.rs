@@ -222,14 +222,14 @@ impl Pacer {
     /// Starts the call. What it counts in is known before its task runs, whenever that is.
     fn send(&self, waiting: Waiting, slot: Slot, now: Mono) {
         let route = &waiting.job.route;
-        let leave_by = route.gate.sends().leave_by(slot.leave_by);
-        route.gate.sent(now);
-        let under_way = route.begin_call();
-        let slot = Slot {
-            // A gate that was shut since lets nothing leave.
-            leave_by: leave_by.unwrap_or_default(),
-            ..slot
+        let Some(leave_by) = route.gate.sends().leave_by(slot.leave_by) else {
+            // Its limits were being asked when the gate was shut.
+            self.handle.meters.slots_missed.increment(1);
+            route.passage.ran_out(1);
+            return self.handle.unsent(vec![waiting]);
         };
+        let under_way = route.begin_call(now);
+        let slot = Slot { leave_by, ..slot };
         tokio::spawn(send::perform(waiting, slot, under_way, self.handle.clone()));
     }
 
@@ -333,14 +333,14 @@ impl Pacer {
         }
         if now.since(self.swept) >= ROUND * 2 {
             self.swept = now;
+            if let Some(store_now) = self.handle.known_store_time(now) {
+                for route in self.routes.iter() {
+                    route.watch_age(store_now, now);
+                }
+            }
             held::sweep(&mut self.scheduler, outlook, &self.handle, now);
         }
         self.count(now);
-        if let Some(store_now) = self.handle.known_store_time(now) {
-            for route in self.routes.iter() {
-                route.watch_age(store_now, now);
-            }
-        }
         if !matches!(self.phase, Phase::Stopping(_)) {
             let measures = &self.handle.measures;
             self.watched.review(&self.scheduler, measures, now);

@@ -207,11 +207,14 @@ impl Route {
     }
 
     /// Counts a call that was started, until the guard is dropped.
-    pub(super) fn begin_call(self: &Arc<Self>) -> InFlight {
+    pub(super) fn begin_call(self: &Arc<Self>, now: Mono) -> InFlight {
         self.passage.begun();
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.meters.in_flight.increment(1.0);
-        InFlight(Arc::clone(self))
+        InFlight {
+            route: Arc::clone(self),
+            is_probe: self.gate.sent(now),
+        }
     }
 
     /// Calls that were started and have not ended.
@@ -230,12 +233,26 @@ impl fmt::Debug for Route {
 
 /// A call under way.
 #[derive(Debug)]
-pub(super) struct InFlight(Arc<Route>);
+pub(super) struct InFlight {
+    route: Arc<Route>,
+    is_probe: bool,
+}
+
+impl InFlight {
+    /// It did not leave. Returns whether what the route sends may have changed.
+    pub(super) fn unsent(self) -> bool {
+        let (route, is_probe) = (Arc::clone(&self.route), self.is_probe);
+        route.passage.held_back();
+        // It is under way no longer when the gate is looked at.
+        drop(self);
+        route.gate.unsent(is_probe)
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-        self.0.meters.in_flight.decrement(1.0);
+        self.route.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.route.meters.in_flight.decrement(1.0);
     }
 }
 

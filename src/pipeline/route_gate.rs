@@ -86,14 +86,14 @@ impl RouteGate {
         lock(&self.gate).reopen();
     }
 
-    /// A call was started.
-    pub(super) fn sent(&self, now: Mono) {
-        lock(&self.gate).sent(now);
+    /// A call was started. Returns whether it is the probe.
+    pub(super) fn sent(&self, now: Mono) -> bool {
+        lock(&self.gate).sent(now)
     }
 
-    /// A call was started and did not leave. Its message goes back to the pacer, which reviews the gate then.
-    pub(super) fn unsent(&self) {
-        lock(&self.gate).unsent();
+    /// A call was started and did not leave. Returns whether what the route sends may have changed.
+    pub(super) fn unsent(&self, is_probe: bool) -> bool {
+        lock(&self.gate).unsent(is_probe)
     }
 
     /// When to review it without an event; `None`: at once.

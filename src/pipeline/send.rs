@@ -17,7 +17,7 @@ use crate::ports::queue::Verdict;
 
 use super::handle::{Event, PacerHandle};
 use super::job::{Job, Waiting};
-use super::route::{InFlight, Route};
+use super::route::InFlight;
 use super::route_policy::Next;
 use super::verdict::{dead, keep, later};
 
@@ -29,7 +29,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, under_way: InFlight, p
     // Between the pacer's decision and this task's turn the machine may have stood still. A slot that is
     // too late now is lost, never used late. The clock is read once more when the request is written.
     if started > slot.leave_by {
-        missed(&waiting.job.route, under_way, slot, &pacer);
+        missed(under_way, slot, &pacer);
         return pacer.unsent(vec![waiting]);
     }
     let (job, call, mut permit) = waiting.send();
@@ -46,7 +46,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, under_way: InFlight, p
             drop(under_way);
         }
         Err(_too_late) => {
-            missed(&job.route, under_way, slot, &pacer);
+            missed(under_way, slot, &pacer);
             if let Some(mut waiting) = prepared(job) {
                 waiting.permit = permit;
                 pacer.unsent(vec![waiting]);
@@ -56,10 +56,10 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, under_way: InFlight, p
 }
 
 /// The slot was over before the call left.
-fn missed(route: &Route, under_way: InFlight, slot: Slot, pacer: &PacerHandle) {
-    drop(under_way);
-    route.passage.held_back();
-    route.gate.unsent();
+fn missed(under_way: InFlight, slot: Slot, pacer: &PacerHandle) {
+    if under_way.unsent() {
+        pacer.send(Event::GateChanged);
+    }
     pacer.meters.slots_missed.increment(1);
     if pacer.is_paced() {
         let now = pacer.clock.now();

@@ -278,7 +278,7 @@ metrics! {
     OLDEST = gauge(
         "sluiced_oldest_seconds",
         ROUTE,
-        "The age of the oldest message that waits, as this replica knows it: of those that it holds, else of those that are ready in the queue (estimated: it is no older). Messages in wait queues do not count. 0: none waits.",
+        "The age of the oldest message that waits, as this replica knows it: of those that it holds, else of those that are ready in the queue (an estimate, from what came out of the queue last and when it was empty last). Messages in wait queues and parked ones do not count. 0: none waits.",
     );
     MAX_DELAY = gauge(
         "sluiced_max_delay_seconds",

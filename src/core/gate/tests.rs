@@ -110,10 +110,13 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     gate.answered(Some(&probe), at(2));
     let turn = gate.review(store(at(2)), 0, at(2)).expect("the probe");
     assert_eq!(turn.is, Sends::All(None));
-    gate.sent(at(2));
+    assert!(gate.sent(at(2)), "it is the probe");
     let turn = gate.review(store(at(2)), 1, at(2)).expect("one only");
     assert_eq!(turn.is.leave_by(at(3)), None);
-    gate.unsent();
+    // Another call that did not leave is not the probe.
+    assert!(gate.unsent(false));
+    assert_eq!(gate.review(store(at(2)), 1, at(2)), None);
+    assert!(gate.unsent(true));
     let turn = gate
         .review(store(at(2)), 0, at(2))
         .expect("it was not made");

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::bench::{Bench, Item, pace};
 use super::*;
+use crate::gate::{Sends, Shut, Turn};
 use crate::leases::{Outlook, Wait};
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Room};
@@ -63,6 +64,52 @@ fn deferring_moves_what_would_come_earlier_and_only_that() {
     );
     assert_eq!(scheduler.ready.pop().map(|item| item.id), Some(6));
     assert_eq!(scheduler.held(), 6);
+}
+
+/// What a gate that shuts and opens does with messages that are ready, delayed, and about to be asked about.
+#[test]
+fn a_gate_holds_messages_until_it_opens_and_lets_them_go_when_it_opens_early() {
+    let at = Mono::from_micros;
+    let all = Sends::All(None);
+    let shut = Sends::Nothing(at(5_000), Shut::Limit);
+    let granted = Sends::Granted {
+        opening: at(3_000),
+        end: None,
+    };
+    let turn = |was, is| Turn {
+        was,
+        is,
+        hours: None,
+    };
+    let mut scheduler = Bench::new(pace("100/1s"), None, HEADROOM, 500).scheduler;
+    scheduler.push(Item::plain(1), at(0));
+    scheduler.push(Item::keyed(2, 7), at(0));
+    scheduler.delay(Item::plain(3), at(100));
+    scheduler.delay(Item::plain(4), at(9_000));
+    let nothing_freed = turn(all, shut).hold(&mut scheduler, |item| item.id != 9);
+    assert_eq!(nothing_freed.len(), 0);
+    assert_eq!(scheduler.ready.pop().map(|item| item.id), None);
+    // One that comes back from a question while it is shut.
+    scheduler.push_back(Item::keyed(5, 7), at(200));
+    shut.hold(&mut scheduler, |_| true);
+    let until = |scheduler: &Scheduler<Item>, time| {
+        let delayed = scheduler.delayed.iter().filter(|(key, _)| key.0 == time);
+        let mut ids: Vec<u32> = delayed.map(|(_, item)| item.id).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(until(&scheduler, at(5_000)), [1, 2, 3, 5]);
+    assert_eq!(until(&scheduler, at(9_000)), [4]);
+    // It opens earlier than it said: all are free to be held anew, each for its own time.
+    let mut freed = turn(shut, granted).hold(&mut scheduler, |_| true);
+    freed.sort_by_key(|item| item.id);
+    let ids: Vec<u32> = freed.iter().map(|item| item.id).collect();
+    assert_eq!(ids, [1, 2, 3, 4, 5]);
+    for item in freed {
+        scheduler.delay(item, at(3_000));
+    }
+    assert_eq!(turn(granted, all).hold(&mut scheduler, |_| true).len(), 5);
+    assert_eq!(scheduler.held(), 0);
 }
 
 #[test]

@@ -98,7 +98,8 @@ impl Limits {
             let was_unreported = is_unreported();
             // The connection's own supervision logs what is wrong.
             drop(self.ask_time().await);
-            if !was_unreported && is_unreported() {
+            let has_left = self.has_left.load(Ordering::Relaxed);
+            if !has_left && !was_unreported && is_unreported() {
                 drop(self.ask_time().await);
             }
         }

@@ -25,6 +25,7 @@ impl Pacer {
         self.admission.answered(answered, scheduler, handle);
         // What was asked for is in the scheduler again.
         self.give_back_all();
+        self.hold_shut();
     }
 
     /// A limit denied a message, and it cannot wait in memory.

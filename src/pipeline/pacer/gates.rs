@@ -50,6 +50,14 @@ impl Pacer {
         self.hold_anew(freed, now);
     }
 
+    /// Messages that came back to the scheduler wait as their routes do.
+    pub(super) fn hold_shut(&mut self) {
+        for route in self.routes.iter() {
+            let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
+            route.gate.sends().hold(&mut self.scheduler, of_route);
+        }
+    }
+
     /// A keyed limit grants no more to a route before `until`: it waits as a whole.
     pub(super) fn close_route(&mut self, number: usize, until: Mono) {
         let mut routes = self.routes.iter();

@@ -22,6 +22,7 @@ mod strike;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
+use sluiced_core::leases::Slot;
 use sluiced_core::pacing::Row;
 use sluiced_core::scheduler::{Queued as _, Step};
 use sluiced_core::time::{Mono, micros};
@@ -328,11 +329,18 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
         let mono = replica.mono(self.t);
         self.review_gate(replica, mono);
+        // Messages that came back to the scheduler, too.
+        replica.gate.sends().hold(&mut replica.scheduler, |_| true);
         let tap = self.turn_tap(replica, mono);
         loop {
             self.review_gate(replica, mono);
             match replica.scheduler.poll(mono) {
                 Step::Send(parcel, slot) => {
+                    let Some(leave_by) = replica.gate.sends().leave_by(slot.leave_by) else {
+                        self.take_back(replica, vec![parcel]);
+                        continue;
+                    };
+                    let slot = Slot { leave_by, ..slot };
                     let dispatch = self.spread(DISPATCH) + self.late();
                     self.after(dispatch, replica.id, Event::Call { parcel, slot });
                 }

@@ -72,9 +72,12 @@ impl Limits {
         heard.map_err(|_| self.timed_out())
     }
 
-    /// Waits until each question has its answer, and what was granted to a caller that is gone was taken back.
+    /// Waits until each question has its answer, and what was granted to a caller that is gone was taken back; for a
+    /// response timeout at most.
     pub(super) async fn finish(&self) {
-        self.asked.wait().await;
+        timeout(self.response_timeout(), self.asked.wait())
+            .await
+            .ok();
     }
 
     async fn hear_out(self: Arc<Self>, part: Part, tell: oneshot::Sender<Answer>) {
