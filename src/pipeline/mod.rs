@@ -114,6 +114,8 @@ pub struct Remains {
 const CLOSE_BOUND: Duration = Duration::from_secs(5);
 /// How long refunds and releases may take at the end.
 const REFUND_BOUND: Duration = Duration::from_secs(1);
+/// How long the last questions and their refunds may take, and saying that this replica leaves.
+const LEAVE_BOUND: Duration = Duration::from_secs(2);
 
 /// Notified when the current policy of a keyed limit is another one than a replica knows.
 type Outdated = Arc<BTreeMap<Arc<str>, Arc<Notify>>>;
@@ -341,7 +343,7 @@ impl Pipeline {
         }
         let leave = futures::future::join_all(self.stores.iter().map(|store| store.leave()));
         // Until this replica is known to be gone, the next one that starts waits a second for what it knows.
-        drop(tokio::time::timeout(REFUND_BOUND, leave).await);
+        drop(tokio::time::timeout(LEAVE_BOUND, leave).await);
         remains
     }
 }

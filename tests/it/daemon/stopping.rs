@@ -218,9 +218,11 @@ async fn what_is_granted_while_it_stops_is_given_back() {
     })
     .await;
     daemon.stop(&[FAR, "nothing is kept on disk"]).await;
-    assert_eq!(downstream.count(), 0, "it was stopped before a call");
     config.redis = Some(RedisServer::shared().url());
     let daemon = Daemon::start(&config);
+    // On a busy machine some were called before it was stopped.
     eventually(LONG, "all are called", || downstream.count() == 20).await;
     daemon.stop(&["nothing is kept on disk"]).await;
+    let called: BTreeSet<u64> = downstream.calls().iter().map(|call| call.number).collect();
+    assert_eq!(called, (1..=20).collect(), "each once");
 }

@@ -72,10 +72,10 @@ impl Limits {
         heard.map_err(|_| self.timed_out())
     }
 
-    /// Waits until each question has its answer, and what was granted to a caller that is gone was taken back; for a
-    /// response timeout at most.
+    /// Waits until each question has its answer, and what was granted to a caller that is gone was taken back: two
+    /// response timeouts at most, for the answer and for the refund.
     pub(super) async fn finish(&self) {
-        timeout(self.response_timeout(), self.asked.wait())
+        timeout(2 * self.response_timeout(), self.asked.wait())
             .await
             .ok();
     }
