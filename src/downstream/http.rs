@@ -5,8 +5,8 @@
 //! not change the outcome (a repeat would be a duplicate), it only costs the connection. The body
 //! of the answer is read up to a bound, so that the connection can be used again.
 //!
-//! Where the configuration names texts that mean something, the first 64 KiB are looked through, however long the
-//! answer is. If it breaks off before, what is missing may say that the message was refused: such an answer
+//! No more than the first 64 KiB of an answer are read: reading on would cost more than a new connection. Where the
+//! configuration names texts that mean something, they are looked for there. If it breaks off before, what is missing may say that the message was refused: such an answer
 //! counts as none, unless its status or what came of it already means another try.
 //!
 //! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy is
@@ -24,6 +24,7 @@
 //! Whether that call is repeated is up to the route, and `maybe_delivered` says whether a repeat
 //! may be a duplicate.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -51,16 +52,13 @@ use super::handshake;
 use super::request::RequestTemplate;
 use crate::core::judge::{Hints, Judge, Lists, Reply, Silence, Texts};
 use crate::core::outcome::Outcome;
-use crate::ports::downstream::{Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable};
+use crate::ports::downstream::{
+    Answer, Call, Downstream, Facts, Gate, Judgement, MAX_ANSWER, TooLate, Undecodable,
+};
 use crate::ports::message::Message;
 use crate::settings::types::Http;
 use crate::telemetry::traces::RouteTraces;
 
-/// The longest answer that is read to its end, and so much of any is looked through for texts. Reading on would
-/// cost more than a new connection.
-const MAX_ANSWER: usize = 64 * 1024;
-/// The most of it that a dead letter keeps.
-const MAX_SAID: usize = 1024;
 /// Headers that say how long to wait, besides those of RFC 9110.
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
@@ -82,7 +80,7 @@ struct Caller {
     judge: Judge,
     auth: Option<RotatingAuth>,
     timeout: Duration,
-    keep_answer: bool,
+    keeps_answers: bool,
     traces: Option<RouteTraces>,
 }
 
@@ -92,13 +90,15 @@ struct HttpCall {
 }
 
 impl HttpDownstream {
-    /// Compiles the templates and reads the certificates. Opens no connection.
+    /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: what is answered
+    /// is part of each judgement.
     ///
     /// # Errors
     /// When a key of the configuration cannot be used.
     pub fn new(
         http: &Http,
         credentials: Credentials,
+        keeps_answers: bool,
         traces: Option<RouteTraces>,
     ) -> Result<Self, Misconfigured> {
         let Credentials { auth, certificate } = credentials;
@@ -126,7 +126,7 @@ impl HttpDownstream {
                 judge: judge(http)?,
                 auth: auth.map(RotatingAuth::new),
                 timeout: http.timeout.get(),
-                keep_answer: http.keep_answer,
+                keeps_answers,
                 traces: traces.filter(|_| template.passes_trace()),
             }),
             template,
@@ -254,12 +254,12 @@ impl Caller {
                     auth.answered(head.status);
                 }
                 // An answer that goes on after the deadline is cut off by dropping it.
-                let wanted = self.keep_answer || self.judge.reads();
+                let wanted = self.keeps_answers || self.judge.reads();
                 let mut kept = wanted.then(Vec::new);
                 let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
                 let read = read.unwrap_or(Read::Cut(Silence::Timeout));
-                let body = kept.unwrap_or_default();
-                self.answered(head.status, &head.headers, read, &body)
+                let body = Bytes::from(kept.unwrap_or_default());
+                self.answered(head.status, &head.headers, read, body)
             }
             Ok(Err(error)) if find::<TooLate>(&error).is_some() => return Err(TooLate),
             Ok(Err(error)) => self.broken(&error, writing.maybe_begun()),
@@ -272,7 +272,7 @@ impl Caller {
         status: StatusCode,
         headers: &HeaderMap,
         read: Read,
-        body: &[u8],
+        body: Bytes,
     ) -> Judgement {
         let said = |name: &HeaderName| text(headers, name);
         let hints = Hints {
@@ -284,7 +284,7 @@ impl Caller {
         let reply = Reply {
             status: status.as_u16(),
             hints,
-            body,
+            body: &body,
         };
         // The clock matters only where the answer has no `Date` of its own.
         let now = match status.is_success() && body.is_empty() {
@@ -302,16 +302,20 @@ impl Caller {
         if let Read::Cut(silence) = read
             && self.judge.reads()
             && matches!(outcome, Outcome::Accepted | Outcome::Permanent)
-            && !self.judge.says(body)
+            && !self.judge.says(&body)
         {
             return self.silent(silence, Failure::unsure(detail));
         }
-        let keeps = self.keep_answer && outcome != Outcome::Accepted;
         Judgement {
             outcome,
             reply: Ok(status.as_u16()),
             detail,
-            said: keeps.then(|| said_in(body)),
+            answer: self.keeps_answers.then(|| Answer {
+                status: status.as_u16(),
+                headers: joined(headers),
+                body,
+                is_whole: read == Read::Whole,
+            }),
             maybe_delivered: true,
         }
     }
@@ -336,16 +340,24 @@ impl Caller {
             outcome: self.judge.silence(silence),
             reply: Err(silence),
             detail: failure.detail,
-            said: None,
+            answer: None,
             maybe_delivered: failure.maybe_delivered,
         }
     }
 }
 
-/// The beginning of an answer as a text for an operator.
-fn said_in(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&body[..body.len().min(MAX_SAID)]);
-    text.trim().to_owned()
+/// The headers of an answer by name. What is no text stays behind.
+fn joined(headers: &HeaderMap) -> BTreeMap<String, String> {
+    let mut joined: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in headers {
+        let Ok(value) = value.to_str() else { continue };
+        let all = joined.entry(name.as_str().to_owned()).or_default();
+        if !all.is_empty() {
+            all.push_str(", ");
+        }
+        all.push_str(value);
+    }
+    joined
 }
 
 /// How much of an answer was read.

@@ -159,7 +159,7 @@ mod tests {
             outcome,
             reply: status.ok_or(Silence::Timeout),
             detail: String::new(),
-            said: None,
+            answer: None,
             maybe_delivered: true,
         }
     }

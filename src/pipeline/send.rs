@@ -85,7 +85,7 @@ fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &
     }
     let length = pacer.clock.now().since(started);
     meters.call_seconds.record(length.as_secs_f64());
-    meters.call(judgement.outcome.label(), judgement.answer());
+    meters.call(judgement.outcome.label(), judgement.reply_label());
     if judgement.maybe_delivered && judgement.reply.is_err() {
         meters.maybe_delivered.increment(1);
     }
@@ -124,7 +124,13 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
             job.history.attempts += 1;
             let now = pacer.store_time(pacer.clock.now());
             let mut verdict = dead(&job.route, &job.history, reason, judgement.detail, now);
-            keep(&mut verdict, judgement.said);
+            if let Some(answer) = judgement
+                .answer
+                .as_ref()
+                .filter(|_| policy.settings.keep_answer())
+            {
+                keep(&mut verdict, answer);
+            }
             job.settle(verdict);
         }
     }

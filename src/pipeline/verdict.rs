@@ -23,6 +23,7 @@ use crate::core::scheduler::Share;
 use crate::core::time::{StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
+use crate::ports::downstream::Answer;
 use crate::ports::lock;
 use crate::ports::message::{HeaderValue, Message, header};
 use crate::ports::queue::{HeaderPatch, Verdict};
@@ -34,6 +35,8 @@ use super::route::Route;
 
 /// How often each reason of death is logged for a route.
 const EVERY: Duration = Duration::from_secs(10);
+/// The most of an answer that a dead letter keeps, in bytes.
+const MAX_KEPT: usize = 1024;
 
 /// To the dead-letter queue, with the reason.
 pub(super) fn dead(
@@ -59,9 +62,10 @@ pub(super) fn dead(
 }
 
 /// Keeps the beginning of the downstream's answer on a dead letter.
-pub(super) fn keep(verdict: &mut Verdict, said: Option<String>) {
-    if let (Verdict::Dead { headers, .. }, Some(said)) = (verdict, said) {
-        headers.push((header::ANSWER, HeaderValue::Text(said)));
+pub(super) fn keep(verdict: &mut Verdict, answer: &Answer) {
+    if let Verdict::Dead { headers, .. } = verdict {
+        let beginning = HeaderValue::Text(answer.beginning(MAX_KEPT));
+        headers.push((header::ANSWER, beginning));
     }
 }
 

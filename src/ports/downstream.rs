@@ -3,9 +3,11 @@
 //! A call is prepared before its slot is due. So a message that no request can be made of never
 //! costs a slot, and when the slot comes only sending is left.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use super::clock::Clock;
@@ -32,6 +34,40 @@ pub struct Undecodable {
     pub why: String,
 }
 
+/// The longest body of an answer that is kept, in bytes.
+pub const MAX_ANSWER: usize = 64 * 1024;
+
+/// What the downstream answered, for those that use more of it than its meaning.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    /// By name, in lower case. Several of one name are joined by commas (RFC 9110, section 5.3).
+    pub headers: BTreeMap<String, String>,
+    /// At most the first [`MAX_ANSWER`] bytes.
+    pub body: Bytes,
+    /// Whether `body` is all of it.
+    pub is_whole: bool,
+}
+
+impl Answer {
+    /// The beginning of its body as a text for an operator, at most `most` bytes of it.
+    #[must_use]
+    pub fn beginning(&self, most: usize) -> String {
+        let text = String::from_utf8_lossy(&self.body[..self.body.len().min(most)]);
+        text.trim().to_owned()
+    }
+}
+
+impl fmt::Debug for Answer {
+    /// Never its headers or its body: both may repeat what the message says.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("status", &self.status)
+            .field("bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
 /// The result of one call, with details for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
@@ -40,9 +76,8 @@ pub struct Judgement {
     pub reply: Result<u16, Silence>,
     /// For a person: `503 Service Unavailable`, `no answer within 10s`. Never a message's content.
     pub detail: String,
-    /// The beginning of the answer, where the configuration keeps it (`keep_answer`). For dead letters only: it
-    /// may repeat what the message says.
-    pub said: Option<String>,
+    /// What was answered, where the configuration uses it.
+    pub answer: Option<Answer>,
     /// Whether the downstream may have received the request. `false` only if that is certain: no
     /// connection came about, or it closed before anything was written to it. A repeat after
     /// `true` may be a duplicate; a repeat after `false` cannot.
@@ -59,7 +94,7 @@ impl Judgement {
     /// The value of the metric label `answer`: the codes that ask for an action of their own, and
     /// classes for the others.
     #[must_use]
-    pub const fn answer(&self) -> &'static str {
+    pub const fn reply_label(&self) -> &'static str {
         match self.reply {
             Ok(401) => "401",
             Ok(403) => "403",

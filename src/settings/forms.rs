@@ -10,7 +10,7 @@ use url::Url;
 use super::schema::{Form, Shape, nearest};
 use super::text::Costing;
 use crate::core::zone::Zone;
-use crate::template::{self, NAMES, WrongTemplate};
+use crate::template::{self, About, WrongTemplate};
 
 const fn form(check: fn(&str) -> Result<(), String>) -> Form {
     Form { check, pattern: "" }
@@ -58,11 +58,17 @@ fn check(fine: bool, message: impl Into<String>) -> Result<(), String> {
     if fine { Ok(()) } else { Err(message.into()) }
 }
 
-/// What is wrong with a template, all of it.
+/// What is wrong with a template about a message, all of it.
 fn template(text: &str) -> Result<(), String> {
-    let wrong = template::check(text).into_iter().map(|wrong| {
+    wrong_in(text, About::Message)
+}
+
+fn wrong_in(text: &str, about: About) -> Result<(), String> {
+    let wrong = template::check(text, about).into_iter().map(|wrong| {
         let near = match &wrong {
-            WrongTemplate::Variable(name) => nearest(name, NAMES).map(|near| (name, near)),
+            WrongTemplate::Variable { name, .. } => {
+                nearest(name, about.names().iter().copied()).map(|near| (name, near))
+            }
             _ => None,
         };
         near.map_or_else(

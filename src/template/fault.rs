@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 
-use super::NAMES;
+use super::About;
 
 /// The detail of the error for a printed `null`.
 pub(super) const IS_NULL: &str = "null";
@@ -29,8 +29,13 @@ pub enum WrongTemplate {
         detail: String,
     },
     /// It names a variable that there never is.
-    #[error("templates know no `{0}`; known: {names}", names = NAMES.join(", "))]
-    Variable(String),
+    #[error("templates know no `{name}`; known: {names}", names = about.names().join(", "))]
+    Variable {
+        /// Its name.
+        name: String,
+        /// What the template is about.
+        about: About,
+    },
     /// It names a filter that there is not.
     #[error("templates know no filter `{0}`; besides those of minijinja: sms_segments, pointer")]
     Filter(String),

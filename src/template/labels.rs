@@ -209,6 +209,7 @@ mod tests {
 
     use super::*;
     use crate::ports::message::HeaderValue;
+    use crate::template::About;
 
     const FACTS: Facts<'_> = Facts {
         route: "sms",
@@ -394,6 +395,12 @@ mod tests {
     fn a_wrong_template_is_said_with_its_key() {
         let error = RouteLabels::new(&[counting(Some("{{ bdy }}"), None)], None).unwrap_err();
         assert_eq!(error.key, "limits.sender.key");
-        assert_eq!(error.wrong, WrongTemplate::Variable("bdy".to_owned()));
+        assert_eq!(
+            error.wrong,
+            WrongTemplate::Variable {
+                name: "bdy".to_owned(),
+                about: About::Message,
+            }
+        );
     }
 }

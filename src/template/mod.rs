@@ -1,7 +1,8 @@
 //! Text made of a message: minijinja templates, compiled once.
 //!
 //! A template can use `body` (the message's body as JSON), `headers`, `properties`, `routing_key`,
-//! `exchange`, `message_id`, `route` and `attempt`. Only what some template names is looked up, and
+//! `exchange`, `message_id`, `route` and `attempt`; one about a call that was made also `answer`, with `status`,
+//! `headers` and `body`. Only what some template names is looked up, and
 //! the body is parsed only if some template names `body`. So a message that is not JSON is no
 //! problem if no template uses its fields. `message_id` is the publisher's, or else the one that the
 //! pipeline made for the message.
@@ -33,7 +34,7 @@ use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 pub use self::fault::{WrongTemplate, says_none};
 use self::fault::{is_null, render_error, unreadable};
 pub use self::labels::{CostOf, LabelCounting, RouteLabels};
-use crate::ports::downstream::{Facts, Undecodable};
+use crate::ports::downstream::{Answer, Facts, Undecodable};
 use crate::ports::message::Message;
 
 /// The variables of a template.
@@ -47,6 +48,39 @@ pub const NAMES: [&str; 8] = [
     "route",
     "attempt",
 ];
+
+/// Those of a template about an answer.
+pub const ANSWER_NAMES: [&str; 9] = [
+    "body",
+    "headers",
+    "properties",
+    "routing_key",
+    "exchange",
+    "message_id",
+    "route",
+    "attempt",
+    "answer",
+];
+
+/// What a template is about, which decides what it may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// A message before its call.
+    Message,
+    /// A message and the answer to its call. Where there was no answer, `answer` is undefined.
+    Answer,
+}
+
+impl About {
+    /// The variables that it may name.
+    #[must_use]
+    pub const fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Message => &NAMES,
+            Self::Answer => &ANSWER_NAMES,
+        }
+    }
+}
 
 /// Whether a text is a template and not just itself.
 #[must_use]
@@ -70,14 +104,15 @@ pub struct Template(String);
 /// Compiled templates that look at the same messages.
 pub struct Templates {
     environment: Environment<'static>,
-    /// Which of `NAMES` any template uses.
+    about: About,
+    /// Which variables any template uses.
     used: Vec<&'static str>,
 }
 
 /// Everything that is wrong with a template: unknown variables by name, then filters.
 #[must_use]
-pub fn check(source: &str) -> Vec<WrongTemplate> {
-    let mut templates = Templates::new();
+pub fn check(source: &str, about: About) -> Vec<WrongTemplate> {
+    let mut templates = Templates::about(about);
     let compiled = templates
         .environment
         .add_template_owned(CHECKED.to_owned(), source.to_owned())
@@ -86,8 +121,8 @@ pub fn check(source: &str) -> Vec<WrongTemplate> {
         Err(error) => vec![unreadable(&error)],
         Ok(variables) => variables
             .into_iter()
-            .filter(|name| !NAMES.contains(&name.as_str()))
-            .map(WrongTemplate::Variable)
+            .filter(|name| !about.names().contains(&name.as_str()))
+            .map(|name| WrongTemplate::Variable { name, about })
             .chain(fault::misused(&templates.environment, source))
             .collect(),
     }
@@ -138,6 +173,12 @@ impl Templates {
     /// None yet.
     #[must_use]
     pub fn new() -> Self {
+        Self::about(About::Message)
+    }
+
+    /// None yet, of those about this.
+    #[must_use]
+    pub fn about(about: About) -> Self {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
         environment.set_auto_escape_callback(|_| AutoEscape::None);
@@ -150,6 +191,7 @@ impl Templates {
         environment.remove_global("debug");
         Self {
             environment,
+            about,
             used: Vec::new(),
         }
     }
@@ -178,9 +220,12 @@ impl Templates {
             return Err(wrong);
         }
         for variable in variables {
-            let known = NAMES.iter().find(|known| **known == variable);
+            let known = self.about.names().iter().find(|known| **known == variable);
             let Some(known) = known else {
-                return Err(WrongTemplate::Variable(variable));
+                return Err(WrongTemplate::Variable {
+                    name: variable,
+                    about: self.about,
+                });
             };
             if !self.used.contains(known) {
                 self.used.push(known);
@@ -207,6 +252,20 @@ impl Templates {
     /// # Errors
     /// When a template wants the body and it is no JSON.
     pub fn context(&self, message: &Message, facts: Facts<'_>) -> Result<Context, Undecodable> {
+        self.context_with(message, facts, None)
+    }
+
+    /// The same of a message and the answer to its call, if there was one.
+    ///
+    /// # Errors
+    /// When a template wants the body of the message and it is no JSON. The body of an answer that is no JSON is a
+    /// text.
+    pub fn context_with(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+        answer: Option<&Answer>,
+    ) -> Result<Context, Undecodable> {
         let mut values = BTreeMap::new();
         for name in &self.used {
             let value = match *name {
@@ -217,6 +276,10 @@ impl Templates {
                 "exchange" => Value::from(message.exchange.as_str()),
                 "route" => Value::from(facts.route),
                 "attempt" => Value::from(facts.attempt),
+                "answer" => match answer {
+                    Some(answer) => answered(answer),
+                    None => continue,
+                },
                 "message_id" => match message.id() {
                     Some(id) => Value::from(id),
                     None => continue,
@@ -252,6 +315,19 @@ impl Templates {
             .render(context.0.clone())
             .map_err(|error| undecodable(render_error(&error, compiled.source())))
     }
+}
+
+/// What templates see of an answer.
+fn answered(answer: &Answer) -> Value {
+    let body = json::parse(&answer.body)
+        .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&answer.body)));
+    let headers = Value::from(Serde(&answer.headers));
+    let fields = [
+        ("status", Value::from(answer.status)),
+        ("headers", headers),
+        ("body", body),
+    ];
+    Value::from(BTreeMap::from(fields))
 }
 
 #[cfg(test)]

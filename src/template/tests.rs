@@ -199,7 +199,10 @@ fn wrong_templates_are_found_when_they_are_compiled() {
         line: 1,
         detail: "unexpected end of input, expected end of variable block".to_owned(),
     };
-    let unknown = |name: &str| WrongTemplate::Variable(name.to_owned());
+    let unknown = |name: &str| WrongTemplate::Variable {
+        name: name.to_owned(),
+        about: About::Message,
+    };
     for (source, fault) in [
         ("{{ body.to", syntax),
         ("{{ boddy.to }}", unknown("boddy")),
@@ -207,12 +210,15 @@ fn wrong_templates_are_found_when_they_are_compiled() {
     ] {
         let error = Templates::new().add("url", source).unwrap_err();
         assert_eq!(error, fault);
-        assert_eq!(check(source), [fault]);
+        assert_eq!(check(source, About::Message), [fault]);
     }
-    assert_eq!(check("{{ b }} {{ a }}"), [unknown("a"), unknown("b")]);
+    assert_eq!(
+        check("{{ b }} {{ a }}", About::Message),
+        [unknown("a"), unknown("b")]
+    );
     let fine = "{% for i in range(2) %}{{ i }}{% endfor %}{% set x = 1 %}{{ x }}";
     assert!(Templates::new().add("b", fine).is_ok());
-    assert_eq!(check(fine), []);
+    assert_eq!(check(fine, About::Message), []);
 }
 
 #[test]
@@ -229,7 +235,7 @@ fn unknown_filters_and_options_are_found_when_they_are_compiled() {
         (r#"{{ "\" | no" ~ body.x|no2 }}"#, vec!["no2"]),
     ] {
         let wrong: Vec<_> = names.into_iter().map(filter).collect();
-        assert_eq!(check(source), wrong, "{source}");
+        assert_eq!(check(source, About::Message), wrong, "{source}");
     }
     for (source, why) in [
         (
@@ -250,7 +256,7 @@ fn unknown_filters_and_options_are_found_when_they_are_compiled() {
         ),
     ] {
         let wrong = WrongTemplate::Option(why.to_owned());
-        assert_eq!(check(source), [wrong], "{source}");
+        assert_eq!(check(source, About::Message), [wrong], "{source}");
     }
 }
 
@@ -317,7 +323,44 @@ proptest::proptest! {
     /// Whatever an operator writes, it is answered.
     #[test]
     fn any_text_can_be_looked_at(source in "[{}%|#'\"\\\\ a-c.é()-]{0,40}") {
-        let wrong = check(&source);
+        let wrong = check(&source, About::Message);
         proptest::prop_assert_eq!(Templates::new().add("x", &source).is_err(), !wrong.is_empty());
     }
+}
+
+#[test]
+fn a_template_about_an_answer_sees_its_body_as_json_or_as_text() {
+    let printed = |source: &str, answer: Option<&Answer>| {
+        let mut templates = Templates::about(About::Answer);
+        let template = templates.add("routing_key", source).unwrap();
+        let context = templates.context_with(&Message::default(), FACTS, answer)?;
+        templates.render(&template, &context)
+    };
+    let json = Answer {
+        status: 202,
+        headers: [("x-id".to_owned(), "7".to_owned())].into(),
+        body: br#"{"id": 18446744073709551615}"#.as_slice().into(),
+        is_whole: true,
+    };
+    let all = "{{ answer.status }} {{ answer.headers['x-id'] }} {{ answer.body.id }}";
+    assert_eq!(
+        printed(all, Some(&json)).unwrap(),
+        "202 7 18446744073709551615"
+    );
+    let text = Answer {
+        body: b"OK 7".as_slice().into(),
+        ..Answer::default()
+    };
+    assert_eq!(printed("{{ answer.body }}", Some(&text)).unwrap(), "OK 7");
+    // What is missing is an error, and can be asked for.
+    assert!(printed("{{ answer.body.id }}", Some(&text)).is_err());
+    assert!(printed("{{ answer.status }}", None).is_err());
+    let asked = "{% if answer is defined %}{{ answer.status }}{% else %}none{% endif %}";
+    assert_eq!(printed(asked, None).unwrap(), "none");
+    assert!(Templates::new().add("body", all).is_err(), "before a call");
+    assert_eq!(
+        check("{{ answr.status }}", About::Answer)[0].to_string(),
+        "templates know no `answr`; known: body, headers, properties, routing_key, exchange, message_id, route, \
+         attempt, answer"
+    );
 }

@@ -121,8 +121,13 @@ pub(super) fn downstream(
 ) -> Result<HttpDownstream, WireError> {
     let Downstream::Http(http) = &route.downstream;
     let traces = traces.map(|traces| traces.of_route(name, &route.queue));
-    HttpDownstream::new(http, credentials(name, route, secrets)?, traces)
-        .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
+    HttpDownstream::new(
+        http,
+        credentials(name, route, secrets)?,
+        route.uses_answers(),
+        traces,
+    )
+    .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
 }
 
 /// The secrets and certificates that the settings of a route's downstream name.

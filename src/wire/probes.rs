@@ -38,7 +38,7 @@ pub fn misfits(loaded: &Loaded) -> Faults {
         match options::credentials(name, &route, &loaded.secrets) {
             Err(error) => Some((path, error.why)),
             Ok(credentials) => {
-                let misfit = HttpDownstream::new(http, credentials, None).err()?;
+                let misfit = HttpDownstream::new(http, credentials, false, None).err()?;
                 // The name of a header may have dots of its own.
                 let steps = misfit.key.splitn(2, '.');
                 Some((steps.fold(path, |path, step| path.join(step)), misfit.why))
@@ -302,7 +302,8 @@ async fn open(
     limits: &[(String, Limit)],
 ) -> Result<String, String> {
     http.warm_connections = 1;
-    let downstream = HttpDownstream::new(&http, credentials, None).map_err(|e| e.to_string())?;
+    let downstream =
+        HttpDownstream::new(&http, credentials, false, None).map_err(|e| e.to_string())?;
     let Some(origin) = downstream.origin().map(ToString::to_string) else {
         return Ok("not tried: the host differs from message to message".to_owned());
     };

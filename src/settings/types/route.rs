@@ -205,6 +205,20 @@ impl Route {
         }
     }
 
+    /// Whether dead letters keep the beginning of their answers.
+    #[must_use]
+    pub fn keep_answer(&self) -> bool {
+        match &self.downstream {
+            Downstream::Http(http) => http.keep_answer,
+        }
+    }
+
+    /// Whether more of an answer is used than its meaning.
+    #[must_use]
+    pub fn uses_answers(&self) -> bool {
+        self.keep_answer()
+    }
+
     /// How long a call of the route's downstream usually takes.
     #[must_use]
     pub fn call_latency(&self) -> Duration {

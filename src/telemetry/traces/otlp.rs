@@ -147,7 +147,7 @@ impl CallSpan {
                     ));
                 }
                 if judgement.outcome != Outcome::Accepted {
-                    span.set_attribute(KeyValue::new("error.type", judgement.answer()));
+                    span.set_attribute(KeyValue::new("error.type", judgement.reply_label()));
                     span.set_status(Status::error(judgement.detail.clone()));
                 }
             }

@@ -50,7 +50,7 @@ fn downstream(options: &Http) -> HttpDownstream {
 
 fn downstream_with(options: &Http, credentials: Credentials) -> HttpDownstream {
     machine::share();
-    HttpDownstream::new(options, credentials, None).unwrap()
+    HttpDownstream::new(options, credentials, options.keep_answer, None).unwrap()
 }
 
 fn message() -> Message {

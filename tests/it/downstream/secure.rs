@@ -131,7 +131,7 @@ fn a_ca_file_that_is_none_is_found_at_the_start() {
             std::fs::write(&file, content).unwrap();
         }
         options.ca_file = Some(file);
-        let wrong = HttpDownstream::new(&options, Credentials::default(), None);
+        let wrong = HttpDownstream::new(&options, Credentials::default(), false, None);
         assert_eq!(wrong.unwrap_err().key, "ca_file");
     }
 }
@@ -177,7 +177,7 @@ async fn our_own_certificate_is_shown_where_the_server_asks_for_one() {
         auth: None,
         certificate,
     };
-    let wrong = HttpDownstream::new(&options, credentials, None)
+    let wrong = HttpDownstream::new(&options, credentials, false, None)
         .map(drop)
         .unwrap_err();
     assert_eq!(wrong.key, "cert_file");
