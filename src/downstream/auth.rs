@@ -1,12 +1,12 @@
 //! What an HTTP downstream needs besides its settings: the secrets that they name, and the header `Authorization`, also
-//! after the secret was rotated.
+//! after the secret was rotated. Signatures are made by `sign`.
 //!
 //! Requests are made before their slots, with the secret of that time. When the downstream refuses it
 //! (401, 403), the secret is read again, at most once a second: a downstream that refuses for another
 //! reason costs no more than that. What is sent from then on has the new one.
 
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine;
@@ -16,16 +16,18 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
+use super::sign::Signer;
 use crate::ports::connect::ClientCertificate;
 use crate::ports::lock;
 use crate::ports::secret::Secret;
+use crate::settings::types::Hmac;
 use crate::template::{Template, Templates};
 
 /// How often the secret is read at most.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The header of these credentials, with the secret as it was read last.
-pub(super) fn header(auth: &ResolvedAuth) -> Result<HeaderValue, Misconfigured> {
+/// The header of these credentials, with the secret as it was read last. `None`: each call is signed instead.
+pub(super) fn header(auth: &ResolvedAuth) -> Result<Option<HeaderValue>, Misconfigured> {
     let text = match auth {
         ResolvedAuth::Basic { user, .. } if user.contains(':') => {
             return Err(Misconfigured::new("auth.user", "has a colon"));
@@ -35,16 +37,19 @@ pub(super) fn header(auth: &ResolvedAuth) -> Result<HeaderValue, Misconfigured> 
             format!("Basic {}", BASE64_STANDARD.encode(pair))
         }
         ResolvedAuth::Bearer { token } => format!("Bearer {}", token.last().expose_secret()),
+        ResolvedAuth::Hmac { .. } => return Ok(None),
     };
     let mut value = HeaderValue::try_from(text)
         .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
     value.set_sensitive(true);
-    Ok(value)
+    Ok(Some(value))
 }
 
 /// Credentials whose secret may change.
 pub(super) struct RotatingAuth {
     auth: ResolvedAuth,
+    /// Where calls are signed.
+    signer: Option<Arc<Signer>>,
     state: Mutex<State>,
 }
 
@@ -56,9 +61,10 @@ struct State {
 }
 
 impl RotatingAuth {
-    pub(super) fn new(auth: ResolvedAuth) -> Self {
+    pub(super) fn new(auth: ResolvedAuth, signer: Option<Arc<Signer>>) -> Self {
         Self {
             auth,
+            signer,
             state: Mutex::default(),
         }
     }
@@ -85,10 +91,13 @@ impl RotatingAuth {
         if secret.get().expose_secret() == before.expose_secret() {
             return;
         }
-        match header(&self.auth) {
-            Ok(value) => {
+        let renewed = match &self.signer {
+            Some(signer) => signer.renew(),
+            None => header(&self.auth).map(|value| state.renewed = value),
+        };
+        match renewed {
+            Ok(()) => {
                 tracing::info!("the secret of the downstream has changed: the new one is used");
-                state.renewed = Some(value);
             }
             Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),
         }
@@ -102,14 +111,17 @@ pub enum ResolvedAuth {
     Basic { user: String, password: Secret },
     /// `Authorization: Bearer`, RFC 6750.
     Bearer { token: Secret },
+    /// A signature of each request, RFC 2104.
+    Hmac { settings: Box<Hmac>, secret: Secret },
 }
 
 impl ResolvedAuth {
-    /// The password or the token, to be read again once it is refused.
+    /// The password, the token or the key, to be read again once it is refused.
     pub(super) const fn secret(&self) -> &Secret {
         match self {
             Self::Basic { password, .. } => password,
             Self::Bearer { token } => token,
+            Self::Hmac { secret, .. } => secret,
         }
     }
 }

@@ -42,14 +42,15 @@ use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
+use tracing::warn;
 
-use super::auth::RotatingAuth;
-use super::auth::{Credentials, Misconfigured};
+use super::auth::{Credentials, Misconfigured, ResolvedAuth, RotatingAuth};
 use super::connect::{WarmConnector, tls};
 use super::failure::{Failure, find};
 use super::gate::Writing;
 use super::handshake;
 use super::request::RequestTemplate;
+use super::sign::{Signer, Signing};
 use crate::core::judge::{Hints, Judge, Lists, Reply, Silence, Texts};
 use crate::core::outcome::Outcome;
 use crate::ports::downstream::{
@@ -69,6 +70,8 @@ const MAX_ANSWER_HEAD: usize = 64 * 1024;
 /// An HTTP downstream.
 pub struct HttpDownstream {
     template: RequestTemplate,
+    /// Where requests are signed.
+    signer: Option<Arc<Signer>>,
     caller: Arc<Caller>,
     connector: WarmConnector,
     warm_connections: usize,
@@ -87,6 +90,7 @@ struct Caller {
 struct HttpCall {
     caller: Arc<Caller>,
     request: Request<Bytes>,
+    signing: Option<Signing>,
 }
 
 impl HttpDownstream {
@@ -103,6 +107,13 @@ impl HttpDownstream {
     ) -> Result<Self, Misconfigured> {
         let Credentials { auth, certificate } = credentials;
         let template = RequestTemplate::new(http, auth.as_ref())?;
+        let signer = match &auth {
+            Some(ResolvedAuth::Hmac { settings, secret }) => {
+                let signer = Signer::new(settings, secret.clone(), http)?;
+                Some(Arc::new(signer))
+            }
+            _ => None,
+        };
         let origin = template.origin().cloned();
         let may_be_tls = origin
             .as_ref()
@@ -124,12 +135,13 @@ impl HttpDownstream {
             caller: Arc::new(Caller {
                 client,
                 judge: judge(http)?,
-                auth: auth.map(RotatingAuth::new),
+                auth: auth.map(|auth| RotatingAuth::new(auth, signer.clone())),
                 timeout: http.timeout.get(),
                 keeps_answers,
                 traces: traces.filter(|_| template.passes_trace()),
             }),
             template,
+            signer,
             connector,
             warm_connections: usize::from(http.warm_connections),
         })
@@ -144,7 +156,23 @@ impl HttpDownstream {
         message: &Message,
         facts: Facts<'_>,
     ) -> Result<Request<Bytes>, Undecodable> {
-        self.template.request(message, facts)
+        Ok(self.signed(message, facts)?.0)
+    }
+
+    /// The request with a signature of now, and what signs it again when it is sent.
+    fn signed(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<(Request<Bytes>, Option<Signing>), Undecodable> {
+        let mut request = self.template.request(message, facts)?;
+        let signer = self.signer.as_ref();
+        let signing = signer.map(|signer| signer.signing(message, facts));
+        let signing = signing.transpose()?;
+        if let Some(signing) = &signing {
+            signing.sign(&mut request, SystemTime::now())?;
+        }
+        Ok((request, signing))
     }
 
     /// How long the handshake of a connection takes, and whether it leads to this host. `None`: it could not be
@@ -183,9 +211,11 @@ fn judge(http: &Http) -> Result<Judge, Misconfigured> {
 
 impl Downstream for HttpDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
+        let (request, signing) = self.signed(message, facts)?;
         Ok(Box::new(HttpCall {
             caller: Arc::clone(&self.caller),
-            request: self.template.request(message, facts)?,
+            request,
+            signing,
         }))
     }
 
@@ -219,8 +249,15 @@ impl Call for HttpCall {
         let Self {
             caller,
             mut request,
+            signing,
         } = *self;
         Box::pin(async move {
+            let now = SystemTime::now();
+            let signed = signing.map(|signing| signing.sign(&mut request, now));
+            if let Some(Err(why)) = signed {
+                // Only the time and the secret differ from those with which it could be signed before.
+                warn!(%why, "a call cannot be signed again; it has the signature of when it was prepared");
+            }
             let traces = caller.traces.as_ref();
             let span = traces.map(|traces| traces.begin(&mut request));
             let sent = caller.call(request, gate).await;

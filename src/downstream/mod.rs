@@ -1,7 +1,7 @@
 //! The rate-limited service that messages go to, called over HTTP.
 //!
 //! Its settings are `settings::types::Http`; `auth` has the secrets that these name. `url` and `request` make the request, with
-//! templates from `template`. `connect` opens connections, also ahead of time. `gate` holds back a
+//! templates from `template`; `sign` signs it. `connect` opens connections, also ahead of time. `gate` holds back a
 //! call that is too late. `failure` says what a failed call means, `handshake` measures the way. `http` puts them together
 //! behind `ports::downstream`.
 
@@ -12,6 +12,7 @@ mod gate;
 mod handshake;
 mod http;
 mod request;
+mod sign;
 mod url;
 
 pub use auth::{Credentials, Misconfigured, ResolvedAuth};

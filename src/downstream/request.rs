@@ -159,14 +159,7 @@ impl RequestTemplate {
 
     fn add_header(&mut self, name: &str, text: &str) -> Result<(), Misconfigured> {
         let key = format!("headers.{name}");
-        let header = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| Misconfigured::new(&key, "is no name of a header"))?;
-        if FRAMING.contains(&header) {
-            return Err(Misconfigured::new(
-                &key,
-                "belongs to the connection and cannot be set",
-            ));
-        }
+        let header = header_name(&key, name)?;
         if self.made.iter().any(|(made, _)| *made == header) {
             return Err(Misconfigured::new(&key, "is there twice"));
         }
@@ -186,6 +179,9 @@ impl RequestTemplate {
     }
 
     fn add_auth(&mut self, auth: &ResolvedAuth) -> Result<(), Misconfigured> {
+        let Some(value) = header(auth)? else {
+            return Ok(());
+        };
         if self.fixed.contains_key(AUTHORIZATION)
             || self.made.iter().any(|(name, _)| *name == AUTHORIZATION)
         {
@@ -194,7 +190,7 @@ impl RequestTemplate {
                 "there is a header `Authorization` too; keep one of them",
             ));
         }
-        self.fixed.insert(AUTHORIZATION, header(auth)?);
+        self.fixed.insert(AUTHORIZATION, value);
         Ok(())
     }
 
@@ -305,7 +301,18 @@ impl fmt::Debug for RequestTemplate {
     }
 }
 
-fn header_value(name: &HeaderName, text: String) -> Result<HeaderValue, Undecodable> {
+/// The name of a header that may be set, as it is configured as `key`.
+pub(super) fn header_name(key: &str, name: &str) -> Result<HeaderName, Misconfigured> {
+    let header = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| Misconfigured::new(key, "is no name of a header"))?;
+    if FRAMING.contains(&header) {
+        let why = "belongs to the connection and cannot be set";
+        return Err(Misconfigured::new(key, why));
+    }
+    Ok(header)
+}
+
+pub(super) fn header_value(name: &HeaderName, text: String) -> Result<HeaderValue, Undecodable> {
     HeaderValue::from_maybe_shared(Bytes::from(text)).map_err(|_| Undecodable {
         what: format!("header {name}"),
         why: "has a control character".to_owned(),

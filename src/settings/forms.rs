@@ -41,6 +41,11 @@ pub(super) const PREFIX: Shape = Shape::Text(form(prefix));
 pub(super) const QUEUE: Shape = Shape::Text(form(queue));
 pub(super) const METHOD: Shape = Shape::Text(form(method));
 pub(super) const HEADER: Shape = Shape::Hidden(form(header));
+/// What is signed: a template over a request.
+pub(super) const SIGNED: Shape = Shape::Hidden(form(|text| wrong_in(text, About::Request)));
+/// A header with a signature.
+pub(super) const SIGNATURE_HEADER: Shape =
+    Shape::Hidden(form(|text| wrong_in_header(text, About::Signature)));
 /// An answer of a downstream, or none.
 pub(super) const ANSWER: Shape = Shape::Text(form(answer));
 /// An answer that says that the message was taken.
@@ -156,11 +161,15 @@ fn method(text: &str) -> Result<(), String> {
 }
 
 fn header(text: &str) -> Result<(), String> {
+    wrong_in_header(text, About::Message)
+}
+
+fn wrong_in_header(text: &str, about: About) -> Result<(), String> {
     check(
         HeaderValue::from_str(text).is_ok(),
         "a header's value must be visible ASCII on one line",
     )?;
-    template(text)
+    wrong_in(text, about)
 }
 
 fn answer(text: &str) -> Result<(), String> {

@@ -4,6 +4,7 @@
 //! which everything else follows: the checks of shape, the defaults, `check --print`, the JSON schema and
 //! `config/default.toml`. The comments of the fields are the text of that file.
 
+mod auth;
 mod limit;
 mod limit_facts;
 mod route;
@@ -25,10 +26,11 @@ use super::text::Length;
 use crate::core::backoff::Backoff;
 use crate::core::breaker::BreakerRule;
 
+pub use auth::{Auth, HashFunction, Hmac, SecretEncoding};
 pub use limit::{FixedWindow, Limit, OfKind, Paced, Start};
 pub use limit_facts::WindowStart;
 pub use route::{
-    Auth, Downstream, Http, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, Outcomes, QueueType, Route,
+    Downstream, Http, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, Outcomes, QueueType, Route,
 };
 
 pub(super) use limit::LIMIT;

@@ -1,6 +1,8 @@
 //! What a limit and a route will do, in words, for `sluiced check`.
 
-use super::types::{FixedWindow, Limit, OnExpired, Route, WindowStart};
+use super::types::{
+    Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, Route, WindowStart,
+};
 use super::window::WindowRate;
 use crate::core::headroom::Headroom;
 use crate::core::limits::generation::LostWait;
@@ -146,7 +148,27 @@ impl Route {
             )
         });
         let old = old.unwrap_or_else(|| "a message is sent however old it is".to_owned());
-        [fails, old].into_iter().chain(self.hours_words()).collect()
+        [fails, old]
+            .into_iter()
+            .chain(self.hours_words())
+            .chain(self.signed_words())
+            .collect()
+    }
+
+    fn signed_words(&self) -> Option<String> {
+        let Downstream::Http(http) = &self.downstream;
+        let Some(Auth::Hmac(hmac)) = &http.auth else {
+            return None;
+        };
+        let function = match hmac.algorithm {
+            HashFunction::Sha1 => "SHA-1",
+            HashFunction::Sha256 => "SHA-256",
+            HashFunction::Sha512 => "SHA-512",
+        };
+        let names = hmac.headers.keys().cloned().collect::<Vec<_>>().join(", ");
+        Some(format!(
+            "each call is signed when it is sent, by HMAC with {function}: in {names}"
+        ))
     }
 
     fn hours_words(&self) -> Option<String> {

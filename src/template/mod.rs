@@ -2,7 +2,7 @@
 //!
 //! A template can use `body` (the message's body as JSON), `headers`, `properties`, `routing_key`,
 //! `exchange`, `message_id`, `route` and `attempt`; one about a call that was made also `answer`, with `status`,
-//! `headers` and `body`. Only what some template names is looked up, and
+//! `headers` and `body`; those of signatures what `sent` lists. Only what some template names is looked up, and
 //! the body is parsed only if some template names `body`. So a message that is not JSON is no
 //! problem if no template uses its fields. `message_id` is the publisher's, or else the one that the
 //! pipeline made for the message.
@@ -23,6 +23,7 @@ mod fault;
 mod filters;
 mod json;
 mod labels;
+mod sent;
 mod sms;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 pub use self::fault::{WrongTemplate, says_none};
 use self::fault::{is_null, render_error, unreadable};
 pub use self::labels::{CostOf, LabelCounting, RouteLabels};
+pub use self::sent::Sent;
+use self::sent::{SIGNATURE_NAMES, SIGNED_NAMES};
 use crate::ports::downstream::{Answer, Facts, Undecodable};
 use crate::ports::message::Message;
 
@@ -69,6 +72,10 @@ pub enum About {
     Message,
     /// A message and the answer to its call. Where there was no answer, `answer` is undefined.
     Answer,
+    /// A message and the request that was made of it, which is to be signed.
+    Request,
+    /// The same, and the signature.
+    Signature,
 }
 
 impl About {
@@ -78,6 +85,8 @@ impl About {
         match self {
             Self::Message => &NAMES,
             Self::Answer => &ANSWER_NAMES,
+            Self::Request => &SIGNED_NAMES,
+            Self::Signature => &SIGNATURE_NAMES,
         }
     }
 }
@@ -232,6 +241,12 @@ impl Templates {
             }
         }
         Ok(Template(name.to_owned()))
+    }
+
+    /// Whether any of them names this variable.
+    #[must_use]
+    pub fn uses(&self, name: &str) -> bool {
+        self.used.contains(&name)
     }
 
     /// The variables that a template takes from its surroundings, in order.

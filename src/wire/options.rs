@@ -168,5 +168,9 @@ fn resolved(auth: &Auth, secrets: &Secrets) -> Result<ResolvedAuth, SecretError>
         Auth::Bearer(bearer) => ResolvedAuth::Bearer {
             token: secret(bearer.token.as_ref(), bearer.token_file.as_deref(), "token")?,
         },
+        Auth::Hmac(hmac) => ResolvedAuth::Hmac {
+            settings: hmac.clone(),
+            secret: secret(hmac.secret.as_ref(), hmac.secret_file.as_deref(), "secret")?,
+        },
     })
 }

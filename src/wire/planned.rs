@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
-use http::{HeaderValue, Request};
+use http::{HeaderName, HeaderValue, Request};
 
 use super::pacers::route_labels;
 use super::probes::without_secrets;
@@ -21,7 +21,7 @@ use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::label::Label;
 use crate::ports::message::Message;
 use crate::settings::Loaded;
-use crate::settings::types::{Downstream, Limit, Paced, Route, Settings};
+use crate::settings::types::{Auth, Downstream, Limit, Paced, Route, Settings};
 use crate::template::RouteLabels;
 
 /// A route that is planned or tried.
@@ -108,8 +108,8 @@ impl Planned {
 pub struct Trial {
     pub route: Planned,
     downstream: HttpDownstream,
-    /// Whether the request would be authorized by a secret that is not at hand.
-    lacks_auth: bool,
+    /// The headers that would be made with a secret that is not at hand.
+    lacks: Vec<HeaderName>,
 }
 
 impl Trial {
@@ -122,7 +122,10 @@ impl Trial {
         let Downstream::Http(http) = &route.downstream;
         let Downstream::Http(bare_http) = &bare.downstream;
         Ok(Self {
-            lacks_auth: http.auth.is_some() && bare_http.auth.is_none(),
+            lacks: match (&http.auth, &bare_http.auth) {
+                (Some(auth), None) => authorizing(auth),
+                _ => Vec::new(),
+            },
             downstream: options::downstream(name, &bare, &loaded.secrets, None)?,
             route: Planned::new(&loaded.settings, name, route)?,
         })
@@ -134,11 +137,23 @@ impl Trial {
     /// When none can be made of it.
     pub fn request(&self, message: &Message) -> Result<Request<Bytes>, Undecodable> {
         let mut request = self.downstream.request(message, self.route.facts())?;
-        if self.lacks_auth {
+        for name in &self.lacks {
             let mut unknown = HeaderValue::from_static("unknown");
             unknown.set_sensitive(true);
-            request.headers_mut().insert(AUTHORIZATION, unknown);
+            request.headers_mut().insert(name.clone(), unknown);
         }
         Ok(request)
+    }
+}
+
+/// The headers that carry credentials or a signature.
+fn authorizing(auth: &Auth) -> Vec<HeaderName> {
+    match auth {
+        Auth::Basic(_) | Auth::Bearer(_) => vec![AUTHORIZATION],
+        Auth::Hmac(hmac) => hmac
+            .headers
+            .keys()
+            .filter_map(|name| name.parse().ok())
+            .collect(),
     }
 }

@@ -273,14 +273,11 @@ impl Checks<'_> {
         for name in http.headers.keys() {
             let at = headers.join(name);
             let lower = name.to_ascii_lowercase();
-            if HeaderName::from_bytes(name.as_bytes()).is_err() {
-                let message = "this is no name of a header; write letters, digits and `-`";
-                self.error(at, message);
-            } else if OWN_HEADERS.contains(&lower.as_str()) {
-                self.error(at, "sluiced sets this header itself; take it out");
-            } else if lower == "authorization" && http.auth.is_some() {
+            if http.auth.as_ref().is_some_and(|auth| auth.sets(&lower)) {
                 let message = "auth sets this header already; take one of them out";
                 self.error([at, auth.clone()], message);
+            } else {
+                self.header_name(at, name);
             }
         }
         if let Some(written) = &http.auth {
@@ -289,6 +286,16 @@ impl Checks<'_> {
         self.tls_files(path, [&http.ca_file, &http.cert_file, &http.key_file]);
         self.outcomes(&outcomes, &http.outcomes);
         self.http_times(path, http);
+    }
+
+    /// A header that may be set.
+    fn header_name(&mut self, at: KeyPath, name: &str) {
+        if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            let message = "this is no name of a header; write letters, digits and `-`";
+            self.error(at, message);
+        } else if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+            self.error(at, "sluiced sets this header itself; take it out");
+        }
     }
 
     /// An answer means one thing.
@@ -314,9 +321,21 @@ impl Checks<'_> {
     }
 
     fn auth(&mut self, path: &KeyPath, auth: &Auth) {
+        if let Auth::Hmac(hmac) = auth {
+            let headers = path.join("headers");
+            for name in hmac.headers.keys() {
+                self.header_name(headers.join(name), name);
+            }
+            let mut texts = hmac.headers.values();
+            if !texts.any(|text| text.contains("signature_")) {
+                let message = "no header has the signature; write one such as x-signature = \"{{ signature_hex }}\"";
+                self.error(headers, message);
+            }
+        }
         let (name, value, file) = match auth {
             Auth::Basic(basic) => ("password", basic.password.is_some(), &basic.password_file),
             Auth::Bearer(bearer) => ("token", bearer.token.is_some(), &bearer.token_file),
+            Auth::Hmac(hmac) => ("secret", hmac.secret.is_some(), &hmac.secret_file),
         };
         let (at_value, at_file) = (path.join(name), path.join(&format!("{name}_file")));
         match (value, file) {

@@ -9,6 +9,7 @@ use secrecy::ExposeSecret as _;
 use super::{Files, GOOD, said, shown};
 use crate::settings::secrets::Secrets;
 use crate::settings::show::Redacted;
+use crate::settings::types::Route;
 
 const SECRETIVE: &str = r#"[rabbitmq]
 urls = ["amqp://user:hunter2@h:5672/%2f?heartbeat=5&auth=hunter2"]
@@ -26,6 +27,8 @@ body = "{\"pin\":\"hunter2\"}"
 headers = { x-key = "hunter2" }
 auth = { kind = "bearer", token = "hunter2" }
 "#;
+/// In place of its last line.
+const SIGNED: &str = r#"auth = { kind = "hmac", secret = "hunter2", signed = "hunter2 {{ timestamp }}", headers = { x-sig = "hunter2 {{ signature_hex }}" } }"#;
 
 #[test]
 fn no_secret_is_shown_by_debug_or_print() {
@@ -41,6 +44,40 @@ fn no_secret_is_shown_by_debug_or_print() {
         urls.is_some_and(|l| l.contains("[\"amqp://user:***@h:5672/%2f?heartbeat=5&auth=***\"]")),
         "{urls:?}"
     );
+}
+
+#[test]
+fn no_secret_of_a_signature_is_shown() {
+    let bearer = SECRETIVE.lines().last().expect("it has lines");
+    let signed = SECRETIVE.replace(bearer, SIGNED);
+    let loaded = Files::new(&[&signed]).load(&[]).expect("it loads");
+    let debug = format!("{loaded:#?}");
+    assert!(!debug.contains("hunter2"), "{debug}");
+    for value in loaded.origins.all() {
+        assert!(!value.to_string().contains("hunter2"), "{value}");
+    }
+    for words in loaded.settings.routes.values().map(Route::in_words) {
+        let words = words.join("\n");
+        assert!(words.contains("HMAC with SHA-256: in x-sig"), "{words}");
+        assert!(!words.contains("hunter2"), "{words}");
+    }
+    for (from, to) in [
+        ("secret =", "scret ="),
+        ("secret = \"hunter2\"", "secret = [\"hunter2\"]"),
+        ("\"hmac\"", "\"hmc\""),
+        ("signed = \"hunter2", "signed = \"{{ x }}hunter2"),
+        ("signed = \"hunter2 {{", "signed = \"hunter2 {%"),
+        ("x-sig = \"hunter2", "x-sig = \"{{ x }}hunter2"),
+        ("x-sig = \"hunter2", "x-sig = \"\\nhunter2"),
+        ("x-sig =", "\"x sig\" ="),
+    ] {
+        assert!(signed.contains(from), "{from}");
+        let said = said(&[&signed.replacen(from, to, 1)], &[]);
+        assert!(
+            !said.is_empty() && !said.contains("hunter2"),
+            "{to}: {said}"
+        );
+    }
 }
 
 /// However a line with a secret is broken, the secret is not repeated.

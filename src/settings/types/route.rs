@@ -6,17 +6,16 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use serde::Deserialize;
 
+use super::auth::Auth;
 use crate::core::backoff::Backoff;
 use crate::core::hours::{Days, HourRange, HoursError, OpeningHours};
 use crate::core::rate::Rate;
 use crate::core::zone::Zone;
 use crate::settings::conform::unwritten;
 use crate::settings::forms::{
-    ANSWER, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, QUEUE, SECRET, SECRET_TEMPLATE, TEMPLATE, TEXT,
-    USER, ZONE,
+    ANSWER, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, QUEUE, SECRET_TEMPLATE, TEMPLATE, TEXT, ZONE,
 };
 use crate::settings::schema::Shape::{Flag, List, Named, OneOrMore, Section, Text, Whole};
 use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, kinds, table, words};
@@ -273,7 +272,7 @@ table! {
             Default {};
         /// A template; absent: the body of the message, untouched.
         body: Option<String> = SECRET_TEMPLATE, Optional "{{ body | tojson }}";
-        /// As which user sluiced calls.
+        /// As which user sluiced calls, or how it signs its calls.
         auth: Option<Auth> = Auth::SHAPE, Optional {};
         /// From the slot to the end of the answer. A longer call is a failed attempt, although the downstream may
         /// have taken the message: a repeat is then possible. At most service.grace.
@@ -361,39 +360,5 @@ table! {
         transient_text: Vec<String> = List(&TEXT), Default [];
         /// Can never pass.
         permanent_text: Vec<String> = List(&TEXT), Default [];
-    }
-}
-
-kinds! {
-    #[derive(Clone, Debug, Deserialize)]
-    pub enum Auth, None; {
-        /// user, and password or password_file.
-        Basic(Basic) = "basic", "", Basic::KEYS, &[];
-        /// token or token_file.
-        Bearer(Bearer) = "bearer", "", Bearer::KEYS, &[];
-    }
-}
-
-table! {
-    /// Exactly one of `password` and `password_file`.
-    #[derive(Clone, Debug, Deserialize)]
-    pub struct Basic {
-        /// The user's name.
-        user: String = USER, Required "sluiced";
-        /// The password itself; password_file is better.
-        password: Option<SecretString> = SECRET, Apart "…";
-        /// The file that holds the password.
-        password_file: Option<PathBuf> = TEXT, Optional "credential:provider";
-    }
-}
-
-table! {
-    /// Exactly one of `token` and `token_file`.
-    #[derive(Clone, Debug, Deserialize)]
-    pub struct Bearer {
-        /// The token itself; token_file is better.
-        token: Option<SecretString> = SECRET, Apart "…";
-        /// The file that holds the token.
-        token_file: Option<PathBuf> = TEXT, Optional "credential:provider";
     }
 }

@@ -14,6 +14,7 @@ mod hours;
 mod recipes;
 mod requeue;
 mod shared;
+mod signed;
 mod stalled;
 mod unreadable;
 

@@ -20,7 +20,7 @@ const FIRST: [(&str, &str); 2] = [
 ];
 
 /// The configurations of the page, under their headings.
-fn recipes() -> Vec<(&'static str, &'static str)> {
+pub(super) fn recipes() -> Vec<(&'static str, &'static str)> {
     PAGE.split("\n## ")
         .skip(1)
         .map(|section| {
@@ -56,6 +56,8 @@ fn message(queue: &str, n: u64) -> (Vec<u8>, BasicProperties) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_recipe_of_the_documentation_runs() {
     let broker = Broker::connect(&Rabbit::shared().url()).await;
+    let secrets = tempfile::tempdir().unwrap();
+    std::fs::write(secrets.path().join("webhook"), "whsec_aHVudGVyMg==").unwrap();
     let recipes = recipes();
     assert!(recipes.len() >= 12, "{} recipes found", recipes.len());
     for (number, (heading, recipe)) in recipes.into_iter().enumerate() {
@@ -86,7 +88,9 @@ async fn every_recipe_of_the_documentation_runs() {
             RedisServer::shared().url(),
         )
         .unwrap();
-        let daemon = Daemon::start_with(&text, |_| {});
+        let daemon = Daemon::start_with(&text, |command| {
+            command.env("CREDENTIALS_DIRECTORY", secrets.path());
+        });
         let all = ids.len() as u64;
         let what = format!("`{heading}` delivers");
         let done = tokio::time::timeout(

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
 use sluiced::ports::clock::Clock;
 use sluiced::proof::provider::connection::{Stamped, ask_for_stamps};
@@ -27,6 +27,8 @@ pub struct Call {
     pub caller: String,
     /// The header `authorization`.
     pub authorization: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
     /// The number in the body; zero if it has none.
     pub number: u64,
     /// How many calls with that number came before.
@@ -148,6 +150,7 @@ async fn respond(
         value.map_or(String::new(), |value| value.to_str().unwrap().to_owned())
     };
     let (caller, authorization) = (header("x-caller"), header("authorization"));
+    let headers = request.headers().clone();
     let body = request.into_body().collect().await;
     let body = body.map_or(Bytes::new(), http_body_util::Collected::to_bytes);
     let number = number(&body);
@@ -157,6 +160,8 @@ async fn respond(
             at,
             caller,
             authorization,
+            headers,
+            body,
             number,
             repeat: calls.iter().filter(|call| call.number == number).count(),
             place: calls.len(),

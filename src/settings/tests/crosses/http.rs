@@ -87,7 +87,44 @@ fn an_unknown_auth() {
     assert_eq!(
         below("auth = { kind = \"oauth\", user = \"u\" }"),
         [
-            "a.toml:11:17: routes.sms.downstream.auth.kind: `oauth` is no kind; write \"basic\" or \"bearer\""
+            "a.toml:11:17: routes.sms.downstream.auth.kind: `oauth` is no kind; write \"basic\" or \"bearer\" or \"hmac\""
+        ]
+    );
+}
+
+#[test]
+fn templates_of_a_signature() {
+    assert_eq!(
+        below(
+            "auth = { kind = \"hmac\", secret = \"s\", algorithm = \"md5\", signed = \"{{ tmestamp }}{{ signature_hex }}\", headers = { x = \"{{ signature }}\", Content-Length = \"1\" } }"
+        ),
+        [
+            "a.toml:11:51: routes.sms.downstream.auth.algorithm: `md5` is not possible; write \"sha1\" or \"sha256\" or \"sha512\"",
+            "a.toml:11:58: routes.sms.downstream.auth.signed: templates know no `signature_hex`; known: body, headers, properties, routing_key, exchange, message_id, route, attempt, timestamp, request_method, request_path, request_body; templates know no `tmestamp`; did you mean `timestamp`?",
+            "a.toml:11:116: routes.sms.downstream.auth.headers.x: templates know no `signature`; did you mean `signature_hex`?",
+            "a.toml:11:139: routes.sms.downstream.auth.headers.Content-Length: sluiced sets this header itself; take it out"
+        ]
+    );
+}
+
+#[test]
+fn a_signature() {
+    assert_eq!(
+        below(
+            "headers = { X-Sig = \"1\" }\nauth = { kind = \"hmac\", signed = \"{{ timestamp }}\", headers = { x-sig = \"{{ timestamp }}\" } }"
+        ),
+        [
+            "a.toml:11:13: routes.sms.downstream.headers.X-Sig: auth sets this header already; take one of them out",
+            "a.toml:12:1: routes.sms.downstream.auth: no secret; write secret_file or secret",
+            "a.toml:12:53: routes.sms.downstream.auth.headers: no header has the signature; write one such as x-signature = \"{{ signature_hex }}\""
+        ]
+    );
+    assert_eq!(
+        below(
+            "auth = { kind = \"hmac\", secret_file = \"/nowhere\", signed = \"x\", headers = { x-sig = \"{{ signature_hex }}\" } }"
+        ),
+        [
+            "a.toml:11:39: routes.sms.downstream.auth.secret_file: `/nowhere` cannot be read: No such file or directory (os error 2)"
         ]
     );
 }

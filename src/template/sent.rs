@@ -1,0 +1,95 @@
+//! What templates of a signature know besides the message: the request that they sign, and when it is sent.
+//!
+//! Problem: a signature covers the body as it is sent and the time at which it is sent, and both are known only
+//! after the message's own templates were rendered. So a context is kept until the call, and extended then.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use minijinja::value::{Value, merge_maps};
+
+use super::Context;
+
+/// The variables of a template about a request that is to be signed.
+pub(super) const SIGNED_NAMES: [&str; 12] = [
+    "body",
+    "headers",
+    "properties",
+    "routing_key",
+    "exchange",
+    "message_id",
+    "route",
+    "attempt",
+    "timestamp",
+    "request_method",
+    "request_path",
+    "request_body",
+];
+/// Those of a header that carries the signature.
+pub(super) const SIGNATURE_NAMES: [&str; 14] = [
+    "body",
+    "headers",
+    "properties",
+    "routing_key",
+    "exchange",
+    "message_id",
+    "route",
+    "attempt",
+    "timestamp",
+    "request_method",
+    "request_path",
+    "request_body",
+    "signature_hex",
+    "signature_base64",
+];
+
+/// A request that is signed.
+#[derive(Clone, Copy)]
+pub struct Sent<'a> {
+    /// Seconds since 1970.
+    pub timestamp: u64,
+    pub method: &'a str,
+    /// With the query.
+    pub path: &'a str,
+    /// `None`: no template looks at it.
+    pub body: Option<&'a str>,
+}
+
+impl fmt::Debug for Sent<'_> {
+    /// Nothing of a message.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sent(..)")
+    }
+}
+
+impl Context {
+    /// Also of the request that is about to be sent.
+    #[must_use]
+    pub fn with_request(&self, sent: Sent<'_>) -> Self {
+        let body = sent.body.map_or(Value::UNDEFINED, Value::from);
+        self.with([
+            ("timestamp", Value::from(sent.timestamp)),
+            ("request_method", Value::from(sent.method)),
+            ("request_path", Value::from(sent.path)),
+            ("request_body", body),
+        ])
+    }
+
+    /// Also of its signature.
+    #[must_use]
+    pub fn with_signature(&self, signature: &[u8]) -> Self {
+        let hex: String = signature.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.with([
+            ("signature_hex", Value::from(hex)),
+            (
+                "signature_base64",
+                Value::from(BASE64_STANDARD.encode(signature)),
+            ),
+        ])
+    }
+
+    fn with<const N: usize>(&self, more: [(&'static str, Value); N]) -> Self {
+        Self(merge_maps([Value::from_pairs(more), self.0.clone()]))
+    }
+}
