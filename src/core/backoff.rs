@@ -1,4 +1,4 @@
-//! How long to wait after a failure before the next attempt: exponential, with jitter.
+//! How long to wait before the next attempt, and in which wait queue a message does so.
 //!
 //! Problem: messages that failed together must not come back together, and neither must replicas
 //! that lost the same server. So the wait doubles with each failure in a row, up to a bound, and a
@@ -6,7 +6,12 @@
 //!
 //! [`Backoff`] is the shape of the waits and serves everything that is tried again: calls,
 //! connections, questions to the store. [`Failures`] keeps the count for something that fails in a
-//! row, and says when to try again.
+//! row, and returns when to try again.
+//!
+//! A message waits in a queue of the broker, which expires messages only at the head of a queue. So every
+//! delay would need a queue of its own. The [`Ladder`] keeps them few, by powers of two: a message waits on the largest
+//! [`Rung`] that is not longer than its delay, comes back, and goes round again for the rest. It takes at
+//! most one round for each rung, and most of the delay passes in the first.
 
 use std::time::Duration;
 
@@ -127,91 +132,66 @@ impl Failures {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
+/// The rungs of a ladder, in whole seconds: 1, 2, 4 … 4096.
+const RUNGS: u32 = 13;
 
-    use super::*;
+/// A rung may be longer than the delay by this share of it: that saves a round.
+const TOLERANCE: f64 = 0.03;
 
-    const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
+/// One rung of the ladder: a power of two of seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rung {
+    exponent: u32,
+}
 
-    #[test]
-    fn doubles_up_to_the_maximum() {
-        let secs: Vec<u64> = (0..12).map(|n| BACKOFF.ceiling(n).as_secs()).collect();
-        assert_eq!(secs, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
-        assert_eq!(BACKOFF.ceiling(u32::MAX), Duration::from_secs(300));
+impl Rung {
+    /// How long a message waits there.
+    #[must_use]
+    pub const fn length(self) -> Duration {
+        Duration::from_secs(1 << self.exponent)
     }
 
-    #[test]
-    fn a_maximum_below_the_base_wins_and_no_base_means_no_wait() {
-        let short = Backoff {
-            max: Duration::from_millis(10),
-            ..BACKOFF
-        };
-        assert_eq!(short.ceiling(1), Duration::from_millis(10));
-        let none = Backoff {
-            base: Duration::ZERO,
-            ..BACKOFF
-        };
-        assert_eq!(none.ceiling(100), Duration::ZERO);
-    }
-
-    #[test]
-    fn odd_fractions_stay_in_bounds() {
-        assert_eq!(BACKOFF.full_jitter(1, f64::NAN), Duration::from_secs(1));
-        assert_eq!(
-            BACKOFF.full_jitter(1, f64::INFINITY),
-            Duration::from_secs(1)
-        );
-        assert_eq!(BACKOFF.full_jitter(1, -3.0), Duration::ZERO);
-    }
-
-    #[test]
-    fn failures_in_a_row_are_counted_until_it_works() {
-        let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
-        let mut failures = Failures::new(BACKOFF);
-        assert_eq!((failures.since(), failures.retry_at()), (None, at(0)));
-        failures.failed(at(10), 0.0);
-        failures.failed(at(20), 1.0);
-        assert_eq!(
-            (failures.since(), failures.retry_at()),
-            (Some(at(10)), at(22))
-        );
-        failures.succeeded();
-        assert_eq!((failures.since(), failures.retry_at()), (None, at(0)));
-        failures.failed(at(30), 1.0);
-        assert_eq!(
-            (failures.since(), failures.retry_at()),
-            (Some(at(30)), at(31))
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn never_beyond_the_ceiling(
-            base in 0_u64..=u64::MAX, max in 0_u64..=u64::MAX,
-            failures in any::<u32>(), fraction in any::<f64>(),
-        ) {
-            let backoff = Backoff::new(Duration::from_micros(base), Duration::from_micros(max));
-            let wait = backoff.full_jitter(failures, fraction);
-            prop_assert!(wait <= backoff.ceiling(failures));
-            prop_assert!(wait <= backoff.max);
-            let wait = backoff.half_jitter(failures, fraction);
-            prop_assert!(wait <= backoff.ceiling(failures));
-            prop_assert!(wait >= backoff.ceiling(failures) / 2);
-        }
-
-        #[test]
-        fn ceilings_never_shrink(base in 0_u64..10_000_000, failures in 0_u32..100) {
-            let backoff = Backoff { base: Duration::from_micros(base), ..BACKOFF };
-            prop_assert!(backoff.ceiling(failures) <= backoff.ceiling(failures + 1));
-        }
-
-        #[test]
-        fn the_fraction_covers_the_whole_span(failures in 1_u32..20, fraction in 0.0_f64..1.0) {
-            let wait = BACKOFF.full_jitter(failures, fraction).as_secs_f64();
-            let wanted = BACKOFF.ceiling(failures).as_secs_f64() * fraction;
-            prop_assert!((wait - wanted).abs() < 1e-6);
-        }
+    /// What its queue is called, after the work queue's name and `.wait.`: `4s`.
+    #[must_use]
+    pub fn label(self) -> String {
+        format!("{}s", self.length().as_secs())
     }
 }
+
+/// The rungs that a route uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ladder {
+    top: u32,
+}
+
+impl Ladder {
+    /// A ladder for waits of up to `longest`. It has one rung at least, and its top rung is about
+    /// 68 minutes: what waits longer goes round.
+    #[must_use]
+    pub fn up_to(longest: Duration) -> Self {
+        let seconds = longest.as_secs().max(1);
+        Self {
+            top: seconds.ilog2().min(RUNGS - 1),
+        }
+    }
+
+    /// All rungs, the shortest first.
+    pub fn rungs(self) -> impl Iterator<Item = Rung> {
+        (0..=self.top).map(|exponent| Rung { exponent })
+    }
+
+    /// The rung for a message that has `remaining` to wait: the largest that does not exceed it,
+    /// or one that is hardly longer; the smallest if all are longer.
+    #[must_use]
+    pub fn rung(self, remaining: Duration) -> Rung {
+        let reach = remaining.as_secs_f64() * (1.0 + TOLERANCE);
+        let exponent = (0..=self.top)
+            .rev()
+            .find(|&exponent| f64::from(1_u32 << exponent) <= reach)
+            .unwrap_or(0);
+        Rung { exponent }
+    }
+}
+
+#[cfg(test)]
+mod tests;

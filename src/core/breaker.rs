@@ -12,18 +12,15 @@
 //! the message's fault or the route's: the replica tries the next message, until these are too many in a row.
 //!
 //! Two parts, both pure. [`Breaker`] is the side of a replica: it counts what its calls say, and returns
-//! what must be asked of the store. [`report`] is the decision of the store that all replicas share;
-//! `lua/breaker.lua` is the same inside Redis.
-
-mod shared;
+//! what must be asked of the store. [`report`] is the decision of the store about the status that all replicas share
+//! ([`StoredBreaker`]); `lua/breaker.lua` is the same inside Redis.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::backoff::Backoff;
 use super::time::Mono;
-
-pub use shared::{BreakerReport, BreakerStatus, StoredBreaker, report};
+use crate::time::StoreTime;
 
 /// Calls that must succeed before the ramp is over: one at a time at first, then as many more.
 const RAMP: u64 = 64;
@@ -268,6 +265,103 @@ impl Breaker {
     fn report(&mut self, report: BreakerReport, now: Mono) -> BreakerReport {
         self.state = State::Asking(now + ASK_AGAIN);
         report
+    }
+}
+
+/// What the store keeps for a downstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoredBreaker {
+    /// Rises with every opening and closing.
+    version: u64,
+    /// `None`: closed.
+    until: Option<StoreTime>,
+    /// Pauses since it was closed.
+    pauses: u32,
+    /// A replica probes; it is done by then.
+    probing: StoreTime,
+}
+
+/// What a replica reports or asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerReport {
+    /// Calls failed in a row, or the probe did.
+    Failed,
+    /// May this replica probe?
+    Probe,
+    /// The probe succeeded.
+    Passed,
+    /// How does it stand?
+    Look,
+}
+
+impl BreakerReport {
+    /// As the script reads it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Probe => "probe",
+            Self::Passed => "passed",
+            Self::Look => "look",
+        }
+    }
+}
+
+/// The store's answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BreakerStatus {
+    pub now: StoreTime,
+    pub version: u64,
+    /// Open until then; `None`: closed.
+    pub until: Option<StoreTime>,
+    /// The replica that asked makes the probe, and is done at `until`.
+    pub may_probe: bool,
+    /// This report has opened or closed it.
+    pub changed: bool,
+}
+
+/// A replica that knows the status of version `known` reports. A report of an older status than
+/// the store's changes nothing: of the replicas that fail together one opens the breaker.
+pub fn report(
+    stored: &mut StoredBreaker,
+    report: BreakerReport,
+    known: u64,
+    rule: &BreakerRule,
+    now: StoreTime,
+) -> BreakerStatus {
+    let current = known >= stored.version;
+    // A pause never lasts longer than its length, whatever the store's clock did.
+    let longest = now + rule.pause.ceiling(stored.pauses).max(rule.probe);
+    stored.until = stored.until.map(|until| until.min(longest));
+    stored.probing = stored.probing.min(longest);
+    let mut changed = false;
+    match report {
+        BreakerReport::Failed if current => {
+            stored.pauses = stored.pauses.saturating_add(1);
+            stored.until = Some(now + rule.pause.ceiling(stored.pauses));
+            changed = true;
+        }
+        BreakerReport::Passed if current && stored.until.is_some() => {
+            (stored.until, stored.pauses) = (None, 0);
+            changed = true;
+        }
+        _ => {}
+    }
+    if changed {
+        stored.version = known + 1;
+        stored.probing = StoreTime::default();
+    }
+    let due = report == BreakerReport::Probe && stored.until.is_some_and(|until| until <= now);
+    let may_probe = due && stored.probing <= now;
+    if may_probe {
+        stored.probing = now + rule.probe;
+    }
+    BreakerStatus {
+        now,
+        version: stored.version,
+        until: stored.until.map(|until| until.max(stored.probing)),
+        may_probe,
+        changed,
     }
 }
 

@@ -1,8 +1,8 @@
-//! How the headroom of a limit is shared out, and how it follows what is measured.
+//! How the headroom of a limit is divided, how it follows what is measured, and the two measures.
 //!
 //! A limit holds at the downstream as long as every call arrives there within a headroom of the shortest way after it
 //! was allowed. A part of that may pass before the call leaves (`late`), the rest is for how much the time of the
-//! way varies (`way`). A headroom that is written down is shared three to one. With `headroom = "auto"` both parts
+//! way varies (`way`). A headroom that is written down is divided three to one. With `headroom = "auto"` both parts
 //! follow what the replicas measure: [`Follow`].
 //!
 //! Each replica decides by itself, from the current headroom, which all of them see. What it wants is an update of
@@ -14,9 +14,21 @@
 //! The whole falls after `late`. A call that was allowed before may have left as late as the longer `late` let it,
 //! and the call that takes its place in the window comes a window and the whole after it. So what `late` gives up
 //! goes to `way` first, and falls with that once no call counts any more that left later.
+//!
+//! [`Lateness`] measures how late calls leave after their slots. A slot that comes up later than the headroom allows is
+//! lost, and a longer headroom costs a share of the rate. The lateness to allow is the one with which both together cost
+//! least.
+//!
+//! [`Way`] measures by how much the time of the way to a downstream varies. Answers are no measure, because the
+//! downstream thinks before it answers. The handshake of a connection is one: the kernel of the other side answers it at
+//! once. It takes a way there and one back. By how much the two vary together is at least by how much the way there
+//! varies. One packet in sixty may have been lost and sent again, or this process was not run in time. No headroom covers
+//! a packet that is sent again a fifth of a second later, so the longest handshake of a minute does not count.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::stall::millis;
 use super::time::{Mono, micros};
 
 /// This part of a headroom that is written down is for the way.
@@ -180,6 +192,162 @@ impl Follow {
 fn tenths(length: Duration) -> Duration {
     let tenth = micros(TENTH);
     Duration::from_micros(micros(length) / tenth * tenth)
+}
+
+/// The first step ends here, in microseconds, and each of the others is a fifth longer than the one before.
+const FIRST: u64 = 200;
+const STEPS: usize = 32;
+/// After so long each counts half.
+const FADES: Duration = Duration::from_secs(30);
+/// Fewer calls say nothing.
+const FEWEST_CALLS: u64 = 20;
+
+/// The latenesses of the last calls.
+#[derive(Clone, Debug, Default)]
+pub struct Lateness {
+    counts: [u64; STEPS],
+    faded: Option<Mono>,
+}
+
+impl Lateness {
+    /// A call left so late, or did not leave because of that.
+    pub fn saw(&mut self, late: Duration, now: Mono) {
+        self.saw_many(late, 1, now);
+    }
+
+    fn saw_many(&mut self, late: Duration, calls: u64, now: Mono) {
+        self.fade(now);
+        let step = ends().position(|end| late <= end).unwrap_or(STEPS - 1);
+        self.counts[step] = self.counts[step].saturating_add(calls);
+    }
+
+    /// The lateness to allow in a window of this length: with a longer one, the headroom would cost more of the rate
+    /// than the slots that it saves. `None`: too few calls left.
+    #[must_use]
+    pub fn worth(&mut self, window: Duration, now: Mono) -> Option<Duration> {
+        self.fade(now);
+        let all: u64 = self.counts.iter().sum();
+        if all < FEWEST_CALLS {
+            return None;
+        }
+        let mut later = all;
+        let losses = self.counts.iter().zip(ends()).map(|(count, end)| {
+            later -= count;
+            let lost = later as f64 / all as f64;
+            (end, lost + end.as_secs_f64() / window.as_secs_f64())
+        });
+        let least = losses.min_by(|(_, one), (_, other)| one.total_cmp(other));
+        least.map(|(end, _)| end)
+    }
+
+    fn fade(&mut self, now: Mono) {
+        let last = *self.faded.get_or_insert(now);
+        let halves = micros(now.since(last)) / micros(FADES);
+        if halves == 0 {
+            return;
+        }
+        self.faded = Some(now);
+        for count in &mut self.counts {
+            *count = u32::try_from(halves)
+                .ok()
+                .and_then(|halves| count.checked_shr(halves))
+                .unwrap_or(0);
+        }
+    }
+}
+
+/// Where the steps end.
+fn ends() -> impl ExactSizeIterator<Item = Duration> + DoubleEndedIterator {
+    // 1.2^31 = 285: the last one ends at 57 ms.
+    (0..STEPS).map(|step| Duration::from_secs_f64(FIRST as f64 * 1e-6 * 1.2_f64.powi(step as i32)))
+}
+
+/// So many handshakes are remembered, and of so many the longest does not count.
+const KEPT: usize = 64;
+const MANY: usize = 16;
+/// What was seen before that says nothing of now.
+const MEMORY: Duration = Duration::from_secs(300);
+/// Fewer say nothing.
+const FEWEST_HANDSHAKES: usize = 2;
+/// No longer headroom is recommended: the longest horizon allows no more for a paced limit.
+const LONGEST: Duration = Duration::from_millis(250);
+
+/// The handshakes of the last time.
+#[derive(Clone, Debug, Default)]
+pub struct Way {
+    seen: VecDeque<(Mono, Duration)>,
+}
+
+/// What they came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// There and back.
+    pub median: Duration,
+    /// By how much that varies.
+    pub spread: Duration,
+}
+
+impl Way {
+    /// A handshake took so long.
+    pub fn saw(&mut self, took: Duration, now: Mono) {
+        self.seen.push_back((now, took));
+        while self.seen.len() > KEPT {
+            self.seen.pop_front();
+        }
+    }
+
+    /// What is known of the way; `None`: too little.
+    #[must_use]
+    pub fn spread(&self, now: Mono) -> Option<Spread> {
+        let recent = self.seen.iter().filter(|(at, _)| now.since(*at) <= MEMORY);
+        let mut all: Vec<Duration> = recent.map(|(_, took)| *took).collect();
+        all.sort_unstable();
+        let median = *all.get(all.len() / 2)?;
+        if all.len() < FEWEST_HANDSHAKES {
+            return None;
+        }
+        let strays = usize::from(all.len() >= MANY);
+        let (least, most) = (all.first()?, all.get(all.len() - 1 - strays)?);
+        Some(Spread {
+            median,
+            spread: most.saturating_sub(*least),
+        })
+    }
+}
+
+impl Spread {
+    /// The headroom to write where a quarter of it is kept for the way: in whole milliseconds. `None`: more than
+    /// can be recommended.
+    #[must_use]
+    pub fn headroom_needed(&self) -> Option<Duration> {
+        let all = Duration::from_millis(micros(self.spread * 4).div_ceil(1_000));
+        (all <= LONGEST).then_some(all)
+    }
+}
+
+/// A limit whose headroom keeps less for the way than it varies by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooThin<'a> {
+    pub limit: &'a str,
+    /// What its headroom keeps.
+    pub kept: Duration,
+    pub seen: Spread,
+}
+
+impl std::fmt::Display for TooThin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "the way to the downstream and back varies by {}, and limits.{} keeps {} for that: calls may come too close together there; write headroom = \"auto\"",
+            millis(self.seen.spread),
+            self.limit,
+            millis(self.kept),
+        )?;
+        match self.seen.headroom_needed() {
+            Some(needed) => write!(f, ", or \"{}ms\" or more", needed.as_millis()),
+            None => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Holds one replica's leases of one paced limit: when to ask the store (`asking`), what its answer means (`answers`),
-//! which slot is next, and which are lost (`slots`).
+//! Holds one replica's leases of one paced limit: when to ask the store and what its answer means (`asks`), which
+//! slot is next, and which are lost (`slots`).
 //!
 //! It has no I/O and no clock: `now` goes in; asks, due slots and the next time to look come out.
 //! The daemon and the simulation drive the same holder.
@@ -16,20 +16,19 @@
 //! - If the store has another version of the policy than it knows, it asks for no slots until it gets
 //!   that version. The slots that it holds fall due at the pace that they were granted at.
 
-mod answers;
-mod asking;
+mod asks;
 mod slots;
 
 use std::time::Duration;
 
-pub use asking::Head;
+pub use asks::Head;
 pub use slots::Slot;
 use slots::{HeldSlots, in_time};
 
 use super::backoff::{Backoff, Failures};
-use super::clock::ClockMap;
 use super::policy::PolicyVersion;
 use super::schedule::{Grant, Pace, Turn};
+use super::time::ClockMap;
 use super::time::{Mono, StoreTime};
 
 /// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;

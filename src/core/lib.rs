@@ -5,31 +5,22 @@
 
 pub mod acks;
 pub mod adaptive;
-pub mod ages;
 pub mod backoff;
 pub mod breaker;
 pub mod byte_budget;
 pub mod calendar;
-pub mod clock;
-pub mod distance;
-pub mod dying;
 pub mod gate;
 pub mod headroom;
 pub mod hours;
 pub mod judge;
-pub mod ladder;
-pub mod lateness;
 pub mod leases;
 pub mod limits;
-pub mod outcome;
 pub mod pacing;
 pub mod parking;
 pub mod policy;
 pub mod rate;
-
 pub mod schedule;
 pub mod scheduler;
 pub mod stall;
 pub mod time;
-pub mod way;
 pub mod zone;

@@ -5,50 +5,24 @@
 //! a window as the limit does. Urgent messages take slots of both, all others only of the main row,
 //! so bulk can never use up what is kept for one-time passwords.
 
+mod rows;
+
 use std::collections::VecDeque;
 use std::ops::Add;
 use std::time::Duration;
 
-use super::clock::ClockMap;
 use super::leases::{Head, LeaseHolder, LeaseTally, Outlook, Slot, Wait};
 use super::policy::PolicyVersion;
 use super::rate::Cost;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use super::scheduler::Sum;
+use super::time::ClockMap;
 use super::time::{Mono, StoreTime};
 
-/// How much messages come to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    pub messages: usize,
-    pub units: u64,
-    /// Units of urgent messages, among the others.
-    pub urgent: u64,
-    /// Messages that keyed limits must be asked for.
-    pub keyed: usize,
-}
-
-impl Sum {
-    /// Both together.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self {
-            messages: self.messages + other.messages,
-            units: self.units + other.units,
-            urgent: self.urgent + other.urgent,
-            keyed: self.keyed + other.keyed,
-        }
-    }
-}
+pub use rows::{Row, Rows};
 
 /// Slots beyond those that a message needs that are looked at for a run without a gap.
 const LOOK_AHEAD: usize = 64;
-
-/// Which of the limit's rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Row {
-    Main,
-    Reserve,
-}
 
 /// Where slots come from.
 #[allow(clippy::large_enum_variant, reason = "there is one for each scheduler")]
@@ -59,17 +33,6 @@ pub enum Pacing {
     Free {
         paused_until: Option<Mono>,
     },
-}
-
-/// The rows of a paced limit.
-#[derive(Debug)]
-pub struct Rows {
-    main: LeaseHolder,
-    reserve: Option<LeaseHolder>,
-    /// Slots taken for a message that costs more than one.
-    taken: VecDeque<Slot>,
-    /// How late the slots were that were missed since this was asked for last.
-    late: Vec<Duration>,
 }
 
 impl Pacing {
@@ -418,82 +381,6 @@ impl Pacing {
             .zip(rows.holders_mut());
         each.filter_map(|(row, holder)| Some((row, holder.surrender()?)))
             .collect()
-    }
-}
-
-impl Rows {
-    /// A slot that was missed can count for a message of several slots: that fires at the last of them, and the
-    /// others are only not used for anything else. Without that, a message whose permission comes later than its
-    /// last slot could miss one in each run of slots, and never be sent.
-    fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
-        let holder = self.holder_mut(row)?;
-        let due = holder.due(now);
-        let passed = holder.take_passed();
-        let counts = !holder.pace().spread().is_zero();
-        if row == Row::Main {
-            self.late
-                .extend(passed.iter().map(|slot| now.since(slot.at)));
-            self.taken.extend(passed.into_iter().filter(|_| counts));
-        }
-        due
-    }
-
-    /// The main row, and the reserve if there is one.
-    fn holders(&self) -> impl Iterator<Item = &LeaseHolder> {
-        std::iter::once(&self.main).chain(&self.reserve)
-    }
-
-    fn holders_mut(&mut self) -> impl Iterator<Item = &mut LeaseHolder> {
-        std::iter::once(&mut self.main).chain(&mut self.reserve)
-    }
-
-    fn holder_mut(&mut self, row: Row) -> Option<&mut LeaseHolder> {
-        match row {
-            Row::Main => Some(&mut self.main),
-            Row::Reserve => self.reserve.as_mut(),
-        }
-    }
-
-    /// What each row is asked for. An urgent message asks the main row only for what the reserve
-    /// has not got for it: otherwise each would lease two slots and leave one unused.
-    fn demands(&self, sum: Sum) -> (u64, u64) {
-        // Slots that were kept do not fire: a message goes at one that is still to come.
-        let kept = self.taken.len() as u64;
-        let missing = |units: u64| units.saturating_sub(kept).max(units.min(1));
-        match &self.reserve {
-            None => (missing(sum.units), 0),
-            Some(reserve) => {
-                let kept = reserve.leased() + reserve.asked();
-                let main = sum.units - sum.urgent.min(kept);
-                (missing(main), sum.urgent)
-            }
-        }
-    }
-
-    /// Counts a slot towards a message that costs so much. Returns whether it has all of them.
-    fn charge(&mut self, slot: Slot, cost: Cost) -> bool {
-        self.keep(slot);
-        let cost = cost.get() as usize;
-        let complete = self.taken.len() >= cost;
-        if complete {
-            self.taken.drain(..cost);
-        }
-        complete
-    }
-
-    /// Keeps a slot for a message of several. Slots that lie too far back do not count: their units would come that
-    /// much too late, and overfill a window.
-    fn keep(&mut self, slot: Slot) {
-        // Both clocks: one is exact, the other does not step.
-        let headroom = self.main.pace().headroom();
-        let far = |early: &Slot| {
-            let spread = early.spread.min(slot.spread);
-            slot.due.since(early.due) > spread || slot.at.since(early.at) > spread + headroom
-        };
-        while self.taken.front().is_some_and(far) {
-            self.taken.pop_front();
-        }
-        self.taken.push_back(slot);
     }
 }
 

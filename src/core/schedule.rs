@@ -29,41 +29,22 @@
 //! `lua/lease.lua` is the same decision inside Redis; a property test holds the two together. All
 //! numbers are whole microseconds or units and stay below 2^53, so that a double is exact.
 
-mod ask;
 mod pace;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-pub use ask::{Answer, Ask, ClockView, Freeze, Grant, Turn};
-pub use pace::Pace;
+pub use pace::{Answer, Ask, ClockView, DEFAULT_HORIZON, FREEZE_MAX, Freeze, Grant, Pace, Turn};
 
-use super::policy::version::PolicyVersion;
-use super::rate::MAX_WINDOW;
+use super::policy::PolicyVersion;
 use super::time::{StoreTime, micros};
 
-/// How far ahead slots are leased, unless a limit sets its own horizon.
-///
-/// A longer horizon survives longer standstills of the store. A shorter one loses fewer slots when
-/// a replica crashes, and brings changes into force sooner. In the simulation (400/s, four
-/// replicas, one killed every 1.5 s), 120 ms uses 98.4 % of what the headroom leaves with 0.040
-/// calls a message, 250 ms 96.1 % with 0.033, 60 ms 99.1 % with 0.083.
-pub const DEFAULT_HORIZON: Duration = Duration::from_millis(120);
-
-/// By how much a prediction of the store's clock may be wrong. If the prediction is further ahead
-/// of the clock, the clock stepped back. If it is further behind, the clock stepped forward or the
-/// request was slow: the replica gets no slots, and finds out from the answer which of the two it
-/// was.
-const STEP_TOLERANCE: u64 = 100_000;
 /// A clock that goes back by no more than this is no step.
 const JITTER: u64 = 1_000;
 /// The line of waiting replicas aims to be served within this time: shares shrink towards it.
 const CYCLE: u64 = 1_000_000;
 /// The line never reaches further than this, so that turns lost with crashed replicas cannot add up.
 const LINE_MAX: u64 = 60_000_000;
-/// The longest freeze; a longer one counts as this.
-pub const FREEZE_MAX: Duration = MAX_WINDOW;
-
 /// What the store keeps for one paced limit: constant size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {

@@ -1,22 +1,42 @@
-//! Whether a route stands still although its messages might go.
+//! Whether a route makes progress: it stands still, its messages get old or die in a row, its store is too far away.
 //!
-//! Problem: a fault of the configuration or of ours can leave a route with messages whose limits have room and with no
-//! call, for ever, while every connection is up. Nothing else would notice: no call fails. So the pacer looks at each
-//! route a few times a second, and a route that had messages that waited for nothing but slots and answers, and made
-//! no call for the [`bound`], is stalled. It is so no more as soon as a call leaves.
+//! **Standing still** ([`Progress`]). A fault of the configuration or of ours can leave a route with messages whose limits
+//! have room and with no call, for ever, while every connection is up. No call fails, so nothing else would notice. So
+//! the pacer looks at each route a few times a second. A route is stalled if it had messages that waited for nothing but
+//! slots and answers, and made no call for the [`bound`]. The next call ends that.
 //!
-//! What has a reason of its own is not stalled: Redis out of reach, a breaker that is open, a pause, closed hours, a
-//! key or a slot that comes later, slots that go to other messages of the same or a higher priority. Some of these
-//! reasons also show for a moment while a route does stand still: a permission that runs out is refunded, and
-//! meanwhile its message waits for nothing else, or its key is full. So while permissions run out unsent they end
-//! nothing.
+//! A route that waits for another reason is not stalled: Redis out of reach, a breaker that is open, a pause, closed hours,
+//! a key or a slot that comes later, slots that go to other messages of the same or a higher priority. Some of these
+//! reasons also show for a moment while a route does stand still: a permit that runs out is refunded, and
+//! meanwhile its message waits for nothing else, or its key is full. So while permits run out unsent, these reasons do
+//! not count.
 //!
-//! No I/O and no clock: what was seen goes in, whether it is stalled comes out.
+//! **Age** ([`Ages`]). A replica knows when the messages that it holds were published. A queue delivers the oldest first,
+//! so the messages in it were published after those that came out of it, and after it was seen to be empty. While a
+//! replica holds nothing and messages are ready, that is the estimate of the oldest. It may be wrong where a queue has
+//! priorities, and about messages that came back to the queue. Messages in wait queues and parked messages do not count.
+//!
+//! **Dying** ([`Dying`]). A wrong template makes a dead letter of each message as fast as they come, and a backlog is gone
+//! in seconds. So after so many in a row a replica stops taking messages and tries one after a pause, which grows. One
+//! that can be sent ends it. Each replica decides for itself. What the downstream rejects is counted in `breaker`,
+//! because calls end much later than messages are read.
+//!
+//! **Distance** ([`TooFar`]). A permit of a keyed limit counts from the moment at which the store decided, and a
+//! replica knows no more of that moment than that its question had left. So three quarters of the limit's headroom must
+//! cover a slow round trip, and a little for this process to act. A permit that is not good for so long has run out when
+//! it arrives: it is refunded and asked for again, and no call is ever made. Slots of a paced limit are leased ahead, so
+//! there the horizon must reach beyond the round trip. `sluiced check --connect` measures the round trip and refuses such
+//! a limit, and the daemon warns of it; both name the figure to write.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::backoff::Backoff;
+use super::headroom::Headroom;
 use super::schedule::Pace;
-use super::time::Mono;
+use super::time::{Mono, StoreTime, micros};
 
 /// A route without a call for less than this is never stalled.
 const LEAST: Duration = Duration::from_secs(5);
@@ -121,156 +141,167 @@ impl Progress {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::num::NonZeroU32;
+/// The broker is asked for its counts at least this often: what was ready then may have gone since.
+const COUNTED: Duration = Duration::from_secs(15);
 
-    use super::*;
-    use crate::rate::Cost;
-    use Waits::{ForItsTurn, ForNothingElse, HeldUp, Idle};
+/// The messages of one route, as one replica sees them.
+#[derive(Clone, Debug, Default)]
+pub struct Ages {
+    /// How many of the messages that it holds were published then.
+    held: BTreeMap<StoreTime, u32>,
+    /// What is ready now was published after this: the youngest message that it has received, or the last look that
+    /// found nothing ready.
+    youngest: Option<StoreTime>,
+}
 
-    const BOUND: Duration = Duration::from_secs(5);
-
-    /// Looks twice a second.
-    #[derive(Default)]
-    struct Route {
-        progress: Progress,
-        seen: Seen,
-        halves: u64,
+impl Ages {
+    /// It holds a message that was published at `born`.
+    pub fn took(&mut self, born: StoreTime) {
+        *self.held.entry(born).or_default() += 1;
+        self.youngest = self.youngest.max(Some(born));
     }
 
-    impl Route {
-        fn look(&mut self, waits: Waits) -> bool {
-            self.halves += 1;
-            let now = Mono::from_micros(self.halves * 500_000);
-            self.progress.look(self.seen, waits, BOUND, now)
-        }
-
-        /// For so many seconds, with this before each look; returns whether it was ever stalled.
-        fn goes_on(&mut self, seconds: u64, mut each: impl FnMut(&mut Seen, u64) -> Waits) -> bool {
-            let halves = 0..seconds * 2;
-            halves.fold(false, |stalled, half| {
-                let waits = each(&mut self.seen, half);
-                self.look(waits) || stalled
-            })
+    /// It holds the message no longer.
+    pub fn left(&mut self, born: StoreTime) {
+        if let Some(count) = self.held.get_mut(&born) {
+            *count -= 1;
+            if *count == 0 {
+                self.held.remove(&born);
+            }
         }
     }
 
-    fn pace(rate: &str, headroom: u64, horizon: u64) -> Pace {
-        let ms = Duration::from_millis;
-        Pace::new(rate.parse().expect("a rate"), ms(headroom), ms(horizon))
-    }
-
-    #[test]
-    fn the_bound_follows_from_the_configuration() {
-        let near = Duration::from_millis(1);
-        assert_eq!(bound(None, near), LEAST);
-        assert_eq!(bound(Some(&pace("400/1s", 5, 120)), near), LEAST);
-        // The next slot is twelve minutes away, which the store says.
-        assert_eq!(bound(Some(&pace("5/1h", 5, 120)), near), LEAST);
-        // The slots of one message lie up to so far apart.
-        let dear =
-            pace("100/1m", 5, 120).with_costs_up_to(Cost::new(NonZeroU32::new(50).expect("50")));
-        assert!(bound(Some(&dear), near) > dear.spread() + dear.horizon());
-        assert!(bound(None, Duration::from_secs(1)) == Duration::from_secs(10));
-    }
-
-    #[test]
-    fn a_route_without_a_call_is_stalled_after_the_bound_and_clears_with_the_next_call() {
-        let mut route = Route::default();
-        for _ in 0..10 {
-            assert!(!route.look(ForNothingElse));
-        }
-        assert!(route.look(ForNothingElse));
-        assert!(route.look(ForNothingElse));
-        route.seen.left += 1;
-        assert!(!route.look(ForNothingElse));
-        assert!(!route.goes_on(4, |_, _| ForNothingElse));
-        assert!(!route.look(ForNothingElse));
-        assert!(route.look(ForNothingElse));
-    }
-
-    #[test]
-    fn what_has_its_own_reason_is_not_stalled() {
-        let mut route = Route::default();
-        assert!(!route.goes_on(600, |_, _| HeldUp));
-        assert!(!route.goes_on(600, |_, _| Idle));
-        // The next slot is minutes away, and now and then it is asked whether that is still right.
-        let slow = |_: &mut Seen, half| match half % 120 {
-            0 => ForNothingElse,
-            _ => ForItsTurn,
-        };
-        assert!(!route.goes_on(300, slow));
-        // It ends a standstill, too.
-        assert!(Route::default().goes_on(6, |_, _| ForNothingElse));
-        let mut route = Route::default();
-        assert!(route.goes_on(6, |_, _| ForNothingElse));
-        assert!(!route.look(HeldUp));
-    }
-
-    #[test]
-    fn a_backlog_that_is_told_to_come_back_is_not_stalled() {
-        let told = |seen: &mut Seen, _| {
-            seen.passed_over += 100;
-            ForNothingElse
-        };
-        assert!(!Route::default().goes_on(60, told));
-        // Nor after one permission that ran out, long ago.
-        let mut route = Route::default();
-        route.seen.ran_out += 1;
-        assert!(!route.goes_on(60, told));
-    }
-
-    #[test]
-    fn permissions_that_run_out_in_a_row_are_no_progress() {
-        // Each is refunded and asked for again, beside messages of the same keys that are denied.
-        let mut route = Route::default();
-        let stalled = route.goes_on(11, |seen, half| {
-            seen.ran_out += 3;
-            seen.passed_over += 2;
-            if half % 2 == 0 { ForNothingElse } else { Idle }
-        });
-        assert!(stalled);
-        assert_eq!(route.progress.unsent(), 3 * 22);
-        assert!(route.progress.stood() >= BOUND);
-        // A call that was about to leave and was held back is no call.
-        let stalled = Route::default().goes_on(11, |seen, half| {
-            seen.ran_out += 1;
-            seen.left = half % 2;
-            ForNothingElse
-        });
-        assert!(stalled);
-        // Some of many run out, the others are sent.
-        let some = |seen: &mut Seen, _| {
-            seen.ran_out += 3;
-            seen.left += 1;
-            ForNothingElse
-        };
-        assert!(!Route::default().goes_on(60, some));
-    }
-
-    #[test]
-    fn turns_that_run_out_each_time_are_no_progress() {
-        let turns = |seen: &mut Seen, half| {
-            seen.ran_out += half % 2;
-            ForItsTurn
-        };
-        assert!(Route::default().goes_on(6, turns));
-        // A turn a minute, and one of them was missed.
-        let rare = |seen: &mut Seen, half| {
-            seen.ran_out += u64::from(half == 3);
-            ForItsTurn
-        };
-        assert!(!Route::default().goes_on(600, rare));
-    }
-
-    #[test]
-    fn a_turn_that_is_told_again_and_again_only_takes_longer_to_show() {
-        let turns = |_: &mut Seen, half| match half % 4 {
-            0 => ForNothingElse,
-            _ => ForItsTurn,
-        };
-        assert!(!Route::default().goes_on(10, turns));
-        assert!(Route::default().goes_on(25, turns));
+    /// When the oldest message was published; `None`: none waits. `ready`: whether messages are ready in the queue.
+    pub fn oldest(&mut self, ready: bool, now: StoreTime) -> Option<StoreTime> {
+        let empty = StoreTime::from_micros(now.as_micros().saturating_sub(micros(COUNTED)));
+        let seen = if ready { None } else { Some(empty) };
+        let youngest = self.youngest.max(seen).unwrap_or(now);
+        self.youngest = Some(youngest);
+        let held = self.held.first_key_value().map(|(born, _)| *born);
+        held.or(ready.then_some(youngest))
     }
 }
+
+/// The pauses between tries.
+const PAUSE: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(60));
+
+/// Messages of one route that died, as one replica saw them.
+#[derive(Clone, Copy, Debug)]
+pub struct Dying {
+    /// Stops at so many; `None`: never.
+    most: Option<NonZeroU32>,
+    in_a_row: u32,
+}
+
+impl Dying {
+    /// Nothing died yet.
+    #[must_use]
+    pub const fn new(most: Option<NonZeroU32>) -> Self {
+        Self { most, in_a_row: 0 }
+    }
+
+    /// How many died since one could be sent.
+    #[must_use]
+    pub const fn in_a_row(&self) -> u32 {
+        self.in_a_row
+    }
+
+    /// Whether only one message at a time is tried.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.most.is_some_and(|most| self.in_a_row >= most.get())
+    }
+
+    /// How long to wait before the next message is tried; `None`: not at all.
+    #[must_use]
+    pub fn pause(&self) -> Option<Duration> {
+        let tries = self.in_a_row.checked_sub(self.most?.get())?;
+        Some(PAUSE.ceiling(tries.saturating_add(1)))
+    }
+
+    /// One died.
+    pub const fn died(&mut self) {
+        self.in_a_row = self.in_a_row.saturating_add(1);
+    }
+
+    /// One can be sent.
+    pub const fn lived(&mut self) {
+        self.in_a_row = 0;
+    }
+}
+
+/// Added to a round trip: what this process needs to act on an answer.
+pub(crate) const MARGIN: Duration = Duration::from_millis(2);
+/// A replica leases at most two thirds of the horizon at a time, so this part of it is left for fetching the next
+/// lease (`core::schedule`).
+const FETCH_PART: u32 = 3;
+
+/// How long a permission must be good for, with a slow round trip of this length.
+#[must_use]
+pub const fn permission_needs(slow_trip: Duration) -> Duration {
+    slow_trip.saturating_add(MARGIN)
+}
+
+/// A keyed limit whose permissions run out before their calls can leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooFar {
+    /// Of the limit.
+    pub headroom: Headroom,
+    pub slow_trip: Duration,
+}
+
+impl TooFar {
+    /// Whether a limit of this headroom, with the store so far away, is one.
+    #[must_use]
+    pub fn find(headroom: impl Into<Headroom>, slow_trip: Duration) -> Option<Self> {
+        let headroom = headroom.into();
+        let is_near_enough = permission_needs(slow_trip) <= headroom.late;
+        (!is_near_enough).then_some(Self {
+            headroom,
+            slow_trip,
+        })
+    }
+
+    /// The headroom to write: the least that covers the round trip, in whole milliseconds.
+    #[must_use]
+    pub fn headroom_needed(&self) -> Duration {
+        whole_millis(permission_needs(self.slow_trip) * 4 / 3)
+    }
+}
+
+impl fmt::Display for TooFar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "with its headroom of {} a permission is good for {}, and a slow round trip to Redis takes {}: permissions run out before their calls leave; write headroom = \"{}ms\" or more",
+            millis(self.headroom.all()),
+            millis(self.headroom.late),
+            millis(self.slow_trip),
+            self.headroom_needed().as_millis()
+        )
+    }
+}
+
+/// The horizon that covers a slow round trip of this length, in whole milliseconds.
+#[must_use]
+pub fn horizon_needed(slow_trip: Duration) -> Duration {
+    whole_millis(permission_needs(slow_trip) * FETCH_PART)
+}
+
+/// A length as an operator reads it: milliseconds, to a tenth.
+#[must_use]
+pub fn millis(length: Duration) -> String {
+    let tenths = micros(length).div_ceil(100);
+    if tenths.is_multiple_of(10) {
+        format!("{} ms", tenths / 10)
+    } else {
+        format!("{}.{} ms", tenths / 10, tenths % 10)
+    }
+}
+
+fn whole_millis(length: Duration) -> Duration {
+    Duration::from_millis(micros(length).div_ceil(1_000))
+}
+
+#[cfg(test)]
+mod tests;

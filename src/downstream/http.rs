@@ -51,8 +51,8 @@ use super::gate::Writing;
 use super::handshake;
 use super::request::RequestTemplate;
 use super::sign::{Signer, Signing};
+use crate::core::judge::Outcome;
 use crate::core::judge::{Hints, Judge, Lists, Reply, Silence, Texts};
-use crate::core::outcome::Outcome;
 use crate::ports::downstream::{
     Answer, Call, Downstream, Facts, Gate, Judgement, MAX_ANSWER, TooLate, Undecodable,
 };

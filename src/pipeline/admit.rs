@@ -21,7 +21,7 @@ use super::handle::PacerHandle;
 use super::job::{Asks, Waiting};
 use super::refunder::{Refunder, Tickets};
 use super::verdict::{self, back, dead, invalid, later, too_dear};
-use crate::core::outcome::DeadReason;
+use crate::core::judge::DeadReason;
 use crate::core::scheduler::{Asked, Denied, Question, Scheduler};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::limits::{

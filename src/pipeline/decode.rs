@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use crate::core::outcome::DeadReason;
+use crate::core::judge::DeadReason;
 use crate::core::parking::CameFrom;
 use crate::core::rate::Cost;
 use crate::core::scheduler::Share;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
-use crate::core::clock::ClockMap;
 use crate::core::pacing::Row;
 use crate::core::schedule::Pace;
 use crate::core::schedule::{Freeze, Grant};
 use crate::core::scheduler::Scheduler;
+use crate::core::time::ClockMap;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::limits::Granted;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
+use crate::core::judge::DeadReason;
 use crate::core::leases::Outlook;
-use crate::core::outcome::DeadReason;
 use crate::core::scheduler::{Queued as _, Scheduler};
 use crate::core::time::{Mono, micros};
 use crate::settings::types::OnDenied;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::core::distance::TooFar;
 use crate::core::scheduler::Scheduler;
+use crate::core::stall::TooFar;
 use crate::core::stall::{Progress, Seen, Waits};
 use crate::core::time::Mono;
 use crate::ports::connect::Link;

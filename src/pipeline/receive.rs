@@ -3,7 +3,7 @@
 //! Deliveries come from a session of the queue (`queue::rabbit::session`, `hand_out`). Decoded messages go to
 //! the pacer's loop as `Event::Decoded` (`pacer::events`, `take_in`), and from there into the scheduler.
 //!
-//! While messages die in a row (`core::dying`) one at a time is decoded, after a pause. The others stand in the
+//! While messages die in a row (`core::stall`) one at a time is decoded, after a pause. The others stand in the
 //! channel, as many as the prefetch, and are given back before the broker's ack timeout.
 //!
 //! Runs on the shared runtime, so that parsing and rendering never delay a slot.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::core::ages::Ages;
 use crate::core::breaker::BreakerRule;
-use crate::core::dying::Dying;
 use crate::core::parking::{CameFrom, Choice, Parking};
 use crate::core::scheduler::{KeyId, Share};
+use crate::core::stall::Ages;
+use crate::core::stall::Dying;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::connect::Link;
 use crate::ports::downstream::Downstream;

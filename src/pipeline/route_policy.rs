@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::core::breaker::Sign;
 use crate::core::hours::{HoursError, OpeningHours};
-use crate::core::outcome::{DeadReason, Outcome};
+use crate::core::judge::{DeadReason, Outcome};
 use crate::core::time::StoreTime;
 use crate::ports::downstream::Judgement;
 use crate::settings::types::{Paced, Route, Settings};

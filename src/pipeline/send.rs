@@ -9,8 +9,8 @@ use std::time::Duration;
 use rand::RngExt as _;
 use tracing::warn;
 
+use crate::core::judge::Outcome;
 use crate::core::leases::Slot;
-use crate::core::outcome::Outcome;
 use crate::core::time::Mono;
 use crate::ports::downstream::{Gate, Judgement};
 use crate::ports::queue::Verdict;

@@ -7,7 +7,7 @@
 //!
 //! A route stops when messages die in a row before their calls: where no request can be made of them, or where a
 //! limit can never let them pass. `decode` finds most of these, and `admit` those that were in memory when a limit
-//! was lowered. Both report them to [`Deaths`], and `core::dying` decides whether the route stops. While it does,
+//! was lowered. Both report them to [`Deaths`], and `core::stall` decides whether the route stops. While it does,
 //! `receive` takes one message at a time, and what is in memory goes back to its queue.
 
 use std::sync::Mutex;
@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::core::dying::Dying;
+use crate::core::judge::DeadReason;
 use crate::core::limits::Room;
-use crate::core::outcome::DeadReason;
 use crate::core::parking::Space;
 use crate::core::scheduler::Share;
+use crate::core::stall::Dying;
 use crate::core::time::{StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;

@@ -1,7 +1,7 @@
 //! Measures the way to the downstream of each route, and says so where a limit keeps too little for it.
 //!
 //! A task makes a handshake now and then (`ports::downstream`), some in a row at the start, and puts into the
-//! metrics what they came to (`core::way`). What is beyond what the headroom keeps is warned of once it lasts.
+//! metrics what they came to (`core::headroom`). What is beyond what the headroom keeps is warned of once it lasts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+use crate::core::headroom::{Spread, TooThin, Way};
 use crate::core::time::Mono;
-use crate::core::way::{Spread, TooThin, Way};
 use crate::ports::limits::KeyedLimit;
 use crate::ports::lock;
 use crate::telemetry::{LogLimit, Suppressed};

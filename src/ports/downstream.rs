@@ -12,8 +12,8 @@ use futures::future::BoxFuture;
 
 use super::clock::Clock;
 use super::message::Message;
+use crate::core::judge::Outcome;
 pub use crate::core::judge::Silence;
-use crate::core::outcome::Outcome;
 use crate::core::time::Mono;
 
 /// What a template may use besides the message.

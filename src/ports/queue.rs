@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::message::{HeaderValue, Message};
 pub use crate::core::gate::Tap;
-use crate::core::outcome::DeadReason;
+use crate::core::judge::DeadReason;
 use crate::core::parking::Space;
 use crate::core::time::Mono;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{BARS, Fleet, Replica, Route};
-use crate::core::distance::millis;
+use crate::core::stall::millis;
 use crate::telemetry::{CHANGE, RecentLine};
 
 const NO_TURN: &str = "its limits let nothing pass yet";

@@ -9,7 +9,7 @@
 //! The usual `process_*` metrics (memory, processor time, open files) come from a library
 //! (`recorder`).
 
-/// Values of the label `outcome` (`core::outcome::Outcome::label`).
+/// Values of the label `outcome` (`core::judge::Outcome::label`).
 pub const OUTCOMES: &[&str] = &["accepted", "throttled", "held", "transient", "permanent"];
 /// Values of the label `answer` (`ports::downstream::Judgement::answer`).
 pub const ANSWER_CLASSES: &[&str] = &[
@@ -30,7 +30,7 @@ pub const READY: &str = "ready";
 pub const PARTS: &[&str] = &[READY, "waiting", "parked", "dead"];
 /// Values of the label `verdict` (`ports::queue::Verdict::label`).
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
-/// Values of the label `reason` (`core::outcome::DeadReason::label`).
+/// Values of the label `reason` (`core::judge::DeadReason::label`).
 pub const REASONS: &[&str] = &[
     "rejected",
     "attempts_exhausted",

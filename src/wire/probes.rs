@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use secrecy::ExposeSecret as _;
 
 use super::{Trial, WireError, options, reach};
-use crate::core::distance::{TooFar, horizon_needed, millis};
+use crate::core::stall::{TooFar, horizon_needed, millis};
 use crate::downstream::{Credentials, HttpDownstream};
 use crate::limiter;
 use crate::ports::downstream::Downstream as _;

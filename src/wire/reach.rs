@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::core::distance::millis;
-use crate::core::way::{Spread, TooThin, Way};
+use crate::core::headroom::{Spread, TooThin, Way};
+use crate::core::stall::millis;
 use crate::downstream::HttpDownstream;
 use crate::ports::clock::Clock;
 use crate::settings::types::Limit;

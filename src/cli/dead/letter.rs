@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::Refusal;
 use crate::cli::text::{utc, utc_of};
-use crate::core::outcome::DeadReason;
+use crate::core::judge::DeadReason;
 use crate::core::rate::parse_duration;
 use crate::core::time::StoreTime;
 use crate::ports::downstream;

@@ -13,7 +13,7 @@ use super::counts::ReplayCounts;
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
 use super::{Console, DeadQueues, Location, Refusal, SUFFIX, absent};
 use crate::cli::exit::StopSignals;
-use crate::core::outcome::DeadReason;
+use crate::core::judge::DeadReason;
 use crate::core::rate::Rate;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;

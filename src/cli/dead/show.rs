@@ -249,7 +249,7 @@ fn shown(value: &HeaderValue) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::outcome::DeadReason;
+    use crate::core::judge::DeadReason;
 
     #[test]
     fn every_reason_has_words() {

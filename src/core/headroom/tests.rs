@@ -164,3 +164,95 @@ fn the_whole_falls_only_when_no_call_counts_that_was_allowed_to_leave_later() {
     }
     assert!(current.all() < us(4_000), "{current:?}");
 }
+
+mod lateness {
+    use super::*;
+
+    fn at(seconds: u64) -> Mono {
+        Mono::from_micros(seconds * 1_000_000)
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn it_allows_what_costs_less_than_the_slots_that_it_saves() {
+        // One call in a hundred is 4 ms late: 0.4 % of a second, for 1 % of the slots.
+        let mut seen = Lateness::default();
+        assert_eq!(seen.worth(SECOND, at(1)), None);
+        seen.saw_many(Duration::from_micros(300), 990, at(1));
+        seen.saw_many(Duration::from_millis(4), 10, at(1));
+        let worth = seen.worth(SECOND, at(1)).expect("many");
+        assert!(worth >= Duration::from_millis(4), "{worth:?}");
+        // One in a thousand is 20 ms late: 2 % of a second for 0.1 % of the slots, but little of a minute.
+        let mut seen = Lateness::default();
+        seen.saw_many(Duration::from_micros(300), 999, at(1));
+        seen.saw_many(Duration::from_millis(20), 1, at(1));
+        let worth = seen.worth(SECOND, at(1)).expect("many");
+        assert!(worth < Duration::from_millis(1), "{worth:?}");
+        let worth = seen.worth(MINUTE, at(1)).expect("many");
+        assert!(worth >= Duration::from_millis(20), "{worth:?}");
+    }
+
+    #[test]
+    fn what_was_long_ago_fades() {
+        let mut seen = Lateness::default();
+        seen.saw_many(Duration::from_millis(20), 8, at(1));
+        seen.saw_many(Duration::from_micros(100), 1_000, at(200));
+        assert!(seen.worth(SECOND, at(200)).expect("many") <= Duration::from_micros(200));
+        assert_eq!(seen.worth(SECOND, at(10_000)), None);
+    }
+}
+
+mod way {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    const fn at(seconds: u64) -> Mono {
+        Mono::from_micros(seconds * 1_000_000)
+    }
+
+    fn seen(all: impl IntoIterator<Item = u64>) -> Option<Spread> {
+        let mut way = Way::default();
+        for (second, took) in (1..).zip(all) {
+            way.saw(ms(took), at(second));
+        }
+        way.spread(at(100))
+    }
+
+    #[test]
+    fn it_says_the_median_and_how_far_the_rest_lies_apart() {
+        assert_eq!(seen([]), None);
+        assert_eq!(seen([7]), None);
+        let few = seen([7, 20, 9]).expect("three");
+        assert_eq!((few.median, few.spread), (ms(9), ms(13)));
+        assert_eq!(few.headroom_needed(), Some(ms(52)));
+    }
+
+    #[test]
+    fn one_stray_in_many_does_not_count_and_two_do() {
+        let many = |strays: usize| {
+            let strays = std::iter::repeat_n(1_000, strays);
+            seen((0..40).map(|n| 20 + n % 5).chain(strays)).expect("many")
+        };
+        assert_eq!(many(1).spread, ms(4));
+        assert_eq!(many(2).spread, ms(980));
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgotten() {
+        let mut way = Way::default();
+        way.saw(ms(90), at(1));
+        way.saw(ms(10), at(200));
+        way.saw(ms(12), at(400));
+        assert_eq!(way.spread(at(400)).expect("two").spread, ms(2));
+        assert_eq!(way.spread(at(600)), None);
+        for second in 401..401 + KEPT as u64 {
+            way.saw(ms(30), at(second));
+        }
+        assert_eq!(way.spread(at(470)).expect("many").spread, ms(0));
+    }
+}

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use super::admission::PolicyState;
 use super::rule::Rule;
-use crate::clock::Direction;
+use crate::time::Direction;
 use crate::time::StoreTime;
 
 /// How long a store that may have lost something waits for replicas that remember more: some

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::generation::Memory;
-use crate::clock::{ClockMap, Direction, Step};
+use crate::time::{ClockMap, Direction, Step};
 use crate::time::{Mono, StoreTime};
 
 /// A mapping of the clock that is wrong by no more than this is as good as any.

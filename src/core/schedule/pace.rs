@@ -1,10 +1,29 @@
-//! The numbers of a paced limit: how fast, how far ahead, and how late a slot may be used.
+//! What the schedule of a paced limit works with: its numbers ([`Pace`]: how fast, how far ahead, how late a slot may be
+//! used), what a replica asks the store ([`Ask`]), and what the store returns ([`Answer`]).
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::headroom::Headroom;
+use crate::policy::PolicyVersion;
 use crate::rate::{Cost, MAX_WINDOW, Rate};
-use crate::time::micros;
+use crate::time::{StoreTime, micros};
+
+/// How far ahead slots are leased, unless a limit sets its own horizon.
+///
+/// A longer horizon survives longer standstills of the store. A shorter one loses fewer slots when
+/// a replica crashes, and brings changes into force sooner. In the simulation (400/s, four
+/// replicas, one killed every 1.5 s), 120 ms uses 98.4 % of what the headroom leaves with 0.040
+/// calls a message, 250 ms 96.1 % with 0.033, 60 ms 99.1 % with 0.083.
+pub const DEFAULT_HORIZON: Duration = Duration::from_millis(120);
+
+/// By how much a prediction of the store's clock may be wrong. If the prediction is further ahead
+/// of the clock, the clock stepped back. If it is further behind, the clock stepped forward or the
+/// request was slow: the replica gets no slots, and finds out from the answer which of the two it
+/// was.
+pub(super) const STEP_TOLERANCE: u64 = 100_000;
+/// The longest freeze; a longer one counts as this.
+pub const FREEZE_MAX: Duration = MAX_WINDOW;
 
 /// Where slots are further apart than this, a new replica does not wait for the distance of two.
 const INTERVAL_TRUSTED: u64 = 1_000_000;
@@ -207,4 +226,147 @@ const fn batch(units: u64, period: u64, horizon: u64) -> u64 {
     let batch = span as u128 * units as u128 / period as u128;
     // At most 100,000 times the units of a rate: far below what fits.
     if batch > 1 { batch as u64 } else { 1 }
+}
+
+/// When a replica's share lies within the horizon, and how large it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// When to ask.
+    pub at: StoreTime,
+    /// The units that are kept for it while others wait behind it.
+    pub share: u64,
+    /// How far the line had slipped when the turn was given ([`super::Schedule::slip`]).
+    pub slip: u64,
+}
+
+/// What the replica knows of the store's clock and of the generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockView {
+    /// It could not notice a step yet, and gets a turn instead of slots.
+    Young,
+    /// Its mapping has held for [`Pace::distrust`] within this generation.
+    Steady {
+        generation: u64,
+        /// The store's time as it predicts it for the moment of sending.
+        predicted: StoreTime,
+    },
+    /// It saw the clock step. If no other replica did so before, the row starts again.
+    Stepped {
+        generation: u64,
+        /// As the mapping of before the step predicts it.
+        predicted: StoreTime,
+    },
+}
+
+/// What a replica asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Units wanted for messages that are ready; zero only reads the clock and the freeze.
+    pub want: u64,
+    /// The turn that the last answer gave, if it was not used yet.
+    pub turn: Option<Turn>,
+    pub clock_view: ClockView,
+    /// How long the answer may travel: the first slot is not before now plus this.
+    pub lead: Duration,
+}
+
+impl ClockView {
+    /// The time that the replica predicts for the store, if it knows the clock of `generation`.
+    pub(super) const fn of(self, generation: u64) -> Option<StoreTime> {
+        match self {
+            Self::Steady {
+                generation: known,
+                predicted,
+            }
+            | Self::Stepped {
+                generation: known,
+                predicted,
+            } if known == generation => Some(predicted),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn generation(self) -> u64 {
+        match self {
+            Self::Steady { generation, .. } | Self::Stepped { generation, .. } => generation,
+            Self::Young => 0,
+        }
+    }
+
+    /// Whether this proves that the clock of `generation` stepped.
+    pub(super) fn saw_a_step(self, generation: u64, now: u64) -> bool {
+        self.of(generation).is_some_and(|predicted| {
+            matches!(self, Self::Stepped { .. }) || predicted.as_micros() > now + STEP_TOLERANCE
+        })
+    }
+
+    /// Whether this is good enough for slots of `generation`.
+    pub(super) fn is_trusted(self, generation: u64, now: u64) -> bool {
+        self.of(generation).is_some_and(|predicted| {
+            matches!(self, Self::Steady { .. }) && now <= predicted.as_micros() + STEP_TOLERANCE
+        })
+    }
+}
+
+/// A run of slots that belongs to the replica that asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The first slot.
+    pub first: StoreTime,
+    /// The remainder at the first slot.
+    pub rem: u64,
+    /// How many slots.
+    pub count: NonZeroU32,
+}
+
+impl Grant {
+    /// Slot `index` of the run (which may lie past its end: then it is where the next run starts).
+    #[must_use]
+    pub const fn slot(&self, pace: &Pace, index: u64) -> StoreTime {
+        StoreTime::from_micros(
+            self.first.as_micros() + (self.rem + index * pace.period) / pace.units,
+        )
+    }
+
+    /// The run from slot `index` on; `None` if nothing is left.
+    #[must_use]
+    pub fn tail(&self, pace: &Pace, index: u32) -> Option<Self> {
+        let count = NonZeroU32::new(self.count.get().checked_sub(index)?)?;
+        Some(Self {
+            first: self.slot(pace, u64::from(index)),
+            rem: (self.rem + u64::from(index) * pace.period) % pace.units,
+            count,
+        })
+    }
+}
+
+/// The store's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The store's time when it decided.
+    pub now: StoreTime,
+    /// The generation that it decided in, and that the grant and the turn belong to.
+    pub generation: u64,
+    /// The slots that were leased, if any.
+    pub grant: Option<Grant>,
+    /// When to ask again, if more was wanted than granted.
+    pub turn: Option<Turn>,
+    /// The limit is frozen until then, if that lies ahead.
+    pub frozen_until: Option<StoreTime>,
+    /// The row was started behind its guard by this call: state was missing, written under
+    /// another process, or the clock stepped.
+    pub guarded: bool,
+    /// The version of the limit's current policy; slots are only for replicas that know it.
+    pub version: PolicyVersion,
+}
+
+/// A freeze as the store reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freeze {
+    /// The store's time when it was reported.
+    pub now: StoreTime,
+    /// Its end.
+    pub until: StoreTime,
+    /// The generation whose clock both are on.
+    pub generation: u64,
 }

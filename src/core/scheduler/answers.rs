@@ -1,61 +1,32 @@
-//! What the answer of the keyed limits means for the messages that were asked for.
+//! What the answer of the keyed limits means for the messages that were asked for, and where a denied one waits.
 //!
 //! [`super::Step::Admit`] hands out a [`Question`]; the shell asks the store and brings the question back with
 //! the answer. Each message then is admitted, waits for its key, waits for a time, or comes out of
-//! [`Scheduler::poll`] again to leave this replica. This is the only place that says which.
+//! [`Scheduler::poll`] again to leave this replica. This is the only place that decides which.
+//!
+//! A denied message waits in memory for its key, if the wait is short and others have room beside it. Otherwise it goes
+//! away from this replica (through a wait queue, or wherever its route says), so that messages of other keys pass. Where
+//! the limit counts all messages of the route together, there are no others: then the whole route waits.
+//!
+//! A full `concurrency` limit names no time at which something fits. Its messages wait in memory for calls that end, as
+//! far as memory has places. A message without a place goes away until those before it have gone, by how far apart
+//! units came free lately; where that is not known, for a part of its age. Otherwise the messages in memory would be called
+//! within a second, and nothing for the rest of a minute. While the limit is known to be full, such a message goes
+//! away without a question.
 
 use std::time::Duration;
 
+use super::batch::{Asked, Question};
 use super::key_queues::KeyAnswer;
-use super::placing::{Denial, FULL};
-use super::ready::{KeyId, Queued};
+use super::queued::{KeyId, Queued};
 use super::request::{Outcome, Requests};
 use super::{Scheduler, Step};
-use crate::limits::Fit;
 use crate::limits::admission::{Decision, Pass};
-use crate::rate::Cost;
+use crate::limits::{Fit, Room};
 use crate::time::{Mono, StoreTime};
 
 /// A message whose limit has another policy than this replica knows is asked for again after this.
 const LEARN: Duration = Duration::from_millis(100);
-
-/// A question to the keyed limits. It goes back to the scheduler with its answer, or without one.
-#[derive(Debug)]
-#[must_use = "its messages must go back to the scheduler"]
-pub struct Question<T> {
-    /// In order of preference. None: only what time the store has is asked.
-    pub asked: Vec<Asked<T>>,
-    /// How many grants are wanted, in slots.
-    pub wanted: u64,
-    /// When it was made.
-    pub sent: Mono,
-}
-
-/// A message of a question, and what the store must know of it beside its charges.
-#[derive(Clone, Debug)]
-pub struct Asked<T> {
-    pub item: T,
-    /// It was denied before: the answer says when it fits, and it moves no line.
-    pub waited: bool,
-    /// The slots that it takes: it counts for as many of the wanted grants.
-    pub slots: Cost,
-    /// Other messages of this replica wait for one of its keys.
-    pub others_wait: bool,
-    /// For how long a permission is good under the policies that it is asked under.
-    usable: Duration,
-}
-
-impl<T: Queued> Asked<T> {
-    pub(super) fn new(item: T, others_wait: bool) -> Self {
-        Self {
-            waited: item.waited(),
-            slots: item.cost(),
-            usable: item.usable(),
-            others_wait,
-            item,
-        }
-    }
-}
 
 fn outcome<T>(asked: &[Asked<T>], decisions: &[Decision]) -> Outcome {
     let mut outcome = Outcome::default();
@@ -268,6 +239,156 @@ impl<T: Queued> Scheduler<T> {
                 KeyAnswer::At(times.sent + wait + unsteady.unwrap_or_default())
             }
             Fit::Full => KeyAnswer::Full(times.now + FULL),
+        }
+    }
+}
+
+/// A full `concurrency` limit is asked again after this, should the notice be lost that a call ended.
+pub(super) const FULL: Duration = Duration::from_secs(1);
+/// What has no room in memory beside a full limit goes away no longer than [`FULL_MOST`]; for this part of its age
+/// where it is not known how fast units come free.
+const FULL_PART: u32 = 8;
+const FULL_MOST: Duration = Duration::from_secs(64);
+
+/// What the store said when it denied a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Denial {
+    /// The charge that holds it up longest.
+    pub(super) by: usize,
+    pub(super) fits: Fit,
+    /// When to come back, for a message that goes away.
+    pub(super) until: StoreTime,
+    pub(super) room: Option<Room>,
+}
+
+/// Why a message goes away, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Denied {
+    /// The charge that holds it up longest (an index).
+    pub by: usize,
+    /// When the limit said to come back; `decided` if it said no time.
+    pub until: StoreTime,
+    /// What the limit has left. `None`: it is known to be full, and was not asked.
+    pub room: Option<Room>,
+    /// When the store decided.
+    pub decided: StoreTime,
+    /// For how long it goes away.
+    pub wait: Duration,
+    /// Its time is known, and further away than such messages wait in memory. Otherwise it only found no room
+    /// there.
+    pub is_late: bool,
+}
+
+/// Where a denied message waits.
+enum Place {
+    /// In memory, until its key opens.
+    Here,
+    /// In memory, and the whole route waits until then.
+    Route(Mono),
+    /// Away from this replica, for so long; whether that is longer than it would wait in memory.
+    Away(Duration, bool),
+    /// Its deadline comes first.
+    Nowhere,
+}
+
+impl<T: Queued> Scheduler<T> {
+    /// Puts a message where it waits that was denied by an answer.
+    pub(super) fn denied(&mut self, mut item: T, denial: &Denial, times: &Times) {
+        let Some(key) = item.keys().nth(denial.by) else {
+            return self.push_back(item, times.now);
+        };
+        let answer = self.key_answer(denial.fits, 0, times);
+        let place = self.place(&item, key, denial, times.decided, times.now);
+        if !matches!(place, Place::Here | Place::Route(_)) {
+            self.key_queues.answered(key, answer, times.sent, false);
+            self.ready.forgive(&item);
+            return self.leaves(item, place, denial, (times.decided, times.now));
+        }
+        if let Place::Route(until) = place {
+            self.close(item.route(), until);
+        } else if denial.fits != Fit::Full {
+            item.sent_away();
+        }
+        self.key_queues.answered(key, answer, times.sent, true);
+        self.join(key, item);
+    }
+
+    /// A key of a message is known to be full: it goes away without a question, unless there is room by now.
+    pub(super) fn full(&mut self, item: T, key: KeyId, now: Mono) {
+        let by = item.keys().position(|own| own == key).unwrap_or(0);
+        let clock = self.requests.as_ref().map(Requests::clock);
+        let decided = clock.and_then(|clock| clock.to_store(now));
+        let decided = decided.unwrap_or_default();
+        let denial = Denial {
+            by,
+            fits: Fit::Full,
+            until: decided,
+            room: None,
+        };
+        match self.place(&item, key, &denial, decided, now) {
+            Place::Here | Place::Route(_) => self.key_queues.join(key, item),
+            place => self.leaves(item, place, &denial, (decided, now)),
+        }
+    }
+
+    fn leaves(
+        &mut self,
+        mut item: T,
+        place: Place,
+        denial: &Denial,
+        (decided, now): (StoreTime, Mono),
+    ) {
+        let Place::Away(wait, is_late) = place else {
+            return self.found.push_back(Step::Expired(item));
+        };
+        if denial.fits == Fit::Full
+            && let Some(key) = item.keys().nth(denial.by)
+        {
+            self.key_queues.went_away(key, now + wait);
+        }
+        item.sent_away();
+        let denied = Denied {
+            by: denial.by,
+            until: denial.until.max(decided),
+            room: denial.room,
+            decided,
+            wait,
+            is_late,
+        };
+        self.found.push_back(Step::Away(item, denied));
+    }
+
+    /// How long a message of a full key goes away that has no room in memory.
+    fn full_for(&self, key: KeyId, age: Duration, now: Mono) -> Duration {
+        let back = self.key_queues.comes_back(key, now);
+        let wait = back.map_or(age / FULL_PART, |at| at.since(now));
+        wait.clamp(FULL, FULL_MOST)
+    }
+
+    fn place(&self, item: &T, key: KeyId, denial: &Denial, decided: StoreTime, now: Mono) -> Place {
+        let rules = item.hold_rules(key, decided);
+        let is_full = denial.fits == Fit::Full;
+        let has_room = self.key_queues.has_room(item, key);
+        if is_full && (rules.is_for_all || has_room) {
+            return Place::Here;
+        }
+        let fits = match denial.fits {
+            Fit::At(at) => StoreTime::from_micros(at),
+            Fit::Now => decided + FULL,
+            Fit::Full => decided + self.full_for(key, rules.age, now),
+        };
+        let here = self.local_time(fits, now);
+        if item.deadline().is_some_and(|end| end <= here) {
+            return Place::Nowhere;
+        }
+        let near = item.opening(fits).since(decided) <= rules.max_hold;
+        if near && has_room {
+            Place::Here
+        } else if rules.is_for_all && rules.holds {
+            Place::Route(here)
+        } else {
+            let wait = item.opening(denial.until.max(fits)).since(decided);
+            Place::Away(wait, !is_full && wait > rules.max_hold)
         }
     }
 }

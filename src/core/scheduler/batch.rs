@@ -1,14 +1,54 @@
-//! Which messages the keyed limits are asked for, and when: those that the next slots would take.
+//! Which messages the keyed limits are asked for, and when: those that the next slots would take. They leave in a
+//! [`Question`].
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
-use super::answers::{Asked, Question};
-use super::ready::Queued;
+use super::queued::Queued;
 use super::request::{BATCH_MAX, Requests};
 use super::serving::dismiss;
 use super::{NEVER, Scheduler};
 use crate::leases::Outlook;
+use crate::rate::Cost;
 use crate::time::Mono;
+
+/// A question to the keyed limits. It goes back to the scheduler with its answer, or without one.
+#[derive(Debug)]
+#[must_use = "its messages must go back to the scheduler"]
+pub struct Question<T> {
+    /// In order of preference. None: only what time the store has is asked.
+    pub asked: Vec<Asked<T>>,
+    /// How many grants are wanted, in slots.
+    pub wanted: u64,
+    /// When it was made.
+    pub sent: Mono,
+}
+
+/// A message of a question, and what the store must know of it beside its charges.
+#[derive(Clone, Debug)]
+pub struct Asked<T> {
+    pub item: T,
+    /// It was denied before: the answer says when it fits, and it moves no line.
+    pub waited: bool,
+    /// The slots that it takes: it counts for as many of the wanted grants.
+    pub slots: Cost,
+    /// Other messages of this replica wait for one of its keys.
+    pub others_wait: bool,
+    /// For how long a permission is good under the policies that it is asked under.
+    pub(super) usable: Duration,
+}
+
+impl<T: Queued> Asked<T> {
+    pub(super) fn new(item: T, others_wait: bool) -> Self {
+        Self {
+            waited: item.waited(),
+            slots: item.cost(),
+            usable: item.usable(),
+            others_wait,
+            item,
+        }
+    }
+}
 
 impl<T: Queued> Scheduler<T> {
     /// The question to send now, or when to look again.

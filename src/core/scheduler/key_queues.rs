@@ -12,9 +12,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::ready::{KeyId, Queued};
-use crate::clock::smoothed;
+use super::queued::{KeyId, Queued};
 use crate::time::Mono;
+use crate::time::smoothed;
 
 /// What the store said of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,36 +21,36 @@
 //! What happens outside goes in by the methods, what is to be done comes out of [`Scheduler::poll`]. The daemon,
 //! the simulation and the tests use the same methods, so there is one copy of what an answer means.
 //!
-//! By file: `ready` is the order of messages that wait for a slot, `key_queues` are those that wait for a key;
-//! `request` says when to ask and for how many, `batch` for which, `answers` what follows, `placing` where a
-//! denied message waits; `serving` gives a slot its message, and takes messages out or puts them off; `waiting` says
-//! what a route waits for.
+//! By file: `queued` is what is known of a message, `ready` the order of those that wait for a slot, `key_queues` are
+//! those that wait for a key; `request` says when to ask and for how many, `batch` for which, `answers` what follows and
+//! where a denied message waits; `serving` gives a slot its message, takes messages out or puts them off, and says what
+//! a route waits for.
 
 mod answers;
 mod batch;
 mod key_queues;
-mod placing;
+mod queued;
 mod ready;
 mod request;
 mod serving;
-mod waiting;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use answers::{Asked, Question};
-pub use placing::{Denied, HoldRules};
-pub use ready::{KeyId, Queued, Ready, Share};
+pub use answers::Denied;
+pub use batch::{Asked, Question};
+pub use queued::{HoldRules, KeyId, Queued, Share, Sum};
+pub use ready::Ready;
 pub use request::{BATCH_MAX, HEARTBEAT, Requests};
 
 use self::key_queues::KeyQueues;
-use super::clock::ClockMap;
 use super::leases::{Head, LeaseHolder, LeaseTally, Slot};
-use super::pacing::{Pacing, Row, Sum};
+use super::pacing::{Pacing, Row};
 use super::policy::PolicyVersion;
 use super::rate::Cost;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use super::time::ClockMap;
 use super::time::Mono;
 
 /// What to do next.

@@ -20,9 +20,9 @@
 use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
-use crate::clock::{ClockMap, smoothed};
-use crate::distance::{MARGIN, permission_needs};
 use crate::leases::Phase;
+use crate::stall::{MARGIN, permission_needs};
+use crate::time::{ClockMap, smoothed};
 use crate::time::{Mono, StoreTime};
 
 /// Questions that may be under way at a time.

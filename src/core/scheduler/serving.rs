@@ -1,14 +1,19 @@
-//! How messages come out of the scheduler. A slot goes to the best one that could be sent, whether it was admitted or
-//! needs no permit. Without a slot they come out when their permits run out, the replica stops, their route
-//! closes, or another policy comes.
+//! How messages come out of the scheduler, and what a route waits for.
+//!
+//! A slot goes to the best message that could be sent, whether it was admitted or needs no permit. Without a slot
+//! messages come out when their permits run out, the replica stops, their route closes, or another policy comes. What a
+//! route waits for is needed by its tap, and by the watch on its progress (`core::stall`).
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
-use super::ready::Queued;
+use super::queued::Queued;
+use super::request::Requests;
 use super::{Admitted, AdmittedKey, NEVER, Scheduler, Step};
-use crate::leases::Slot;
+use crate::leases::{LeaseHolder, Outlook, Slot, Wait};
 use crate::pacing::Row;
-use crate::time::Mono;
+use crate::stall::{Waits, bound};
+use crate::time::{ClockMap, Mono};
 
 /// No more late slots are remembered until they are asked for.
 const LATE_KEPT: usize = 1_024;
@@ -229,3 +234,68 @@ pub(super) fn dismiss<T: Queued>(item: T) -> Step<T> {
         Step::Expired(item)
     }
 }
+
+impl<T: Queued> Scheduler<T> {
+    /// What the limits hold for messages that are ready, for a route whose messages are counted by
+    /// keyed limits (`is_keyed`) or are not.
+    #[must_use]
+    pub fn outlook(&self, now: Mono, is_keyed: bool) -> Outlook {
+        if !self.clock().is_some_and(ClockMap::is_known) {
+            return Outlook::OutOfReach(None);
+        }
+        let requests = self.requests.as_ref().filter(|_| is_keyed);
+        if requests.is_some_and(|requests| !requests.may_begin(now)) {
+            return Outlook::OutOfReach(None);
+        }
+        let pacing = self.pacing.outlook(now);
+        match requests.and_then(Requests::failing_since) {
+            // A freeze that is known lasts, whether requests are answered or not.
+            Some(since) if !matches!(pacing, Outlook::Until(_, Wait::Frozen)) => {
+                Outlook::OutOfReach(Some(since))
+            }
+            _ => pacing,
+        }
+    }
+
+    /// What the messages of a route wait for, of what is known here. `is_keyed`: keyed limits count them.
+    #[must_use]
+    pub fn route_waits(&self, route: usize, is_keyed: bool, now: Mono) -> Waits {
+        match self.outlook(now, is_keyed) {
+            Outlook::OutOfReach(_) | Outlook::Until(_, Wait::Frozen) => Waits::HeldUp,
+            _ if !self.could_send(route, now) => Waits::Idle,
+            Outlook::Until(_, Wait::Turn) => Waits::ForItsTurn,
+            Outlook::Open => Waits::ForNothingElse,
+        }
+    }
+
+    /// Whether a message of the route waits for nothing but slots and answers: it is ready, asked for, admitted, or
+    /// in the queue of a key that is open.
+    fn could_send(&self, route: usize, now: Mono) -> bool {
+        let is_of = |item: &T| item.route() == route;
+        self.asked_routes
+            .get(&route)
+            .is_some_and(|count| *count > 0)
+            || self.ready.any(is_of)
+            || self.admitted.values().any(|one| is_of(&one.item))
+            || self.key_queues.any_open(now, is_of)
+    }
+
+    /// For how long a route may have messages that could go, and make no call.
+    #[must_use]
+    pub fn may_stand_for(&self) -> Duration {
+        bound(
+            self.holder(Row::Main).map(LeaseHolder::pace),
+            self.slow_trip(),
+        )
+    }
+
+    /// A slow round trip to the store of keyed limits; zero if it is not known.
+    #[must_use]
+    pub fn slow_trip(&self) -> Duration {
+        let requests = self.requests.as_ref();
+        requests.map_or(Duration::ZERO, Requests::slow_trip)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,9 +11,9 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redis::Script;
 
 use super::scripts::{Arg, Family};
-use crate::core::clock::Direction;
 use crate::core::limits::Rule;
 use crate::core::limits::generation::{LostWait, Memory};
+use crate::core::time::Direction;
 use crate::core::time::{StoreTime, micros};
 use crate::ports::limits::{BATCH_MAX, KeyedLimit, LimitKey, Policy};
 

@@ -6,10 +6,10 @@ use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
 use super::{Pacer, Phase, Stopping};
-use crate::core::clock::ClockMap;
 use crate::core::pacing::Row;
 use crate::core::schedule::Answer;
 use crate::core::scheduler::{Denied, Queued as _};
+use crate::core::time::ClockMap;
 use crate::core::time::Mono;
 use crate::pipeline::admit::{Answered, send_away};
 use crate::pipeline::handle::{Event, Stopped};

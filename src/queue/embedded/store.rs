@@ -15,7 +15,7 @@ use super::EmbeddedOptions;
 use super::checkpoint::Checkpoint;
 use super::files::LeftoverFile;
 use super::lines::{Input, InputLine, InputLines};
-use crate::core::outcome::DeadReason;
+use crate::core::judge::DeadReason;
 use crate::core::parking::Space;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;

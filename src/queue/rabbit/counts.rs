@@ -26,7 +26,7 @@ use super::connections::Live;
 use super::error::RabbitError;
 use super::supervisor::Context;
 use super::topology::{Target, answered, find, left_behind, open_channel};
-use crate::core::ladder::Step;
+use crate::core::backoff::Rung;
 use crate::core::parking::Space;
 use crate::ports::queue::Part;
 
@@ -82,11 +82,11 @@ struct Broker {
 }
 
 /// A wait queue, and in how many rounds it is looked for.
-type Wait = (Step, u32);
+type Wait = (Rung, u32);
 
 impl Broker {
     async fn run(self) {
-        let steps = self.context.ladder.steps();
+        let steps = self.context.ladder.rungs();
         let mut waits: Vec<Wait> = steps.map(|step| (step, 0)).collect();
         loop {
             // If more than this question failed, the session notices by itself.

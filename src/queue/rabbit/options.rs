@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
 use super::error::RabbitError;
-use crate::core::ladder::Ladder;
+use crate::core::backoff::Ladder;
 use crate::core::parking::Space;
 use crate::ports::connect::Tls;
 use crate::ports::secret::Secret;

@@ -137,14 +137,14 @@ async fn tried(
         may_consume(live, route.queue(), bound).await?;
     }
     let work = route.settings.declare.then_some(Target::Work);
-    let waits = route.ladder().steps().map(Target::Wait);
+    let waits = route.ladder().rungs().map(Target::Wait);
     let parked = Space::all().filter(|_| route.parks()).map(Target::Parked);
     for target in work.into_iter().chain(waits).chain(parked) {
         may_declare(live, route, target, bound).await?;
     }
     may_declare(live, route, Target::Dead, bound).await?;
     // Those that are there do not show whether copies may be published, which waits ask for.
-    let wait = Target::Wait(route.ladder().step(Duration::ZERO));
+    let wait = Target::Wait(route.ladder().rung(Duration::ZERO));
     let nowhere = format!("{}.wait.none", route.queue());
     declare_nothing(live, route, wait, &nowhere, bound).await
 }

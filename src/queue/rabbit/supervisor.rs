@@ -16,7 +16,7 @@ use super::counts::ParkedCount;
 use super::error::RabbitError;
 use super::options::{RabbitOptions, RouteOptions};
 use super::session::{Ended, KeptVerdicts, Session};
-use crate::core::ladder::Ladder;
+use crate::core::backoff::Ladder;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::lock;

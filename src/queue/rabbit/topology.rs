@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::connections::Live;
 use super::error::RabbitError;
 use super::options::RouteOptions;
-use crate::core::ladder::Step;
+use crate::core::backoff::Rung;
 use crate::core::parking::Space;
 use crate::settings::types::QueueType;
 
@@ -29,7 +29,7 @@ pub(super) enum Target {
     /// The work queue itself: a copy has no returns behind it.
     Work,
     /// Waits for a step, then returns to the work queue.
-    Wait(Step),
+    Wait(Rung),
     /// Beside the work queue, consumed like it.
     Parked(Space),
     /// The dead-letter queue.

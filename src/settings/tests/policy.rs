@@ -1,8 +1,8 @@
 //! Policies as lines of text, there and back.
 
 use super::{Files, GOOD};
-use crate::core::distance::TooFar;
 use crate::core::headroom::Headroom;
+use crate::core::stall::TooFar;
 use crate::settings::policy::as_written;
 use crate::settings::types::Limit;
 

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
-use crate::core::outcome::{DeadReason, Outcome};
+use crate::core::judge::{DeadReason, Outcome};
 use crate::ports::queue::{Part, Verdict};
 
 #[test]

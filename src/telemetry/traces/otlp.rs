@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::{TracesError, collector};
-use crate::core::outcome::Outcome;
+use crate::core::judge::Outcome;
 use crate::ports::downstream::{Judgement, TooLate};
 
 /// How long the last spans may take when the program ends.

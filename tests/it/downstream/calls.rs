@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use secrecy::SecretString;
-use sluiced::core::outcome::Outcome;
+use sluiced::core::judge::Outcome;
 use sluiced::downstream::{Credentials, ResolvedAuth};
 use sluiced::ports::downstream::Silence;
 use sluiced::settings::text::Length;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 use http_body_util::Full;
-use sluiced::core::outcome::Outcome;
+use sluiced::core::judge::Outcome;
 use sluiced::core::time::Mono;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::downstream::{Downstream, Facts, Gate, TooLate};

@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use secrecy::SecretString;
-use sluiced::core::outcome::Outcome;
+use sluiced::core::judge::Outcome;
 use sluiced::downstream::{Credentials, HttpDownstream};
 use sluiced::ports::connect::ClientCertificate;
 use sluiced::ports::downstream::Downstream;

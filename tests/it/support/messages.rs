@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use sluiced::core::outcome::DeadReason;
+use sluiced::core::judge::DeadReason;
 use sluiced::ports::connect::Tls;
 use sluiced::ports::message::{HeaderValue, header};
 use sluiced::ports::queue::{Delivery, Verdict};

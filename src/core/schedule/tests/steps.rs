@@ -1,6 +1,7 @@
 //! Steps of the store's clock, generations, and freezes over them.
 
 use super::*;
+use crate::schedule::pace::STEP_TOLERANCE;
 
 #[test]
 fn of_many_that_see_the_same_step_only_the_first_starts_a_new_generation() {

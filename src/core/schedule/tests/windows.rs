@@ -1,6 +1,7 @@
 //! No window is over its limit, whatever random fleets ask for.
 
 use super::*;
+use crate::rate::MAX_WINDOW;
 
 /// What a random fleet does next.
 #[derive(Clone, Debug)]

@@ -1,6 +1,9 @@
+use std::num::NonZeroU32;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::scheduler::Share;
 
 #[derive(Clone, Debug, PartialEq)]
 struct Item {

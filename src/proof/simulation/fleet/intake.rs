@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use sluiced_core::backoff::Ladder;
 use sluiced_core::gate::{Tap, TapRule, WhenDenied};
-use sluiced_core::ladder::Ladder;
 use sluiced_core::limits::Ticket;
 use sluiced_core::scheduler::Denied;
 use sluiced_core::time::{Mono, StoreTime, micros};
@@ -126,7 +126,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     fn send_away(&mut self, replica: &mut Replica<'a>, id: u32, wait: Duration, why: Away) {
         replica.unsettled.remove(&id);
         self.away.insert(id, self.t + micros(wait));
-        let step = Ladder::up_to(LONGEST_WAIT).step(wait).length();
+        let step = Ladder::up_to(LONGEST_WAIT).rung(wait).length();
         let message = id;
         self.see(replica.id, What::Away { message, why });
         self.after(micros(step), WORLD, Event::Back(id));

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use sluiced_core::gate::Gate;
 use sluiced_core::headroom::Follow;
-use sluiced_core::lateness::Lateness;
+use sluiced_core::headroom::Lateness;
+use sluiced_core::headroom::Way;
 use sluiced_core::leases::{LeaseHolder, Phase};
 use sluiced_core::limits::generation::HEARS_FIRST;
 use sluiced_core::limits::store_watch::StoreWatch;
@@ -16,7 +17,6 @@ use sluiced_core::rate::Cost;
 use sluiced_core::schedule::Turn;
 use sluiced_core::scheduler::{HoldRules, KeyId, Question, Queued, Requests, Scheduler, Share};
 use sluiced_core::time::{Mono, StoreTime, micros};
-use sluiced_core::way::Way;
 
 use crate::dice::{Dice, mix};
 use crate::setting::{Far, KeyCost, Keyed, Message, Route, Setting};

@@ -91,7 +91,7 @@ impl Session {
             Verdict::Done | Verdict::Dropped => return self.settle_as(tag, Fate::Ack, label),
             Verdict::GiveBack => return self.settle_as(tag, Fate::Requeue, label),
             Verdict::Later { delay, headers } => {
-                (Target::Wait(self.context.ladder.step(delay)), headers)
+                (Target::Wait(self.context.ladder.rung(delay)), headers)
             }
             Verdict::Parked { space, headers } => {
                 self.context.parked.add();

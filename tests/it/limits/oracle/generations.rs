@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::Script;
-use sluiced::core::clock::Direction;
 use sluiced::core::limits::generation::{Generation, Memory, enter};
+use sluiced::core::time::Direction;
 use sluiced::core::time::StoreTime;
 
 use super::config;

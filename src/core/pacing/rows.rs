@@ -1,0 +1,103 @@
+//! The rows of a paced limit: which slots are taken of each, and what each is asked for.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::leases::{LeaseHolder, Slot};
+use crate::rate::Cost;
+use crate::scheduler::Sum;
+use crate::time::Mono;
+
+/// Which of the limit's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Row {
+    Main,
+    Reserve,
+}
+
+/// The rows of a paced limit.
+#[derive(Debug)]
+pub struct Rows {
+    pub(super) main: LeaseHolder,
+    pub(super) reserve: Option<LeaseHolder>,
+    /// Slots taken for a message that costs more than one.
+    pub(super) taken: VecDeque<Slot>,
+    /// How late the slots were that were missed since this was asked for last.
+    pub(super) late: Vec<Duration>,
+}
+
+impl Rows {
+    /// A slot that was missed can count for a message of several slots: that fires at the last of them, and the
+    /// others are only not used for anything else. Without that, a message whose permission comes later than its
+    /// last slot could miss one in each run of slots, and never be sent.
+    pub(super) fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
+        let holder = self.holder_mut(row)?;
+        let due = holder.due(now);
+        let passed = holder.take_passed();
+        let counts = !holder.pace().spread().is_zero();
+        if row == Row::Main {
+            self.late
+                .extend(passed.iter().map(|slot| now.since(slot.at)));
+            self.taken.extend(passed.into_iter().filter(|_| counts));
+        }
+        due
+    }
+
+    /// The main row, and the reserve if there is one.
+    pub(super) fn holders(&self) -> impl Iterator<Item = &LeaseHolder> {
+        std::iter::once(&self.main).chain(&self.reserve)
+    }
+
+    pub(super) fn holders_mut(&mut self) -> impl Iterator<Item = &mut LeaseHolder> {
+        std::iter::once(&mut self.main).chain(&mut self.reserve)
+    }
+
+    pub(super) fn holder_mut(&mut self, row: Row) -> Option<&mut LeaseHolder> {
+        match row {
+            Row::Main => Some(&mut self.main),
+            Row::Reserve => self.reserve.as_mut(),
+        }
+    }
+
+    /// What each row is asked for. An urgent message asks the main row only for what the reserve
+    /// has not got for it: otherwise each would lease two slots and leave one unused.
+    pub(super) fn demands(&self, sum: Sum) -> (u64, u64) {
+        // Slots that were kept do not fire: a message goes at one that is still to come.
+        let kept = self.taken.len() as u64;
+        let missing = |units: u64| units.saturating_sub(kept).max(units.min(1));
+        match &self.reserve {
+            None => (missing(sum.units), 0),
+            Some(reserve) => {
+                let kept = reserve.leased() + reserve.asked();
+                let main = sum.units - sum.urgent.min(kept);
+                (missing(main), sum.urgent)
+            }
+        }
+    }
+
+    /// Counts a slot towards a message that costs so much. Returns whether it has all of them.
+    pub(super) fn charge(&mut self, slot: Slot, cost: Cost) -> bool {
+        self.keep(slot);
+        let cost = cost.get() as usize;
+        let complete = self.taken.len() >= cost;
+        if complete {
+            self.taken.drain(..cost);
+        }
+        complete
+    }
+
+    /// Keeps a slot for a message of several. Slots that lie too far back do not count: their units would come that
+    /// much too late, and overfill a window.
+    pub(super) fn keep(&mut self, slot: Slot) {
+        // Both clocks: one is exact, the other does not step.
+        let headroom = self.main.pace().headroom();
+        let far = |early: &Slot| {
+            let spread = early.spread.min(slot.spread);
+            slot.due.since(early.due) > spread || slot.at.since(early.at) > spread + headroom
+        };
+        while self.taken.front().is_some_and(far) {
+            self.taken.pop_front();
+        }
+        self.taken.push_back(slot);
+    }
+}

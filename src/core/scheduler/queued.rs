@@ -1,0 +1,165 @@
+//! What the scheduler must know of a message, and what several messages come to.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::rate::Cost;
+use crate::time::{Mono, StoreTime};
+
+/// One key of one limit, as a number. Two with the same number share a queue, and no more.
+pub type KeyId = u64;
+
+/// Whose message it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// A hash of the tenant's name. Two names with one hash share one share.
+    pub tenant: u64,
+    /// Of the tenant's share, against those of the others.
+    pub weight: NonZeroU32,
+}
+
+impl Default for Share {
+    /// What all messages have that say nothing about it.
+    fn default() -> Self {
+        Self {
+            tenant: 0,
+            weight: NonZeroU32::MIN,
+        }
+    }
+}
+
+/// What the scheduler must know of a message.
+pub trait Queued {
+    /// Units that it takes from the paced limit.
+    fn cost(&self) -> Cost {
+        Cost::ONE
+    }
+    /// Higher goes first.
+    fn priority(&self) -> u16 {
+        0
+    }
+    /// It may take slots that are kept in reserve.
+    fn is_urgent(&self) -> bool {
+        false
+    }
+    /// Whose it is.
+    fn share(&self) -> Share {
+        Share::default()
+    }
+    /// The keyed limits that count it, each with its key. None: it needs no permission.
+    fn keys(&self) -> impl Iterator<Item = KeyId> {
+        std::iter::empty()
+    }
+    /// Whether keyed limits must be asked before it may be sent.
+    fn is_keyed(&self) -> bool {
+        self.keys().next().is_some()
+    }
+    /// Its number in the order in which messages came. No two have the same.
+    fn arrival(&self) -> u64 {
+        0
+    }
+    /// The number of its route.
+    fn route(&self) -> usize {
+        0
+    }
+    /// It may wait in memory for this key if fewer messages of its route wait for keys.
+    fn memory_room(&self, _key: KeyId) -> usize {
+        usize::MAX
+    }
+    /// From this time on it must not be sent any more.
+    fn deadline(&self) -> Option<Mono> {
+        None
+    }
+    /// It is not ours any more (its session is gone): sending it would only make a repeat.
+    fn is_stale(&self) -> bool {
+        false
+    }
+    /// For how long a permission of its keyed limits is good, under the current policies.
+    fn usable(&self) -> Duration {
+        Duration::ZERO
+    }
+    /// Its keyed limits granted it at this time of theirs.
+    fn granted(&mut self, _at: StoreTime) {}
+    /// Whether a limit has sent it away before.
+    fn waited(&self) -> bool {
+        false
+    }
+    /// A limit sends it away until a time that the answer named.
+    fn sent_away(&mut self) {}
+    /// How its route lets it wait if this key denies it, at a time of the store.
+    fn hold_rules(&self, _key: KeyId, _at: StoreTime) -> HoldRules {
+        HoldRules::default()
+    }
+    /// When its route sends at the earliest, from a time of the store on.
+    fn opening(&self, at: StoreTime) -> StoreTime {
+        at
+    }
+}
+
+/// How the route of a denied message lets it wait.
+#[derive(Clone, Copy, Debug)]
+pub struct HoldRules {
+    /// The limit counts all messages of the route together.
+    pub is_for_all: bool,
+    /// Such a message waits in memory, however long that is.
+    pub holds: bool,
+    /// The longest wait in memory.
+    pub max_hold: Duration,
+    /// For how long the message has existed.
+    pub age: Duration,
+}
+
+impl Default for HoldRules {
+    fn default() -> Self {
+        Self {
+            is_for_all: false,
+            holds: true,
+            max_hold: Duration::MAX,
+            age: Duration::ZERO,
+        }
+    }
+}
+
+/// How much messages come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub messages: usize,
+    pub units: u64,
+    /// Units of urgent messages, among the others.
+    pub urgent: u64,
+    /// Messages that keyed limits must be asked for.
+    pub keyed: usize,
+}
+
+impl Sum {
+    /// Both together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self {
+            messages: self.messages + other.messages,
+            units: self.units + other.units,
+            urgent: self.urgent + other.urgent,
+            keyed: self.keyed + other.keyed,
+        }
+    }
+}
+
+impl Sum {
+    /// Counts one in.
+    pub fn add<T: Queued>(&mut self, item: &T) {
+        let units = item.cost().units();
+        self.messages += 1;
+        self.units += units;
+        self.urgent += units * u64::from(item.is_urgent());
+        self.keyed += usize::from(item.is_keyed());
+    }
+
+    /// Counts one out that was counted in.
+    pub fn remove<T: Queued>(&mut self, item: &T) {
+        let units = item.cost().units();
+        self.messages -= 1;
+        self.units -= units;
+        self.urgent -= units * u64::from(item.is_urgent());
+        self.keyed -= usize::from(item.is_keyed());
+    }
+}

@@ -1,0 +1,74 @@
+use super::*;
+use crate::leases::Phase;
+use crate::limits::admission::Decision;
+use crate::limits::{Fit, Room};
+use crate::pacing::Pacing;
+use crate::scheduler::{KeyId, Question, Step};
+use crate::time::StoreTime;
+
+const EPOCH: u64 = 1_795_228_193_000_000;
+
+struct Item(usize);
+
+impl Queued for Item {
+    fn keys(&self) -> impl Iterator<Item = KeyId> {
+        std::iter::once(7)
+    }
+
+    fn route(&self) -> usize {
+        self.0
+    }
+
+    fn usable(&self) -> Duration {
+        Duration::from_millis(10)
+    }
+}
+
+fn ms(ms: u64) -> Mono {
+    Mono::from_micros(ms * 1_000)
+}
+
+fn asks(scheduler: &mut Scheduler<Item>, now: Mono) -> Question<Item> {
+    match scheduler.poll(now) {
+        Step::Admit(question) => question,
+        step => panic!("no question: {:?}", std::mem::discriminant(&step)),
+    }
+}
+
+#[test]
+fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
+    let requests = Requests::new(Duration::from_millis(10), Phase::new(1), false);
+    let mut scheduler = Scheduler::new(Pacing::free(), Some(requests));
+    let waits = |scheduler: &Scheduler<Item>, at| scheduler.route_waits(1, true, ms(at));
+    assert_eq!(
+        waits(&scheduler, 0),
+        Waits::HeldUp,
+        "the store is not known"
+    );
+    let first = asks(&mut scheduler, ms(0));
+    let decided = |at: u64| StoreTime::from_micros(EPOCH + at * 1_000);
+    scheduler.answered(first, decided(1), Vec::new(), ms(2));
+    assert_eq!(waits(&scheduler, 2), Waits::Idle);
+
+    scheduler.push(Item(1), ms(3));
+    assert_eq!(waits(&scheduler, 3), Waits::ForNothingElse, "ready");
+    assert_eq!(scheduler.route_waits(2, true, ms(3)), Waits::Idle);
+    let question = asks(&mut scheduler, ms(4));
+    assert_eq!(waits(&scheduler, 4), Waits::ForNothingElse, "asked for");
+    assert_eq!(scheduler.route_waits(2, true, ms(4)), Waits::Idle);
+    let denied = Decision::Denied {
+        by: 0,
+        fits: Fit::At(EPOCH + 500_000),
+        until: decided(500),
+        room: Room {
+            remaining: 0,
+            reset_at: EPOCH,
+        },
+    };
+    scheduler.answered(question, decided(5), vec![denied], ms(6));
+    assert_eq!(waits(&scheduler, 6), Waits::Idle, "its key is closed");
+    assert_eq!(waits(&scheduler, 600), Waits::ForNothingElse, "open again");
+    scheduler.frozen_for(Duration::from_secs(1), ms(600));
+    assert_eq!(waits(&scheduler, 600), Waits::HeldUp, "frozen");
+    assert_eq!(scheduler.slow_trip(), Duration::from_millis(2));
+}
