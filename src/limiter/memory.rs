@@ -1,12 +1,11 @@
-//! Limits, policies and breakers of this process alone: the decisions of `core` behind locks.
+//! Limits, policies, breakers and the status of this process alone: the decisions of `core` behind locks.
 //!
 //! For the embedded queue and for tests. Nothing is ever lost and no other process writes. The only
 //! guard is that of a paced limit at the start: an earlier process may have died with slots in flight.
 
 mod keyed;
-mod status;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,19 +14,21 @@ use futures::FutureExt;
 use tokio::sync::{broadcast, watch};
 
 use self::keyed::Name;
-use self::status::Status;
 use crate::core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use crate::core::limits::keyed_states::KeyedStates;
 use crate::core::policy::{
     self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, lease_under,
 };
 use crate::core::schedule::{self, Answer, Ask, Freeze, Grant, Schedule};
-use crate::core::time::StoreTime;
+use crate::core::time::{StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::ports::policy::{Inspection, PolicyStore, Updated};
-use crate::ports::store::{BreakerStore, Notice, Notices, PaceStore, PacedLimit, StoreFuture};
+use crate::ports::store::{
+    BAR, BEAT, BreakerStore, Heard, Notice, Notices, PLACES, PaceStore, PacedLimit, SHOWN,
+    StatusStore, StoreFuture, Told,
+};
 
 /// How many notices a slow receiver may lag behind before it loses some.
 const NOTICES: usize = 64;
@@ -246,5 +247,65 @@ impl BreakerStore for MemoryStore {
             }))
         }
         .boxed()
+    }
+}
+
+/// What the replicas reported.
+#[derive(Debug, Default)]
+struct Status {
+    replicas: BTreeMap<String, (StoreTime, String)>,
+    /// Units by number of the bar and limit.
+    bars: BTreeMap<(u64, String), f64>,
+}
+
+impl Status {
+    fn tell(&mut self, told: Told<'_>, now: StoreTime) {
+        if told.text.is_empty() {
+            self.replicas.remove(told.replica);
+        } else {
+            let text = (now, told.text.to_owned());
+            self.replicas.insert(told.replica.to_owned(), text);
+        }
+        let (now, width) = (now.as_micros(), micros(BAR));
+        let passed = micros(told.passed).max(1);
+        let (began, last) = (now.saturating_sub(passed), now / width);
+        let earliest = last.saturating_sub(PLACES as u64 - 1);
+        self.bars.retain(|(bar, _), _| *bar >= earliest);
+        for bar in earliest.max(began / width)..=last {
+            let (from, to) = (began.max(bar * width), now.min((bar + 1) * width));
+            let share = to.saturating_sub(from) as f64 / passed as f64;
+            for (limit, units) in told.used {
+                let sum = self.bars.entry((bar, limit.clone())).or_default();
+                *sum += *units as f64 * share;
+            }
+        }
+    }
+
+    fn hear(&self, now: StoreTime) -> Heard {
+        let texts = self.replicas.values();
+        let texts = texts.map(|(told, text)| (now.since(*told), text.clone()));
+        let mut heard = Heard {
+            replicas: texts.filter(|(ago, _)| *ago <= SHOWN).collect(),
+            ..Heard::default()
+        };
+        let ended = now.as_micros().saturating_sub(micros(BEAT)) / micros(BAR);
+        for ((bar, limit), units) in self.bars.range(..(ended, String::new())) {
+            heard.note(limit, (ended - 1 - bar) as usize, *units);
+        }
+        heard
+    }
+}
+
+impl StatusStore for MemoryStore {
+    fn tell<'a>(&'a self, told: Told<'a>) -> StoreFuture<'a, ()> {
+        async move {
+            self.decide(&self.status, |status, now| status.tell(told, now));
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn hear(&self) -> StoreFuture<'_, Heard> {
+        async move { Ok(self.decide(&self.status, |status, now| status.hear(now))) }.boxed()
     }
 }

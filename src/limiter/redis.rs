@@ -1,32 +1,29 @@
-//! Limits in Redis, shared by every replica.
+//! Limits in Redis, shared by every replica, and what an error of Redis means.
 //!
 //! `store` is what the pipeline holds: paced limits, breakers and status there, keyed limits in `limits`, and policies
 //! in `policies`. All of them call `scripts` through `connection`, which leads
-//! to the one `server`, the primary that `sentinel` names, or the node of a `cluster`. How a
-//! connection is opened is in `access`; what an error means, in `fault`; notices of the replicas to
+//! to the one `server`, the primary that Sentinels name, or the node of a `cluster`. How a
+//! connection is opened is in `access`; what a server is like, in `probe`; notices of the replicas to
 //! each other, in `notices`.
 
 mod access;
 mod batch;
 mod cluster;
 mod connection;
-mod facts;
-mod fault;
 mod limits;
 mod notices;
 mod policies;
 mod probe;
-mod rights;
 mod scripts;
-mod sentinel;
 mod server;
-mod slots;
 mod store;
 
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 use secrecy::SecretString;
 
 use crate::ports::connect::Tls;
 use crate::ports::secret::Secret;
+use crate::ports::store::StoreError;
 use crate::settings::types::{Redis, Settings};
 
 pub use self::policies::RedisPolicies;
@@ -77,3 +74,113 @@ impl From<Redis> for RedisOptions {
         }
     }
 }
+
+/// How errors name this store.
+const STORE: &str = "Redis";
+
+/// An error of Redis, sorted by what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The connection is of no use any more: rebuild it.
+    Broken,
+    /// The server cannot answer at present, on any connection.
+    Busy,
+    /// It will answer the same again until an operator changes something.
+    Refused,
+    /// It does not let this connection in (any more): a new one may have the right password.
+    LockedOut,
+    /// Another node of the cluster serves this key: nothing has run, and the connection is fine.
+    Moved,
+}
+
+impl Fault {
+    /// Whether the connection is to be replaced.
+    const fn ends_connection(self) -> bool {
+        matches!(self, Self::Broken | Self::LockedOut)
+    }
+}
+
+/// Codes of replies that go away by themselves. The crate has no names for some of them.
+const PASSING: [&str; 8] = [
+    "LOADING",
+    // The slot is on its way to another node.
+    "ASK",
+    "BUSY",
+    "TRYAGAIN",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "NOREPLICAS",
+    // A disk that is full or slow for a while (`stop-writes-on-bgsave-error`).
+    "MISCONF",
+];
+
+/// Sorts an error.
+fn fault(error: &RedisError) -> Fault {
+    match error.kind() {
+        // A former master after a failover: the new one is behind the same name.
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => Fault::Broken,
+        ErrorKind::Server(ServerErrorKind::Moved) => Fault::Moved,
+        ErrorKind::Io | ErrorKind::Parse => Fault::Broken,
+        ErrorKind::AuthenticationFailed => Fault::LockedOut,
+        _ => match error.code() {
+            Some(code) if PASSING.contains(&code) => Fault::Busy,
+            Some("ERR")
+                if error
+                    .detail()
+                    .is_some_and(|d| d.contains("max number of clients")) =>
+            {
+                Fault::Busy
+            }
+            Some("NOAUTH" | "WRONGPASS") => Fault::LockedOut,
+            _ => Fault::Refused,
+        },
+    }
+}
+
+/// The error for the caller, without `secrets`.
+fn store_error<'a>(error: &RedisError, secrets: impl Iterator<Item = &'a str>) -> StoreError {
+    let reason = hide(text(error), secrets);
+    match fault(error) {
+        Fault::Broken | Fault::Busy | Fault::Moved => unreachable(&reason),
+        Fault::Refused | Fault::LockedOut => refused(&reason),
+    }
+}
+
+/// It may be different later.
+fn unreachable(reason: &str) -> StoreError {
+    StoreError::Unreachable {
+        store: STORE,
+        reason: reason.to_owned(),
+    }
+}
+
+/// It stays like this until an operator changes something.
+fn refused(reason: &str) -> StoreError {
+    StoreError::Refused {
+        store: STORE,
+        reason: reason.to_owned(),
+    }
+}
+
+/// The server's own words if it said any: the crate writes the codes in its own way.
+fn text(error: &RedisError) -> String {
+    if error.kind() == ErrorKind::AuthenticationFailed {
+        // The crate keeps the server's words (WRONGPASS) to itself.
+        return "the user or the password is wrong, or the user is switched off".to_owned();
+    }
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        // The error for what cannot be read at all has several lines.
+        _ => error.to_string().trim_end().replace('\n', ", "),
+    }
+}
+
+/// Redis quotes the arguments of a command that it does not know, the password of `AUTH` too.
+fn hide<'a>(text: String, secrets: impl Iterator<Item = &'a str>) -> String {
+    secrets
+        .filter(|secret| !secret.is_empty())
+        .fold(text, |text, secret| text.replace(secret, "***"))
+}
+
+#[cfg(test)]
+mod tests;

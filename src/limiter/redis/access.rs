@@ -21,7 +21,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::RedisOptions;
 use super::connection::Address;
-use super::fault::{STORE, refused, store_error};
+use super::{STORE, refused, store_error};
 use crate::ports::connect::{Resolver, Tls};
 use crate::ports::secret::Secret;
 use crate::ports::store::StoreError;

@@ -6,9 +6,7 @@
 //! The store remembers what the answers showed (`core::limits::store_watch`), and asks twice a second even if no
 //! message wants anything, so that a loss is noticed while a replica still knows what was there.
 
-mod late;
-mod reply;
-mod store;
+mod calls;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,11 +17,10 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
-use self::late::Part;
-use self::reply::Reply;
-use super::batch::{CellIndex, Composed, KeyBatch, askers_key, generation_key};
+use self::calls::Part;
+use super::STORE;
+use super::batch::{CellIndex, Composed, KeyBatch, Reply, askers_key, generation_key};
 use super::connection::Connection;
-use super::fault::STORE;
 use super::scripts::{Arg, ScriptCall};
 use crate::core::limits::generation::BEAT;
 use crate::core::limits::store_watch::StoreWatch;
@@ -79,8 +76,8 @@ impl Limits {
             has_left: AtomicBool::new(false),
             clock: Clock::start(),
             known: Mutex::default(),
-            asked: late::none(),
-            late: late::none(),
+            asked: calls::none(),
+            late: calls::none(),
             runtime: Handle::current(),
         }
     }

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use redis::Script;
 use tokio::sync::broadcast;
 
-use super::fault::STORE;
+use super::STORE;
 use super::scripts::{Arg, Family, ScriptCall};
 use super::store::RedisStore;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};

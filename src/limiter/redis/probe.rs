@@ -1,19 +1,21 @@
-//! Tries a Redis without changing anything, for `sluiced check --connect`.
+//! What is found out about a server of Redis: what it says of itself (`INFO`) and what an operator should know of that,
+//! what our user must be allowed (ACL) and what is missing, and how far away it is. Nothing is changed there, so that
+//! `sluiced check --connect` can try it.
 
 use std::time::Duration;
 
 use futures::future::join_all;
-use redis::Script;
+use redis::aio::MultiplexedConnection;
+use redis::{ErrorKind, RedisError, Script, ServerErrorKind};
 use tokio::time::{Instant, timeout};
 
 use super::RedisOptions;
 use super::access::Access;
 use super::connection::Connection;
-use super::facts::{field, is_replica};
-use super::fault::refused;
-use super::rights;
+use super::refused;
 use super::server::Server;
 use crate::ports::store::StoreError;
+use crate::settings::types::RedisMode;
 
 /// Questions for the round trip, after the first, which pays for loading the script …
 const ROUNDS: usize = 20;
@@ -105,7 +107,7 @@ async fn try_one(server: &Server, access: &Access) -> Result<Said, StoreError> {
     let missing = &opened.missing;
     let missing = [missing.needed.as_slice(), &missing.wished].concat();
     if !missing.is_empty() {
-        return Err(refused(&rights::told(&missing, access)));
+        return Err(refused(&missing_text(&missing, access)));
     }
     // As the limits' own scripts, but for a key: it would lie on one node of a cluster only.
     let script = Script::new("return redis.call('TIME')[1]");
@@ -149,27 +151,168 @@ fn remarks(info: &str, round_trip: Duration) -> Vec<String> {
     remarks
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The value of a line `name:value` of `INFO`, unless it is empty.
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .map(str::trim)
+        .filter(|value| !value.is_empty())
+}
 
-    #[test]
-    fn a_slow_round_trip_counts_but_not_the_slowest_of_twenty() {
-        let of = |all: &[u64]| Trips::of(all.iter().copied().map(Duration::from_millis).collect());
-        let trips = of(&[9, 31, 7, 11, 40, 8]);
-        assert_eq!(trips.best, Duration::from_millis(7));
-        assert_eq!(trips.slow, Duration::from_millis(11));
-        let one = of(&[900]);
-        assert_eq!((one.best, one.slow), (one.slow, Duration::from_millis(900)));
-    }
-
-    #[test]
-    fn what_works_badly_is_said() {
-        let near = Duration::from_millis(100);
-        assert_eq!(remarks("role:master\r\n", near), Vec::<String>::new());
-        let said = remarks("role:slave\r\n", Duration::from_millis(101)).join("\n");
-        for part in ["replica", "over 100ms"] {
-            assert!(said.contains(part), "{said}");
+/// Why a server is none for limits that are kept as `mode` says.
+pub(super) fn misfit(info: &str, mode: RedisMode) -> Option<&'static str> {
+    match (field(info, "redis_mode")?, mode) {
+        ("sentinel", _) => Some(
+            "this is a Sentinel and keeps no limits: set redis.mode to \"sentinel\", with the Sentinels as redis.urls",
+        ),
+        ("cluster", RedisMode::Single | RedisMode::Sentinel) => {
+            Some("this is a node of a cluster: set redis.mode to \"cluster\"")
         }
+        ("standalone", RedisMode::Cluster) => {
+            Some("this server is no node of a cluster: set redis.mode to \"single\"")
+        }
+        _ => None,
     }
 }
+
+/// Whether a server says that it follows another.
+pub(super) fn is_replica(info: &str) -> bool {
+    field(info, "role") == Some("slave")
+}
+
+/// When the server writes all to its disk, as `CONFIG` has it. None: it may not be asked.
+pub(super) async fn save_points(connection: &mut MultiplexedConnection) -> Option<String> {
+    let (_, value): (String, String) = redis::cmd("CONFIG")
+        .arg("GET")
+        .arg("save")
+        .query_async(connection)
+        .await
+        .ok()?;
+    Some(value)
+}
+
+/// What may cost limits their state, by `INFO` and [`save_points`], which only matter for keyed
+/// limits: a paced one is behind its guard again within a second.
+pub(super) fn risks(info: &str, save: Option<&str>) -> Vec<String> {
+    let mut risks = Vec::new();
+    let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
+    if policy != "noeviction" && field(info, "maxmemory").is_some_and(|bytes| bytes != "0") {
+        risks.push(format!(
+            "maxmemory-policy {policy} may evict limits, which all have a time to live, when the \
+             memory is full: a paced limit then pauses for its horizon, and what a keyed limit has \
+             counted is lost; set maxmemory-policy noeviction"
+        ));
+    }
+    let journal = field(info, "aof_enabled") == Some("1");
+    if !journal && save.is_some_and(|points| points.trim().is_empty()) {
+        risks.push(
+            "nothing is kept on disk (appendonly no, no save): a restart loses what \
+             keyed limits have counted; set appendonly yes"
+                .to_owned(),
+        );
+    }
+    risks
+}
+
+/// Commands without which no limit works: those of the scripts, and those of a connection.
+/// A test compares them with the scripts.
+const NEEDED: [&str; 17] = [
+    "EVALSHA",
+    "SCRIPT|LOAD",
+    "INFO",
+    "PING",
+    "TIME",
+    "HGET",
+    "HGETALL",
+    "HMGET",
+    "HDEL",
+    "HSET",
+    "GET",
+    "SET",
+    "DEL",
+    "EXISTS",
+    "ZADD",
+    "ZPOPMIN",
+    "PEXPIRE",
+];
+/// Without these, replicas learn of freezes and changes only from their next answer.
+const WISHED: [&str; 2] = ["PUBLISH", "SUBSCRIBE"];
+/// How `rights.lua` calls a key and a channel.
+const KEY: &str = "~";
+const CHANNEL: &str = "&";
+
+/// What is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct MissingRights {
+    /// Nothing works without.
+    pub(super) needed: Vec<String>,
+    /// All works without, but later.
+    pub(super) wished: Vec<String>,
+}
+
+/// Asks the server. Redis before 7.0 cannot say, and nothing counts as missing then.
+pub(super) async fn missing_rights(
+    connection: &mut MultiplexedConnection,
+    access: &Access,
+) -> Result<MissingRights, RedisError> {
+    let script = Script::new(include_str!("../../../lua/rights.lua"));
+    let mut question = script.prepare_invoke();
+    question.arg(format!("{}:check", access.prefix));
+    question.arg(&access.channel);
+    for command in NEEDED.iter().chain(&WISHED) {
+        question.arg(command);
+    }
+    if access.mode == RedisMode::Cluster {
+        question.arg("CLUSTER|SLOTS");
+    }
+    let refused: Vec<String> = question.invoke_async(connection).await?;
+    let mut missing = MissingRights::default();
+    for name in refused {
+        match name.as_str() {
+            KEY => missing.needed.push(format!("keys ~{}:*", access.prefix)),
+            CHANNEL => missing
+                .wished
+                .push(format!("channels &{}:*", access.prefix)),
+            command if WISHED.contains(&command) => missing.wished.push(name),
+            _ => missing.needed.push(name.replace('|', " ")),
+        }
+    }
+    Ok(missing)
+}
+
+/// The rule that suffices, as `ACL SETUSER` takes it; `config/default.toml` shows it too.
+pub(super) fn rule(access: &Access) -> String {
+    let prefix = &access.prefix;
+    let cluster = match access.mode {
+        RedisMode::Cluster => " +cluster|slots",
+        RedisMode::Single | RedisMode::Sentinel => "",
+    };
+    format!(
+        "~{prefix}:* &{prefix}:* +@connection +@hash +@keyspace +@pubsub +@sortedset +@string -@dangerous \
+         +evalsha +script|load +info +time{cluster}"
+    )
+}
+
+/// What is missing and what would be right, as an operator should read it.
+pub(super) fn missing_text(missing: &[String], access: &Access) -> String {
+    format!(
+        "this user may not use {}; allow it with ACL SETUSER NAME {}",
+        missing.join(", "),
+        rule(access)
+    )
+}
+
+/// The same for a command that was refused already.
+pub(super) fn right_denied(error: &RedisError, access: &Access) -> Option<String> {
+    let refused = error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm);
+    refused.then(|| {
+        format!(
+            "{}; allow it with ACL SETUSER NAME {}",
+            error.detail().unwrap_or("a permission is missing"),
+            rule(access)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Script, ScriptInvocation};
 
-use super::slots::{Slot, slot_of};
+use super::cluster::{Slot, slot_of};
 use crate::core::schedule::{Ask, ClockView, FREEZE_MAX, Grant, Pace};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::store::PacedLimit;

@@ -7,12 +7,9 @@
 //! once for the server's run_id, by which the scripts notice that another process of Redis answers;
 //! a connection never outlives its process, so a script always gets the run_id of the process that runs it.
 
-mod opening;
-
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -21,16 +18,20 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
-use super::access::Access;
-use super::connection::Address;
-use super::fault::{Fault, STORE, fault, unreachable};
+use super::access::{Access, Peer};
+use super::cluster::Slot;
+use super::connection::{Address, Sentinels};
+use super::probe::{
+    MissingRights, field, is_replica, misfit, missing_rights, missing_text, right_denied, risks,
+    save_points,
+};
 use super::scripts::ScriptCall;
-use super::sentinel::Sentinels;
-use super::slots::Slot;
+use super::{Fault, STORE, fault, refused, unreachable};
 use crate::core::backoff::Backoff;
 use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::ports::store::StoreError;
+use crate::settings::types::RedisMode;
 
 /// Timeouts in a row after which a connection is replaced.
 const TIMEOUTS: u32 = 3;
@@ -286,13 +287,112 @@ impl Server {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// How connections are called in `CLIENT LIST`.
+const CLIENT_NAME: &str = "sluiced";
 
-    #[test]
-    fn a_redis_that_was_away_for_long_is_soon_asked_again() {
-        let longest = BACKOFF.half_jitter(u32::MAX, 1.0);
-        assert!(longest <= Duration::from_secs(2), "{longest:?}");
+/// A connection that was just made, with what its server says of itself.
+pub(super) struct Opened {
+    pub(super) at: Address,
+    pub(super) connection: MultiplexedConnection,
+    pub(super) info: String,
+    /// What works, but not well.
+    pub(super) risks: Vec<String>,
+    pub(super) missing: MissingRights,
+}
+
+impl Server {
+    async fn establish(&self, id: u64) -> Result<Live, StoreError> {
+        let opened = self.open().await?;
+        if !opened.missing.needed.is_empty() {
+            return Err(refused(&missing_text(&opened.missing.needed, &self.access)));
+        }
+        let run = field(&opened.info, "run_id")
+            .ok_or_else(|| refused("INFO names no run_id, by which a restart is noticed"))?;
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            let server = &opened.at;
+            for risk in &opened.risks {
+                warn!(%server, "{risk}");
+            }
+            if !opened.missing.wished.is_empty() {
+                let missing = missing_text(&opened.missing.wished, &self.access);
+                warn!(%server, "replicas learn of each other's news late: {missing}");
+            }
+        }
+        Ok(Live {
+            id,
+            at: opened.at,
+            run: Arc::from(run),
+            connection: opened.connection,
+            timeouts: Arc::default(),
+            proven: Arc::default(),
+        })
+    }
+
+    /// Finds the server, connects, and learns what it is and what we may do there.
+    pub(super) async fn open(&self) -> Result<Opened, StoreError> {
+        let at = match &self.place {
+            Locator::At(at) => at.clone(),
+            Locator::Elected(sentinels) => sentinels.primary().await?,
+        };
+        let client = self.access.client(Peer::Redis, &at)?;
+        let opening = async {
+            let mut connection = self.access.connection(&client).await?;
+            // Unlike INFO, PING is refused while the data set is loading.
+            () = redis::cmd("PING").query_async(&mut connection).await?;
+            let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
+            Ok((connection, info))
+        };
+        let bound = self.access.connect_timeout;
+        let opened = timeout(bound, opening).await;
+        let (mut connection, info) = self.explain(opened, bound)?;
+        self.is_fit(&at, &info)?;
+        let asking = async {
+            let missing = missing_rights(&mut connection, &self.access).await?;
+            // Both may be forbidden: no matter.
+            let name = redis::cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME).clone();
+            drop(name.query_async::<()>(&mut connection).await);
+            let save = match self.access.keyed {
+                true => save_points(&mut connection).await,
+                false => None,
+            };
+            Ok((missing, risks(&info, save.as_deref())))
+        };
+        let asked = timeout(bound, asking).await;
+        let (missing, risks) = self.explain(asked, bound)?;
+        Ok(Opened {
+            at,
+            connection,
+            info,
+            risks,
+            missing,
+        })
+    }
+
+    fn is_fit(&self, at: &Address, info: &str) -> Result<(), StoreError> {
+        if let Some(reason) = misfit(info, self.access.mode) {
+            return Err(refused(&format!("{at}: {reason}")));
+        }
+        if self.access.mode == RedisMode::Sentinel && is_replica(info) {
+            let reason = format!("{at}, which the Sentinels name, is a replica still");
+            return Err(unreachable(&reason));
+        }
+        Ok(())
+    }
+
+    /// As `Access::answer`, with what to do about a permission that is missing.
+    fn explain<T>(
+        &self,
+        asked: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
+        waited: Duration,
+    ) -> Result<T, StoreError> {
+        if let Ok(Err(error)) = &asked
+            && let Some(reason) = right_denied(error, &self.access)
+        {
+            return Err(refused(&reason));
+        }
+        self.access.answer(asked, waited)
     }
 }
+
+#[cfg(test)]
+mod tests;

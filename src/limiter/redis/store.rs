@@ -19,7 +19,7 @@ use super::RedisOptions;
 use super::connection::Connection;
 use super::limits::Limits;
 use super::scripts::{Arg, ScriptCall, Scripts};
-use super::{fault, notices};
+use super::{notices, unreachable};
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
@@ -56,7 +56,7 @@ impl RedisStore {
     /// reach is no error.
     pub fn connect(options: &RedisOptions) -> Result<Self, StoreError> {
         let thread = Thread::start("redis")
-            .map_err(|e| fault::unreachable(&format!("there is no thread for it: {e}")))?;
+            .map_err(|e| unreachable(&format!("there is no thread for it: {e}")))?;
         let _there = thread.handle().enter();
         let connection = Arc::new(Connection::new(options)?);
         let supervisor = tokio::spawn(Arc::clone(&connection).supervise());
