@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::core::policy::UNTIL_RESUMED;
 use crate::core::rate::Span;
 use crate::core::time::StoreTime;
-use crate::ports::policy::Inspection;
+use crate::ports::store::Inspection;
 
 /// `letter` for one, `letters` for any other number.
 pub(super) fn plural(number: u64, what: &str) -> String {

@@ -23,7 +23,7 @@ use super::shell;
 use super::text::{counted, printable, rough, state};
 use crate::core::limits::admission::Charge;
 use crate::core::time::{StoreTime, micros};
-use crate::ports::label::{KeyText, Label};
+use crate::ports::limits::{KeyText, Label};
 use crate::ports::message::{HeaderValue, Message};
 use crate::queue::rabbit::letters::Letters;
 use crate::settings::types::{QueueBackend, Route, Settings};

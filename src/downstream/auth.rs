@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use super::sign::Signer;
 use crate::ports::connect::ClientCertificate;
+use crate::ports::connect::Secret;
 use crate::ports::lock;
-use crate::ports::secret::Secret;
 use crate::settings::types::Hmac;
 use crate::template::{Template, Templates};
 

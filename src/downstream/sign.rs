@@ -18,10 +18,10 @@ use secrecy::ExposeSecret as _;
 
 use super::auth::{Misconfigured, compile};
 use super::request::{header_name, header_value};
+use crate::ports::connect::Secret;
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::lock;
 use crate::ports::message::Message;
-use crate::ports::secret::Secret;
 use crate::settings::types::{HashFunction, Hmac, Http, SecretEncoding};
 use crate::template::{About, Context, Sent, Template, Templates};
 

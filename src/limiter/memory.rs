@@ -24,11 +24,11 @@ use crate::core::time::{StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::lock;
-use crate::ports::policy::{Inspection, PolicyStore, Updated};
 use crate::ports::store::{
     BAR, BEAT, BreakerStore, Heard, Notice, Notices, PLACES, PaceStore, PacedLimit, SHOWN,
     StatusStore, StoreFuture, Told,
 };
+use crate::ports::store::{Inspection, PolicyStore, Updated};
 
 /// How many notices a slow receiver may lag behind before it loses some.
 const NOTICES: usize = 64;

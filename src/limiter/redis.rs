@@ -21,8 +21,8 @@ mod store;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use secrecy::SecretString;
 
+use crate::ports::connect::Secret;
 use crate::ports::connect::Tls;
-use crate::ports::secret::Secret;
 use crate::ports::store::StoreError;
 use crate::settings::types::{Redis, Settings};
 

@@ -21,7 +21,7 @@ use crate::core::policy::PolicyUpdate;
 use crate::core::stall::{millis, permission_needs};
 use crate::core::time::Mono;
 use crate::ports::lock;
-use crate::ports::policy::PolicyStore;
+use crate::ports::store::PolicyStore;
 use crate::settings::types::{Limit, Paced};
 
 /// How often what was measured is looked at.

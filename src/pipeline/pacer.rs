@@ -28,9 +28,9 @@ use crate::core::schedule::{Answer, Ask};
 use crate::core::scheduler::{Scheduler, Step};
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
+use crate::ports::clock::urgent_runtime;
 use crate::ports::limits::key_id;
 use crate::ports::store::{Notice, StoreError};
-use crate::ports::urgent;
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 
@@ -123,7 +123,7 @@ impl Pacer {
             outdated,
         } = parts;
         let thread = format!("pacer {name}");
-        let runtime = urgent::runtime(&thread)?;
+        let runtime = urgent_runtime(&thread)?;
         let alarm = {
             let _inside = runtime.enter();
             Alarm::new(clock)?
@@ -419,7 +419,7 @@ mod tests {
     /// promise this order.
     #[test]
     fn a_call_that_was_spawned_runs_before_the_next_step_and_before_those_that_wait() {
-        let runtime = urgent::runtime("order").expect("a thread");
+        let runtime = urgent_runtime("order").expect("a thread");
         let order = Arc::new(Mutex::new(Vec::new()));
         let ran = |what: &'static str| {
             let order = Arc::clone(&order);

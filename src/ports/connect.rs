@@ -1,4 +1,5 @@
-//! What the rooms that connect to servers share: whether a server can be reached, the addresses of its host, and TLS.
+//! What the rooms that connect to servers share: whether a server can be reached, the addresses of its host, TLS, and
+//! secrets.
 //!
 //! **Names.** Problem: the system's lookup blocks a thread, for half a minute where DNS does not answer, and a timeout
 //! ends only the waiting. A client that looks a name up for each attempt piles up threads until the system refuses
@@ -9,24 +10,26 @@
 //! **Certificates.** Problem: a certificate lasts days or months, and a fleet runs longer. So our own certificate and
 //! its key are read anew for each connection. While one of the two is being replaced they do not belong together; then
 //! no certificate is shown, the server refuses, and the next attempt reads them again.
+//!
+//! **Secrets.** Problem: a password that was read once at the start is wrong after a rotation, and every later attempt
+//! to connect fails. So each login asks for the secret, and it is read anew. Where that fails (a file is being replaced)
+//! the last good one is used, with a warning.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::{fmt, io, thread};
 
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::lock;
-use super::secret::Secret;
 
 /// The state of a connection that is supervised and rebuilt by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,54 +210,78 @@ impl ResolvesClientCert for Shown {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
+/// Reads the secret; the error says why it cannot be had, without it.
+type Read = dyn Fn() -> Result<SecretString, String> + Send + Sync;
 
-    use futures::future::join_all;
-    use tokio::time::timeout;
+/// A secret, and how to read it again. Copies are the same.
+#[derive(Clone)]
+pub struct Secret(Arc<Inner>);
 
-    use super::*;
+struct Inner {
+    /// `None`: it stands in the configuration.
+    read: Option<Box<Read>>,
+    known: Mutex<Known>,
+}
 
-    static ASKED: AtomicUsize = AtomicUsize::new(0);
-    static GATE: Mutex<()> = Mutex::new(());
+struct Known {
+    last: SecretString,
+    /// The failure that was logged.
+    logged: Option<String>,
+}
 
-    /// Hangs until the gate is open.
-    fn hangs(_host: &str) -> io::Result<Vec<IpAddr>> {
-        ASKED.fetch_add(1, Ordering::SeqCst);
-        drop(GATE.lock().unwrap());
-        Ok(vec![IpAddr::from([10, 0, 0, 1])])
+impl Secret {
+    /// A secret that is read anew by `read`, and was read as `first`.
+    pub fn rotating(
+        first: SecretString,
+        read: impl Fn() -> Result<SecretString, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(first, Some(Box::new(read)))
     }
 
-    #[tokio::test]
-    #[allow(clippy::await_holding_lock, reason = "the lookup is to hang meanwhile")]
-    async fn a_lookup_that_hangs_takes_one_thread_however_often_it_is_asked() {
-        let resolver = Resolver::with(hangs);
-        let shut = GATE.lock().unwrap();
-        for _ in 0..3 {
-            let asking = (0..100).map(|_| resolver.addresses("hung.example"));
-            let asked = timeout(Duration::from_millis(20), join_all(asking)).await;
-            assert!(asked.is_err());
-        }
-        assert_eq!(lock(&resolver.under_way).len(), 1);
-        for n in 1..MOST {
-            let name = format!("{n}.example");
-            assert!(resolver.ask(&name).is_ok());
-        }
-        assert!(resolver.ask("one.more.example").is_err(), "bounded");
-        let own = resolver.addresses("192.0.2.7").await.unwrap();
-        assert_eq!(own, [IpAddr::from([192, 0, 2, 7])], "no lookup");
-        drop(shut);
-        let found = resolver.addresses("hung.example").await.unwrap();
-        assert_eq!(found, [IpAddr::from([10, 0, 0, 1])]);
-        assert!(ASKED.load(Ordering::SeqCst) <= MOST + 1);
+    fn new(last: SecretString, read: Option<Box<Read>>) -> Self {
+        let known = Mutex::new(Known { last, logged: None });
+        Self(Arc::new(Inner { read, known }))
     }
 
-    #[tokio::test]
-    async fn a_name_that_is_not_known_is_an_error() {
-        let resolver = Resolver::with(|_| Err(io::Error::other("no such name")));
-        let error = resolver.addresses("nowhere.example").await.unwrap_err();
-        assert!(error.to_string().contains("no such name"));
+    /// The secret as it is now, or as it was when it could be read.
+    #[must_use]
+    pub fn get(&self) -> SecretString {
+        let now = self.0.read.as_ref().map(|read| read());
+        let mut known = lock(&self.0.known);
+        match now {
+            None => {}
+            Some(Ok(now)) => {
+                known.last = now;
+                known.logged = None;
+            }
+            // Once for each reason, not once for each attempt.
+            Some(Err(why)) if known.logged.as_ref() != Some(&why) => {
+                warn!(why, "a secret cannot be read again; the last one is used");
+                known.logged = Some(why);
+            }
+            Some(Err(_)) => {}
+        }
+        known.last.clone()
+    }
+
+    /// The secret as it was used last.
+    #[must_use]
+    pub fn last(&self) -> SecretString {
+        lock(&self.0.known).last.clone()
     }
 }
+
+impl From<SecretString> for Secret {
+    fn from(fixed: SecretString) -> Self {
+        Self::new(fixed, None)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,9 @@
-//! What the pipeline needs of the store that keeps keyed limits: every limit but the paced ones.
+//! What the pipeline needs of the store that keeps keyed limits (every limit but the paced ones), and what limits need to
+//! know of a message.
 //!
-//! A message has a *charge* on each of its limits. All charges of a message are granted together or
-//! none is, and many messages are asked for in one round trip. A denial says when to come back; it
-//! takes nothing and keeps nothing.
+//! A message has a *charge* on each of its limits. They are found out once ([`Label`]), before anything is asked of a
+//! limit. All charges of a message are granted together or none is, and many messages are asked for in one round trip. A
+//! denial says when to come back; it takes nothing and keeps nothing.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -11,16 +12,17 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 
-pub use super::store::LimitKey;
 use super::store::{Notices, StoreFuture};
+use crate::core::limits::{Rule, State, admission};
+use crate::core::policy::PolicyVersion;
+use crate::core::scheduler::KeyId;
+use crate::core::time::StoreTime;
+
+pub use super::store::LimitKey;
 pub use crate::core::limits::admission::{Decision, Pass};
 pub use crate::core::limits::generation::{Closing, LostWait};
 pub use crate::core::limits::{Fit, Room, Ticket};
-use crate::core::limits::{Rule, State, admission};
-use crate::core::policy::PolicyVersion;
 pub use crate::core::scheduler::BATCH_MAX;
-use crate::core::scheduler::KeyId;
-use crate::core::time::StoreTime;
 
 /// A limit that is decided message by message. All that refer to it see the same policy, which
 /// changes when another one comes into force.
@@ -199,5 +201,38 @@ pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// limits with a `lost_wait` count: until then the others report what it cannot know.
     fn hears_first(&self) -> Duration {
         Duration::ZERO
+    }
+}
+
+/// The text of the key that is counted; `None`: the limit counts all messages together.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyText(pub Option<Box<str>>);
+
+/// What the limits of a route need to know of a message.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Label {
+    /// One for each limit of the route, in its order, with a cost that the limit can grant; `None`: the limit does
+    /// not count the message.
+    pub charges: Box<[Option<admission::Charge<(), KeyText>>]>,
+    /// The tenant that the message belongs to, on a route that shares fairly.
+    pub tenant: Option<Box<str>>,
+}
+
+impl fmt::Debug for KeyText {
+    /// A key is a phone number more often than not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() {
+            "KeyText(..)"
+        } else {
+            "KeyText(None)"
+        })
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Label")
+            .field("charges", &self.charges)
+            .finish_non_exhaustive()
     }
 }

@@ -7,15 +7,10 @@
 pub mod clock;
 pub mod connect;
 pub mod downstream;
-pub mod label;
 pub mod limits;
 pub mod message;
-pub mod policy;
 pub mod queue;
-pub mod secret;
 pub mod store;
-pub mod subscription;
-pub mod urgent;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,8 +1,8 @@
 //! The one store that the replicas of a fleet share, and what they send each other through it.
 //!
-//! Each of its parts is a trait, named after what it keeps: the rows of paced limits, how downstreams are, how the
-//! replicas are (for people to look at; no decision uses it). The states of the other limits and the current policies
-//! have files of their own (`limits`, `policy`). A part of the program that needs one of them takes that trait; `wire`
+//! Each of its parts is a trait, named after what it keeps: the rows of paced limits, the policies of limits, how
+//! downstreams are, how the replicas are (for people to look at; no decision uses it). The states of the other limits
+//! have a file of their own (`limits`). A part of the program that needs one of them takes that trait; `wire`
 //! makes one object of all.
 
 use std::collections::BTreeMap;
@@ -16,8 +16,9 @@ use tokio::sync::{broadcast, watch};
 use super::connect::Link;
 use super::limits::LimitStore;
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
-use crate::core::policy::PolicyVersion;
+use crate::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use crate::core::time::StoreTime;
 
 /// Why the store did not answer.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -220,4 +221,72 @@ impl Heard {
         let per_second = units / BAR.as_secs_f64();
         bars.or_insert_with(|| vec![0.0; BARS])[place] = (per_second * 10.0).round() / 10.0;
     }
+}
+
+/// How often a replica declares itself. A change of which it gets neither a notice nor an answer is
+/// known to it after this long at the latest.
+pub const PRESENCE: Duration = Duration::from_secs(5);
+
+/// An update by an operator that is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Updated {
+    pub version: PolicyVersion,
+    pub updates: u64,
+}
+
+/// A replica that takes part in a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Present {
+    pub replica: String,
+    /// The policy in its file.
+    pub file: String,
+}
+
+/// The state of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// The store's time.
+    pub now: StoreTime,
+    /// `None`: no replica has ever declared it.
+    pub policy: Option<LimitPolicy>,
+    pub replicas: Vec<Present>,
+    /// A downstream asked for a pause until then.
+    pub frozen_until: Option<StoreTime>,
+}
+
+/// The store of policies. Every call ends within the store's own timeout.
+pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
+    /// A replica declares the policy in its file and gets the one in force
+    /// (`core::policy::declare`).
+    fn declare<'a>(
+        &'a self,
+        limit: &'a str,
+        declaration: &'a Declaration,
+    ) -> StoreFuture<'a, LimitPolicy>;
+
+    /// Puts a policy in force (`core::policy::set`). `None`: there was another update in between.
+    fn set<'a>(
+        &'a self,
+        limit: &'a str,
+        update: PolicyUpdate<'a>,
+    ) -> StoreFuture<'a, Option<Updated>>;
+
+    /// Pauses a limit for `length`. Answers the end too; `None`: no replica has declared the limit.
+    fn pause<'a>(
+        &'a self,
+        limit: &'a str,
+        length: Duration,
+        by: &'a str,
+    ) -> StoreFuture<'a, Option<(Updated, StoreTime)>>;
+
+    /// Ends a pause, and a freeze that a downstream asked for. Answers whether there was one;
+    /// `None`: no replica has declared the limit.
+    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>>;
+
+    /// Opens a keyed limit that is closed because the store lost its state. Answers the store's time:
+    /// losses up to then close it no more. `None`: no replica has declared the limit.
+    fn open<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>>;
+
+    /// Reads how a limit stands.
+    fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection>;
 }

@@ -1,6 +1,6 @@
 //! The queues that messages come from: RabbitMQ, and one in this process.
 //!
-//! Both serve a `ports::subscription::Subscription` and pass the same contract suite.
+//! Both serve a `ports::queue::Subscription` and pass the same contract suite.
 
 pub mod embedded;
 pub mod rabbit;

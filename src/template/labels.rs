@@ -11,7 +11,7 @@ use super::{Context, Template, Templates, WrongTemplate};
 use crate::core::limits::admission::Charge;
 use crate::core::rate::Cost;
 use crate::ports::downstream::{Facts, Undecodable};
-use crate::ports::label::{KeyText, Label};
+use crate::ports::limits::{KeyText, Label};
 use crate::ports::message::Message;
 
 /// How a limit counts messages, as configured.

@@ -18,7 +18,7 @@ use crate::core::limits::Rule;
 use crate::core::schedule::Pace;
 use crate::downstream::HttpDownstream;
 use crate::ports::downstream::{Facts, Undecodable};
-use crate::ports::label::Label;
+use crate::ports::limits::Label;
 use crate::ports::message::Message;
 use crate::settings::Loaded;
 use crate::settings::types::{Auth, Downstream, Limit, Paced, Route, Settings};

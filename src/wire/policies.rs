@@ -16,7 +16,7 @@ use crate::core::policy::ends;
 use crate::core::schedule::Pace;
 use crate::core::time::StoreTime;
 use crate::pipeline::{PolicySpec, Read};
-use crate::ports::policy::{Inspection, PolicyStore};
+use crate::ports::store::{Inspection, PolicyStore};
 use crate::settings::policy;
 use crate::settings::types::{Limit, Paced, Settings};
 use crate::status::Limits;

@@ -12,7 +12,7 @@ use super::{WireError, options};
 use crate::pipeline::RoutePolicy;
 use crate::ports::clock::Clock;
 use crate::ports::queue::Part;
-use crate::ports::subscription::Subscription;
+use crate::ports::queue::Subscription;
 use crate::queue::QueueEvents;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue};

@@ -11,7 +11,7 @@ use crate::limiter::redis::{Family, RedisOptions, RedisPolicies, RedisStore};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::limits::{KeyedLimit, LimitStore};
-use crate::ports::policy::PolicyStore;
+use crate::ports::store::PolicyStore;
 use crate::ports::store::{PaceStore as _, StatusStore as _, Store};
 use crate::settings::Loaded;
 use crate::settings::secrets::Secrets;

@@ -17,7 +17,7 @@ use crate::core::rate::Span;
 use crate::core::time::{StoreTime, micros};
 use crate::limiter::limit_key;
 use crate::ports::limits::{Fit, Look};
-use crate::ports::policy::Inspection;
+use crate::ports::store::Inspection;
 use crate::settings::policy;
 use crate::settings::types::Limit;
 use crate::wire;

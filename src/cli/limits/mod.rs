@@ -21,7 +21,7 @@ use crate::core::limits::generation::Closing;
 use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
 use crate::limiter::redis::RedisOptions;
-use crate::ports::policy::{PolicyStore, Updated};
+use crate::ports::store::{PolicyStore, Updated};
 use crate::settings::types::{LimitBackend, Settings};
 use crate::settings::{self, Loaded};
 use crate::status::Replica;

@@ -17,7 +17,7 @@ use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends
 use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::micros;
-use crate::ports::policy::Updated;
+use crate::ports::store::Updated;
 use crate::settings::types::Limit;
 use crate::settings::window::WindowRate;
 use crate::settings::{self, Extra, policy};

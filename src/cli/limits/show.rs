@@ -15,7 +15,7 @@ use crate::core::headroom::Headroom;
 use crate::core::policy::{LimitPolicy, Origin, ends};
 use crate::core::rate::Span;
 use crate::core::time::StoreTime;
-use crate::ports::policy::Inspection;
+use crate::ports::store::Inspection;
 use crate::settings::policy;
 use crate::settings::text::HeadroomText;
 use crate::wire::{as_json, kind, state_word};

@@ -22,8 +22,8 @@ use secrecy::{ExposeSecret, SecretString};
 use super::RedisOptions;
 use super::connection::Address;
 use super::{STORE, refused, store_error};
+use crate::ports::connect::Secret;
 use crate::ports::connect::{Resolver, Tls};
-use crate::ports::secret::Secret;
 use crate::ports::store::StoreError;
 use crate::settings::types::RedisMode;
 

@@ -14,7 +14,7 @@ use super::store::RedisStore;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::{StoreTime, micros};
-use crate::ports::policy::{Inspection, PRESENCE, PolicyStore, Present, Updated};
+use crate::ports::store::{Inspection, PRESENCE, PolicyStore, Present, Updated};
 use crate::ports::store::{Notice, Notices, StoreError, StoreFuture};
 
 /// For how long a replica counts as present after it was last seen.

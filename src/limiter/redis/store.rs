@@ -24,12 +24,12 @@ use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
 use crate::core::time::{StoreTime, micros};
+use crate::ports::clock::Thread;
 use crate::ports::connect::Link;
 use crate::ports::store::{
     BAR, BEAT, BreakerStore, Heard, Notice, Notices, PLACES, PaceStore, PacedLimit, SHOWN,
     StatusStore, StoreError, StoreFuture, Told,
 };
-use crate::ports::urgent::Thread;
 
 /// The limits in Redis: schedules, and states by key.
 pub struct RedisStore {

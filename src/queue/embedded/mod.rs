@@ -21,7 +21,7 @@ use self::store::LocalQueue;
 use super::QueueEvents;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
-use crate::ports::subscription::{ServeChannels, Source, Subscription};
+use crate::ports::queue::{ServeChannels, Source, Subscription};
 
 /// How the embedded queue serves its one route.
 #[derive(Clone, Debug)]

@@ -20,8 +20,8 @@ use crate::core::parking::Space;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::message::{HeaderValue, Headers, Message, header};
+use crate::ports::queue::time_to_close;
 use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
-use crate::ports::subscription::time_to_close;
 use crate::queue::QueueEvents;
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.

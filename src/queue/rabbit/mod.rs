@@ -37,7 +37,7 @@ use self::connections::Connections;
 use super::QueueEvents;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
-use crate::ports::subscription::Subscription;
+use crate::ports::queue::Subscription;
 
 /// The process's use of one broker (or cluster).
 #[derive(Debug)]

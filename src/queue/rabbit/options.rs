@@ -11,8 +11,8 @@ use url::{Host, Url};
 use super::error::RabbitError;
 use crate::core::backoff::Ladder;
 use crate::core::parking::Space;
+use crate::ports::connect::Secret;
 use crate::ports::connect::Tls;
-use crate::ports::secret::Secret;
 use crate::settings::types::{RabbitMq, Route, Settings};
 
 /// The largest frame that is asked for; the broker's own default. Without a limit the client would

@@ -36,8 +36,8 @@ use super::supervisor::Context;
 use super::topology::{Target, open_channel, target_queues, work_queue};
 use crate::core::acks::{Batch, Fate, Frame};
 use crate::core::parking::Space;
+use crate::ports::queue::time_to_close;
 use crate::ports::queue::{Delivery, Leftover, Settlement, Tap};
-use crate::ports::subscription::time_to_close;
 use consuming::{Consumers, Group, Item, Received};
 use settling::{Unsettled, renewed};
 

@@ -21,7 +21,7 @@ use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::ports::queue::{Delivery, Leftover};
-use crate::ports::subscription::{ServeChannels, Source, Subscription};
+use crate::ports::queue::{ServeChannels, Source, Subscription};
 use crate::queue::QueueEvents;
 use crate::queue::{BACKOFF, LOG_EVERY};
 use crate::telemetry::LogLimit;

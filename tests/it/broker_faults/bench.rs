@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use sluiced::ports::clock::Clock;
 use sluiced::ports::connect::Link;
+use sluiced::ports::queue::Subscription;
 use sluiced::ports::queue::{Delivery, Tap};
-use sluiced::ports::subscription::Subscription;
 use sluiced::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
 use sluiced::settings::text::TemplateText;
 use sluiced::settings::types::{QueueType, Route};

@@ -8,8 +8,8 @@ use sluiced::core::limits::generation::GUARD;
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{Family, RedisPolicies, RedisStore};
 use sluiced::ports::limits::{Closing, Decision, KeyedLimit, LimitStore, LostWait};
-use sluiced::ports::policy::PolicyStore;
 use sluiced::ports::store::PaceStore;
+use sluiced::ports::store::PolicyStore;
 
 use super::rules::*;
 use crate::support::proxy::{Mode, Proxy};

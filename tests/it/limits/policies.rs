@@ -11,7 +11,7 @@ use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{
     Charge, Closing, Decision, Granted, KeyedLimit, LimitStore, LostWait, Policy,
 };
-use sluiced::ports::policy::PolicyStore;
+use sluiced::ports::store::PolicyStore;
 
 use super::rules::*;
 use crate::support::redis::RedisServer;

@@ -7,7 +7,7 @@ use proptest::test_runner::RngSeed;
 use sluiced::core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use sluiced::core::schedule::{self, Ask, Schedule};
 use sluiced::core::time::StoreTime;
-use sluiced::ports::policy::PolicyStore as _;
+use sluiced::ports::store::PolicyStore as _;
 use sluiced::ports::store::{PaceStore as _, PacedLimit};
 
 use super::{World, clock_ask, paces, world};

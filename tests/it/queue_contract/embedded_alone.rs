@@ -4,8 +4,8 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use sluiced::ports::clock::Clock;
+use sluiced::ports::queue::Subscription;
 use sluiced::ports::queue::{Tap, Verdict};
-use sluiced::ports::subscription::Subscription;
 use sluiced::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 
 use crate::support::messages::{Counted, body, number};

@@ -1,4 +1,4 @@
-//! The contract of `ports::subscription::Subscription`, on every backend.
+//! The contract of `ports::queue::Subscription`, on every backend.
 mod bench;
 mod embedded_alone;
 mod parked;

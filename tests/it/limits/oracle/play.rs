@@ -14,7 +14,7 @@ use sluiced::core::time::StoreTime;
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, Fit, LimitStore as _, LostWait, Policy, Ticket,
 };
-use sluiced::ports::policy::PolicyStore as _;
+use sluiced::ports::store::PolicyStore as _;
 
 use super::event::{Event, Message};
 use super::later::{later, moved};
