@@ -1,4 +1,4 @@
-//! Connections to the downstream: plain or TLS, opened on demand or ahead of time.
+//! Connections to the downstream: plain or TLS, opened on demand or ahead of time; and how long a handshake takes.
 //!
 //! Problem: the first slot must not wait for a handshake, and a request made only to warm a
 //! connection would count against the limit. So `WarmConnector` sits between the client's pool and
@@ -6,35 +6,43 @@
 //! When the pool asks for a new connection it gets one of those, if one is still good: younger than
 //! the idle timeout, not closed by the peer, and silent. When the last one is taken, more are
 //! opened in the background, because the number of calls at a time may still grow.
+//!
+//! The handshake of TCP is the measure of the way to the downstream. It is made on a thread that does nothing else,
+//! because the runtimes have other work, and their delays would count for the way. For how long the thread itself
+//! waited for a processor, the kernel says, and that is taken off. The connection is closed at once; nothing is sent on
+//! it.
 
-use std::fmt;
 use std::future::ready;
-use std::io;
-use std::net::SocketAddr;
+use std::net::{self, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use std::{fmt, io};
 
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use http::Uri;
+use http::uri::Scheme;
 use hyper::rt::{Read, ReadBuf};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
 use super::auth::Misconfigured;
-use super::failure::connect_detail;
 use super::gate::GatedIo;
+use super::gate::connect_detail;
+use crate::ports::clock::Clock;
 use crate::ports::connect::{ClientCertificate, Resolver};
 use crate::ports::lock;
 
@@ -332,3 +340,38 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Miscon
             )
         })
 }
+
+/// Where connections to `origin` lead.
+pub(super) async fn first_address(origin: &Uri, bound: Duration) -> Option<SocketAddr> {
+    // An address of the sixth version stands in brackets.
+    let host = origin.host()?.trim_matches(['[', ']']);
+    let is_tls = origin.scheme() == Some(&Scheme::HTTPS);
+    let port = origin.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    let found = timeout(bound, Resolver::new().addresses(host)).await;
+    let address = *found.ok()?.ok()?.first()?;
+    Some(SocketAddr::new(address, port))
+}
+
+/// How long one takes. `None`: it could not be made.
+pub(super) async fn handshake(address: SocketAddr, bound: Duration) -> Option<Duration> {
+    let took = spawn_blocking(move || {
+        let clock = Clock::start();
+        let began = clock.now();
+        let before = waited();
+        let _closed_when_dropped = net::TcpStream::connect_timeout(&address, bound).ok()?;
+        let waited = waited().saturating_sub(before);
+        Some(clock.now().since(began).saturating_sub(waited))
+    });
+    took.await.ok()?
+}
+
+/// How long this thread has waited for a processor since it started: the second number, in nanoseconds
+/// (`Documentation/scheduler/sched-stats.rst` of Linux). Zero where the kernel does not say.
+fn waited() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let number = text.split_whitespace().nth(1);
+    Duration::from_nanos(number.and_then(|text| text.parse().ok()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -45,10 +45,9 @@ use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 use super::auth::{Credentials, Misconfigured, ResolvedAuth, RotatingAuth};
-use super::connect::{WarmConnector, tls};
-use super::failure::{Failure, find};
+use super::connect::{WarmConnector, first_address, handshake, tls};
 use super::gate::Writing;
-use super::handshake;
+use super::gate::{Failure, find};
 use super::request::RequestTemplate;
 use super::sign::{Signer, Signing};
 use crate::core::judge::Outcome;
@@ -178,8 +177,8 @@ impl HttpDownstream {
     /// How long the handshake of a connection takes, and whether it leads to this host. `None`: it could not be
     /// made.
     pub async fn any_handshake(&self, bound: Duration) -> Option<(Duration, bool)> {
-        let address = handshake::address(self.origin()?, bound).await?;
-        let took = handshake::with(address, bound).await?;
+        let address = first_address(self.origin()?, bound).await?;
+        let took = handshake(address, bound).await?;
         Some((took, address.ip().is_loopback()))
     }
 
@@ -225,12 +224,12 @@ impl Downstream for HttpDownstream {
 
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Duration>> {
         Box::pin(async move {
-            let address = handshake::address(self.origin()?, bound).await?;
+            let address = first_address(self.origin()?, bound).await?;
             if address.ip().is_loopback() {
                 // What varies is the time that processes get.
                 return Some(Duration::ZERO);
             }
-            handshake::with(address, bound).await
+            handshake(address, bound).await
         })
     }
 }

@@ -1,15 +1,13 @@
 //! The rate-limited service that messages go to, called over HTTP.
 //!
-//! Its settings are `settings::types::Http`; `auth` has the secrets that these name. `url` and `request` make the request, with
-//! templates from `template`; `sign` signs it. `connect` opens connections, also ahead of time. `gate` holds back a
-//! call that is too late. `failure` says what a failed call means, `handshake` measures the way. `http` puts them together
+//! Its settings are `settings::types::Http`; `auth` has the secrets that these name. `url` and `request` make the
+//! request, with templates from `template`; `sign` signs it. `connect` opens connections, also ahead of time, and measures
+//! the way. `gate` holds back a call that is too late, and says what a failed call means. `http` puts them together
 //! behind `ports::downstream`.
 
 mod auth;
 mod connect;
-mod failure;
 mod gate;
-mod handshake;
 mod http;
 mod request;
 mod sign;

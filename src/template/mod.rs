@@ -21,10 +21,8 @@
 
 mod fault;
 mod filters;
-mod json;
 mod labels;
 mod sent;
-mod sms;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -284,7 +282,7 @@ impl Templates {
         let mut values = BTreeMap::new();
         for name in &self.used {
             let value = match *name {
-                "body" => json::parse(&message.body)?,
+                "body" => filters::parse_json(&message.body)?,
                 "headers" => Value::from(Serde(&message.headers)),
                 "properties" => Value::from(Serde(&message.properties)),
                 "routing_key" => Value::from(message.routing_key.as_str()),
@@ -334,7 +332,7 @@ impl Templates {
 
 /// What templates see of an answer.
 fn answered(answer: &Answer) -> Value {
-    let body = json::parse(&answer.body)
+    let body = filters::parse_json(&answer.body)
         .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&answer.body)));
     let headers = Value::from(Serde(&answer.headers));
     let fields = [

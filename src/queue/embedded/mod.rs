@@ -5,9 +5,8 @@
 //! is written to a file. It ends when its input is exhausted and all messages are settled. A list in a
 //! file has a checkpoint: another run goes on where this one stopped.
 
-mod checkpoint;
 mod files;
-mod lines;
+mod list;
 mod store;
 
 use std::fmt;
@@ -15,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use self::lines::Input;
+pub use self::list::Input;
 
 use self::store::LocalQueue;
 use super::QueueEvents;

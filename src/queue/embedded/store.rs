@@ -12,9 +12,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::EmbeddedOptions;
-use super::checkpoint::Checkpoint;
 use super::files::LeftoverFile;
-use super::lines::{Input, InputLine, InputLines};
+use super::list::Checkpoint;
+use super::list::{Input, InputLine, InputLines};
 use crate::core::judge::DeadReason;
 use crate::core::parking::Space;
 use crate::ports::clock::Clock;

@@ -36,10 +36,10 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Confirmation};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::RabbitError;
 use super::connections::Live;
 use super::convert::{copy_number, numbered, shortened};
-use super::error::RabbitError;
-use super::options::RabbitOptions;
+use super::dial::RabbitOptions;
 use super::topology::{answered, open_channel};
 
 /// Copies that are under way at a time at most …

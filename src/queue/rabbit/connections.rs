@@ -19,9 +19,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::dial::Dial;
-use super::error::{RabbitError, reason};
+use super::dial::{BrokerAddress, RabbitOptions, addresses};
 use super::guard::Control;
-use super::options::{BrokerAddress, RabbitOptions, addresses};
+use super::{RabbitError, reason};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Secret;
 use crate::ports::connect::{Link, Resolver, Tls};

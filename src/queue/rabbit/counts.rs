@@ -22,8 +22,8 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::RabbitError;
 use super::connections::Live;
-use super::error::RabbitError;
 use super::supervisor::Context;
 use super::topology::{Target, answered, find, left_behind, open_channel};
 use crate::core::backoff::Rung;

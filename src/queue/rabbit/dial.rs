@@ -1,4 +1,5 @@
-//! Opens the stream to a broker: resolve its name, connect, TLS, and the guard around it.
+//! Where RabbitMQ is, and which queues a route has; opens the stream to a broker: resolve its name, connect, TLS, and the
+//! guard around it.
 //!
 //! lapin takes the streams that it is given (`Streams`), so that its stream can be ours. Names are resolved here,
 //! before lapin has a thread: a lookup cannot be cancelled, so attempts for the same host share the one that is
@@ -8,7 +9,7 @@
 
 use std::future::ready;
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,14 +23,19 @@ use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use secrecy::{ExposeSecret, SecretString};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
+use url::{Host, Url};
 
+use super::RabbitError;
 use super::guard::{Control, Guarded};
-use super::options::FRAME_MAX;
-use crate::ports::connect::{Resolver, Tls};
+use crate::core::backoff::Ladder;
+use crate::core::parking::Space;
+use crate::ports::connect::{Resolver, Secret, Tls};
+use crate::settings::types::{RabbitMq, Route, Settings};
 
 /// Where to connect to, and how.
 pub(super) struct Dial<'a> {
@@ -144,3 +150,147 @@ impl Reactor for Streams {
         ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }
+
+/// The largest frame that is asked for; the broker's own default. Without a limit the client would
+/// make room for frames of 4 GiB.
+pub(super) const FRAME_MAX: u32 = 131_072;
+
+/// The settings of RabbitMQ, and the secrets and certificates that they name.
+#[derive(Clone, Debug)]
+pub struct RabbitOptions {
+    pub settings: RabbitMq,
+    /// Instead of the password of the URLs; read anew for each attempt.
+    pub password: Option<Secret>,
+    /// Only with `amqps://`.
+    pub tls: Tls,
+}
+
+/// Neither credentials nor certificates besides those of the URLs.
+impl From<RabbitMq> for RabbitOptions {
+    fn from(settings: RabbitMq) -> Self {
+        Self {
+            settings,
+            password: None,
+            tls: Tls::default(),
+        }
+    }
+}
+
+impl RabbitOptions {
+    /// One broker, with the times of `default.toml`.
+    #[must_use]
+    pub fn single(url: SecretString) -> Self {
+        Self::from(RabbitMq {
+            urls: vec![url],
+            ..Settings::default().rabbitmq
+        })
+    }
+}
+
+/// The settings of a route, and what follows from them and from others.
+#[derive(Clone, Debug)]
+pub struct RouteOptions {
+    /// The name of the route, for logs and events.
+    pub name: String,
+    pub settings: Arc<Route>,
+    /// How many unsettled deliveries the broker hands out at most; at least 1. Each parked queue has
+    /// one of its own beside it ([`Space::prefetch`]).
+    pub prefetch: u16,
+    /// The longest wait that one step of the ladder should cover (a step is 4096 s at most).
+    pub longest_wait: Duration,
+}
+
+/// The longest suffix of a queue of ours.
+const SUFFIX: usize = ".wait.4096s".len();
+
+impl RouteOptions {
+    /// The work queue.
+    pub(super) fn queue(&self) -> &str {
+        &self.settings.queue
+    }
+
+    /// Whether parked queues are declared. Those that exist are consumed in any case.
+    pub(super) fn parks(&self) -> bool {
+        self.settings.parks() > 0
+    }
+
+    /// Checks what the type cannot.
+    pub(super) fn check(&self) -> Result<(), RabbitError> {
+        let most = 255 - SUFFIX;
+        let queue = self.queue();
+        if queue.len() > most {
+            return Err(RabbitError::Name {
+                queue: queue.to_owned(),
+                most,
+            });
+        }
+        Ok(())
+    }
+
+    /// The prefetch of each parked queue.
+    pub(super) const fn parked_prefetch(&self) -> u16 {
+        Space::prefetch(self.prefetch)
+    }
+
+    pub(super) fn ladder(&self) -> Ladder {
+        Ladder::up_to(self.longest_wait)
+    }
+}
+
+/// A parsed URL that does not show its password.
+#[derive(Clone)]
+pub(super) struct BrokerAddress {
+    pub(super) uri: AMQPUri,
+    pub(super) host: String,
+}
+
+impl std::fmt::Debug for BrokerAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.host)
+    }
+}
+
+/// Parses the URLs. A heartbeat in a URL wins over the general one.
+pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<BrokerAddress>, RabbitError> {
+    let rabbit = &options.settings;
+    if rabbit.urls.is_empty() {
+        return Err(RabbitError::NoUrl);
+    }
+    let heartbeat = rabbit.heartbeat.get().as_secs().max(1);
+    let heartbeat = u16::try_from(heartbeat).unwrap_or(u16::MAX);
+    rabbit
+        .urls
+        .iter()
+        .enumerate()
+        .map(|(index, url)| {
+            let mut uri =
+                parsed(url.expose_secret()).map_err(|reason| RabbitError::Url { index, reason })?;
+            uri.query.heartbeat.get_or_insert(heartbeat);
+            uri.query.frame_max = uri.query.frame_max.filter(|&most| most > 0);
+            uri.query.frame_max.get_or_insert(FRAME_MAX);
+            let (host, port) = (&uri.authority.host, uri.authority.port);
+            let host = match host.parse() {
+                Ok(IpAddr::V6(ip)) => format!("[{ip}]:{port}"),
+                _ => format!("{host}:{port}"),
+            };
+            Ok(BrokerAddress { uri, host })
+        })
+        .collect()
+}
+
+/// Parses a URL. The error does not quote it: it holds a password. The client's own parser quotes what it does not
+/// understand, and takes an address of IPv6 for no host, which means `localhost` to it.
+fn parsed(text: &str) -> Result<AMQPUri, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    if !matches!(url.scheme(), "amqp" | "amqps") || url.cannot_be_a_base() {
+        return Err("write amqp://user:password@host:5672/%2f, or amqps://".to_owned());
+    }
+    let mut uri: AMQPUri = text.parse()?;
+    if let Some(Host::Ipv6(address)) = url.host() {
+        uri.authority.host = address.to_string();
+    }
+    Ok(uri)
+}
+
+#[cfg(test)]
+mod tests;

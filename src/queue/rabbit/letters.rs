@@ -34,11 +34,11 @@ use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions};
 use tokio::time::{Instant, sleep};
 
+use super::RabbitError;
 use super::confirms::{ConfirmBounds, ConfirmChannel, WINDOW};
 use super::connections::{Connections, Live};
 use super::convert::{Original, message};
-use super::error::RabbitError;
-use super::options::RabbitOptions;
+use super::dial::RabbitOptions;
 use super::topology::{answered, find, open_channel};
 use crate::ports::message::{Message, header};
 

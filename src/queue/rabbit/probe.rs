@@ -12,9 +12,9 @@ use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 use url::Url;
 
+use super::RabbitError;
 use super::connections::{Connections, Live};
-use super::error::RabbitError;
-use super::options::{RabbitOptions, RouteOptions, addresses};
+use super::dial::{RabbitOptions, RouteOptions, addresses};
 use super::topology::{self, DURABLE, QueueCounts, Target, open_channel};
 use crate::core::parking::Space;
 use crate::settings::types::QueueType;

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::RabbitError;
 use super::confirms::{ConfirmBounds, ConfirmChannel, Copy, Decided, usable};
-use super::error::RabbitError;
 use super::supervisor::Context;
 use super::topology::{Target, target_queues};
 use crate::queue::{BACKOFF, LOG_EVERY};

@@ -13,7 +13,6 @@
 //! `consuming` has the consumers, `closing` both ends. A session ends with its channel. The receiver of its
 //! settlements ends with it, so later verdicts are refused, and the broker delivers those messages again.
 
-mod closing;
 mod consuming;
 mod settling;
 
@@ -27,10 +26,10 @@ use lapin::options::{BasicAckOptions, BasicNackOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
 
+use super::RabbitError;
 use super::connections::Live;
 use super::convert::{message, returns};
 use super::counts::Counting;
-use super::error::RabbitError;
 use super::publisher::Publisher;
 use super::supervisor::Context;
 use super::topology::{Target, open_channel, target_queues, work_queue};

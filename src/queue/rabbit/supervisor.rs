@@ -11,10 +11,10 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
+use super::RabbitError;
 use super::connections::Connections;
 use super::counts::ParkedCount;
-use super::error::RabbitError;
-use super::options::{RabbitOptions, RouteOptions};
+use super::dial::{RabbitOptions, RouteOptions};
 use super::session::{Ended, KeptVerdicts, Session};
 use crate::core::backoff::Ladder;
 use crate::ports::clock::Clock;

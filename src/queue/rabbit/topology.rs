@@ -16,9 +16,9 @@ use lapin::types::{AMQPValue, FieldTable, LongString};
 use lapin::{Channel, Connection, Consumer};
 use tokio::time::timeout;
 
+use super::RabbitError;
 use super::connections::Live;
-use super::error::RabbitError;
-use super::options::RouteOptions;
+use super::dial::RouteOptions;
 use crate::core::backoff::Rung;
 use crate::core::parking::Space;
 use crate::settings::types::QueueType;

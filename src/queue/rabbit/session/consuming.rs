@@ -25,8 +25,8 @@ use crate::core::acks::Fate;
 use crate::core::byte_budget::Opening;
 use crate::core::parking::Space;
 use crate::ports::queue::Verdict;
-use crate::queue::rabbit::error::RabbitError;
-use crate::queue::rabbit::options::RouteOptions;
+use crate::queue::rabbit::RabbitError;
+use crate::queue::rabbit::dial::RouteOptions;
 use crate::queue::rabbit::topology::{Target, answered, consume, target_queues};
 
 pub(super) type Item = lapin::message::Delivery;

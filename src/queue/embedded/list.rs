@@ -1,4 +1,5 @@
-//! Which lines of a list are settled, in a small file beside the leftover file: a restart goes on from there.
+//! The list that messages come from: its lines, one at a time and of bounded length, with their numbers; and which of them
+//! are settled, in a small file beside the leftover file: a restart goes on from there.
 //!
 //! Problem: a service manager starts a run again that failed, and a run that reads its list from the
 //! first line calls for every message again. So the lines that are settled are written down, about
@@ -9,15 +10,124 @@
 //! reads the beginning again: that of a list which was short, or empty, is the beginning of many lists.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::time::Duration;
+use std::{fmt, io};
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::fs::{self, File};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+};
 use tokio::time::Instant;
+
+/// Longer lines are not messages.
+const LONGEST: usize = 16 * 1024 * 1024;
+
+/// Where messages come from.
+pub enum Input {
+    /// A file of newline-delimited JSON.
+    File(PathBuf),
+    /// The same on standard input.
+    Stdin,
+    /// The same from anything.
+    Reader(Pin<Box<dyn AsyncRead + Send>>),
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Stdin => f.write_str("Stdin"),
+            Self::Reader(_) => f.write_str("Reader"),
+        }
+    }
+}
+
+/// A line that is not blank.
+#[derive(Clone)]
+pub(super) struct InputLine {
+    /// From 1.
+    pub(super) number: u64,
+    pub(super) text: Bytes,
+    /// The text is only the beginning: the line is too long to be a message.
+    pub(super) cut: bool,
+}
+
+/// Reads lines without reading ahead more than a buffer.
+pub(super) struct InputLines {
+    reader: Pin<Box<dyn AsyncBufRead + Send>>,
+    number: u64,
+    partial: Vec<u8>,
+    cut: bool,
+}
+
+impl InputLines {
+    /// # Errors
+    /// When the file cannot be opened.
+    pub(super) async fn open(input: Input) -> io::Result<Self> {
+        let reader: Pin<Box<dyn AsyncRead + Send>> = match input {
+            Input::File(path) => Box::pin(File::open(path).await?),
+            Input::Stdin => Box::pin(tokio::io::stdin()),
+            Input::Reader(reader) => reader,
+        };
+        Ok(Self {
+            reader: Box::pin(BufReader::new(reader)),
+            number: 0,
+            partial: Vec::new(),
+            cut: false,
+        })
+    }
+
+    /// How many lines were read.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next line that is not blank; `None` at the end. Nothing is lost if this is cancelled.
+    ///
+    /// # Errors
+    /// When the input cannot be read on.
+    pub(super) async fn next(&mut self) -> io::Result<Option<InputLine>> {
+        loop {
+            let chunk = self.reader.fill_buf().await?;
+            let at_end = chunk.is_empty();
+            let newline = chunk.iter().position(|&byte| byte == b'\n');
+            let taken = newline.unwrap_or(chunk.len());
+            let room = LONGEST - self.partial.len();
+            self.cut |= taken > room;
+            self.partial.extend_from_slice(&chunk[..taken.min(room)]);
+            self.reader
+                .as_mut()
+                .consume(taken + usize::from(newline.is_some()));
+            if newline.is_none() && !at_end {
+                continue;
+            }
+            if at_end && self.partial.is_empty() {
+                return Ok(None);
+            }
+            self.number += 1;
+            let text = std::mem::take(&mut self.partial);
+            let cut = std::mem::take(&mut self.cut);
+            let trimmed = text.trim_ascii();
+            if !trimmed.is_empty() {
+                let text = if trimmed.len() == text.len() {
+                    Bytes::from(text)
+                } else {
+                    Bytes::copy_from_slice(trimmed)
+                };
+                return Ok(Some(InputLine {
+                    number: self.number,
+                    text,
+                    cut,
+                }));
+            }
+        }
+    }
+}
 
 /// How long a settled line may stay unwritten.
 const EVERY: Duration = Duration::from_secs(1);
@@ -152,55 +262,4 @@ async fn identity(list: &Path, bytes: u64) -> io::Result<Identity> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_list_goes_on_if_it_grew_and_starts_anew_if_it_is_another() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, list) = (dir.path().join("checkpoint"), dir.path().join("list"));
-        std::fs::write(&list, "1\n2\n3\n").unwrap();
-        let mut first = Checkpoint::open(&path, &list).await.unwrap();
-        for line in 1..=3 {
-            assert!(!first.is_settled(line));
-            first.arrived(line);
-        }
-        first.settle(1, false);
-        first.settle(3, true);
-        assert!(first.due().is_some());
-        first.write().await.unwrap();
-        assert_eq!(first.due(), None);
-
-        std::fs::write(&list, "1\n2\n3\n4\n").unwrap();
-        let grown = Checkpoint::open(&path, &list).await.unwrap();
-        let settled: Vec<_> = (1..=4).map(|line| grown.is_settled(line)).collect();
-        assert_eq!(settled, [true, false, true, false]);
-        assert_eq!(grown.settled(), (1, 1));
-
-        std::fs::write(&list, "5\n6\n7\n8\n").unwrap();
-        let other = Checkpoint::open(&path, &list).await.unwrap();
-        assert!(!other.is_settled(1));
-        assert_eq!(other.settled(), (0, 0));
-
-        std::fs::write(&path, "{").unwrap();
-        assert!(Checkpoint::open(&path, &list).await.is_err());
-    }
-
-    /// A list that was empty at first is known by what it holds now: others begin like it, too.
-    #[tokio::test]
-    async fn an_empty_list_is_not_the_beginning_of_every_list() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, list) = (dir.path().join("checkpoint"), dir.path().join("list"));
-        for (text, lines) in [("", 0), ("1\n2\n3\n", 3), ("4\n5\n6\n", 3)] {
-            std::fs::write(&list, text).unwrap();
-            let mut run = Checkpoint::open(&path, &list).await.unwrap();
-            assert_eq!(run.settled(), (0, 0), "{text:?}");
-            for line in 1..=lines {
-                assert!(!run.is_settled(line), "line {line} of {text:?}");
-                run.arrived(line);
-                run.settle(line, false);
-            }
-            run.write().await.unwrap();
-        }
-    }
-}
+mod tests;

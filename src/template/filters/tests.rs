@@ -1,0 +1,169 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// In its shortest encoding.
+fn segments(text: &str) -> NonZeroU32 {
+    segments_as(text, encoding(text), Reference::Short)
+}
+
+#[test]
+fn the_alphabet_is_the_standards() {
+    // 128 places, one of which is the escape; no character stands there twice.
+    let mut all: Vec<char> = BASIC.chars().chain(EXTENSION.chars()).collect();
+    assert_eq!(
+        (BASIC.chars().count(), EXTENSION.chars().count()),
+        (127, 10)
+    );
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 137);
+    // Places that the standard gives: 0x0A, 0x0D, 0x20, 0x30, 0x41, 0x61, 0x7F (the escape at
+    // 0x1B is left out, which moves what follows it).
+    let at = |place: usize| {
+        BASIC
+            .chars()
+            .nth(if place > 0x1b { place - 1 } else { place })
+    };
+    for (place, character) in [
+        (0x00, '@'),
+        (0x09, 'Ç'),
+        (0x0a, '\n'),
+        (0x0d, '\r'),
+        (0x10, 'Δ'),
+        (0x1a, 'Ξ'),
+        (0x1c, 'Æ'),
+        (0x20, ' '),
+        (0x24, '¤'),
+        (0x30, '0'),
+        (0x40, '¡'),
+        (0x41, 'A'),
+        (0x5f, '§'),
+        (0x60, '¿'),
+        (0x61, 'a'),
+        (0x7f, 'à'),
+    ] {
+        assert_eq!(at(place), Some(character), "{place:#x}");
+    }
+}
+
+#[test]
+fn texts_at_their_edges() {
+    let gsm = |n: usize| "a".repeat(n);
+    let ucs = |n: usize| "ж".repeat(n);
+    for (text, count) in [
+        (String::new(), 1),
+        (gsm(160), 1),
+        (gsm(161), 2),
+        (gsm(306), 2),
+        (gsm(307), 3),
+        (gsm(459), 3),
+        (gsm(460), 4),
+        (ucs(70), 1),
+        (ucs(71), 2),
+        (ucs(134), 2),
+        (ucs(135), 3),
+        // A euro takes two places: 160 of them and not one more.
+        ("€".repeat(80), 1),
+        ("€".repeat(80) + "a", 2),
+        // 153 is odd: a part holds 76 of them, and a place is left over.
+        ("€".repeat(152), 2),
+        ("€".repeat(153), 3),
+        // The pair at the end of the first part moves into the second one.
+        (gsm(152) + "€" + &gsm(151), 2),
+        (gsm(152) + "€" + &gsm(152), 3),
+        // A pair of surrogates takes two units: 35 in one message, 33 in a part.
+        ("😀".repeat(35), 1),
+        ("😀".repeat(36), 2),
+        ("😀".repeat(66), 2),
+        ("😀".repeat(67), 3),
+        (ucs(66) + "😀" + &ucs(65), 2),
+        (ucs(66) + "😀" + &ucs(66), 3),
+        // One character decides for all of them.
+        (gsm(69) + "ж", 1),
+        (gsm(70) + "ж", 2),
+        // The lower case cedilla is not in the alphabet, the upper case one is.
+        (gsm(70) + "ç", 2),
+        (gsm(159) + "Ç", 1),
+        // A backtick is not in it either, nor is a tab.
+        (gsm(70) + "`", 2),
+        (gsm(70) + "\t", 2),
+        ("\u{c}".repeat(80), 1),
+    ] {
+        assert_eq!(segments(&text).get(), count, "{text}");
+    }
+}
+
+#[test]
+fn the_encoding_and_the_reference_can_be_given() {
+    let as_given = |text: &str, encoding, reference| segments_as(text, encoding, reference).get();
+    let text = "a".repeat(71);
+    assert_eq!(as_given(&text, Encoding::Ucs2, Reference::Short), 2);
+    assert_eq!(
+        as_given(&"a".repeat(134), Encoding::Ucs2, Reference::Short),
+        2
+    );
+    assert_eq!(
+        as_given(&"a".repeat(134), Encoding::Ucs2, Reference::Long),
+        3
+    );
+    assert_eq!(
+        as_given(&"a".repeat(306), Encoding::Gsm7, Reference::Short),
+        2
+    );
+    assert_eq!(
+        as_given(&"a".repeat(306), Encoding::Gsm7, Reference::Long),
+        3
+    );
+    assert_eq!(
+        as_given(&"a".repeat(304), Encoding::Gsm7, Reference::Long),
+        2
+    );
+    assert_eq!(as_given("ж", Encoding::Gsm7, Reference::Short), 1);
+    assert_eq!(encoding("a€b"), Encoding::Gsm7);
+    assert_eq!(encoding("aжb"), Encoding::Ucs2);
+}
+
+/// The fewest parts of `size` places: every way of cutting is tried, from the end on.
+fn fewest(places: &[usize], size: usize) -> u32 {
+    let mut best = vec![0; places.len() + 1];
+    for start in (0..places.len()).rev() {
+        let mut filled = 0;
+        let fits = places[start..].iter().take_while(|places| {
+            filled += **places;
+            filled <= size
+        });
+        let ends = start + 1..=start + fits.count();
+        best[start] = 1 + ends.map(|end| best[end]).min().unwrap_or(u32::MAX - 1);
+    }
+    best[0]
+}
+
+proptest! {
+    /// No other way to cut a text gives fewer parts, and none of ours is too large.
+    #[test]
+    fn parts_are_as_few_as_can_be(text in "[aéж€{😀\n]{0,400}", long in any::<bool>()) {
+        let reference = if long { Reference::Long } else { Reference::Short };
+        let gsm: Vec<usize> = text
+            .chars()
+            .map(|c| if "€{".contains(c) { 2 } else { 1 })
+            .collect();
+        let ucs: Vec<usize> = text.chars().map(char::len_utf16).collect();
+        let cases = [
+            (Encoding::Gsm7, gsm, 160, if long { 152 } else { 153 }),
+            (Encoding::Ucs2, ucs, 70, if long { 66 } else { 67 }),
+        ];
+        for (encoding, places, alone, joined) in cases {
+            let all: usize = places.iter().sum();
+            let wanted = if all <= alone { 1 } else { fewest(&places, joined) };
+            prop_assert_eq!(segments_as(&text, encoding, reference).get(), wanted);
+        }
+    }
+
+    /// More text never takes fewer segments.
+    #[test]
+    fn more_text_is_never_less(text in "[a€ж😀]{0,300}", end in "[a€ж😀]{0,5}") {
+        let longer = text.clone() + &end;
+        prop_assert!(segments(&longer) >= segments(&text));
+    }
+}
