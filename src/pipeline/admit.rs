@@ -20,7 +20,7 @@ use tracing::{debug, info, warn};
 use super::handle::PacerHandle;
 use super::job::{Asks, Waiting};
 use super::refunder::{Refunder, Tickets};
-use super::verdict::{self, back, dead, invalid, later, too_dear};
+use super::verdict::{self, back, dead, denied_by, invalid, later, too_dear};
 use crate::core::judge::DeadReason;
 use crate::core::scheduler::{Asked, Denied, Question, Scheduler};
 use crate::core::time::{Mono, StoreTime, micros};
@@ -260,7 +260,8 @@ pub(super) fn send_away(waiting: Waiting, denied: &Denied, now: Mono) {
         };
         verdict::explain(&mut verdict, &explained);
     }
-    job.settle(verdict);
+    let why = denied_by(&limit.name);
+    job.settle_because(verdict, Some(&why));
 }
 
 /// It costs more than its limit can ever let pass: the limit was lowered while the message was in memory. Once

@@ -24,6 +24,7 @@ use crate::ports::queue::{Delivery, Verdict};
 
 use super::history::{History, own_wait};
 use super::job::{Job, Takes, Waiting};
+use super::journal::End;
 use super::route::{Counted, Held, Route};
 use super::verdict::{dead, expired, invalid, later, parked, too_dear};
 
@@ -69,6 +70,13 @@ pub(super) fn decode(
         Err(verdict) => {
             route.deaths.log(&route.name, message, &verdict);
             route.died_early(&verdict);
+            let end = End {
+                message,
+                history: &history,
+                charges: &[],
+                is_stale: delivery.is_stale(),
+            };
+            route.journal_verdict(&verdict, &end, None);
             delivery.settle(verdict);
             None
         }

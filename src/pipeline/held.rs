@@ -15,7 +15,7 @@ use crate::settings::types::OnDenied;
 use super::handle::PacerHandle;
 use super::job::{Job, Waiting};
 use super::route::Route;
-use super::verdict::{back, dead, expired, later};
+use super::verdict::{back, dead, denied_by, expired, later};
 
 /// A cancelled consumer is gone after this, as a rule; if not, what is given back comes again no more often than
 /// this.
@@ -47,7 +47,7 @@ pub(super) fn deny(
             }
             OnDenied::Hold | OnDenied::Nack => back(&job.history, wait, store_now),
         };
-        job.settle(verdict);
+        job.settle_because(verdict, Some(&denied_by(&pacer.name)));
     }
 }
 
@@ -77,20 +77,21 @@ pub(super) fn sweep(
         let Waiting {
             job, not_before, ..
         } = waiting;
-        let verdict = if is_old {
-            expired(&job.route, &job.history, store_now)
+        if is_old {
+            let verdict = expired(&job.route, &job.history, store_now);
+            job.settle(verdict);
+            continue;
+        }
+        let (until, why) = if overnight(&job, now) {
+            overnights += 1;
+            (job.route.gate.sends().opening(), "the route is closed")
         } else {
-            let until = if overnight(&job, now) {
-                overnights += 1;
-                job.route.gate.sends().opening()
-            } else {
-                given_back += 1;
-                not_before
-            };
-            let wait = until.map_or(Duration::ZERO, |at| at.since(now));
-            back(&job.history, wait, store_now)
+            given_back += 1;
+            (not_before, "held for too long")
         };
-        job.settle(verdict);
+        let wait = until.map_or(Duration::ZERO, |at| at.since(now));
+        let verdict = back(&job.history, wait, store_now);
+        job.settle_because(verdict, Some(why));
     }
     if given_back > 0 {
         let wait_ms = micros(expected.since(now)) / 1000;

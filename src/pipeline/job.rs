@@ -132,6 +132,12 @@ impl Job {
 
     /// Settles it, and logs it if it dies.
     pub(super) fn settle(self, verdict: Verdict) {
+        self.settle_because(verdict, None);
+    }
+
+    /// The same, for a reason that its journal would not know.
+    pub(super) fn settle_because(self, verdict: Verdict, why: Option<&str>) {
+        self.journal_verdict(&verdict, why);
         let message = self.delivery.message();
         self.route.deaths.log(&self.route.name, message, &verdict);
         self.delivery.settle(verdict);

@@ -30,6 +30,7 @@ mod handle;
 mod held;
 mod history;
 mod job;
+mod journal;
 mod pacer;
 mod permit;
 mod policies;
@@ -51,6 +52,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
+pub use journal::Journal;
 pub use policies::{KeyedPolicy, PolicySpec, Read};
 pub use route::{Counted, Counting, RouteSpec};
 pub use route_policy::RoutePolicy;

@@ -25,6 +25,7 @@ use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use crate::telemetry::meters::RouteMeters;
 use crate::template::RouteLabels;
 
+use super::journal::Journal;
 use super::progress::Passage;
 use super::route_gate::RouteGate;
 use super::route_policy::RoutePolicy;
@@ -43,6 +44,8 @@ pub struct RouteSpec {
     pub breaker: Option<(BreakerRule, Arc<dyn BreakerStore>)>,
     pub subscription: Arc<Subscription>,
     pub meters: Arc<RouteMeters>,
+    /// `None`: its messages are not logged one by one.
+    pub journal: Option<Journal>,
 }
 
 /// How the limits of a route count its messages.
@@ -87,6 +90,7 @@ pub(super) struct Route {
     pub(super) gate: RouteGate,
     pub(super) subscription: Arc<Subscription>,
     pub(super) meters: Arc<RouteMeters>,
+    pub(super) journal: Option<Journal>,
     pub(super) deaths: Deaths,
     /// Down while messages die in a row before they are sent.
     pub(super) usable: watch::Sender<Link>,
@@ -137,6 +141,7 @@ impl Route {
             downstream: spec.downstream,
             subscription: spec.subscription,
             meters: spec.meters,
+            journal: spec.journal,
             deaths: Deaths::new(dying),
             usable: watch::Sender::new(Link::Up),
             in_flight: AtomicU64::new(0),

@@ -84,6 +84,7 @@ fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &
         meters.queue_delay_seconds.record(delay.as_secs_f64());
     }
     let length = pacer.clock.now().since(started);
+    job.journal_call(judgement, length, pacer.store_time(started));
     meters.call_seconds.record(length.as_secs_f64());
     meters.call(judgement.outcome.label(), judgement.reply_label());
     if judgement.maybe_delivered && judgement.reply.is_err() {
@@ -114,11 +115,11 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
         }
         Next::Hold(wait) => {
             job.route.meters.denials.increment(1);
-            after(job, wait, pacer);
+            after(job, wait, "the downstream holds it back", pacer);
         }
         Next::Retry(wait) => {
             job.history.attempts += 1;
-            after(job, wait, pacer);
+            after(job, wait, "its call failed", pacer);
         }
         Next::Dead(reason) => {
             job.history.attempts += 1;
@@ -137,7 +138,7 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
 }
 
 /// Another call after the wait, in the hours of its route: from memory, or through a wait queue.
-fn after(job: Job, wait: Duration, pacer: &PacerHandle) {
+fn after(job: Job, wait: Duration, why: &str, pacer: &PacerHandle) {
     let now = pacer.clock.now();
     let store_now = pacer.store_time(now);
     let wait = job.route.policy.opening(store_now + wait).since(store_now);
@@ -145,7 +146,7 @@ fn after(job: Job, wait: Duration, pacer: &PacerHandle) {
         again(job, pacer, Some(now + wait));
     } else {
         let verdict = later(&job.history, wait, store_now);
-        job.settle(verdict);
+        job.settle_because(verdict, Some(why));
     }
 }
 

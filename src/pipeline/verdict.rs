@@ -77,6 +77,11 @@ pub(super) fn invalid(route: &Route, history: &History, detail: String, now: Sto
     }
 }
 
+/// Why a message waits that a limit denied.
+pub(super) fn denied_by(limit: &str) -> String {
+    format!("denied by limits.{limit}")
+}
+
 /// Why a message is invalid that costs more than its limit can ever let pass.
 pub(super) fn too_dear(limit: &str, most: u64) -> String {
     format!("limits.{limit}: it costs more than the {most} that can ever fit")

@@ -71,6 +71,14 @@ impl LimitKey {
     pub const fn digest(&self) -> &[u8; 16] {
         &self.0
     }
+
+    /// The beginning of the digest, for the journal: enough to find the lines of one key, and too little to know a
+    /// phone number by, because several numbers have the same.
+    #[must_use]
+    pub fn short(&self) -> String {
+        let [a, b, c, ..] = self.0;
+        format!("{a:02x}{b:02x}{c:02x}")
+    }
 }
 
 impl fmt::Debug for LimitKey {

@@ -26,6 +26,8 @@ pub(super) const ZONE: Shape = Shape::Text(Form {
 });
 /// A template over a message.
 pub(super) const TEMPLATE: Shape = Shape::Text(form(template));
+/// A template over a message and the answer to its call.
+pub(super) const ANSWER_TEMPLATE: Shape = Shape::Text(form(|text| wrong_in(text, About::Answer)));
 /// A template that may hold a key of an API.
 pub(super) const SECRET_TEMPLATE: Shape = Shape::Hidden(form(template));
 /// A whole number of units, or a template that makes one.

@@ -152,7 +152,15 @@ impl Route {
             .into_iter()
             .chain(self.hours_words())
             .chain(self.signed_words())
+            .chain(self.journal_words())
             .collect()
+    }
+
+    fn journal_words(&self) -> Option<String> {
+        self.journal.then(|| {
+            "each call and each verdict is a line of the log, with the target sluiced::journal"
+                .to_owned()
+        })
     }
 
     fn signed_words(&self) -> Option<String> {

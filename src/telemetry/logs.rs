@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
 
+use tracing::Metadata;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::{FilterFn, Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -84,7 +85,7 @@ pub fn init(level: &str, format: LogFormat) -> Result<LastLines, LogError> {
     let started = Lines::start(stderr());
     let (lines, last) = started.map_err(|error| LogError::Thread(error.to_string()))?;
     let layer = fmt::layer().with_writer(Stderr::new(lines));
-    let logger = registry().with(Recent).with(filter).with(ceilings());
+    let logger = registry().with(Recent).with(filter).with(ceilings(level));
     let installed = if is_json(format, terminal) {
         // One level deep: a query for a field needs no path.
         let layer = layer.json().flatten_event(true).with_span_list(false);
@@ -109,18 +110,21 @@ fn allows_colours(no_color: Option<OsString>) -> bool {
 /// The most that may be logged for a target, whatever the filter says.
 ///
 /// lapin shows a returned message, body and all, at `warn`, and every frame at `trace`. The AMQP
-/// URL with its password (amq-protocol-tcp) and headers of calls (hyper) come at `trace`.
-fn ceiling(target: &str) -> LevelFilter {
+/// URL with its password (amq-protocol-tcp) and headers of calls (hyper) come at `trace`. At `debug` the HTTP client
+/// has several lines for each call, which would hide ours, so the filter must name it.
+fn ceiling(target: &str, level: &str) -> LevelFilter {
     match target.split("::").next() {
         Some("sluiced") => LevelFilter::TRACE,
         Some("lapin") => LevelFilter::ERROR,
+        Some("hyper" | "hyper_util") if !level.contains("hyper") => LevelFilter::INFO,
         _ => LevelFilter::DEBUG,
     }
 }
 
-/// Holds every target to its ceiling.
-fn ceilings() -> FilterFn {
-    filter_fn(|metadata| *metadata.level() <= ceiling(metadata.target()))
+/// Holds every target to its ceiling under this level.
+fn ceilings(level: &str) -> FilterFn<impl Fn(&Metadata<'_>) -> bool + use<>> {
+    let level = level.to_owned();
+    filter_fn(move |metadata| *metadata.level() <= ceiling(metadata.target(), &level))
 }
 
 const fn is_json(format: LogFormat, terminal: bool) -> bool {
@@ -215,7 +219,7 @@ mod tests {
             let subscriber = registry()
                 .with(fmt::layer().with_writer(move || writer.clone()))
                 .with(filter(level).expect(level))
-                .with(ceilings());
+                .with(ceilings(level));
             tracing::subscriber::with_default(subscriber, || {
                 tracing::warn!(target: "lapin::returned_messages", "hidden");
                 tracing::trace!(target: "lapin::channels", "hidden");

@@ -27,7 +27,7 @@ use self::policies::InspectedLimits;
 use self::queues::{CountedEvents, Queues};
 use self::stores::Stores;
 use crate::core::leases::Phase;
-use crate::pipeline::{Pipeline, RoutePolicy, RouteSpec};
+use crate::pipeline::{Journal, Pipeline, RoutePolicy, RouteSpec};
 use crate::ports::clock::Clock;
 use crate::ports::store::StatusStore;
 use crate::settings::secrets::Secrets;
@@ -106,6 +106,8 @@ pub fn start(
             breaker: pacers.breaker(route),
             subscription,
             meters: Arc::clone(&events.meters[name.as_str()]),
+            journal: Journal::of(route)
+                .map_err(|e| WireError::new(format!("routes.{name}.journal_id"), e))?,
         };
         pacers.add(route, spec);
     }

@@ -167,6 +167,8 @@ impl Pacer {
             .not_before
             .map_or(Duration::ZERO, |at| at.since(now));
         let verdict = back(&waiting.job.history, wait, self.handle.store_time(now));
-        waiting.job.settle(verdict);
+        waiting
+            .job
+            .settle_because(verdict, Some("the replica stops"));
     }
 }

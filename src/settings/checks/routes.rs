@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::HeaderName;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
 
 use super::Checks;
 use crate::core::rate::{Rate, Span};
@@ -42,6 +44,7 @@ impl Checks<'_> {
             self.tenants(&path, route);
             self.varies(path.join("fair_by"), route.fair_by.as_ref(), "fair_by");
             self.clock(&path, route);
+            self.journal(&path, route);
             self.priority(&path, name, route);
             match &route.downstream {
                 Downstream::Http(http) => self.http(&path.join("downstream"), http),
@@ -253,6 +256,26 @@ impl Checks<'_> {
                 [KeyPath::of(&["routes", name, "queue"]), fair.clone()],
                 message,
             );
+        }
+    }
+
+    /// Its lines are logged only where the level lets them.
+    fn journal(&mut self, path: &KeyPath, route: &Route) {
+        let [journal, id] = path.all(["journal", "journal_id"]);
+        if !route.journal {
+            if route.journal_id.is_some() {
+                let message = "nothing is logged with it; write journal = true beside it, or take journal_id out";
+                self.error([id, journal], message);
+            }
+            return;
+        }
+        let level = &self.settings.log.level;
+        let filter = level.parse::<Targets>();
+        if filter.is_ok_and(|filter| !filter.would_enable("sluiced::journal", &Level::INFO)) {
+            let message = format!(
+                "`{level}` logs none of its lines; write \"{level},sluiced::journal=info\""
+            );
+            self.warning([KeyPath::of(&["log", "level"]), journal], message);
         }
     }
 

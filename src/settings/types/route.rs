@@ -15,7 +15,8 @@ use crate::core::rate::Rate;
 use crate::core::zone::Zone;
 use crate::settings::conform::unwritten;
 use crate::settings::forms::{
-    ANSWER, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, QUEUE, SECRET_TEMPLATE, TEMPLATE, TEXT, ZONE,
+    ANSWER, ANSWER_TEMPLATE, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, QUEUE, SECRET_TEMPLATE,
+    TEMPLATE, TEXT, ZONE,
 };
 use crate::settings::schema::Shape::{Flag, List, Named, OneOrMore, Section, Text, Whole};
 use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, kinds, table, words};
@@ -95,6 +96,12 @@ table! {
         max_attempts: u32 = Whole(1..=1_000_000), Default 5;
         /// Attempt n is repeated after a random time up to base * 2^(n-1), and never later than max.
         retry: Retry = Section(Retry::KEYS), Default {};
+        /// true: logs a line for each call and each verdict, with the target sluiced::journal: message id, attempt,
+        /// status, milliseconds, and keys as short digests; never a body.
+        journal: bool = Flag, Default false;
+        /// A template over the answer, such as the provider's id of the message, for the lines of calls. Its text is
+        /// logged as it is, at most 128 characters of it.
+        journal_id: Option<TemplateText> = ANSWER_TEMPLATE, Apart "{{ answer.body.id }}";
         downstream: Downstream = Downstream::SHAPE, Required { kind = "http", url = "http://127.0.0.1:8080/send" };
     }
 }
@@ -215,7 +222,7 @@ impl Route {
     /// Whether more of an answer is used than its meaning.
     #[must_use]
     pub fn uses_answers(&self) -> bool {
-        self.keep_answer()
+        self.keep_answer() || self.journal && self.journal_id.is_some()
     }
 
     /// How long a call of the route's downstream usually takes.

@@ -11,6 +11,7 @@ mod frozen;
 mod guides;
 mod held;
 mod hours;
+mod journal;
 mod recipes;
 mod requeue;
 mod shared;

@@ -70,6 +70,32 @@ fn a_priority_between_routes_that_share_no_slots() {
 }
 
 #[test]
+fn a_journal_that_is_not_logged() {
+    assert_eq!(
+        changed(
+            "queue = \"sms\"\n",
+            "queue = \"sms\"\njournal_id = \"{{ answer.body.id }}\"\n"
+        ),
+        [
+            "a.toml:6:14: routes.sms.journal_id: nothing is logged with it; write journal = true beside it, or take journal_id out"
+        ]
+    );
+    let quiet = |level: &str| {
+        changed(
+            "[routes.sms]\nqueue = \"sms\"\n",
+            &format!("[log]\nlevel = \"{level}\"\n[routes.sms]\nqueue = \"sms\"\njournal = true\n"),
+        )
+    };
+    assert_eq!(
+        quiet("warn"),
+        [
+            "a.toml:5:9: warning: log.level: `warn` logs none of its lines; write \"warn,sluiced::journal=info\""
+        ]
+    );
+    assert_eq!(quiet("warn,sluiced::journal=info"), [""; 0]);
+}
+
+#[test]
 fn one_queue_twice() {
     assert_eq!(
         changed(

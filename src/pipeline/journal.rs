@@ -1,0 +1,181 @@
+//! The journal of a route (`journal = true`): one line for each call and one for each verdict.
+//!
+//! Problem: "why has this message not gone out, why did that one come twice, what did the provider say?" The metrics
+//! count, and the log warns of what is unusual: neither knows a single message. So a route may log what happens to
+//! each of its messages, on a tracing target of its own, which journald, Loki or jq can filter by.
+//!
+//! A line never holds a body, a header, a key or a secret. A key stands there as a short digest: enough to find the
+//! lines of one key, and shared by so many others that it does not say which phone number it is. The provider's id of
+//! the message is what the operator's template makes of the answer (`journal_id`).
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use tracing::{Level, enabled, info};
+
+use crate::core::time::{StoreTime, micros};
+use crate::ports::downstream::{Answer, Facts, Judgement};
+use crate::ports::limits::Charge;
+use crate::ports::message::{HeaderValue, Message, header};
+use crate::ports::queue::{HeaderPatch, Verdict};
+use crate::settings::types::Route as Settings;
+use crate::template::{About, Template, Templates, WrongTemplate};
+
+use super::history::History;
+use super::job::Job;
+use super::route::Route;
+
+/// What its lines are filtered by.
+const TARGET: &str = "sluiced::journal";
+/// The most characters of a provider's id.
+const LONGEST_ID: usize = 128;
+
+/// What a route's journal needs; a route without one has none.
+#[derive(Debug)]
+pub struct Journal {
+    /// Makes the provider's id of an answer.
+    id: Option<(Templates, Template)>,
+}
+
+impl Journal {
+    /// The journal of a route, if it has one.
+    ///
+    /// # Errors
+    /// When `journal_id` is wrong, which a checked configuration excludes.
+    pub fn of(route: &Settings) -> Result<Option<Self>, WrongTemplate> {
+        if !route.journal {
+            return Ok(None);
+        }
+        let id = route.journal_id.as_ref().map(|text| {
+            let mut templates = Templates::about(About::Answer);
+            let template = templates.add("journal_id", text.as_str())?;
+            Ok((templates, template))
+        });
+        Ok(Some(Self {
+            id: id.transpose()?,
+        }))
+    }
+
+    /// The provider's id of the message, if the answer has one.
+    fn provider_id(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> Option<String> {
+        let (templates, template) = self.id.as_ref()?;
+        let context = templates.context_with(message, facts, Some(answer)).ok()?;
+        let id = templates.render(template, &context).ok()?;
+        let id: String = id.trim().chars().take(LONGEST_ID).collect();
+        (!id.is_empty()).then_some(id)
+    }
+}
+
+impl Job {
+    /// A call has ended, after so long.
+    pub(super) fn journal_call(&self, judgement: &Judgement, length: Duration, now: StoreTime) {
+        let Some(journal) = self.route.journal() else {
+            return;
+        };
+        let message = self.delivery.message();
+        let facts = Facts {
+            route: &self.route.name,
+            attempt: self.history.attempts + 1,
+        };
+        let answer = judgement.answer.as_ref();
+        let provider_id = answer.and_then(|answer| journal.provider_id(message, facts, answer));
+        let failure = judgement.reply.is_err().then(|| judgement.reply_label());
+        info!(
+            target: TARGET,
+            route = facts.route,
+            message_id = message.id().unwrap_or_default(),
+            attempt = facts.attempt,
+            outcome = judgement.outcome.label(),
+            status = judgement.status(),
+            failure,
+            maybe_delivered = judgement.maybe_delivered,
+            ms = micros(length) / 1000,
+            age_ms = micros(now.since(self.history.born(message))) / 1000,
+            redelivered = message.redelivered,
+            provider_id,
+            keys = %Keys(&self.route, self.charges()),
+            "call"
+        );
+    }
+
+    /// It gets this verdict, for a reason that neither the verdict nor the line of its call says.
+    pub(super) fn journal_verdict(&self, verdict: &Verdict, why: Option<&str>) {
+        let end = End {
+            message: self.delivery.message(),
+            history: &self.history,
+            charges: self.charges(),
+            // What is said of it is lost: the broker delivers it again.
+            is_stale: self.delivery.is_stale(),
+        };
+        self.route.journal_verdict(verdict, &end, why);
+    }
+}
+
+/// A message that gets its verdict.
+pub(super) struct End<'a> {
+    pub(super) message: &'a Message,
+    pub(super) history: &'a History,
+    pub(super) charges: &'a [Charge],
+    pub(super) is_stale: bool,
+}
+
+impl Route {
+    /// Its journal, if it has one and its lines are logged.
+    fn journal(&self) -> Option<&Journal> {
+        let journal = self.journal.as_ref()?;
+        enabled!(target: TARGET, Level::INFO).then_some(journal)
+    }
+
+    /// A message gets this verdict.
+    pub(super) fn journal_verdict(&self, verdict: &Verdict, end: &End<'_>, why: Option<&str>) {
+        if self.journal().is_none() {
+            return;
+        }
+        let text = |name| match verdict {
+            Verdict::Dead { headers, .. } => of(headers, name),
+            _ => None,
+        };
+        let wait = match verdict {
+            Verdict::Later { delay, .. } => Some(micros(*delay) / 1000),
+            _ => None,
+        };
+        info!(
+            target: TARGET,
+            route = &*self.name,
+            message_id = end.message.id().unwrap_or_default(),
+            verdict = verdict.label(),
+            reason = text(header::REASON),
+            detail = text(header::DETAIL),
+            why,
+            attempts = end.history.attempts,
+            wait_ms = wait,
+            stale = end.is_stale.then_some(true),
+            redelivered = end.message.redelivered,
+            keys = %Keys(self, end.charges),
+            "verdict"
+        );
+    }
+}
+
+fn of<'a>(headers: &'a HeaderPatch, name: &str) -> Option<&'a str> {
+    let found = headers.iter().find(|(known, _)| *known == name);
+    found.and_then(|(_, value)| HeaderValue::as_text(value))
+}
+
+/// The keys of a message, by the names of their limits: `recipient=1f2e3d sender=99aa00`. A limit that counts all
+/// messages together has none.
+struct Keys<'a>(&'a Route, &'a [Charge]);
+
+impl fmt::Display for Keys<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = (self.0.counting.key_of)(None);
+        let keyed = self.1.iter().filter(|charge| charge.key != all);
+        for (i, charge) in keyed.enumerate() {
+            if i > 0 {
+                f.write_char(' ')?;
+            }
+            write!(f, "{}={}", charge.limit.name, charge.key.short())?;
+        }
+        Ok(())
+    }
+}
