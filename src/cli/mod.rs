@@ -5,6 +5,7 @@ pub mod config;
 pub mod dead;
 pub mod demo;
 pub mod exit;
+pub mod find;
 pub mod health;
 pub mod limits;
 pub mod plan;

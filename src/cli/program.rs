@@ -15,8 +15,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use super::exit::{Exit, Refusal, exit};
 use super::{
-    check, config, dead, demo, health, limits, plan, provider, run, shell, sim, status, throttle,
-    trial,
+    check, config, dead, demo, find, health, limits, plan, provider, run, shell, sim, status,
+    throttle, trial,
 };
 use crate::telemetry::logs;
 use crate::wire;
@@ -43,6 +43,8 @@ enum Command {
     Dead(dead::DeadArgs),
     /// Prove it on this machine: with nothing installed, or on your own RabbitMQ and Redis
     Demo(demo::DemoArgs),
+    /// One message: whether it is a dead letter, and what the limits know of its keys
+    Find(find::FindArgs),
     /// Ask a running daemon whether it is well (for container health checks)
     Health(health::HealthArgs),
     /// The limits of the running fleet: list, show, set, pause, resume, open
@@ -125,6 +127,7 @@ async fn dispatch(name: &str, command: Command) -> Result<ExitCode, Box<dyn std:
             dead::run(&args, &mut console).await
         }
         Command::Demo(args) => Ok(demo::run(args, &mut out, stdout.is_terminal()).await?),
+        Command::Find(args) => find::run(&args, &mut out).await,
         Command::Health(args) => Ok(health::run(&args, &mut out).await?),
         Command::Limits(args) => {
             let prompt = asks.then_some(&mut err as &mut (dyn Write + Send));

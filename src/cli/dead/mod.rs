@@ -6,6 +6,7 @@
 
 mod counts;
 mod drop;
+mod find;
 mod letter;
 mod list;
 mod replay;
@@ -26,6 +27,8 @@ use crate::queue::rabbit::letters::Letters;
 use crate::settings;
 use crate::settings::types::{QueueBackend, Settings};
 use crate::wire;
+
+pub(super) use find::find;
 
 /// What the name of every queue of dead letters ends with.
 const SUFFIX: &str = ".dead";

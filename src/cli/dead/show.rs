@@ -5,10 +5,10 @@ use std::io::Write;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::letter::LetterFacts;
-use super::{Location, Refusal, absent};
+use super::{DeadQueues, Location, Refusal, absent};
 use crate::cli::text::{age, counted, facts, in_a_line, printable, size, utc_of};
 use crate::ports::clock::Clock;
 use crate::ports::message::{HeaderValue, Message, header};
@@ -17,7 +17,7 @@ use crate::queue::rabbit::letters::Letter;
 /// The value of a header is shown up to here; `--json` shows all of it.
 const VALUE: usize = 200;
 /// Columns of the labels.
-const LABELS: usize = 16;
+pub(super) const LABELS: usize = 16;
 
 /// The arguments of `sluiced dead show`.
 #[derive(Args, Clone, Debug)]
@@ -42,34 +42,13 @@ pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resul
     }
     let mut missing = Vec::new();
     for queue in &dead.queues {
-        let Some(mut letters) = dead.open(queue).await? else {
-            missing.push(absent(queue));
-            continue;
-        };
-        // An id may be a number too, and counts where there are not so many letters.
-        let number = number.filter(|number| *number <= letters.total().into());
-        let mut found = None;
-        while let Some(letter) = letters.next().await? {
-            let is_it = match number {
-                Some(number) => letter.number == number,
-                None => letter.message.id() == Some(&args.letter),
-            };
-            if is_it {
-                write(args, queue, &letter, out)?;
-                found = Some(letter.number);
-            }
-            letters.leave(letter).await?;
-            if found.is_some() {
-                break;
-            }
-        }
-        missing.push(format!(
-            "{queue} has {}",
-            counted(letters.total().into(), "letter")
-        ));
-        letters.close().await?;
-        if found.is_some() {
-            return Ok(());
+        let wanted = (number, args.letter.as_str());
+        let found = seek(&dead, queue, wanted, |letter| {
+            write(args, queue, letter, out)
+        });
+        match found.await? {
+            Sought::Found(()) => return Ok(()),
+            Sought::Missing(why) => missing.push(why),
         }
     }
     Err(Refusal::Failed(format!(
@@ -77,6 +56,49 @@ pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resul
         args.letter,
         missing.join("; ")
     )))
+}
+
+/// A letter that was looked for in a queue.
+pub(super) enum Sought<T> {
+    /// What was made of it.
+    Found(T),
+    /// What the queue has instead.
+    Missing(String),
+}
+
+/// Looks for a letter of a queue by its number, or its message id where there is none.
+pub(super) async fn seek<T>(
+    dead: &DeadQueues,
+    queue: &str,
+    (number, id): (Option<u64>, &str),
+    see: impl FnOnce(&Letter) -> Result<T, Refusal>,
+) -> Result<Sought<T>, Refusal> {
+    let Some(mut letters) = dead.open(queue).await? else {
+        return Ok(Sought::Missing(absent(queue)));
+    };
+    // An id may be a number too, and counts where there are not so many letters.
+    let number = number.filter(|number| *number <= letters.total().into());
+    let mut found = None;
+    let mut see = Some(see);
+    while let Some(letter) = letters.next().await? {
+        let is_it = match number {
+            Some(number) => letter.number == number,
+            None => letter.message.id() == Some(id),
+        };
+        if is_it && let Some(see) = see.take() {
+            found = Some(see(&letter)?);
+        }
+        letters.leave(letter).await?;
+        if found.is_some() {
+            break;
+        }
+    }
+    let count = counted(letters.total().into(), "letter");
+    letters.close().await?;
+    Ok(found.map_or_else(
+        || Sought::Missing(format!("{queue} has {count}")),
+        Sought::Found,
+    ))
 }
 
 fn write(
@@ -110,6 +132,15 @@ type Fact = (String, Option<String>);
 fn labelled<const N: usize>(facts: [(&str, Option<String>); N]) -> Vec<Fact> {
     let owned = |(label, value): (&str, Option<String>)| (label.to_owned(), value);
     facts.map(owned).to_vec()
+}
+
+/// Why and when it died, and where it is, for `sluiced find`.
+pub(super) fn in_short(queue: &str, letter: &Letter) -> (Vec<(String, String)>, Value) {
+    let all = died(&letter.message).into_iter();
+    let all = all.filter_map(|(label, value)| Some((label, in_a_line(&value?, VALUE))));
+    let mut json = LetterFacts(&letter.message).as_json(letter.number);
+    json["dead_letter_queue"] = json!(queue);
+    (all.collect(), json)
 }
 
 /// Why and when it died, by the headers that sluiced wrote.

@@ -118,7 +118,7 @@ fn current(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option
 }
 
 impl KeyState {
-    pub(super) fn write(&self, out: &mut impl Write) -> Result<(), Refusal> {
+    pub(in crate::cli) fn write(&self, out: &mut impl Write) -> Result<(), Refusal> {
         writeln!(out)?;
         match &self.key {
             Some(key) => writeln!(out, "units left for {key}")?,
@@ -170,7 +170,7 @@ impl KeyState {
         }
     }
 
-    pub(super) fn as_json(&self) -> Value {
+    pub(in crate::cli) fn as_json(&self) -> Value {
         let closed = self
             .look
             .closed

@@ -196,7 +196,7 @@ impl OpenLimits {
     }
 
     /// Refuses a name that the file does not have, and offers the nearest one.
-    fn known(&self, limit: &str) -> Result<(), Refusal> {
+    pub(super) fn known(&self, limit: &str) -> Result<(), Refusal> {
         let Some(settings) = self.settings() else {
             return Ok(());
         };

@@ -1,6 +1,7 @@
 //! `sluiced dead`: the program itself, on the letters of real daemons and a real broker.
 mod cut;
 mod dropped;
+mod found;
 mod replayed;
 mod seen;
 

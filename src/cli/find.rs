@@ -1,0 +1,193 @@
+//! `sluiced find MESSAGE_ID`: what is known of one message now: whether it is a dead letter, and what the limits know
+//! of its keys. What happened to it before is in the journal of its route (`pipeline::journal`).
+//!
+//! A key is made of what the message says, which this command does not have. So keys are named with `--key`. One that
+//! a limit makes of the message id alone is looked up without being named.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::dead;
+use super::exit::{Exit, Refusal};
+use super::limits::Location;
+use super::limits::key::{self, KeyState};
+use super::shell;
+use crate::limiter::limit_key;
+use crate::ports::downstream::Facts;
+use crate::ports::message::{Message, Properties};
+use crate::settings;
+use crate::settings::types::{QueueBackend, Settings};
+use crate::template::Templates;
+
+/// The arguments of `sluiced find`.
+#[derive(Args, Clone, Debug)]
+pub struct FindArgs {
+    /// The id of the message: its publisher's, or the one that sluiced made
+    #[arg(value_name = "MESSAGE_ID")]
+    id: String,
+    /// A configuration file, as for `sluiced run`; may repeat
+    #[arg(long, env = "SLUICED_CONFIG", value_name = "FILE", required = true)]
+    config: Vec<PathBuf>,
+    /// Only the dead letters and limits of this route; without it those of all routes
+    #[arg(long, value_name = "NAME", add = shell::routes())]
+    route: Option<String>,
+    /// What this limit knows of this key, such as recipient=+4915550123456; may repeat
+    #[arg(long = "key", value_name = "LIMIT=TEXT", value_parser = pair)]
+    keys: Vec<(String, String)>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write LIMIT=TEXT")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// What a limit knows of a key.
+struct FoundKey {
+    limit: String,
+    digest: String,
+    state: KeyState,
+}
+
+/// Writes what is known of the message to `out`.
+pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
+    // What is asked needs no secret of a downstream, and not always one of Redis.
+    let loaded = settings::load_with(Some("rabbitmq"), &args.config, None, std::env::vars());
+    let settings = loaded.map_err(Refusal::Faults)?.settings;
+    if let Some(route) = &args.route {
+        super::trial::chosen(&settings, Some(route))?;
+    }
+    let letters = match settings.backend.queue {
+        QueueBackend::Embedded => None,
+        QueueBackend::Rabbitmq => {
+            Some(dead::find(&args.config, args.route.as_deref(), &args.id).await?)
+        }
+    };
+    if !args.json {
+        match &letters {
+            Some(letters) => letters.write(out)?,
+            None => writeln!(
+                out,
+                "what was not delivered is in `{}`",
+                settings.embedded.leftover.display()
+            )?,
+        }
+    }
+    let mut keys = own_keys(&settings, args.route.as_deref(), &args.id);
+    keys.extend(args.keys.iter().cloned());
+    let found = look_up(args, keys).await?;
+    if args.json {
+        let keys = found.iter().map(FoundKey::as_json);
+        let all = json!({
+            "message_id": args.id,
+            "dead_letters": letters.map_or(Value::Null, |letters| letters.as_json()),
+            "keys": keys.collect::<Vec<_>>(),
+        });
+        writeln!(out, "{all:#}")?;
+        return Ok(Exit::Done);
+    }
+    for key in &found {
+        writeln!(
+            out,
+            "\nlimits.{}, keys={}={}",
+            key.limit, key.limit, key.digest
+        )?;
+        key.state.write(out)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The keys that limits make of the message id alone.
+fn own_keys(settings: &Settings, route: Option<&str>, id: &str) -> Vec<(String, String)> {
+    let message = Message {
+        properties: Properties {
+            message_id: Some(id.to_owned()),
+            ..Properties::default()
+        },
+        ..Message::default()
+    };
+    let mut keys = BTreeMap::new();
+    let routes = settings.routes.iter();
+    for (name, of) in routes.filter(|(name, _)| route.is_none_or(|route| route == *name)) {
+        let facts = Facts {
+            route: name,
+            attempt: 1,
+        };
+        for limit in &of.limits {
+            let text = settings.limits.get(limit).and_then(|limit| limit.key());
+            let made = text.and_then(|text| {
+                let mut templates = Templates::of_limits();
+                let template = templates.add(limit, text.as_str()).ok()?;
+                let context = templates.context(&message, facts).ok()?;
+                let key = templates.render(&template, &context).ok()?;
+                templates.uses("message_id").then_some(key)
+            });
+            if let Some(key) = made {
+                keys.insert((limit.clone(), key), ());
+            }
+        }
+    }
+    keys.into_keys().collect()
+}
+
+async fn look_up(args: &FindArgs, keys: Vec<(String, String)>) -> Result<Vec<FoundKey>, Refusal> {
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let opened = Location::of(args.config.clone()).open().await?;
+    let mut found = Vec::new();
+    for (limit, text) in keys {
+        opened.known(&limit)?;
+        let policy = opened.store(&limit).await?.inspect(&limit).await?;
+        let state = key::look_up(&opened, &limit, Some(&text), &policy).await?;
+        if let Some(state) = state {
+            found.push(FoundKey {
+                digest: limit_key(&[&text]).short(),
+                limit,
+                state,
+            });
+        }
+    }
+    Ok(found)
+}
+
+impl FoundKey {
+    fn as_json(&self) -> Value {
+        json!({ "limit": self.limit, "digest": self.digest, "units": self.state.as_json() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Extra, load_with};
+
+    #[test]
+    fn a_key_that_is_made_of_the_id_alone_need_not_be_named() {
+        let text = r#"
+            limits.id = { kind = "sliding_log", rate = "1/1h", key = "{{ route }}:{{ message_id }}" }
+            limits.to = { kind = "sliding_log", rate = "1/1h", key = "{{ body.to }} {{ message_id }}" }
+            limits.one = { kind = "sliding_log", rate = "1/1h", key = "one" }
+            routes.sms = { queue = "sms", limits = ["id", "to", "one"], downstream = { kind = "http", url = "http://h/" } }
+            routes.mail = { queue = "mail", limits = ["id"], downstream = { kind = "http", url = "http://h/" } }
+        "#;
+        let (name, text) = ("test".to_owned(), text.to_owned());
+        let loaded = load_with(None, &[], Some(Extra { name, text }), std::iter::empty());
+        let settings = loaded
+            .map_err(|faults| faults.to_string())
+            .expect("it loads")
+            .settings;
+        let key = |key: &str| ("id".to_owned(), key.to_owned());
+        assert_eq!(
+            own_keys(&settings, None, "m"),
+            [key("mail:m"), key("sms:m")]
+        );
+        assert_eq!(own_keys(&settings, Some("sms"), "m"), [key("sms:m")]);
+    }
+}

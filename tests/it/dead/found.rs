@@ -1,0 +1,95 @@
+//! `sluiced find`: what is known of one message.
+
+use lapin::BasicProperties;
+
+use super::{Said, broker, holds};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, program};
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::wait::eventually;
+
+fn find(arguments: &[&str]) -> Said {
+    let output = program(&["find"]).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Said {
+        code: output.status.code().unwrap(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_is_found_among_the_letters_and_by_its_keys() {
+    let name = "find";
+    let broker = broker().await;
+    broker.declare(name, "quorum").await;
+    let downstream =
+        Recorder::start(|call| Reply::status(if call.number == 2 { 400 } else { 202 })).await;
+    let mut route = Route::new(name, downstream.address);
+    route.limits = vec!["provider", "recipient", "id"];
+    route.keys = "journal = true\n".to_owned();
+    let mut config = Config::shared(name, "100/1s", vec![route]);
+    config.tables =
+        "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"5/1h\"\nkey = \"{{ body.to }}\"\n\
+        [limits.id]\nkind = \"sliding_log\"\nrate = \"3/1h\"\nkey = \"{{ message_id }}\"\n"
+            .to_owned();
+    let daemon = Daemon::start(&config);
+    let at = daemon.config().display().to_string();
+    let letters = format!("{name}.dead");
+    for number in [1, 2] {
+        let body = format!("{{\"n\":{number},\"to\":\"+49\"}}").into_bytes();
+        let id = format!("m-{number}").as_str().into();
+        let properties = BasicProperties::default().with_message_id(id);
+        broker.publish(name, [(body, properties)]).await;
+    }
+    holds(&broker, &letters, 1).await;
+    eventually(LONG, "both calls", || downstream.count() == 2).await;
+
+    // The dead one: where it is, and why.
+    let dead = find(&["m-2", "--config", &at, "--key", "recipient=+49", "--json"]).json();
+    assert_eq!(
+        dead["dead_letters"][0]["dead_letter_queue"],
+        letters.as_str()
+    );
+    assert_eq!(dead["dead_letters"][0]["reason"], "rejected");
+    assert_eq!(dead["dead_letters"][0]["last_status"], 400);
+    // The limit of ids needs no key; the recipient was called twice.
+    assert_eq!(dead["keys"][0]["limit"], "id");
+    assert_eq!(dead["keys"][0]["units"]["remaining"], 2);
+    assert_eq!(dead["keys"][1]["limit"], "recipient");
+    assert_eq!(dead["keys"][1]["units"]["remaining"], 3);
+    // By the digest its lines are found in the journal.
+    let digest = dead["keys"][1]["digest"].as_str().unwrap();
+    let lines = format!("recipient={digest}");
+    eventually(LONG, "its lines", || daemon.said(&lines) == 4).await;
+    let said = find(&["m-2", "--config", &at, "--route", name]).good();
+    for part in [
+        "letter 1 of find.dead",
+        "rejected: ",
+        "400",
+        "limits.id",
+        "remaining",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // It is where it was.
+    holds(&broker, &letters, 1).await;
+
+    let sent = find(&["m-1", "--config", &at]).good();
+    assert!(
+        sent.starts_with("it is no dead letter: find.dead has 1 letter\n"),
+        "{sent}"
+    );
+    // A number is an id, and no place in a queue.
+    let none = find(&["1", "--config", &at, "--json"]).json();
+    assert_eq!(none["dead_letters"].as_array().unwrap().len(), 0);
+
+    let wrong =
+        |arguments: &[&str], code| find(&[&["m-1", "--config", &at], arguments].concat()).bad(code);
+    assert!(wrong(&["--key", "recipent=+49"], 2).contains("did you mean `recipient`?"));
+    assert!(wrong(&["--key", "recipient"], 2).contains("LIMIT=TEXT"));
+    assert!(wrong(&["--key", "provider=+49"], 2).contains("it is paced"));
+    assert!(wrong(&["--route", "fnd"], 2).contains("find"));
+    daemon
+        .stop(&[NEW_SCHEDULE, "dead letter", "nothing is kept on disk"])
+        .await;
+}
