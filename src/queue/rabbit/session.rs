@@ -10,7 +10,7 @@
 //!            └──the channel or a consumer is lost──> save ──> Ended::Lost
 //! ```
 //!
-//! `consuming` has the consumers, `closing` both ends. A session ends with its channel. The receiver of its
+//! `consuming` has the consumers, `settling` the verdicts and both ends. A session ends with its channel. The receiver of its
 //! settlements ends with it, so later verdicts are refused, and the broker delivers those messages again.
 
 mod consuming;
