@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    sluiced::cli::program::main()
+    sluiced::cli::main()
 }

@@ -1,19 +1,26 @@
-//! `sluiced status`: how the fleet is, once; any replica knows it of all. `sluiced top`: the same, again and again,
-//! until `q` or Ctrl-C.
+//! What a running sluiced reports. `sluiced status`: how the fleet is, once; any replica knows it of all. `sluiced top`:
+//! the same, again and again, until `q` or Ctrl-C. `sluiced health`: whether it is well, for container health checks.
 //!
-//! Both draw the same lines (`view`), so there is one text to read, and no library for windows is needed.
+//! The first two draw the same lines (`view`), so there is one text to read, and no library for windows is needed. A slim
+//! image has no curl, and a check that needs it would need a bigger image.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::Args;
+use http::Uri;
+use http::uri::PathAndQuery;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::io::AsyncReadExt as _;
 
 use super::exit::{Exit, Refusal, StopSignals};
-use super::health::ask;
 use super::view::view;
 use crate::settings;
 use crate::status::Fleet;
@@ -66,7 +73,7 @@ pub struct TopArgs {
 }
 
 /// Writes how the fleet is to `out`; `terminal` if that is one, with its width and with colours.
-pub(super) async fn run(
+pub(super) async fn status(
     args: &StatusArgs,
     out: &mut impl Write,
     terminal: bool,
@@ -240,49 +247,102 @@ impl Drop for Keys {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Connecting, asking and reading the answer, together. Below every orchestrator's own timeout.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// The most of an answer that is read.
+const MAX_BODY: usize = 4 * 1024 * 1024;
 
-    #[test]
-    fn what_listens_on_every_address_is_asked_on_that_of_this_machine() {
-        for (listen, asked) in [
-            ("0.0.0.0:9464", "127.0.0.1:9464"),
-            ("[::]:9464", "[::1]:9464"),
-            ("10.0.0.0:9464", "10.0.0.0:9464"),
-            ("[fe80::]:9464", "[fe80::]:9464"),
-            ("localhost:9464", "localhost:9464"),
-        ] {
-            assert_eq!(reached(listen), asked);
+/// The arguments of `sluiced health`.
+#[derive(Args, Clone, Debug)]
+pub struct HealthArgs {
+    /// What to ask: /readyz (can it work?) or /healthz (does it live?); without a path /readyz
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:9464/readyz"
+    )]
+    pub url: Uri,
+}
+
+/// Why there is no good answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HealthError {
+    #[error("{0}")]
+    Unreachable(String),
+    #[error("no answer within {TIMEOUT:?}")]
+    Timeout,
+    #[error("{status}: {body}")]
+    Status {
+        status: http::StatusCode,
+        body: String,
+    },
+}
+
+/// Asks and writes the answer to `out`. The exit code is 0 if the daemon is well, 1 if not.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub async fn health(args: &HealthArgs, out: &mut dyn Write) -> io::Result<Exit> {
+    let url = probed(&args.url);
+    let heard = ask(url.clone()).await;
+    match heard {
+        Ok(body) => {
+            writeln!(out, "{}", body.trim_end())?;
+            Ok(Exit::Done)
+        }
+        Err(ill) => {
+            writeln!(out, "{url}: {ill}")?;
+            Ok(Exit::Failed)
         }
     }
+}
 
-    #[test]
-    fn the_address_is_that_of_the_arguments_the_files_or_the_environment() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("sluiced.toml");
-        let text = "[admin]\nlisten = \"10.0.0.0:1\"\n[limits.account]\nrate = \"1/1s\"\n\
-            [routes.sms]\nqueue = \"sms\"\nlimits = [\"account\"]\n\
-            downstream = { kind = \"http\", url = \"http://localhost\" }\n";
-        std::fs::write(&file, text).expect("written");
-        let asked = |url: Option<&str>, config: &[PathBuf], env: &[(&str, &str)]| {
-            let args = ReplicaArgs {
-                url: url.map(str::to_owned),
-                config: config.to_vec(),
-            };
-            let env = env
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-            args.asked(env).map(|asked| asked.url).ok()
-        };
-        let (url, files) = (Some("http://other:9"), &[file][..]);
-        let env = &[(LISTEN, "0.0.0.0:2")][..];
-        assert_eq!(asked(url, files, env).as_deref(), url);
-        let said = |config, env| asked(None, config, env).expect("an address");
-        assert_eq!(said(&[], &[]), "http://127.0.0.1:9464");
-        assert_eq!(said(&[], env), "http://127.0.0.1:2");
-        assert_eq!(said(files, &[]), "http://10.0.0.0:1");
-        assert_eq!(said(files, env), "http://127.0.0.1:2");
-        assert_eq!(asked(None, &[], &[(LISTEN, "")]), None, "none listens");
+/// `/` is the status page, which is there whether the daemon is well or not: what is asked is `/readyz`.
+fn probed(url: &Uri) -> Uri {
+    let mut parts = url.clone().into_parts();
+    if parts.scheme.is_some() && url.path() == "/" {
+        parts.path_and_query = Some(PathAndQuery::from_static("/readyz"));
+    }
+    Uri::from_parts(parts).unwrap_or_else(|_| url.clone())
+}
+
+/// Asks a running sluiced, within a few seconds.
+pub(super) async fn ask(url: Uri) -> Result<String, HealthError> {
+    tokio::time::timeout(TIMEOUT, get(url))
+        .await
+        .unwrap_or(Err(HealthError::Timeout))
+}
+
+async fn get(url: Uri) -> Result<String, HealthError> {
+    let unreachable = |error: &dyn std::error::Error| HealthError::Unreachable(chain(error));
+    let client: Client<HttpConnector, Empty<Bytes>> =
+        Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+    let answer = client.get(url).await.map_err(|e| unreachable(&e))?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), MAX_BODY)
+        .collect()
+        .await
+        .map_err(|e| HealthError::Unreachable(e.to_string()))?
+        .to_bytes();
+    let body = String::from_utf8_lossy(&body).into_owned();
+    if status.is_success() {
+        Ok(body)
+    } else {
+        Err(HealthError::Status { status, body })
     }
 }
+
+/// An error with its causes: the outermost alone says only that something failed.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,23 +11,27 @@
 //! /metrics, health, last warnings ──sample──> Replica ──board──> store <──board── the other replicas
 //!                                                                  └──board──> /status.json, /, status, top
 //! ```
+//!
+//! What the replicas know is put together here: sums over the fleet, why its taps are closed, its last events.
 
 mod board;
-mod fleet;
 mod sample;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::core::stall::millis;
+use crate::ports::store::{Heard, SILENT};
+use crate::telemetry::health::PROGRESS;
+use crate::telemetry::{CHANGE, RecentLine};
+
 pub use self::board::Board;
 pub use crate::ports::store::BARS;
-use crate::ports::store::{Heard, SILENT};
-use crate::telemetry::RecentLine;
-use crate::telemetry::health::PROGRESS;
 
 /// Why a tap is closed outside of its opening hours.
 pub const CLOSED_HOURS: &str = "closed hours";
@@ -174,3 +178,140 @@ impl Replica {
         state
     }
 }
+
+const NO_TURN: &str = "its limits let nothing pass yet";
+
+impl Route {
+    /// What is wrong where the limits keep too little for the way.
+    #[must_use]
+    pub fn thin(&self) -> Option<String> {
+        let ms = |seconds| millis(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+        (self.way_spread > self.way_kept).then(|| {
+            format!(
+                "the way to the downstream varies by {}, and the headroom keeps {} for that",
+                ms(self.way_spread),
+                ms(self.way_kept)
+            )
+        })
+    }
+
+    /// What is wrong where the oldest message waits for too long.
+    #[must_use]
+    pub fn late(&self) -> Option<String> {
+        (self.max_delay > 0.0 && self.oldest > self.max_delay).then(|| {
+            format!(
+                "the oldest message waits for {:.0} s, longer than max_delay ({:.0} s)",
+                self.oldest, self.max_delay
+            )
+        })
+    }
+}
+
+impl Fleet {
+    /// The replicas that report how they are.
+    pub fn heard(&self) -> impl Iterator<Item = &Replica> {
+        self.replicas.iter().filter(|replica| replica.silent == 0)
+    }
+
+    /// Completes why taps are closed: those that no replica gave a reason for wait for a limit. `names` has
+    /// the limits of each route.
+    fn say_why(&mut self, names: &BTreeMap<String, Vec<String>>) {
+        let limits = &self.limits;
+        for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
+            if route.open || !route.why.is_empty() {
+                continue;
+            }
+            let own = names.get(name).map_or(&[][..], |own| own);
+            let shut = limits.iter().find_map(|limit| {
+                let name = own.iter().find(|name| limit["name"] == **name)?;
+                let state = limit["state"].as_str()?;
+                let shut = state == "paused" || state == "frozen";
+                shut.then(|| format!("its limit {name} is {state}"))
+            });
+            route.why = shut.unwrap_or_else(|| NO_TURN.to_owned());
+        }
+    }
+
+    /// The last warnings, and what operators changed, the newest first, each with the replica that says
+    /// so. A change is said by all that saw it, and stands once, as the fleet's.
+    #[must_use]
+    pub fn events(&self) -> Vec<(&str, &RecentLine)> {
+        let all = self.replicas.iter();
+        let mut all: Vec<_> = all
+            .flat_map(|replica| replica.events.iter().map(|line| (&*replica.name, line)))
+            .collect();
+        all.sort_by(|a, b| a.1.at.cmp(&b.1.at));
+        let mut seen = BTreeSet::new();
+        all.retain(|(_, line)| line.level != CHANGE || seen.insert(line.text.clone()));
+        for (name, line) in &mut all {
+            if line.level == CHANGE {
+                *name = "fleet";
+            }
+        }
+        all.reverse();
+        all
+    }
+
+    /// Units a second of a limit that all replicas used in each of the last [`BARS`] stretches.
+    #[must_use]
+    pub fn bars(&self, limit: &str) -> Vec<f64> {
+        self.used
+            .get(limit)
+            .cloned()
+            .unwrap_or_else(|| vec![0.0; BARS])
+    }
+
+    /// The units per second of a paced limit, and those used in the last seconds.
+    #[must_use]
+    pub fn rates(&self, limit: &str) -> (f64, f64) {
+        let uses = self.heard().filter_map(|r| r.limits.get(limit));
+        uses.fold((0.0, 0.0), |(allowed, used), each| {
+            (each.per_second.max(allowed), used + each.used)
+        })
+    }
+
+    /// A route over all replicas: numbers add up but for those at the broker, which each replica counts.
+    #[must_use]
+    pub fn route(&self, name: &str) -> Route {
+        let mut sum = Route::default();
+        for route in self.heard().filter_map(|r| r.routes.get(name)) {
+            sum.open |= route.open;
+            sum.away |= route.away;
+            for (sum, of) in [
+                (&mut sum.why, &route.why),
+                (&mut sum.away_why, &route.away_why),
+                (&mut sum.dying, &route.dying),
+                (&mut sum.stalled, &route.stalled),
+            ] {
+                if sum.is_empty() {
+                    sum.clone_from(of);
+                }
+            }
+            // Of the replica that has it worst.
+            if route.way_spread - route.way_kept >= sum.way_spread - sum.way_kept {
+                (sum.way_spread, sum.way_kept) = (route.way_spread, route.way_kept);
+            }
+            sum.oldest = sum.oldest.max(route.oldest);
+            sum.max_delay = sum.max_delay.max(route.max_delay);
+            sum.held = sum.held.saturating_add(route.held);
+            sum.in_flight = sum.in_flight.saturating_add(route.in_flight);
+            sum.ready = sum.ready.max(route.ready);
+            sum.waiting = sum.waiting.max(route.waiting);
+            sum.parked = sum.parked.max(route.parked);
+            sum.dead = sum.dead.max(route.dead);
+            sum.done = sum.done.saturating_add(route.done);
+            sum.per_second += route.per_second;
+            for (answer, count) in &route.answers {
+                let sum = sum.answers.entry(answer.clone()).or_default();
+                *sum = sum.saturating_add(*count);
+            }
+        }
+        if sum.open {
+            sum.why.clear();
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,39 @@
-//! Logs: text on a terminal, else one JSON object a line; always on stderr.
+//! Logs: text on a terminal, else one JSON object a line; always on stderr (`lines`).
 //!
 //! Some libraries log messages and secrets at low levels. The operator's filter cannot turn that
 //! on: each target has a ceiling.
+//!
+//! **Events that repeat** ([`LogLimit`]). When a downstream fails 400 times a second, 400 log lines a second hide everything
+//! else and fill the disk. So an event that can repeat is logged at most once per interval, with
+//! the number of those in between; the metrics count every one. A fault that lasts is logged when
+//! it begins, when its text changes, and then once per interval.
+//!
+//! **The last lines** ([`recent`]). During an incident the log of each replica is somewhere else. So the last warnings and
+//! errors are kept in memory, a few of them, and shown on the status page beside the numbers. They are the same
+//! lines as in the log: rate-limited, and without bodies or secrets. A warning leaves ten minutes after it was
+//! logged: what lasts is logged again, or shown as a state. Changes by operators (a pause, another rate) stay, a
+//! few of them, whatever the level of the log: a flood of warnings must not hide what was changed.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fmt::{self, Write as _};
 use std::io::{IsTerminal, stderr};
+use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
 
-use tracing::Metadata;
+use serde::{Deserialize, Serialize};
+use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::filter::{FilterFn, Targets, filter_fn};
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{fmt, registry};
+use tracing_subscriber::{Layer, registry};
 
 use super::lines::{LastLines, Lines, Stderr};
-use super::recent::Recent;
+use crate::core::time::Mono;
+use crate::ports::clock::Clock;
+use crate::ports::lock;
 use crate::settings::types::LogFormat;
 
 /// The AMQP client logs as errors what it also returns to us: a queue that does not exist yet, at
@@ -84,7 +103,7 @@ pub fn init(level: &str, format: LogFormat) -> Result<LastLines, LogError> {
     let terminal = stderr().is_terminal();
     let started = Lines::start(stderr());
     let (lines, last) = started.map_err(|error| LogError::Thread(error.to_string()))?;
-    let layer = fmt::layer().with_writer(Stderr::new(lines));
+    let layer = tracing_subscriber::fmt::layer().with_writer(Stderr::new(lines));
     let logger = registry().with(Recent).with(filter).with(ceilings(level));
     let installed = if is_json(format, terminal) {
         // One level deep: a query for a field needs no path.
@@ -135,111 +154,182 @@ const fn is_json(format: LogFormat, terminal: bool) -> bool {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::io::{self, Write};
-    use std::sync::{Arc, Mutex};
+/// Decides which of many events of one kind is logged. Can be a `static`.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use sluiced::{ports::clock::Clock, telemetry::LogLimit};
+/// static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
+/// let clock = Clock::start();
+/// if let Some(more) = LATE.event(clock.now()) {
+///     tracing::warn!("a slot came up too late{more}");
+/// }
+/// ```
+#[derive(Debug)]
+pub struct LogLimit {
+    every: Duration,
+    state: Mutex<State>,
+}
 
-    use super::*;
+#[derive(Debug)]
+struct State {
+    /// When the last line was logged, and what fault it was about.
+    last: Option<Mono>,
+    fault: String,
+    suppressed: u64,
+}
 
-    #[test]
-    fn the_amqp_client_is_quiet_unless_it_is_named() {
-        for level in ["info", "debug,sluiced=trace"] {
-            let filter = filter(level).expect(level).to_string();
-            assert!(filter.contains("lapin=off"), "{filter}");
-        }
-        let filter = filter("info,lapin=debug").expect("a filter").to_string();
-        assert!(
-            filter.contains("lapin=debug") && !filter.contains("off"),
-            "{filter}"
-        );
-    }
-
-    #[test]
-    fn no_color_counts_unless_it_is_empty() {
-        assert!(allows_colours(None) && allows_colours(Some("".into())));
-        for value in ["1", "0", "false"] {
-            assert!(!allows_colours(Some(value.into())), "{value}");
-        }
-    }
-
-    #[test]
-    fn levels_and_filters_are_read() {
-        for level in [
-            "info",
-            "WARN",
-            "off",
-            "info,sluiced::queue=debug",
-            "warn, sluiced=trace",
-        ] {
-            assert!(filter(level).is_ok(), "{level}");
+impl LogLimit {
+    /// At most one line per `every`.
+    #[must_use]
+    pub const fn new(every: Duration) -> Self {
+        Self {
+            every,
+            state: Mutex::new(State {
+                last: None,
+                fault: String::new(),
+                suppressed: 0,
+            }),
         }
     }
 
-    #[test]
-    fn a_typing_error_is_an_error_that_says_what_would_be_right() {
-        for (level, part) in [
-            ("inof", "`inof`"),
-            ("", "``"),
-            ("info,", "`info,`"),
-            ("info,sluiced::queue", "`sluiced::queue`"),
-            ("info,sluiced=loud", "`info,sluiced=loud`"),
-            ("info,sluiced[lease]", "`sluiced[lease]`"),
-        ] {
-            let text = filter(level).expect_err(level).to_string();
-            assert!(text.starts_with("log.level: "), "{text}");
-            assert!(text.contains(part), "{text}");
-            assert!(text.contains("write error, warn, info"), "{text}");
-        }
+    /// An event happened: `Some` if it is to be logged, with how many were not since the last line.
+    pub fn event(&self, now: Mono) -> Option<Suppressed> {
+        self.fault("", now)
     }
 
-    /// Collects what is written.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("a lock").write(bytes)
+    /// A fault happened that lasts. One with another text than the last is always logged.
+    pub fn fault(&self, text: &str, now: Mono) -> Option<Suppressed> {
+        let mut state = lock(&self.state);
+        let recent = state.last.is_some_and(|last| now.since(last) < self.every);
+        if recent && state.fault == text {
+            state.suppressed = state.suppressed.saturating_add(1);
+            return None;
         }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
+        state.last = Some(now);
+        if state.fault != text {
+            text.clone_into(&mut state.fault);
+            state.suppressed = 0;
         }
+        Some(Suppressed(std::mem::take(&mut state.suppressed)))
     }
 
-    #[test]
-    fn no_filter_turns_on_what_shows_messages_and_secrets() {
-        for level in [
-            "trace",
-            "lapin=trace",
-            "lapin::returned_messages=warn,amq_protocol_tcp=trace,hyper=trace,sluiced=trace",
-        ] {
-            let lines = Lines::default();
-            let writer = lines.clone();
-            let subscriber = registry()
-                .with(fmt::layer().with_writer(move || writer.clone()))
-                .with(filter(level).expect(level))
-                .with(ceilings(level));
-            tracing::subscriber::with_default(subscriber, || {
-                tracing::warn!(target: "lapin::returned_messages", "hidden");
-                tracing::trace!(target: "lapin::channels", "hidden");
-                tracing::trace!(target: "amq_protocol_tcp", "hidden");
-                tracing::trace!(target: "hyper::proto::h1::conn", "hidden");
-                tracing::error!(target: "lapin::channels", "shown");
-                tracing::trace!(target: "sluiced::pipeline", "shown");
-            });
-            let said = lines.0.lock().expect("a lock").clone();
-            let said = String::from_utf8(said).expect("text");
-            assert!(!said.contains("hidden"), "{level}: {said}");
-            assert!(said.contains("shown"), "{level}: {said}");
-        }
-    }
-
-    #[test]
-    fn json_unless_a_person_reads() {
-        assert!(is_json(LogFormat::Auto, false));
-        assert!(!is_json(LogFormat::Auto, true));
-        assert!(!is_json(LogFormat::Human, false));
-        assert!(is_json(LogFormat::Json, true));
+    /// The fault is over: the next one is logged at once. Returns whether there was one.
+    pub fn over(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.suppressed = 0;
+        state.last.take().is_some()
     }
 }
+
+/// How many events were not logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suppressed(pub u64);
+
+impl fmt::Display for Suppressed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            n => write!(f, " ({n} more like this were not logged)"),
+        }
+    }
+}
+
+/// So many lines are kept.
+const KEPT: usize = 10;
+/// The most of a line that is kept, in characters.
+const LENGTH: usize = 400;
+
+/// A warning is over when it was not said again for so long.
+const OVER: Duration = Duration::from_secs(600);
+
+/// When a warning was said; lines come from everywhere, so there is one clock for all of them.
+static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::start);
+static WARNINGS: Mutex<VecDeque<(Mono, RecentLine)>> = Mutex::new(VecDeque::new());
+static CHANGES: Mutex<VecDeque<RecentLine>> = Mutex::new(VecDeque::new());
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecentLine {
+    /// RFC 3339, by this machine's clock.
+    pub at: String,
+    /// `WARN`, `ERROR`, or [`CHANGE`].
+    pub level: String,
+    pub text: String,
+}
+
+/// The level of what an operator changed. Every replica notes it in the same words.
+pub const CHANGE: &str = "INFO";
+
+impl RecentLine {
+    fn now(level: &str, text: &str) -> Self {
+        Self {
+            at: format!("{:.0}", jiff::Timestamp::now()),
+            level: level.to_owned(),
+            text: text.chars().take(LENGTH).collect(),
+        }
+    }
+}
+
+/// The warnings that are not over, the newest first, then the last changes.
+#[must_use]
+pub fn recent() -> Vec<RecentLine> {
+    let now = CLOCK.now();
+    let warnings = lock(&WARNINGS);
+    let warnings = warnings.iter().filter(|(said, _)| now.since(*said) < OVER);
+    let mut lines: Vec<_> = warnings.map(|(_, line)| line.clone()).collect();
+    lines.extend(lock(&CHANGES).iter().cloned());
+    lines
+}
+
+/// Notes what an operator changed.
+pub fn note_change(text: &str) {
+    keep(&CHANGES, RecentLine::now(CHANGE, text));
+}
+
+fn keep<T>(lines: &Mutex<VecDeque<T>>, line: T) {
+    let mut lines = lock(lines);
+    lines.truncate(KEPT - 1);
+    lines.push_front(line);
+}
+
+/// Keeps what is logged.
+pub(super) struct Recent;
+
+impl<S: Subscriber> Layer<S> for Recent {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let level = *event.metadata().level();
+        if level > Level::WARN {
+            return;
+        }
+        let mut text = Text::default();
+        event.record(&mut text);
+        let text = text.message + &text.fields;
+        let line = RecentLine::now(level.as_str(), &text);
+        keep(&WARNINGS, (CLOCK.now(), line));
+    }
+}
+
+/// The message, then its fields.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let (into, name) = match field.name() {
+            "message" => (&mut self.message, ""),
+            name => (&mut self.fields, name),
+        };
+        if !name.is_empty() {
+            // Writing to a text cannot fail.
+            write!(into, " {name}=").ok();
+        }
+        write!(into, "{value:?}").ok();
+    }
+}
+
+#[cfg(test)]
+mod tests;

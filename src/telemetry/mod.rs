@@ -5,16 +5,13 @@
 
 pub mod health;
 mod lines;
-mod log_limit;
 pub mod logs;
 pub mod meters;
 pub mod names;
 pub mod notify;
-mod recent;
 mod recorder;
 pub mod traces;
 
 pub use health::Health;
-pub use log_limit::{LogLimit, Suppressed};
-pub use recent::{CHANGE, RecentLine, note_change, recent};
+pub use logs::{CHANGE, LogLimit, RecentLine, Suppressed, note_change, recent};
 pub use recorder::{Metrics, install};

@@ -3,8 +3,6 @@
 
 mod options;
 mod pacers;
-mod planned;
-mod policies;
 mod probes;
 mod queues;
 mod reach;
@@ -15,16 +13,16 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-pub use self::policies::{Policies, as_json, kind, replica, state_word};
 pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
+pub use self::stores::{Policies, as_json, kind, replica, state_word};
 pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of, replicas};
 
-pub use self::planned::{Planned, PlannedLimit, Trial};
+pub use self::pacers::{Planned, PlannedLimit, Trial};
 
 use self::pacers::Pacers;
-use self::policies::InspectedLimits;
 use self::queues::{CountedEvents, Queues};
+use self::stores::InspectedLimits;
 use self::stores::Stores;
 use crate::core::leases::Phase;
 use crate::pipeline::{Journal, Pipeline, RoutePolicy, RouteSpec};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support::machine;
 use sluiced::admin::{self, Health};
 use sluiced::cli::exit::Exit;
-use sluiced::cli::health::{self, HealthArgs};
+use sluiced::cli::status::{HealthArgs, health};
 use sluiced::core::time::Mono;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::connect::Link;
@@ -110,7 +110,7 @@ async fn check(url: &str) -> (Exit, String) {
         url: url.parse().expect("a URL"),
     };
     let mut out = Vec::new();
-    let exit = health::run(&args, &mut out).await.expect("it writes");
+    let exit = health(&args, &mut out).await.expect("it writes");
     (exit, String::from_utf8(out).expect("it writes text"))
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use sluiced::proof::simulation::coverage::Coverage;
+use sluiced::proof::simulation::drawn::Coverage;
 use sluiced::proof::simulation::keyed::{Broken, KeyedLimit, LimitKind};
 use sluiced::proof::simulation::scenario::{Fault, Kept, Scenario};
 use sluiced::proof::simulation::{Report, run};

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use serde_json::Value;
 
-use super::counts::DropCounts;
+use super::DropCounts;
 use super::letter::{Decision, Filter, FilterArgs};
 use super::{Console, DeadQueues, Location, Refusal, absent, letters};
 use crate::ports::clock::Clock;

@@ -3,8 +3,9 @@
 //! A letter is looked at without being taken (`queue::rabbit::letters`). It leaves its queue only when
 //! its copy is safe in a work queue, or when the operator drops it. Of all secrets only RabbitMQ's is
 //! asked for.
+//!
+//! What a command did to the letters of a queue is counted here, for people and as JSON.
 
-mod counts;
 mod drop;
 mod find;
 mod letter;
@@ -12,21 +13,22 @@ mod list;
 mod replay;
 mod show;
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
+use serde_json::{Value, json};
 
 use super::exit::{Exit, Refusal, did_you_mean};
 use super::shell;
 use super::text::counted;
 use crate::queue::rabbit::RabbitOptions;
 use crate::queue::rabbit::letters::Letters;
-use crate::settings;
 use crate::settings::types::{QueueBackend, Settings};
-use crate::wire;
+use crate::{settings, wire};
 
 pub(super) use find::find;
 
@@ -210,15 +212,134 @@ fn letters(count: u64) -> String {
     counted(count, "letter")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What `sluiced dead replay` did to the letters of a queue.
+#[derive(Debug, Default)]
+struct ReplayCounts {
+    before: u32,
+    looked: u64,
+    meant: u64,
+    replayed: u64,
+    queues: BTreeSet<String>,
+    unreadable: u64,
+    unasked: Option<(u64, String)>,
+    timeless: u64,
+    /// Of the batch that failed: dead letters still, and perhaps in their work queue too.
+    unsure: usize,
+    after: Option<u32>,
+}
 
-    #[test]
-    fn only_queues_of_dead_letters_are_touched() {
-        for wrong in ["sms", ".dead", "sms.deads", "sms.wait.4s"] {
-            assert!(is_dead_letter_queue(wrong).is_err(), "{wrong}");
+impl ReplayCounts {
+    fn write(&self, queue: &str, dry_run: bool, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{queue}: {} before", letters(self.before.into()))?;
+        let queues: Vec<_> = self.queues.iter().map(String::as_str).collect();
+        let to = match queues.is_empty() {
+            true => String::new(),
+            false => format!(" to {}", queues.join(", ")),
+        };
+        if dry_run {
+            writeln!(out, "  {} would be replayed{to}", self.meant)?;
+        } else {
+            writeln!(out, "  {} replayed{to}", self.replayed)?;
         }
-        assert!(is_dead_letter_queue("sms.dead").is_ok());
+        note(
+            self.timeless,
+            "of these without their timestamp: by it they are too old, and would be dead at once",
+            out,
+        )?;
+        note(
+            self.unreadable,
+            "left, for their properties cannot be read; --unreadable replays their bodies alone",
+            out,
+        )?;
+        unasked(&self.unasked, out)?;
+        note(
+            self.unsure as u64,
+            "not confirmed: they are dead letters still, and may be in their work queue too",
+            out,
+        )?;
+        if let Some(after) = self.after {
+            let expected = u64::from(self.before).saturating_sub(self.replayed);
+            let new = match u64::from(after).saturating_sub(expected) {
+                0 => String::new(),
+                new => format!(", {new} of them new"),
+            };
+            writeln!(out, "  {} after{new}", letters(after.into()))?;
+        }
+        Ok(())
+    }
+
+    fn as_json(&self, queue: &str, dry_run: bool) -> Value {
+        json!({
+            "queue": queue,
+            "dry_run": dry_run,
+            "before": self.before,
+            "looked_at": self.looked,
+            "meant": self.meant,
+            "replayed": self.replayed,
+            "to": self.queues,
+            "without_timestamp": self.timeless,
+            "unreadable": self.unreadable,
+            "unasked": self.unasked.as_ref().map_or(0, |(count, _)| *count),
+            "unconfirmed": self.unsure,
+            "after": self.after,
+        })
     }
 }
+
+/// What `sluiced dead drop` did to the letters of a queue.
+#[derive(Default)]
+struct DropCounts {
+    before: u32,
+    meant: u64,
+    dropped: u64,
+    unasked: Option<(u64, String)>,
+    after: u32,
+    /// Why nothing was dropped.
+    refused: Option<Refusal>,
+}
+
+impl DropCounts {
+    fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{queue}: {} before", letters(self.before.into()))?;
+        match self.meant == self.dropped {
+            true => writeln!(out, "  {} dropped", self.dropped)?,
+            false => writeln!(out, "  {} would be dropped", self.meant)?,
+        }
+        unasked(&self.unasked, out)?;
+        writeln!(out, "  {} after", letters(self.after.into()))
+    }
+
+    fn as_json(&self, queue: &str) -> Value {
+        json!({
+            "queue": queue,
+            "before": self.before,
+            "meant": self.meant,
+            "dropped": self.dropped,
+            "unasked": self.unasked.as_ref().map_or(0, |(count, _)| *count),
+            "after": self.after,
+        })
+    }
+}
+
+/// A line about so many letters, if there are any.
+fn note(count: u64, what: &str, out: &mut impl Write) -> io::Result<()> {
+    match count {
+        0 => Ok(()),
+        count => writeln!(out, "  {count} {what}"),
+    }
+}
+
+/// The letters for which `--where` had no answer.
+fn unasked(unasked: &Option<(u64, String)>, out: &mut impl Write) -> io::Result<()> {
+    let Some((count, why)) = unasked else {
+        return Ok(());
+    };
+    note(
+        *count,
+        &format!("left, for --where could not be worked out: {why}"),
+        out,
+    )
+}
+
+#[cfg(test)]
+mod tests;

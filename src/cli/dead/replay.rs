@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::counts::ReplayCounts;
+use super::ReplayCounts;
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
 use super::{Console, DeadQueues, Location, Refusal, SUFFIX, absent};
 use crate::cli::exit::StopSignals;

@@ -12,9 +12,9 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, Interval, interval_at, sleep, timeout};
 
 use super::config::{self, Scratch, Servers, tail};
-use super::progress::Screen;
+use super::report::Screen;
+use super::report::{FleetFacts, Proof};
 use super::servers::{Broker, BrokerError, DemoRedis, DemoRedisError};
-use super::verdict::{FleetFacts, Proof};
 use super::{DemoArgs, DemoError, interrupted, place, unique_name};
 use crate::proof::provider::Provider;
 use crate::settings;

@@ -7,9 +7,8 @@
 
 mod config;
 mod fleet;
-mod progress;
+mod report;
 mod servers;
-mod verdict;
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,9 +20,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use self::config::{LIMIT, ROUTE, Scratch, Servers};
-use self::progress::{Goal, Inside, Screen};
+use self::report::Proof;
+use self::report::{Goal, Inside, Screen};
 pub use self::servers::{BrokerError, DemoRedisError};
-use self::verdict::Proof;
 use crate::cli::exit::{Exit, StopSignals};
 use crate::cli::run;
 use crate::core::rate::{Rate, Span, parse_duration};

@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 use crate::core::rate::{Rate, Span};
 use crate::core::time::micros;
 use crate::ports::message::{HeaderValue, Message, Properties};
-use crate::proof::simulation::dice::Dice;
+use crate::proof::simulation::setting::Dice;
 use crate::settings::text::{Length, Quota};
 
 /// Messages at a rate: `300/1s`, or `300/1s@1m-5m` for a part of the time.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::core::rate::Cost;
-use crate::proof::simulation::dice::Dice;
+use crate::proof::simulation::setting::Dice;
 use crate::settings::text::Costing;
 use crate::wire::PlannedLimit;
 

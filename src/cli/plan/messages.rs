@@ -7,8 +7,8 @@ use super::arrivals::{Burst, Recorded, Stream, times};
 use super::choices::Choices;
 use crate::core::rate::Cost;
 use crate::core::scheduler::Share;
-use crate::proof::simulation::dice::Dice;
 use crate::proof::simulation::plan::{KeyCost, Message};
+use crate::proof::simulation::setting::Dice;
 use crate::settings::types::Route;
 use crate::wire::{Planned, PlannedLimit};
 

@@ -6,13 +6,12 @@
 //! was taken. A state holds only what was granted. Nothing is reserved, so nothing can be missed.
 //!
 //! `admission` decides over all limits of a message, `generation` knows when the store lost its
-//! state, `store_watch` is what a replica remembers for that, `askers` which replicas ask, `record` writes
+//! state, `store_watch` is what a replica remembers for that and which replicas ask, `record` writes
 //! states as text. `lua/limits/*.lua` are the same decisions inside Redis; a property test holds the two together.
 //!
 //! All times are whole microseconds, all numbers stay below 2^53, so that a double is exact.
 
 pub mod admission;
-pub mod askers;
 pub mod concurrency;
 pub mod fixed_window;
 pub mod gcra;

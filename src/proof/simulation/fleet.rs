@@ -7,17 +7,15 @@
 //! daemon's pacer drives it: what the scheduler says is done until it wants to wait.
 //!
 //! By file: `replica` is what a replica has; `slots` are its questions for slots, and how the headroom follows the
-//! way of calls; `permits` are its questions to the keyed limits; `store` answers; `intake` is how messages come and
-//! go away, `calls` how they are sent; `strike` is what goes wrong.
+//! way of calls; `permits` are its questions to the keyed limits; `store` answers; `messages` is how messages come, go
+//! away and are sent; `event` is what happens and what goes wrong.
 
-mod calls;
 mod event;
-mod intake;
+mod messages;
 mod permits;
 mod replica;
 mod slots;
 mod store;
-mod strike;
 
 use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
@@ -28,11 +26,11 @@ use sluiced_core::scheduler::{Queued as _, Step};
 use sluiced_core::time::{Mono, micros};
 
 use self::event::{Entry, Event};
-use self::intake::Broker;
+use self::messages::Broker;
 use self::replica::Parcel;
 use self::replica::Replica;
 use self::store::Store;
-use super::dice::Dice;
+use super::setting::Dice;
 use super::setting::{Message, Setting};
 use super::trace::{Watch, What, Without};
 

@@ -13,7 +13,7 @@ use sluiced_core::limits::{Rule, RuleError};
 use sluiced_core::rate::Rate;
 use sluiced_core::zone::Zone;
 
-use super::dice::Dice;
+use super::setting::Dice;
 
 /// A kind of limit, as its documentation names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

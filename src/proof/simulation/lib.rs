@@ -33,7 +33,7 @@
 //! - a limit waits for what was lost (`lost_wait`) for as long as that counts;
 //! - a call under way lasts no longer than its lease where its replica dies or the store loses it.
 //!
-//! A fault that would break these is passed over (`fleet::strike`), and is not counted as covered.
+//! A fault that would break these is passed over (`fleet::event`), and is not counted as covered.
 //!
 //! Besides: nothing is lost, nothing is called twice unless a replica died, the limit is used, all
 //! replicas get their share, the store is asked per batch, no replica asks before its turn, few are
@@ -45,9 +45,7 @@
 //! [`fleet`] is the one loop for all of that. [`plan`] is another use of it: one route with all its limits, in
 //! which nothing goes wrong.
 
-pub mod coverage;
-pub mod dice;
-mod drawn;
+pub mod drawn;
 pub mod fleet;
 pub mod keyed;
 mod made;

@@ -7,10 +7,10 @@ use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::scheduler::Share;
 use sluiced_core::time::StoreTime;
 
-use super::dice::{Dice, mix};
 use super::fleet;
 use super::keyed::{Broken, KeyedLimit};
 use super::scenario::{Fault, Load, Scenario};
+use super::setting::{Dice, mix};
 use super::setting::{Far, Following, KeyCost, Keyed, Message, Route, SetPolicy, Setting};
 use super::trace::Watch;
 

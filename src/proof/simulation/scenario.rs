@@ -10,8 +10,8 @@ use sluiced_core::rate::{Cost, Rate, Span};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::time::micros;
 
-use super::dice::Dice;
 use super::keyed::{Broken, KeyedLimit};
+use super::setting::Dice;
 pub use super::setting::{Break, Fault, Kept, Surroundings, Way};
 
 const SECOND: u64 = 1_000_000;

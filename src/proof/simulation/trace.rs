@@ -8,8 +8,8 @@ use sluiced_core::leases::LeaseTally;
 use sluiced_core::rate::Rate;
 use sluiced_core::time::StoreTime;
 
-use super::dice::mix;
 use super::setting::Fault;
+use super::setting::mix;
 
 /// How many events are kept.
 const KEPT: usize = 4_000;

@@ -18,7 +18,7 @@ use sluiced_core::schedule::Turn;
 use sluiced_core::scheduler::{HoldRules, KeyId, Question, Queued, Requests, Scheduler, Share};
 use sluiced_core::time::{Mono, StoreTime, micros};
 
-use crate::dice::{Dice, mix};
+use crate::setting::{Dice, mix};
 use crate::setting::{Far, KeyCost, Keyed, Message, Route, Setting};
 
 /// A running replica.

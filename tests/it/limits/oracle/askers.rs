@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::{Commands as _, Script};
-use sluiced::core::limits::askers::Askers;
+use sluiced::core::limits::store_watch::Askers;
 use sluiced::core::time::StoreTime;
 
 use super::config;

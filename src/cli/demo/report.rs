@@ -1,11 +1,16 @@
-//! The result of a demo: a table of numbers, one sentence, and whether it holds.
+//! What a demo shows: its progress, as a line that is rewritten in place on a terminal, else one a second; and its result:
+//! a table of numbers, one sentence, and whether it holds.
 
 use std::fmt;
+use std::fmt::Write as _;
+use std::io::{self, Write};
 use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cli::text::{counted, padded};
 use crate::core::rate::{Rate, Span};
-use crate::proof::provider::Report;
+use crate::proof::provider::{Live, Provider, Report};
 
 /// All that was found out.
 #[derive(Clone, Debug)]
@@ -176,80 +181,134 @@ impl fmt::Display for Proof {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::proof::provider::{Behaviour, Expect, Provider};
+/// No line is longer: a terminal of 80 columns does not wrap it.
+const WIDTH: usize = 79;
 
-    /// The report of a provider without calls, to be filled in.
-    fn proof() -> Proof {
-        let rate: Rate = "400/1s".parse().expect("a rate");
-        let address = "127.0.0.1:0".parse().expect("an address");
-        let provider = Provider::start(address, Behaviour::judging(rate)).expect("it starts");
-        let mut report = provider.report(&Expect::Count(2_000));
-        report.calls = 2_000;
-        report.unique = 2_000;
-        report.lost = Some(0);
-        report.worst = 398;
-        report.used = Some(0.995_02);
-        report.duration_us = 5_022_500;
-        (report.gap_p50_us, report.gap_p99_us) = (Some(2_513), Some(3_020));
-        Proof {
-            rate,
-            messages: 2_000,
-            report,
-            fleet: None,
+/// Metrics of the pipeline, if it runs in this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Inside {
+    /// Messages received and not settled.
+    pub(super) held: u64,
+    /// 99 % of the calls started within so much of their slot.
+    pub(super) late: Option<Duration>,
+}
+
+/// Where output goes, and how lines are written there.
+pub(super) struct Screen<'a> {
+    pub(super) out: &'a mut (dyn Write + Send),
+    /// Whether lines can be rewritten.
+    pub(super) terminal: bool,
+}
+
+impl Screen<'_> {
+    /// A line that stays.
+    pub(super) fn say(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.out, "{text}")?;
+        self.out.flush()
+    }
+
+    fn show(&mut self, line: &str) -> io::Result<()> {
+        if self.terminal {
+            // To the line's start, and erase what a longer line before it left behind.
+            write!(self.out, "\r{line}\x1b[K")?;
+        } else {
+            writeln!(self.out, "{line}")?;
         }
+        self.out.flush()
     }
 
-    #[test]
-    fn a_clean_run_is_said_in_one_sentence() {
-        let text = proof().to_string();
-        assert!(
-            text.ends_with(
-                "PASSED: 2000 of 2000 delivered, none lost, none twice;\n\
-                 worst second 398 of 400; 99.5 % of the limit used"
-            ),
-            "{text}"
+    fn end(&mut self) -> io::Result<()> {
+        if self.terminal {
+            writeln!(self.out)?;
+        }
+        self.out.flush()
+    }
+
+    /// Shows progress until `work` ends, and returns its result.
+    pub(super) async fn follow<T>(
+        &mut self,
+        provider: &Provider,
+        goal: Goal,
+        inside: impl Fn() -> Option<Inside>,
+        work: impl Future<Output = T>,
+    ) -> io::Result<T> {
+        let every = if self.terminal { 100 } else { 1_000 };
+        let mut ticks = interval(Duration::from_millis(every));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick is at once, before there is anything to show.
+        ticks.tick().await;
+        tokio::pin!(work);
+        let done = loop {
+            tokio::select! {
+                done = &mut work => break done,
+                _ = ticks.tick() => self.show(&goal.line(provider.live(), inside()))?,
+            }
+        };
+        self.show(&goal.line(provider.live(), inside()))?;
+        self.end()?;
+        Ok(done)
+    }
+}
+
+/// What is to be reached, and not to be passed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Goal {
+    pub(super) messages: u64,
+    pub(super) limit: u32,
+}
+
+impl Goal {
+    fn line(self, live: Live, inside: Option<Inside>) -> String {
+        let mut line = format!(
+            "sent {} of {} | now {}/s | worst {} of {}",
+            live.unique, self.messages, live.last_second, live.worst, self.limit
         );
+        if live.over > 0 {
+            append(&mut line, &format!("{} OVER", live.over));
+        }
+        if let Some(inside) = inside {
+            if let Some(late) = inside.late {
+                append(
+                    &mut line,
+                    &format!("late {:.1} ms", 1e3 * late.as_secs_f64()),
+                );
+            }
+            append(&mut line, &format!("held {}", inside.held));
+        }
+        line
     }
+}
 
-    #[test]
-    fn one_call_too_early_or_one_message_lost_fails_it() {
-        let mut over = proof();
-        (over.report.over, over.report.worst) = (1, 401);
-        assert!(!over.holds());
-        assert!(
-            over.to_string()
-                .contains("worst second 401 of 400, 1 call TOO EARLY;")
-        );
-        let mut lost = proof();
-        (lost.report.lost, lost.report.unique) = (Some(1), 1_999);
-        assert!(!lost.holds());
-        assert!(lost.to_string().contains("1999 of 2000 delivered, 1 LOST"));
-        let mut silent = proof();
-        silent.report.calls = 0;
-        assert!(!silent.holds(), "no call proves nothing");
+/// Adds a part, if the line has room for it.
+fn append(line: &mut String, part: &str) {
+    if line.len() + 3 + part.len() <= WIDTH {
+        write!(line, " | {part}").expect("writing to a String cannot fail");
     }
+}
 
-    #[test]
-    fn every_line_fits_a_narrow_terminal() {
-        let mut proof = proof();
-        proof.messages = 1_000_000;
-        proof.report.unique = 1_000_000;
-        proof.report.over = 123_456;
-        proof.report.over_at_us = vec![1_234_567_890; 10];
-        proof.report.repeated = 2;
-        proof.report.repeated_ids = vec!["demo-000001".to_owned(); 10];
-        proof.report.callers.insert("replica 1".into(), 1_000);
-        proof.fleet = Some(FleetFacts {
-            script_calls: 61,
-            left: 1,
-            dead: 1,
-            killed: 12,
-        });
-        for line in proof.to_string().lines() {
-            assert!(line.len() <= 79, "{line}");
+impl Inside {
+    /// Reads a route's and a limit's numbers out of the metrics in Prometheus' text format.
+    pub(super) fn read(metrics: &str, route: &str, limit: &str) -> Self {
+        let held = format!("sluiced_held{{route=\"{route}\"}} ");
+        let held = metrics.lines().find_map(|line| line.strip_prefix(&held));
+        let held = held.and_then(|value| value.parse::<f64>().ok());
+        let bucket = format!("sluiced_slot_lateness_seconds_bucket{{limit=\"{limit}\",le=\"");
+        let buckets: Vec<(f64, f64)> = metrics
+            .lines()
+            .filter_map(|line| line.strip_prefix(&bucket)?.split_once("\"} "))
+            .filter_map(|(bound, count)| Some((bound.parse().ok()?, count.parse().ok()?)))
+            .collect();
+        let all = buckets.last().map_or(0.0, |(_, count)| *count);
+        let late = buckets
+            .iter()
+            .find(|(bound, count)| all > 0.0 && bound.is_finite() && *count >= 0.99 * all);
+        Self {
+            // A gauge of messages: whole, and never below zero. The cast saturates.
+            held: held.unwrap_or(0.0) as u64,
+            late: late.map(|(bound, _)| Duration::from_secs_f64(*bound)),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+use super::*;
+
+const EPOCH: u64 = 1_795_228_193_000_012;
+
+const fn entered(at: u64, number: u64, writes: u64) -> AnswerHead {
+    AnswerHead {
+        now: StoreTime::from_micros(EPOCH + at),
+        number,
+        writes,
+    }
+}
+
+const fn times(sent: u64, received: u64) -> (Mono, Mono) {
+    (Mono::from_micros(sent), Mono::from_micros(received))
+}
+
+/// A replica that got a few answers in generation 7; the store's clock shows ours.
+fn heard() -> StoreWatch {
+    let mut known = StoreWatch::default();
+    for second in 0..5 {
+        let at = second * 1_000_000;
+        let step = known.learn(
+            known.memory(),
+            entered(at + 100, 7, second),
+            times(at, at + 200),
+        );
+        assert_eq!(step, None);
+    }
+    known
+}
+
+#[test]
+fn the_most_that_any_answer_showed_is_remembered() {
+    let mut known = heard();
+    assert_eq!((known.memory().number, known.memory().writes), (7, 4));
+    // An answer that was overtaken.
+    known.learn(
+        known.memory(),
+        entered(4_000_150, 7, 2),
+        times(4_000_050, 4_000_250),
+    );
+    assert_eq!(known.memory().writes, 4);
+    // A new generation counts on, or anew.
+    known.learn(
+        known.memory(),
+        entered(4_100_150, 9, 1),
+        times(4_100_050, 4_100_250),
+    );
+    assert_eq!((known.memory().number, known.memory().writes), (9, 1));
+}
+
+#[test]
+fn a_small_step_of_the_clock_is_reported_once() {
+    for (to, way, by) in [
+        (5_050_100, Direction::Forward, 50),
+        (4_950_100, Direction::Back, 50),
+        (5_002_100, Direction::Forward, 2),
+        (4_998_100, Direction::Back, 2),
+    ] {
+        let mut known = heard();
+        let asked = known.memory();
+        let step = known.learn(asked, entered(to, 7, 9), times(5_000_000, 5_000_200));
+        let step = step.expect("it stepped");
+        assert!(step.by.as_millis().abs_diff(by) <= 1, "{step:?}");
+        assert_eq!(step.way, way);
+        // The next question reports it, in the generation in which it was seen.
+        let asked = known.memory();
+        assert_eq!((asked.number, asked.stepped), (7, Some(way)));
+        let next = entered(to + 1_000_000, 8, 9);
+        let apart = known.learn(asked, next, times(6_000_000, 6_000_200));
+        assert_eq!(apart, None);
+        assert_eq!(known.memory().stepped, None);
+        assert_eq!(known.memory().number, 8);
+    }
+}
+
+/// Found by the simulation: the clock stepped, another replica reported it, and the clock stepped once
+/// more before the others asked. Each of them took both for the step that was reported.
+#[test]
+fn a_step_that_another_replica_reported_is_reported_again() {
+    let mut known = heard();
+    let asked = known.memory();
+    let apart = known.learn(asked, entered(5_050_100, 8, 9), times(5_000_000, 5_000_200));
+    assert!(apart.is_some(), "what this answer granted is not used");
+    assert_eq!(known.memory().number, 8);
+    assert!(known.memory().stepped.is_some());
+}
+
+/// What was granted after the step and before it was reported is not used, whichever question shows it.
+#[test]
+fn an_answer_to_a_question_under_way_when_the_step_was_seen_is_not_used() {
+    let mut known = heard();
+    let asked = known.memory();
+    let seen = known.learn(asked, entered(5_050_100, 7, 9), times(5_000_000, 5_000_200));
+    assert!(seen.is_some());
+    let other = known.learn(asked, entered(5_050_150, 7, 9), times(5_000_000, 5_000_250));
+    assert_eq!(other, seen);
+    assert!(known.memory().stepped.is_some());
+    let asked = known.memory();
+    let told = known.learn(asked, entered(5_150_100, 8, 9), times(5_100_000, 5_100_200));
+    assert_eq!(told, None);
+}
+
+/// Else it would look as if the clock had stepped forward again, which is a loss.
+#[test]
+fn an_answer_from_before_a_step_back_that_comes_after_it_is_no_step() {
+    let mut known = heard();
+    let asked = known.memory();
+    let seen = known.learn(asked, entered(4_950_300, 7, 9), times(5_000_000, 5_000_400));
+    assert_eq!(seen.map(|step| step.way), Some(Direction::Back));
+    let before = known.learn(asked, entered(5_000_100, 7, 9), times(5_000_000, 5_000_500));
+    assert_eq!(before, seen);
+    assert_eq!(known.memory().stepped, Some(Direction::Back));
+}
+
+/// A question that reported a step back does not stand for one that reported a step forward.
+#[test]
+fn a_step_forward_is_reported_also_after_one_back_was() {
+    let mut known = heard();
+    let asked = known.memory();
+    known.learn(asked, entered(4_950_100, 7, 9), times(5_000_000, 5_000_200));
+    let tells_back = known.memory();
+    known.learn(
+        tells_back,
+        entered(5_050_500, 7, 9),
+        times(5_000_300, 5_000_700),
+    );
+    assert_eq!(known.memory().stepped, Some(Direction::Forward));
+    let late = known.learn(
+        tells_back,
+        entered(5_050_600, 8, 9),
+        times(5_000_400, 5_000_800),
+    );
+    assert!(late.is_some());
+    assert_eq!(known.memory().stepped, Some(Direction::Forward));
+}
+
+#[test]
+fn a_slow_answer_and_a_slow_clock_are_no_steps() {
+    let mut known = heard();
+    let asked = known.memory();
+    // Two seconds on the way, read at either end.
+    for read in [5_000_000, 7_000_000] {
+        let slow = times(5_000_000, 7_000_000);
+        assert_eq!(known.learn(asked, entered(read, 7, 4), slow), None);
+    }
+    // An hour of drift, seen once a second.
+    let mut known = heard();
+    for second in 5..3_600 {
+        let at = second * 1_000_000;
+        let drifted = entered(at + second * 150, 7, 4);
+        let asked = known.memory();
+        assert_eq!(known.learn(asked, drifted, times(at, at + 200)), None);
+    }
+}
+
+mod askers {
+    use super::*;
+
+    #[test]
+    fn one_that_starts_is_alone_only_if_no_other_was_there_however_the_clock_stepped() {
+        let noon = StoreTime::from_micros(1_795_228_193_000_012);
+        let mut askers = Askers::default();
+        assert_eq!(askers.ask("a", false, noon), 0);
+        let day_later = noon + GONE * 100_000;
+        assert_eq!(
+            askers.ask("b", false, day_later),
+            1,
+            "the clock may have stepped"
+        );
+        // What has been there for a while forgets those that are gone.
+        assert_eq!(askers.ask("b", true, day_later), 0);
+        assert_eq!(askers.ask("a", true, day_later), 1);
+        assert_eq!(askers.ask("b", true, noon), 0, "back");
+    }
+
+    #[test]
+    fn no_more_are_remembered_than_a_fleet_has() {
+        let now = StoreTime::from_micros(1_795_228_193_000_012);
+        let mut askers = Askers::default();
+        for replica in 0..2 * MOST {
+            askers.ask(&replica.to_string(), false, now);
+        }
+        assert_eq!(askers.seen.len(), MOST);
+    }
+}

@@ -1,0 +1,153 @@
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn what_replicas_use_adds_up_but_for_those_that_are_silent() {
+    let using = |used, silent| {
+        let used = Use {
+            used,
+            per_second: 10.0,
+            ..Use::default()
+        };
+        let route = Route {
+            held: 7,
+            ..Route::default()
+        };
+        Replica {
+            limits: BTreeMap::from([("account".to_owned(), used)]),
+            routes: BTreeMap::from([("sms".to_owned(), route)]),
+            silent,
+            ..Replica::default()
+        }
+    };
+    let fleet = Fleet {
+        replicas: vec![using(6.0, 0), using(4.5, 0), using(1.0, 4)],
+        used: BTreeMap::from([("account".to_owned(), vec![1.0; BARS])]),
+        ..Fleet::default()
+    };
+    assert_eq!(fleet.rates("account"), (10.0, 10.5));
+    assert_eq!(fleet.route("sms").held, 14);
+    assert_eq!(fleet.bars("account"), vec![1.0; BARS]);
+    assert_eq!(fleet.bars("another"), vec![0.0; BARS]);
+}
+
+#[test]
+fn a_way_that_varies_by_more_than_is_kept_is_that_of_the_replica_that_has_it_worst() {
+    let of = |way_spread, way_kept| Replica {
+        routes: BTreeMap::from([(
+            "sms".to_owned(),
+            Route {
+                way_spread,
+                way_kept,
+                ..Route::default()
+            },
+        )]),
+        ..Replica::default()
+    };
+    let mut fleet = Fleet {
+        replicas: vec![of(0.000_5, 0.001_25), of(0.0, 0.001_25)],
+        ..Fleet::default()
+    };
+    assert_eq!(fleet.route("sms").thin(), None);
+    fleet.replicas.insert(1, of(0.02, 0.001_25));
+    let said = "the way to the downstream varies by 20 ms, and the headroom keeps 1.3 ms for that";
+    assert_eq!(fleet.route("sms").thin().as_deref(), Some(said));
+}
+
+#[test]
+fn a_change_that_all_replicas_saw_stands_once() {
+    let line = |at: &str, level: &str, text: &str| RecentLine {
+        at: at.to_owned(),
+        level: level.to_owned(),
+        text: text.to_owned(),
+    };
+    let of = |name: &str, events: &[RecentLine]| Replica {
+        name: name.to_owned(),
+        events: events.to_vec(),
+        ..Replica::default()
+    };
+    let paused = |at| line(at, CHANGE, "limit account is paused by anna (version 2)");
+    let fleet = Fleet {
+        replicas: vec![
+            of("a", &[line("12:00:03", "WARN", "late"), paused("12:00:02")]),
+            of("b", &[line("12:00:04", "WARN", "late"), paused("12:00:01")]),
+        ],
+        ..Fleet::default()
+    };
+    let told = fleet.events();
+    let told = told.iter().map(|(name, line)| (*name, &*line.at));
+    let expected = [("b", "12:00:04"), ("a", "12:00:03"), ("fleet", "12:00:01")];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_route_is_open_if_one_replica_consumes_it() {
+    let route = |open, why: &str, held| Route {
+        open,
+        why: why.to_owned(),
+        held,
+        ready: 40,
+        ..Route::default()
+    };
+    let of = |route| Replica {
+        routes: BTreeMap::from([("sms".to_owned(), route)]),
+        ..Replica::default()
+    };
+    let mut fleet = Fleet {
+        replicas: vec![of(route(false, "closed hours", 1)), of(route(false, "", 2))],
+        ..Fleet::default()
+    };
+    let sum = fleet.route("sms");
+    assert_eq!(
+        (sum.open, &*sum.why, sum.held, sum.ready),
+        (false, "closed hours", 3, 40)
+    );
+    fleet.replicas.push(of(route(true, "", 0)));
+    assert_eq!(fleet.route("sms").why, "");
+}
+
+#[test]
+fn a_route_waits_for_its_own_limits_only() {
+    let route = |open, why: &str| Route {
+        open,
+        why: why.to_owned(),
+        ..Route::default()
+    };
+    let routes = [
+        ("sms", route(false, "")),
+        ("mail", route(false, "")),
+        ("night", route(false, "closed hours")),
+        ("free", route(true, "")),
+    ];
+    let replica = Replica {
+        routes: routes.map(|(name, route)| (name.to_owned(), route)).into(),
+        ..Replica::default()
+    };
+    let mut fleet = Fleet {
+        replicas: vec![replica],
+        limits: vec![
+            json!({"name": "account", "state": "open"}),
+            json!({"name": "sender", "state": "paused"}),
+        ],
+        ..Fleet::default()
+    };
+    let limits = [
+        ("sms", vec!["account", "sender"]),
+        ("mail", vec!["account"]),
+        ("night", vec!["sender"]),
+        ("free", vec!["sender"]),
+    ];
+    let owned = |(route, limits): (&str, Vec<&str>)| {
+        (
+            route.to_owned(),
+            limits.into_iter().map(str::to_owned).collect(),
+        )
+    };
+    fleet.say_why(&limits.map(owned).into());
+    let why = |name| fleet.route(name).why;
+    assert_eq!(why("sms"), "its limit sender is paused");
+    assert_eq!(why("mail"), NO_TURN);
+    assert_eq!(why("night"), "closed hours");
+    assert_eq!(why("free"), "");
+}
