@@ -91,7 +91,7 @@ local function deny(charges, waited)
     if back > latest then latest, by = back, i end
   end
   local cell, fit = charges[by].cell, charges[by].fit
-  answer(1, by - 1, number_of(fit), fit == FULL and 0 or latest, cell.kind.room(cell.rule, cell.taken))
+  answer(1, by - 1, number_of(fit), fit == FULL and 0 or latest, room(cell))
   if fit == FULL then
     cell.full = true
     wait(cell)
@@ -119,7 +119,7 @@ local function decide(charges, waited, others_wait, ticket)
       cell.taken = cell.kind.first_sight(cell.rule)
       cell.changed = cell.changed or cell.taken ~= nil
     end
-    charge.fit = cell.kind.fit(cell.rule, cell.taken, charge.cost)
+    charge.fit = fit(cell, charge.cost)
     fits = fits and charge.fit == now
   end
   if not fits then
@@ -130,8 +130,9 @@ local function decide(charges, waited, others_wait, ticket)
   for i = 1, #charges do
     local cell, kind, rule = charges[i].cell, charges[i].cell.kind, charges[i].cell.rule
     cell.taken, cell.changed = kind.take(rule, cell.taken, charges[i].cost, ticket), true
-    local remaining, reset_at = kind.room(rule, cell.taken)
-    answer(remaining, reset_at, number_of(kind.fit(rule, cell.taken, 1)))
+    if cell.left then cell.left = max(cell.left - charges[i].cost, 0) end
+    local remaining, reset_at = room(cell)
+    answer(remaining, reset_at, number_of(fit(cell, 1)))
     if others_wait then wait(cell) end
   end
   return true

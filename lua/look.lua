@@ -12,9 +12,8 @@ declare()
 local cell = cells[1]
 gate(cell.limit)
 look(cell)
-local kind, rule, taken = cell.kind, cell.rule, cell.taken
-local remaining, reset_at = kind.room(rule, taken)
-local fit = kind.fit(rule, taken, 1)
+local remaining, reset_at = room(cell)
+local fits = fit(cell, 1)
 local untl = cell.limit.untl
-return { now, rule.most, remaining, reset_at, fit == FULL and 1 or fit > now and fit or 0,
-  untl > now and untl or 0, cell.limit.why, taken and written(cell) or '' }
+return { now, cell.rule.most, remaining, reset_at, fits == FULL and 1 or fits > now and fits or 0,
+  untl > now and untl or 0, cell.limit.why, cell.taken and written(cell) or '' }

@@ -25,7 +25,7 @@ save()
 for i = 1, #cells do
   local cell = cells[i]
   -- A limit that was lowered has less room than came free.
-  local units = cell.freed and min(cell.freed, cell.kind.room(cell.rule, cell.taken)) or 0
+  local units = cell.freed and min(cell.freed, (room(cell))) or 0
   local woken = units > 0 and call('ZPOPMIN', cell.key .. ':waiting', text(units)) or {}
   local name, key = match(cell.key, '([^:]+):([^:]+)$')
   for n = 1, #woken, 2 do

@@ -25,6 +25,8 @@ local max, min = math.max, math.min
 
 local EXACT, UNITS, FULL = 2 ^ 53, 2 ^ 32, math.huge
 local GUARD = 2000000
+-- What the downstream says is left binds no longer than this: `core::limits::LEFT_MAX`.
+local LEFT_MAX = 24 * 3600 * 1000000
 -- The clock may have gone back by so much without being noticed: a refund counts it as gone by.
 local UNNOTICED = 1000
 -- Longer than anything that counts.
@@ -155,17 +157,25 @@ local function look(cell)
   cell.read, cell.line = true, 0
   local value = call('GET', cell.key)
   if not value then return end
-  local line, spacing, bar = 0, 0, find(value, '|', 1, true)
+  local line, spacing, left, ends, bar = 0, 0, nil, nil, find(value, '|', 1, true)
   if bar then
-    line, spacing = match(value, '^(%d+) (%d+)$', bar + 1)
+    local behind
+    line, spacing, behind = match(value, '^(%d+) (%d+)()', bar + 1)
     line, spacing = number(line), number(spacing)
     if not (line and spacing) then return end
+    if behind <= #value then
+      left, ends = match(value, '^|(%d+) (%d+)$', behind)
+      left, ends = number(left), number(ends)
+      if not (left and ends) then return end
+    end
     value = sub(value, 1, bar - 1)
   end
   local taken, ahead = cell.kind.load(cell.rule, value)
   cell.taken = taken
   -- Under a rule that spaces units otherwise, the line says nothing.
   if taken and spacing == cell.kind.spacing(cell.rule, 1) then cell.line = line end
+  -- What the downstream says is left, while that binds. Further ahead than it can reach: the clock went back.
+  if taken and left and ends > now and ends <= now + LEFT_MAX then cell.left, cell.left_until = left, ends end
   -- The clock went back: what was taken counts from now on, and that is written down.
   if ahead then cell.line, cell.changed = 0, true end
 end
@@ -173,15 +183,34 @@ end
 -- The text of a state (`record::write`).
 local function written(cell)
   local taken = cell.kind.save(cell.taken)
-  if cell.line <= now then return taken end
-  return taken .. '|' .. text(cell.line) .. ' ' .. text(cell.kind.spacing(cell.rule, 1))
+  if cell.line > now then
+    taken = taken .. '|' .. text(cell.line) .. ' ' .. text(cell.kind.spacing(cell.rule, 1))
+  elseif cell.left then
+    taken = taken .. '|0 0'
+  end
+  if not cell.left then return taken end
+  return taken .. '|' .. text(cell.left) .. ' ' .. text(cell.left_until)
+end
+
+-- When a cost fits (`Rule::fit`): also what the downstream says is left must hold it.
+local function fit(cell, cost)
+  local at = cell.kind.fit(cell.rule, cell.taken, cost)
+  if at ~= FULL and cell.left and cost > cell.left then at = max(at, cell.left_until) end
+  return at
+end
+
+-- What is left, and when all of it is back (`Rule::room`).
+local function room(cell)
+  local remaining, reset_at = cell.kind.room(cell.rule, cell.taken)
+  if not cell.left or cell.left >= remaining then return remaining, reset_at end
+  return cell.left, max(reset_at, cell.left_until)
 end
 
 local function save()
   for i = 1, #cells do
     local cell = cells[i]
     if cell.changed then
-      local left = cell.kind.dies_at(cell.rule, cell.taken) - now
+      local left = max(cell.kind.dies_at(cell.rule, cell.taken), cell.left_until or 0) - now
       if left > 0 then
         call('SET', cell.key, written(cell), 'PX', text(div_ceil(left, 1000)))
       else

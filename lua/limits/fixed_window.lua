@@ -61,6 +61,8 @@ function kinds.w.take(r, s, cost)
   return { start = start or now, last = now, used = used + cost }
 end
 
+function kinds.w.untouched() return { start = now, last = now, used = 0 } end
+
 -- Of the present window only.
 function kinds.w.refund(r, s, at, cost)
   local start, _, used = window(r, s, now)

@@ -45,6 +45,8 @@ function kinds.g.take(r, s, cost)
   return { at = now, parts = owed(r, s, now) + cost * r.period, period = r.period }
 end
 
+function kinds.g.untouched(r) return { at = now, parts = 0, period = r.period } end
+
 -- Exact if nothing was taken since. Otherwise what was emitted since stays spent.
 function kinds.g.refund(r, s, at, cost)
   if s.period ~= r.period or at > s.at then return nil end

@@ -64,6 +64,8 @@ function kinds.l.take(r, s, cost)
   return s
 end
 
+function kinds.l.untouched() return { last = 0, total = 0 } end
+
 -- Unpacks the entries from the newest back to `at`: a batch of refunds is one pass, and what is refunded is
 -- seldom old. `newer`: those entries, the newest first; `named`: the oldest of each time, `same` the next of
 -- that time; `all`, up to `cut`: the text of the others, the newest of which is of the time `back`.
@@ -100,6 +102,8 @@ end
 
 function kinds.l.save(s)
   pack(s)
+  -- Only kept for what else is known of the key.
+  if s.total == 0 then return 'l 0 0' end
   return format('l %.0f %.0f %.0f %.0f', s.last, s.total, s.time, s.units) .. sub(s.rest, s.from)
 end
 

@@ -75,6 +75,8 @@ function kinds.t.take(r, s, cost)
   return s
 end
 
+function kinds.t.untouched(r) return unseen(r) end
+
 -- Without these units the bucket may have been full since, and what came would have run over.
 function kinds.t.refund(r, s, at, cost)
   if at == s.last then

@@ -174,6 +174,17 @@ impl Granted {
     }
 }
 
+/// What an answer said of a key.
+#[derive(Clone, Debug)]
+pub struct Correction {
+    pub limit: Arc<KeyedLimit>,
+    pub key: LimitKey,
+    /// The downstream says that so many units are left …
+    pub left: u64,
+    /// … for so long.
+    pub length: Duration,
+}
+
 /// The store of keyed limits. Every call ends within the store's own timeout.
 pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops
@@ -188,6 +199,16 @@ pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// Keeps calls that are still under way in their `concurrency` limit for another lease. Returns those that are
     /// not in it any more.
     fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>>;
+
+    /// Writes down what answers said of keys (`core::limits::admission::tighten`): it only ever tightens. Returns those
+    /// that were not done, by their place, because the store has another policy of their limit than this replica
+    /// knows.
+    fn correct<'a>(&'a self, corrections: &'a [Correction]) -> StoreFuture<'a, Vec<usize>>;
+
+    /// How many replicas ask, this one included, as far as it knows.
+    fn askers(&self) -> u64 {
+        1
+    }
 
     /// What one key of a limit has left, without changing anything.
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look>;

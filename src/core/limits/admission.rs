@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use super::generation::{Closing, Generation, LostWait};
-use super::rule::{Line, Rule, State, Taken};
+use super::rule::{Left, Line, Rule, State, Taken};
 use super::{Fit, Room, Ticket};
 use crate::policy::PolicyVersion;
 use crate::rate::Cost;
@@ -102,12 +102,14 @@ impl Cell {
         let Some((taken, ahead)) = state.as_ref().and_then(|s| rule.settled(&s.taken, now)) else {
             return Self::default();
         };
+        let left = state.as_ref().and_then(|state| state.left.at(now));
         let line = state.map(|state| state.line);
         let line = line.filter(|line| !ahead && line.spacing == rule.spacing(1, now));
         Self {
             state: Some(State {
                 taken,
                 line: line.unwrap_or_default(),
+                left: left.unwrap_or_default(),
             }),
             changed: ahead,
             full: false,
@@ -307,6 +309,9 @@ fn take(charge: &CellCharge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime
     let rule = charge.limit.rule;
     let taken = rule.take(cell.state.as_ref(), now, charge.cost, ticket);
     put(cell, taken);
+    if let Some(state) = &mut cell.state {
+        state.left.units = state.left.units.saturating_sub(charge.cost.units());
+    }
     let state = cell.state.as_ref();
     Pass {
         room: rule.room(state, now),
@@ -334,10 +339,40 @@ pub fn refund(
     })
 }
 
+/// The downstream says that `units` are left of a key for `length`. Of two such words that overlap the smaller one
+/// binds: it only tightens. `false`: the asker knows another policy than the store, and nothing was done.
+pub fn tighten(
+    limit: &Limit<'_>,
+    cell: &mut Cell,
+    (units, length): (u64, Duration),
+    now: StoreTime,
+) -> bool {
+    if limit.gate == LimitGate::Outdated {
+        return false;
+    }
+    let Some(untouched) = limit.rule.untouched(now) else {
+        return true;
+    };
+    let known = cell.state.as_ref().and_then(|state| state.left.at(now));
+    if known.is_some_and(|known| known.units < units) {
+        return true;
+    }
+    if cell.state.is_none() {
+        put(cell, untouched);
+    }
+    let until = (now + length.min(Left::MAX)).as_micros();
+    let until = known.map_or(until, |known| known.until.max(until));
+    if let Some(state) = &mut cell.state {
+        state.left = Left { units, until };
+        cell.changed = true;
+    }
+    true
+}
+
 fn put(cell: &mut Cell, taken: Taken) {
-    let line = cell.state.as_ref().map(|state| state.line);
-    let line = line.unwrap_or_default();
-    cell.state = Some(State { taken, line });
+    let known = cell.state.as_ref().map(|state| (state.line, state.left));
+    let (line, left) = known.unwrap_or_default();
+    cell.state = Some(State { taken, line, left });
     cell.changed = true;
 }
 

@@ -63,6 +63,15 @@ impl Gcra {
         [self.limit, self.units, self.period]
     }
 
+    /// The state of a key that nothing was taken of.
+    pub(super) const fn untouched(&self, now: u64) -> Debt {
+        Debt {
+            at: now,
+            parts: 0,
+            period: self.period,
+        }
+    }
+
     /// How long it takes until all is back.
     const fn memory(&self) -> u64 {
         (self.limit * self.period).div_ceil(self.units)

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::time::Duration;
 
 use super::admission::{self, Candidate, Cell, Decision, Limit};
 use super::concurrency::{Calls, Concurrency};
@@ -90,6 +91,19 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         let taken = admission::refund(limit, since, &mut cell, units, now);
         self.put(name, limit.rule, cell, now);
         taken
+    }
+
+    /// The downstream says that so many units are left of a key for so long (`admission::tighten`).
+    pub fn tighten(
+        &mut self,
+        (name, limit): (&N, &Limit<'_>),
+        left: (u64, Duration),
+        now: StoreTime,
+    ) -> bool {
+        let mut cell = self.cell(name, limit.rule, now);
+        let done = admission::tighten(limit, &mut cell, left, now);
+        self.put(name, limit.rule, cell, now);
+        done
     }
 
     /// Gives a call another lease; `false`: it has ended.
@@ -196,7 +210,6 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
-    use std::time::Duration;
 
     use super::super::admission::{Charge, LimitGate};
     use super::super::gcra::Gcra;

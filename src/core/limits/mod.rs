@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::time::micros;
 
-pub use rule::{Line, Rule, State, Taken};
+pub use rule::{Left, Line, Rule, State, Taken};
 
 #[cfg(test)]
 mod tests;

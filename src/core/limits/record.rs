@@ -3,7 +3,7 @@
 //! A letter for the kind and the numbers of the state, with a space in between: short, because
 //! there may be a million of them, and readable with `redis-cli`. A log writes its last time and its
 //! units together, then its first time in full and of the others only the differences. Where a line
-//! lies ahead, it follows behind a bar.
+//! lies ahead, it follows behind a bar; what the downstream says is left follows behind another one.
 //!
 //! What cannot be read, or is of another kind, is no state.
 
@@ -13,7 +13,7 @@ use super::Ticket;
 use super::concurrency::{Calls, CountedCall};
 use super::fixed_window::Windows;
 use super::gcra::Debt;
-use super::rule::{Line, Rule, State, Taken};
+use super::rule::{Left, Line, Rule, State, Taken};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
 use crate::time::StoreTime;
@@ -52,8 +52,15 @@ pub fn write(state: &State, now: StoreTime) -> String {
             text
         }
     };
-    if state.line.at > now.as_micros() {
-        write!(text, "|{} {}", state.line.at, state.line.spacing).ok();
+    let (line, left) = (state.line, state.left);
+    let is_left = left.until > now.as_micros();
+    if line.at > now.as_micros() {
+        write!(text, "|{} {}", line.at, line.spacing).ok();
+    } else if is_left {
+        text.push_str("|0 0");
+    }
+    if is_left {
+        write!(text, "|{} {}", left.units, left.until).ok();
     }
     text
 }
@@ -65,9 +72,12 @@ fn push(text: &mut String, number: u64) {
 /// The state that `text` holds, if it is one of a rule of this kind.
 #[must_use]
 pub fn read(text: &str, rule: &Rule) -> Option<State> {
-    let (text, line) = match text.split_once('|') {
-        Some((text, line)) => (text, read_line(line)?),
-        None => (text, Line::default()),
+    let (text, line, left) = match text.split_once('|') {
+        Some((text, rest)) => match rest.split_once('|') {
+            Some((line, left)) => (text, read_line(line)?, read_left(left)?),
+            None => (text, read_line(rest)?, Left::default()),
+        },
+        None => (text, Line::default(), Left::default()),
     };
     let mut words = text.split(' ');
     let letter = words.next()?;
@@ -80,7 +90,7 @@ pub fn read(text: &str, rule: &Rule) -> Option<State> {
         (Rule::Concurrency(_), "c") => Taken::Concurrency(calls(&words)?),
         _ => return None,
     };
-    Some(State { taken, line })
+    Some(State { taken, line, left })
 }
 
 fn read_line(text: &str) -> Option<Line> {
@@ -88,6 +98,14 @@ fn read_line(text: &str) -> Option<Line> {
     Some(Line {
         at: number(at)?,
         spacing: number(spacing)?,
+    })
+}
+
+fn read_left(text: &str) -> Option<Left> {
+    let (units, until) = text.split_once(' ')?;
+    Some(Left {
+        units: number(units)?,
+        until: number(until)?,
     })
 }
 

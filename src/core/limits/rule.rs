@@ -37,6 +37,7 @@ pub enum Taken {
 pub struct State {
     pub taken: Taken,
     pub line: Line,
+    pub left: Left,
 }
 
 /// When the next message that is sent away shall come back. It promises nothing, and says nothing
@@ -48,6 +49,26 @@ pub struct Line {
     /// How far apart units of it are. Under a rule that spaces them otherwise it says nothing: after
     /// a rate was raised a hundredfold, no message is to wait behind a line of days.
     pub spacing: u64,
+}
+
+/// What the downstream says is left of a key: until then no more than so many units pass. What passes is subtracted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    pub units: u64,
+    /// In microseconds. Not after now: it says nothing.
+    pub until: u64,
+}
+
+impl Left {
+    /// It binds no longer than this: what lies further ahead shows that the clock went back.
+    pub const MAX: Duration = Duration::from_secs(24 * 3600);
+
+    /// What of it binds at `now`.
+    #[must_use]
+    pub(super) fn at(self, now: StoreTime) -> Option<Self> {
+        let until = StoreTime::from_micros(self.until);
+        (until > now && until <= now + Self::MAX).then_some(self)
+    }
 }
 
 /// Evaluates an expression for the kind of a rule. With a state: `$own` is it if it is one of that kind, and
@@ -111,12 +132,14 @@ impl Rule {
     /// Whether a cost fits at `now`.
     #[must_use]
     pub fn fit(&self, state: Option<&State>, now: StoreTime, cost: Cost) -> Fit {
-        let now = now.as_micros();
-        of_kind!(self, taken(state), |kind, own, _| kind.fit(
-            own,
-            now,
-            cost.units()
-        ))
+        let (at, units) = (now.as_micros(), cost.units());
+        let fit = of_kind!(self, taken(state), |kind, own, _| kind.fit(own, at, units));
+        let left = state.and_then(|state| state.left.at(now));
+        match (left.filter(|left| units > left.units), fit) {
+            (Some(left), Fit::Now) => Fit::At(left.until),
+            (Some(left), Fit::At(at)) => Fit::At(at.max(left.until)),
+            (_, fit) => fit,
+        }
     }
 
     /// What was taken once `cost` is.
@@ -150,8 +173,15 @@ impl Rule {
     /// What is left at `now`.
     #[must_use]
     pub fn room(&self, state: Option<&State>, now: StoreTime) -> Room {
-        let now = now.as_micros();
-        of_kind!(self, taken(state), |kind, own, _| kind.room(own, now))
+        let at = now.as_micros();
+        let room = of_kind!(self, taken(state), |kind, own, _| kind.room(own, at));
+        match state.and_then(|state| state.left.at(now)) {
+            Some(left) if left.units < room.remaining => Room {
+                remaining: left.units,
+                reset_at: room.reset_at.max(left.until),
+            },
+            _ => room,
+        }
     }
 
     /// How long the limit takes for so many units at its rate, in microseconds.
@@ -172,8 +202,27 @@ impl Rule {
     /// count: losing it costs a few more questions.
     #[must_use]
     pub fn dies_at(&self, state: &State) -> StoreTime {
-        StoreTime::from_micros(of_kind!(self, Some(&state.taken), |kind, own, _| own
-            .map_or(0, |own| kind.dies_at(own))))
+        let dies = of_kind!(self, Some(&state.taken), |kind, own, _| own
+            .map_or(0, |own| kind.dies_at(own)));
+        StoreTime::from_micros(dies.max(state.left.until))
+    }
+
+    /// The state of a key that nothing was taken of. `None`: there is none, or the kind counts what no downstream
+    /// reports.
+    #[must_use]
+    pub fn untouched(&self, now: StoreTime) -> Option<Taken> {
+        let at = now.as_micros();
+        match self {
+            Self::Gcra(rule) => Some(Taken::Gcra(rule.untouched(at))),
+            Self::TokenBucket(rule) => Some(Taken::TokenBucket(rule.untouched(at))),
+            Self::FixedWindow(_) => Some(Taken::FixedWindow(Windows {
+                start: at,
+                last: at,
+                used: 0,
+            })),
+            Self::SlidingLog(_) => Some(Taken::SlidingLog(Log::default())),
+            Self::Concurrency(_) => None,
+        }
     }
 
     /// What is written down when a key is asked for the first time, even in vain.

@@ -125,7 +125,7 @@ impl TokenBucket {
     }
 
     /// What the bucket of a new key holds at `at`.
-    const fn unseen(&self, at: u64) -> Tokens {
+    pub(super) const fn untouched(&self, at: u64) -> Tokens {
         Tokens {
             tokens: match self.start {
                 Start::Full => self.capacity,
@@ -152,7 +152,7 @@ impl TokenBucket {
     /// The state at `now`.
     fn refilled(&self, tokens: Option<&Tokens>, now: u64) -> Tokens {
         let Some(s) = tokens else {
-            return self.unseen(now);
+            return self.untouched(now);
         };
         let full = Tokens {
             tokens: self.capacity,
@@ -199,7 +199,7 @@ impl TokenBucket {
 
     /// What is written down when a key is asked for the first time, even in vain.
     pub(super) fn first_sight(&self, now: u64) -> Option<Tokens> {
-        (self.start == Start::Empty).then(|| self.unseen(now))
+        (self.start == Start::Empty).then(|| self.untouched(now))
     }
 }
 

@@ -15,7 +15,8 @@ use crate::core::policy::PolicyVersion;
 use crate::core::rate::Cost;
 use crate::core::time::StoreTime;
 use crate::ports::limits::{
-    Candidate, Charge, Decision, Decisions, Granted, KeyedLimit, LimitKey, LimitStore, Look, Ticket,
+    Candidate, Charge, Correction, Decision, Decisions, Granted, KeyedLimit, LimitKey, LimitStore,
+    Look, Ticket,
 };
 use crate::ports::store::{Notice, StoreFuture};
 
@@ -159,6 +160,21 @@ impl LimitStore for MemoryStore {
                     Granted::Units { .. } => None,
                 });
                 gone.collect()
+            }))
+        }
+        .boxed()
+    }
+
+    fn correct<'a>(&'a self, corrections: &'a [Correction]) -> StoreFuture<'a, Vec<usize>> {
+        async move {
+            Ok(self.decide(&self.states, |states, now| {
+                let undone = corrections.iter().enumerate().filter_map(|(place, one)| {
+                    let limit = self.in_force(&one.limit, now);
+                    let key = (&name(&one.limit, one.key), &limit.limit());
+                    let done = states.tighten(key, (one.left, one.length), now);
+                    (!done).then_some(place)
+                });
+                undone.collect()
             }))
         }
         .boxed()

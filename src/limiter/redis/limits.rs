@@ -8,7 +8,7 @@
 
 mod calls;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use redis::{FromRedisValue, Script};
@@ -41,9 +41,12 @@ pub(super) struct Limits {
     admit: Composed,
     refund: Composed,
     renew: Composed,
+    correct: Composed,
     release: Composed,
     look: Composed,
     leave: Script,
+    /// How many replicas ask beside this one, as the last beat heard.
+    others: AtomicU64,
     /// The heart beats no more.
     has_left: AtomicBool,
     clock: Clock,
@@ -70,9 +73,11 @@ impl Limits {
             admit: Composed::new(include_str!("../../../lua/admit.lua")),
             refund: Composed::new(include_str!("../../../lua/refund.lua")),
             renew: Composed::new(include_str!("../../../lua/renew.lua")),
+            correct: Composed::new(include_str!("../../../lua/correct.lua")),
             release: Composed::new(include_str!("../../../lua/release.lua")),
             look: Composed::new(include_str!("../../../lua/look.lua")),
             leave: Script::new(include_str!("../../../lua/leave.lua")),
+            others: AtomicU64::new(0),
             has_left: AtomicBool::new(false),
             clock: Clock::start(),
             known: Mutex::default(),
@@ -187,6 +192,9 @@ impl Limits {
             .ok_or_else(|| refused("the script about limits answered something else"))?;
         if let Some(step) = lock(&self.known).learn(asked, entered, (sent, received)) {
             return Err(stepped(step));
+        }
+        if asking.is_empty() {
+            self.others.store(others, Ordering::Relaxed);
         }
         Ok(Decisions {
             now: entered.now,

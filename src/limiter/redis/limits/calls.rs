@@ -13,6 +13,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -25,14 +26,15 @@ use super::super::batch::{closing, fit};
 use super::{Limits, refused};
 use crate::core::limits::generation::HEARS_FIRST;
 use crate::core::limits::record;
-use crate::core::time::StoreTime;
+use crate::core::time::{StoreTime, micros};
 use crate::limiter::redis::batch::KeyBatch;
+use crate::limiter::redis::scripts::Arg;
 use crate::limiter::redis::store::RedisStore;
 use crate::limiter::redis::{STORE, unreachable};
 use crate::ports::connect::Link;
 use crate::ports::limits::{
-    BATCH_MAX, Candidate, Decision, Decisions, Granted, KeyedLimit, LimitKey, LimitStore, Look,
-    Room, Ticket,
+    BATCH_MAX, Candidate, Correction, Decision, Decisions, Granted, KeyedLimit, LimitKey,
+    LimitStore, Look, Room, Ticket,
 };
 use crate::ports::lock;
 use crate::ports::store::{StoreError, StoreFuture};
@@ -56,6 +58,28 @@ impl Limits {
         let refunded = self.about::<usize>(&self.refund, None, &units).await;
         ended?;
         Ok(refunded?.into_iter().map(|(_, count)| count).sum())
+    }
+
+    /// Writes down what answers said of keys, in several calls if they are too heavy for one.
+    async fn correct(&self, corrections: &[Correction]) -> Result<Vec<usize>, StoreError> {
+        let (mut undone, mut done) = (Vec::new(), 0);
+        while done < corrections.len() {
+            let rest = &corrections[done..];
+            let mut batch = KeyBatch::around(self.around().await?);
+            let places = batch.fill(rest.iter().map(|one| (&*one.limit, one.key)));
+            let mut args = batch.arguments(lock(&self.known).memory());
+            args.push(Arg::Number(places.len() as u64));
+            let (cell, count) = (batch.cells(), places.len());
+            for (one, place) in rest.iter().zip(places) {
+                args.push(cell(place));
+                args.push(Arg::Number(one.left));
+                args.push(Arg::Number(micros(one.length)));
+            }
+            let reply: Vec<usize> = self.call(&self.correct, &batch, args).await?;
+            undone.extend(reply.into_iter().map(|place| done + place));
+            done += count;
+        }
+        Ok(undone)
     }
 
     /// Looks at one key. Writes nothing, and does not make the heart beat.
@@ -109,6 +133,14 @@ impl LimitStore for RedisStore {
             Ok(gone.collect())
         }
         .boxed()
+    }
+
+    fn correct<'a>(&'a self, corrections: &'a [Correction]) -> StoreFuture<'a, Vec<usize>> {
+        async move { self.limits().correct(corrections).await }.boxed()
+    }
+
+    fn askers(&self) -> u64 {
+        1 + self.limits.others.load(Ordering::Relaxed)
     }
 
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look> {

@@ -23,6 +23,8 @@ pub(super) type Back = (prop::sample::Index, i64, Option<u32>);
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Ask(Vec<Message>, u64),
+    /// The downstream says what is left of keys of one limit, and for how long.
+    Correct(usize, Vec<(usize, u64, u64)>),
     /// Offers grants of one key back.
     Refund(Vec<Back>),
     /// Calls of one key.
@@ -87,7 +89,7 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
     );
     let spoilt = prop_oneof![
         Just(String::new()),
-        "[gtwlc]?[0-9]{0,20} [0-9]{0,20} [0-9-]{0,18}( [0-9a-f]{0,9}){0,3}(\\|[0-9]{0,17} [0-9]{0,5})?",
+        "[gtwlc]?[0-9]{0,20} [0-9]{0,20} [0-9-]{0,18}( [0-9a-f]{0,9}){0,3}(\\|[0-9]{0,17} [0-9]{0,5}(\\|[0-9]{0,4} [0-9]{0,17})?)?",
         ".{0,12}",
     ];
     let index = any::<prop::sample::Index>;
@@ -96,6 +98,9 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
         28 => batch.prop_map(|(messages, wanted)| Event::Ask(messages, wanted)),
         8 => prop::collection::vec((index(), moved, prop::option::weighted(0.2, 1..9_u32)), 1..6)
             .prop_map(Event::Refund),
+        3 => (limit.clone(), prop::collection::vec(
+            (key.clone(), 0..12_u64, prop_oneof![4 => 0..3_000_000_u64, 1 => any::<u64>().prop_map(|l| l >> 12)]), 1..4,
+        )).prop_map(|(limit, said)| Event::Correct(limit, said)),
         2 => prop::collection::vec(index(), 1..4).prop_map(Event::Renew),
         2 => prop::collection::vec(index(), 1..4).prop_map(Event::Release),
         1 => (limit.clone(), key.clone()).prop_map(|(l, k)| Event::Delete(l, k)),

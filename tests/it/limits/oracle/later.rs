@@ -1,6 +1,6 @@
 //! Time passes by moving the times in the states.
 
-use sluiced::core::limits::{Line, State, Taken};
+use sluiced::core::limits::{Left, Line, State, Taken};
 use sluiced::core::time::StoreTime;
 
 pub(super) fn moved(time: StoreTime, by: i64) -> StoreTime {
@@ -41,6 +41,10 @@ pub(super) fn later(state: State, by: i64) -> State {
         line: Line {
             at: moved(state.line.at),
             ..state.line
+        },
+        left: Left {
+            until: moved(state.left.until),
+            ..state.left
         },
     }
 }

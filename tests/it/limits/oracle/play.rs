@@ -148,6 +148,7 @@ impl Play<'_> {
     fn happens(&mut self, event: &Event) -> TestCaseResult {
         match event {
             Event::Ask(messages, wanted) => return self.admit(messages, *wanted),
+            Event::Correct(limit, said) => return self.correct(*limit, said),
             Event::Refund(which) => return self.refund(which),
             Event::Renew(which) => return self.about_calls(which, false),
             Event::Release(which) => return self.about_calls(which, true),

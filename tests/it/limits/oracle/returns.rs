@@ -1,19 +1,21 @@
-//! Refunds, and calls that are renewed or end. Their scripts do not tell the time: it lies between two
+//! Refunds, what downstreams say is left, and calls that are renewed or end. Their scripts do not tell the time: it lies between two
 //! readings of Redis' clock, and one moment must explain what they did.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluiced::core::limits::admission::{self, Cell, Limit, LimitGate};
 use sluiced::core::limits::{Rule, Taken, record};
 use sluiced::core::time::StoreTime;
-use sluiced::ports::limits::{Charge, Granted, LimitStore as _, Ticket};
+use sluiced::ports::limits::{Charge, Correction, Granted, LimitStore as _, Ticket};
 
 use super::event::Back;
 use super::later::moved;
 use super::play::{Name, Play};
-use super::world::{BACK, KEYS};
+use super::world::{BACK, KEYS, LEFT};
 use crate::limits::rules::*;
 
 impl Play<'_> {
@@ -60,6 +62,41 @@ impl Play<'_> {
             (taken.count(), expected(&rule, &cell, &before, now))
         };
         self.is_explained(name, (taken, &before), from, explains)
+    }
+
+    /// Each key of the limit: one moment must explain the reply and all states.
+    pub(super) fn correct(&mut self, limit: usize, said: &[(usize, u64, u64)]) -> TestCaseResult {
+        let corrections = said.iter().map(|(at, left, length)| Correction {
+            limit: self.world.limits[limit].clone(),
+            key: key(KEYS[*at]),
+            left: *left,
+            length: Duration::from_micros(*length),
+        });
+        let corrections: Vec<Correction> = corrections.collect();
+        let names = said.iter().map(|(at, ..)| (limit, *at));
+        let before: BTreeMap<Name, _> = names.map(|name| (name, self.kept(name))).collect();
+        let from = self.time();
+        let undone = self.world.store.correct(&corrections);
+        let undone = self.world.runtime.block_on(undone).unwrap();
+        LEFT.fetch_add(said.len() - undone.len(), Ordering::Relaxed);
+        for (name, before) in &before {
+            let explains = |play: &mut Self, now: StoreTime| {
+                let (rule, gate) = play.gate(limit, now);
+                let state = before.as_ref().and_then(|text| record::read(text, &rule));
+                let mut cell = Cell::of(&rule, state, now);
+                let asked = gate != LimitGate::Outdated;
+                cell.changed &= asked;
+                let limit = Limit { rule: &rule, gate };
+                for (_, left, length) in said.iter().filter(|(at, ..)| *at == name.1) {
+                    let left = (*left, Duration::from_micros(*length));
+                    admission::tighten(&limit, &mut cell, left, now);
+                }
+                let all = (0..said.len()).filter(|_| !asked).collect();
+                (all, expected(&rule, &cell, before, now))
+            };
+            self.is_explained(*name, (undone.clone(), before), from, explains)?;
+        }
+        Ok(())
     }
 
     pub(super) fn about_calls(
