@@ -97,6 +97,10 @@ impl Page {
             let line = self.cut(&(line + &bars(&fleet.bars(name), allowed, room)));
             let bad = state == "paused" || state == "frozen";
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
+            if let Some(left) = fleet.left(name) {
+                let said = format!("  the downstream said that {left:.0} are left");
+                lines.push(self.cut(&said));
+            }
             if let Some(why) = held_up(limit) {
                 lines.push(self.paint(YELLOW, self.cut(&format!("  {why}"))));
             }

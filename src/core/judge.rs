@@ -13,11 +13,12 @@
 //! A date in `Retry-After` is compared with the answer's own `Date`, because both come from one
 //! clock. Our own clock is used only if there is no `Date`.
 
+pub mod quota;
 mod wait;
 
 use std::time::{Duration, SystemTime};
 
-pub use wait::{Hints, retry_after};
+pub use wait::{Hints, date, retry_after};
 
 /// What one call came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::core::pacing::Row;
 use crate::core::schedule::Pace;
@@ -13,7 +13,7 @@ use crate::core::scheduler::Scheduler;
 use crate::core::time::ClockMap;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
-use crate::ports::limits::Granted;
+use crate::ports::limits::{Correction, Granted};
 use crate::ports::lock;
 use crate::ports::store::PacedLimit;
 use crate::telemetry::LogLimit;
@@ -27,6 +27,7 @@ use super::rows::PacedRows;
 
 /// Several calls that were under way together are throttled together.
 static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
+static SPENT: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// What a stopped pacer left.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,6 +52,8 @@ pub(super) enum Event {
     Again(Box<Waiting>),
     /// The downstream asked a call of ours to wait for so long; the limit is frozen.
     Throttled(Duration),
+    /// The downstream says that less is left than may be under way; the limit is frozen for so long.
+    Spent(Duration),
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
     /// The current policy of the paced limit, or another version of the same.
@@ -221,6 +224,22 @@ impl PacerHandle {
             };
             warn!(pacer = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
         }
+        self.freeze_all(length);
+    }
+
+    /// The same, because the downstream says that only `left` units are left: no call was refused.
+    pub(super) fn spent(&self, length: Duration, left: u64) {
+        self.send(Event::Spent(length));
+        self.meters.freezes.increment(1);
+        if let Some(more) = SPENT.event(self.clock.now()) {
+            info!(pacer = %self.name, left, wait = ?length,
+                "the downstream says that its quota is nearly used up; the limit is frozen for every replica{more}");
+        }
+        self.freeze_all(length);
+    }
+
+    /// Freezes the rows in the store.
+    fn freeze_all(&self, length: Duration) {
         let Some(rows) = self.rows() else {
             return;
         };
@@ -238,6 +257,16 @@ impl PacerHandle {
                 }
             }
         });
+    }
+
+    /// An answer said what is left of a key.
+    pub(super) fn correct(&self, correction: Correction) {
+        self.refunder.correct(correction);
+    }
+
+    /// How many replicas ask the keyed limits.
+    pub(super) fn askers(&self) -> u64 {
+        self.refunder.askers()
     }
 
     /// Offers an unused tail of a lease to the store; it is lost if others have leased since.

@@ -8,7 +8,7 @@
 //! thread with a runtime of its own for each paced limit, and for each route without one: it waits for
 //! slots and sends, so that neither AMQP traffic nor decoding can delay a slot. `admit` asks the keyed
 //! limits for the messages that the next slots would take. `send` makes the call, `route_policy` says
-//! what follows from the answer, and `verdict` has every verdict that there is.
+//! what follows from the answer, `quota` heeds what it says of the provider's own count, and `verdict` has every verdict that there is.
 //!
 //! From decoding to the call one loop drives it all: `pacer::Pacer::run` asks `core::scheduler` what to do
 //! and calls `admit` and `send`. What happens outside reaches it as an `Event` (`handle` sends, `pacer::events`
@@ -35,6 +35,7 @@ mod pacer;
 mod permit;
 mod policies;
 mod progress;
+mod quota;
 mod receive;
 mod refunder;
 mod route;

@@ -7,13 +7,15 @@
 use std::fmt;
 
 use crate::core::time::StoreTime;
-use crate::ports::limits::{Charge, Granted, Ticket};
+use crate::ports::limits::{Charge, Granted, Ticket, UnderWay};
 
 use super::refunder::Refunder;
 
 /// What a message took.
 pub(super) struct Permit {
     granted: Vec<Granted>,
+    /// Counts its units as under way where that matters, until it is over.
+    under_way: Vec<UnderWay>,
     /// `None`: it took nothing.
     refunder: Option<Refunder>,
 }
@@ -23,6 +25,7 @@ impl Permit {
     pub(super) const fn none() -> Self {
         Self {
             granted: Vec::new(),
+            under_way: Vec::new(),
             refunder: None,
         }
     }
@@ -39,6 +42,7 @@ impl Permit {
         refunder.began(&granted);
         Self {
             granted,
+            under_way: charges.iter().filter_map(UnderWay::begin).collect(),
             refunder: Some(refunder.clone()),
         }
     }
@@ -53,6 +57,7 @@ impl Permit {
 
     /// What is given back if the message was certainly not sent, without waiting for the drop.
     pub(super) fn take_back(&mut self) -> Vec<Granted> {
+        self.under_way.clear();
         std::mem::take(&mut self.granted)
     }
 }

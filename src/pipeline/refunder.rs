@@ -1,6 +1,8 @@
-//! Gives back what was granted and not used, and keeps calls under way in their `concurrency` limits.
+//! Gives back what was granted and not used, keeps calls under way in their `concurrency` limits, and writes down what
+//! answers said of keys.
 //!
-//! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip.
+//! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip. What answers said
+//! is collected for a moment first: a busy key is in many answers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +14,9 @@ use tracing::{debug, warn};
 
 use crate::core::limits::Rule;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{BATCH_MAX, Granted, KeyedLimit, LimitStore, Ticket};
+use crate::ports::limits::{
+    BATCH_MAX, Correction, Granted, KeyedLimit, LimitKey, LimitStore, Ticket,
+};
 use crate::ports::store::StoreError;
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::KeyedMeters;
@@ -22,6 +26,8 @@ static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// However short a lease is, its calls are not renewed more often than this.
 const RENEW_MIN: Duration = Duration::from_millis(10);
+/// What answers say is collected for so long.
+const COLLECT: Duration = Duration::from_millis(50);
 
 /// Names for calls: unique in the fleet.
 #[derive(Debug)]
@@ -52,6 +58,8 @@ enum Entry {
     Began(Vec<Granted>),
     /// Calls that ended, and units that certainly were not used.
     Ended(Vec<Granted>),
+    /// An answer said what is left of a key.
+    Said(Correction),
 }
 
 /// The way to a pacer's refunder.
@@ -63,6 +71,8 @@ pub(super) struct Refunder {
 
 /// Calls under way, by their tickets.
 type CallsByTicket = HashMap<Ticket, Vec<Granted>>;
+/// What answers said, by the limit and its key: the least, where several spoke of one.
+type SaidByKey = HashMap<(Arc<str>, LimitKey), Correction>;
 
 impl Refunder {
     /// A refunder, and its work: a future that ends once nothing can be sent to it any more. `freed` is called with
@@ -115,6 +125,16 @@ impl Refunder {
         }
     }
 
+    /// An answer said what is left of a key. It is written down soon.
+    pub(super) fn correct(&self, correction: Correction) {
+        self.send(Entry::Said(correction));
+    }
+
+    /// How many replicas ask the keyed limits.
+    pub(super) fn askers(&self) -> u64 {
+        self.store.store.askers()
+    }
+
     fn send(&self, entry: Entry) {
         if self.entries.send(entry).is_err() {
             debug!("the refunder has ended: what was taken counts as used");
@@ -138,15 +158,20 @@ async fn run(
 ) {
     let mut renewed = store.clock.now();
     let (mut running, mut entries) = (CallsByTicket::new(), Vec::new());
+    let (mut said, mut said_at) = (SaidByKey::new(), renewed);
     loop {
         // Worked out each time: an operator may shorten a lease, and new calls begin after that.
         let due = (renewed + renew_every(&limits)).since(store.clock.now());
+        let collected = (said_at + COLLECT).since(store.clock.now());
         tokio::select! {
             count = received.recv_many(&mut entries, BATCH_MAX) => {
                 if count == 0 {
-                    return;
+                    return store.correct(&mut said).await;
                 }
-                let mut ended = note(&mut entries, &mut running);
+                if said.is_empty() {
+                    said_at = store.clock.now();
+                }
+                let mut ended = note(&mut entries, &mut running, &mut said);
                 let is_released = store.release(&ended).await;
                 ended.retain(Granted::is_call);
                 // A replica that misses a notice, or gets none at all, still uses what its own calls free.
@@ -154,6 +179,7 @@ async fn run(
                     freed(ended);
                 }
             }
+            () = tokio::time::sleep(collected), if !said.is_empty() => store.correct(&mut said).await,
             () = tokio::time::sleep(due), if !running.is_empty() => {
                 renewed = store.clock.now();
                 store.renew(&mut running).await;
@@ -168,7 +194,11 @@ fn calls(granted: &[Granted]) -> Vec<Granted> {
 }
 
 /// Keeps the list of calls under way; returns what is released.
-fn note(entries: &mut Vec<Entry>, running: &mut CallsByTicket) -> Vec<Granted> {
+fn note(
+    entries: &mut Vec<Entry>,
+    running: &mut CallsByTicket,
+    said: &mut SaidByKey,
+) -> Vec<Granted> {
     let mut released = Vec::new();
     for entry in entries.drain(..) {
         match entry {
@@ -184,6 +214,12 @@ fn note(entries: &mut Vec<Entry>, running: &mut CallsByTicket) -> Vec<Granted> {
                     }
                 }
                 released.extend(granted);
+            }
+            Entry::Said(one) => {
+                let name = (Arc::clone(&one.limit.name), one.key);
+                if said.get(&name).is_none_or(|known| one.left <= known.left) {
+                    said.insert(name, one);
+                }
             }
         }
     }
@@ -219,6 +255,19 @@ impl Store {
             }
         }
         all
+    }
+
+    /// Writes down what answers said. Under a policy that is not known yet it is not: the next answers say it again.
+    async fn correct(&self, said: &mut SaidByKey) {
+        let all: Vec<_> = said.drain().map(|(_, one)| one).collect();
+        for some in all.chunks(BATCH_MAX) {
+            if let Err(error) = self.store.correct(some).await {
+                self.doubt(
+                    "what the downstream says is left was not written down",
+                    &error,
+                );
+            }
+        }
     }
 
     async fn renew(&self, running: &mut CallsByTicket) {

@@ -23,7 +23,7 @@ use crate::ports::store::BreakerStore;
 use crate::telemetry::LogLimit;
 use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use crate::telemetry::meters::RouteMeters;
-use crate::template::RouteLabels;
+use crate::template::{RouteLabels, RouteQuotas};
 
 use super::journal::Journal;
 use super::progress::Passage;
@@ -40,6 +40,8 @@ pub struct RouteSpec {
     /// What its limits need to know of a message.
     pub counting: Counting,
     pub downstream: Arc<dyn Downstream>,
+    /// What its answers say of the provider's own count.
+    pub quotas: RouteQuotas,
     /// `None`: calls never stop because it is away.
     pub breaker: Option<(BreakerRule, Arc<dyn BreakerStore>)>,
     pub subscription: Arc<Subscription>,
@@ -87,6 +89,7 @@ pub(super) struct Route {
     pub(super) policy: RoutePolicy,
     pub(super) counting: Counting,
     pub(super) downstream: Arc<dyn Downstream>,
+    pub(super) quotas: RouteQuotas,
     pub(super) gate: RouteGate,
     pub(super) subscription: Arc<Subscription>,
     pub(super) meters: Arc<RouteMeters>,
@@ -139,6 +142,7 @@ impl Route {
             policy,
             counting: spec.counting,
             downstream: spec.downstream,
+            quotas: spec.quotas,
             subscription: spec.subscription,
             meters: spec.meters,
             journal: spec.journal,

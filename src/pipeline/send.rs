@@ -17,6 +17,7 @@ use crate::ports::queue::Verdict;
 
 use super::handle::{Event, PacerHandle};
 use super::job::{Job, Waiting};
+use super::quota;
 use super::route::InFlight;
 use super::route_policy::Next;
 use super::verdict::{dead, keep, later};
@@ -42,6 +43,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, under_way: InFlight, p
             // A call that has ended counts in `concurrency` limits no more.
             drop(permit);
             measure(&job, &judgement, slot, started, &pacer);
+            quota::heed(&job, &judgement, pacer.clock.now().since(started), &pacer);
             settle(job, judgement, &pacer);
             drop(under_way);
         }

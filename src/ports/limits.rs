@@ -5,13 +5,15 @@
 //! limit. All charges of a message are granted together or none is, and many messages are asked for in one round trip. A
 //! denial says when to come back; it takes nothing and keeps nothing.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 
+use super::lock;
 use super::store::{Notices, StoreFuture};
 use crate::core::limits::{Rule, State, admission};
 use crate::core::policy::PolicyVersion;
@@ -33,6 +35,8 @@ pub struct KeyedLimit {
     /// How long it waits after the store lost its state.
     pub lost_wait: LostWait,
     policy: RwLock<Arc<Policy>>,
+    /// Units under way in this process, by key. `None`: nothing needs them.
+    under_way: Option<Mutex<HashMap<LimitKey, u64>>>,
 }
 
 /// The current policy of a limit.
@@ -57,7 +61,24 @@ impl KeyedLimit {
             name: Arc::from(name),
             lost_wait,
             policy: RwLock::new(Arc::new(Policy { rule, version })),
+            under_way: None,
         }
+    }
+
+    /// The same limit, which counts what is under way.
+    #[must_use]
+    pub fn counting_under_way(self) -> Self {
+        Self {
+            under_way: Some(Mutex::default()),
+            ..self
+        }
+    }
+
+    /// Units of a key that were granted here and whose calls have not ended.
+    #[must_use]
+    pub fn under_way(&self, key: LimitKey) -> u64 {
+        let counted = self.under_way.as_ref();
+        counted.map_or(0, |units| lock(units).get(&key).copied().unwrap_or(0))
     }
 
     /// The current policy, as far as this replica knows.
@@ -90,6 +111,36 @@ pub type Charge = admission::Charge<Arc<KeyedLimit>, LimitKey>;
 
 /// One message of an admission request.
 pub type Candidate = admission::Candidate<Arc<KeyedLimit>, LimitKey>;
+
+/// Counts a charge as under way until it is dropped.
+#[derive(Debug)]
+pub struct UnderWay(Charge);
+
+impl UnderWay {
+    /// `None`: its limit does not count what is under way.
+    #[must_use]
+    pub fn begin(charge: &Charge) -> Option<Self> {
+        let counted = charge.limit.under_way.as_ref()?;
+        *lock(counted).entry(charge.key).or_default() += charge.cost.units();
+        Some(Self(charge.clone()))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let Self(charge) = self;
+        let Some(counted) = &charge.limit.under_way else {
+            return;
+        };
+        let mut counted = lock(counted);
+        if let Some(units) = counted.get_mut(&charge.key) {
+            *units -= charge.cost.units().min(*units);
+            if *units == 0 {
+                counted.remove(&charge.key);
+            }
+        }
+    }
+}
 
 /// A number for a (limit, key), the same in this process for all messages.
 #[must_use]

@@ -7,6 +7,7 @@
 mod auth;
 mod limit;
 mod limit_facts;
+mod quota;
 mod route;
 mod rules;
 
@@ -29,6 +30,7 @@ use crate::core::breaker::BreakerRule;
 pub use auth::{Auth, HashFunction, Hmac, SecretEncoding};
 pub use limit::{FixedWindow, Limit, OfKind, Paced, Start};
 pub use limit_facts::WindowStart;
+pub use quota::{Quota, QuotaFormat};
 pub use route::{
     Downstream, Http, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, Outcomes, QueueType, Route,
 };

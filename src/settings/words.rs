@@ -1,7 +1,7 @@
 //! What a limit and a route will do, in words, for `sluiced check`.
 
 use super::types::{
-    Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, Route, WindowStart,
+    Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, Quota, Route, WindowStart,
 };
 use super::window::WindowRate;
 use crate::core::headroom::Headroom;
@@ -148,11 +148,14 @@ impl Route {
             )
         });
         let old = old.unwrap_or_else(|| "a message is sent however old it is".to_owned());
+        let quotas = self.quotas().iter();
+        let quotas = quotas.map(|(limit, quota)| quota_words(limit, quota));
         [fails, old]
             .into_iter()
             .chain(self.hours_words())
             .chain(self.signed_words())
             .chain(self.journal_words())
+            .chain(quotas)
             .collect()
     }
 
@@ -199,6 +202,16 @@ impl Route {
             "it sends {hours}{days} by the clock of {zone}; outside of that messages wait in their queue"
         ))
     }
+}
+
+fn quota_words(limit: &str, quota: &Quota) -> String {
+    let spare = match quota.spare {
+        0 => String::new(),
+        spare => format!("; {} of it stay for others", units(spare)),
+    };
+    format!(
+        "where an answer says what is left of the downstream's own count, `{limit}` lets no more than that pass until its reset{spare}"
+    )
 }
 
 fn units(number: u32) -> String {

@@ -119,6 +119,8 @@ pub struct Use {
     pub used: f64,
     /// Units that were used since the start.
     pub total: u64,
+    /// Units that the downstream said are left of its own count.
+    pub left: Option<f64>,
 }
 
 /// All that is known of the fleet.
@@ -268,6 +270,13 @@ impl Fleet {
         uses.fold((0.0, 0.0), |(allowed, used), each| {
             (each.per_second.max(allowed), used + each.used)
         })
+    }
+
+    /// What the downstream said is left of its own count for a limit: the least that a replica heard.
+    #[must_use]
+    pub fn left(&self, limit: &str) -> Option<f64> {
+        let uses = self.heard().filter_map(|r| r.limits.get(limit)?.left);
+        uses.reduce(f64::min)
     }
 
     /// A route over all replicas: numbers add up but for those at the broker, which each replica counts.

@@ -72,6 +72,14 @@ impl Sampler {
             if is(&series, names::START_TIME) {
                 let since = Duration::try_from_secs_f64(series.value).unwrap_or_default();
                 replica.seconds = now.saturating_sub(since).as_secs();
+            } else if is(&series, names::QUOTA_REMAINING) {
+                let limit = series.label("limit").unwrap_or_default();
+                let entry = replica.limits.entry(limit.to_owned()).or_default();
+                entry.left = Some(
+                    entry
+                        .left
+                        .map_or(series.value, |left| left.min(series.value)),
+                );
             } else if let Some(route) = series.label("route") {
                 let reasons = reasons.entry(route.to_owned()).or_default();
                 let route = replica.routes.entry(route.to_owned()).or_default();

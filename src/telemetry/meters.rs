@@ -90,6 +90,8 @@ pub struct RouteMeters {
     pub stopped: Gauge,
     /// 1 in closed hours, 0 in opening hours or without any.
     pub closed: Gauge,
+    /// Accepted answers that do not say what is left of a quota.
+    pub quota_unreadable: Counter,
     /// Copies that were not confirmed.
     pub unconfirmed: Counter,
     /// Copies that left headers behind.
@@ -136,6 +138,7 @@ impl RouteMeters {
             way_kept: gauge(&names::WAY_KEPT, &labels),
             stopped: gauge(&names::STOPPED, &labels),
             closed: gauge(&names::CLOSED, &labels),
+            quota_unreadable: counter(&names::QUOTA_UNREADABLE, &labels),
             unconfirmed: counter(&names::UNCONFIRMED, &labels),
             shortened: counter(&names::SHORTENED, &labels),
             age_seconds: histogram(&names::AGE, &labels),
@@ -160,6 +163,13 @@ impl RouteMeters {
         if part == names::READY {
             self.ready.store(count, Ordering::Relaxed);
         }
+    }
+
+    /// The downstream says that so many units are left for a limit. The series begins with the first of these: before,
+    /// no number would be true.
+    pub fn quota_remaining(&self, limit: &str, units: u64) {
+        let labels = [("route", self.calls.first.1.as_str()), ("limit", limit)];
+        gauge(&names::QUOTA_REMAINING, &labels).set(units as f64);
     }
 
     /// How many messages are ready in the work queue, as last counted.

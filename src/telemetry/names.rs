@@ -254,6 +254,16 @@ metrics! {
         ROUTE,
         "What the limits of the route keep for that, the least of them; beyond it calls may come too close together.",
     );
+    QUOTA_REMAINING = gauge(
+        "sluiced_quota_remaining",
+        &["route", "limit"],
+        "Units that the downstream says are left of its own count for a limit, as the last answer said it; of a keyed limit, those of the key that it was about. Absent until an answer says it.",
+    );
+    QUOTA_UNREADABLE = counter(
+        "sluiced_quota_unreadable_total",
+        ROUTE,
+        "Accepted answers that do not say what is left, or in a form that cannot be read.",
+    );
     UNCONFIRMED = counter(
         "sluiced_unconfirmed_total",
         ROUTE,
@@ -332,7 +342,7 @@ metrics! {
     FREEZES = counter(
         "sluiced_freezes_total",
         LIMIT,
-        "Times that this replica froze the limit because the downstream throttled.",
+        "Times that this replica froze the limit because the downstream throttled, or said that its quota is nearly used up.",
     );
     FROZEN = gauge(
         "sluiced_frozen",

@@ -22,6 +22,7 @@
 mod fault;
 mod filters;
 mod labels;
+mod quotas;
 mod sent;
 
 use std::collections::BTreeMap;
@@ -32,7 +33,8 @@ use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 
 pub use self::fault::{WrongTemplate, says_none};
 use self::fault::{is_null, render_error, unreadable};
-pub use self::labels::{CostOf, LabelCounting, RouteLabels};
+pub use self::labels::{CostOf, LabelCounting, RouteLabels, WrongLabel};
+pub use self::quotas::{QuotaText, RouteQuotas, Said};
 pub use self::sent::Sent;
 use self::sent::{SIGNATURE_NAMES, SIGNED_NAMES};
 use crate::ports::downstream::{Answer, Facts, Undecodable};

@@ -101,6 +101,7 @@ pub fn start(
             policy,
             counting: pacers.counting(name, route)?,
             downstream: Arc::new(options::downstream(name, route, secrets, traces.as_ref())?),
+            quotas: pacers::route_quotas(name, route)?,
             breaker: pacers.breaker(route),
             subscription,
             meters: Arc::clone(&events.meters[name.as_str()]),

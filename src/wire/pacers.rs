@@ -30,7 +30,7 @@ use crate::ports::store::{BreakerStore, PaceStore, PacedLimit, Store};
 use crate::settings::Loaded;
 use crate::settings::text::Costing;
 use crate::settings::types::{Auth, Downstream, Limit, Paced, Route, Settings};
-use crate::template::{CostOf, LabelCounting, RouteLabels};
+use crate::template::{CostOf, LabelCounting, QuotaText, RouteLabels, RouteQuotas};
 
 /// The pacers, built route by route.
 pub(super) struct Pacers<'a> {
@@ -50,6 +50,12 @@ impl<'a> Pacers<'a> {
         let mut limits = BTreeMap::new();
         for (name, limit) in &settings.limits {
             if let Some(limit) = keyed_limit(name, limit, PolicyVersion::NONE)? {
+                let has_quota = |route: &Route| route.quotas().contains_key(name);
+                let limit = if settings.routes.values().any(has_quota) {
+                    limit.counting_under_way()
+                } else {
+                    limit
+                };
                 limits.insert(name.as_str(), Arc::new(limit));
             }
         }
@@ -141,6 +147,21 @@ pub(super) fn route_labels(
     }
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
     RouteLabels::new(&labels, fair_by).map_err(|e| WireError::new(format!("routes.{name}"), e))
+}
+
+/// Where the answers of a route say what is left of the provider's own count.
+pub(super) fn route_quotas(name: &str, route: &Route) -> Result<RouteQuotas, WireError> {
+    let quotas = route.quotas().iter().filter_map(|(limit, quota)| {
+        let text = match (quota.format, &quota.remaining) {
+            (Some(format), _) => QuotaText::Headers(format.headers()),
+            (None, remaining) => QuotaText::Templates {
+                remaining: remaining.as_ref()?.as_str(),
+                reset: quota.reset.as_ref().map(|text| text.as_str()),
+            },
+        };
+        Some((limit.as_str(), quota.spare, text))
+    });
+    RouteQuotas::new(name, quotas).map_err(|e| WireError::new(e.key, e.wrong))
 }
 
 /// The row of a paced limit, or two if it keeps a reserve.

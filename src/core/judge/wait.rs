@@ -34,7 +34,9 @@ impl Hints<'_> {
     }
 }
 
-fn date(text: &str) -> Option<SystemTime> {
+/// A date of HTTP, as in `Date`.
+#[must_use]
+pub fn date(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text.trim()).ok()
 }
 
@@ -77,20 +79,39 @@ fn rate_limit(text: &str) -> Option<Duration> {
 }
 
 fn reset(text: &str, now: SystemTime) -> Option<Duration> {
-    let number = seconds(text.trim())?;
+    moment(text.trim()).map(|moment| moment.since(now))
+}
+
+/// When a reset comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Moment {
+    In(Duration),
+    At(SystemTime),
+}
+
+impl Moment {
+    /// How long that is from `now`; zero if it is past.
+    pub(super) fn since(self, now: SystemTime) -> Duration {
+        match self {
+            Self::In(wait) => wait,
+            Self::At(at) => at.duration_since(now).unwrap_or_default(),
+        }
+    }
+}
+
+/// A reset in digits: seconds from now, or a point in time since 1970.
+pub(super) fn moment(text: &str) -> Option<Moment> {
+    let number = seconds(text)?;
     let at = match number {
         EPOCH_MILLIS.. => Duration::from_millis(number),
         EPOCH_SECONDS.. => Duration::from_secs(number),
-        _ => return Some(Duration::from_secs(number)),
+        _ => return Some(Moment::In(Duration::from_secs(number))),
     };
-    SystemTime::UNIX_EPOCH
-        .checked_add(at)?
-        .duration_since(now)
-        .ok()
+    SystemTime::UNIX_EPOCH.checked_add(at).map(Moment::At)
 }
 
 /// Whole seconds, rounded up. More digits than fit are "very long", not garbage.
-fn seconds(text: &str) -> Option<u64> {
+pub(super) fn seconds(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !digits(fraction) {

@@ -109,6 +109,7 @@ impl Pacer {
                 }
                 self.scheduler.frozen_for(length, now);
             }
+            Event::Spent(length) => self.scheduler.frozen_for(length, self.handle.clock.now()),
             Event::Frozen(row, freeze) => {
                 self.scheduler.frozen(row, &freeze, self.handle.clock.now());
             }

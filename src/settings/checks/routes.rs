@@ -12,7 +12,7 @@ use crate::core::rate::{Rate, Span};
 use crate::settings::fault::KeyPath;
 use crate::settings::schema::nearest;
 use crate::settings::types::{
-    Auth, Downstream, Http, Limit, MAX_LIMITS, OnDenied, Outcomes, QueueBackend, Route,
+    Auth, Downstream, Http, Limit, MAX_LIMITS, OnDenied, Outcomes, QueueBackend, Quota, Route,
 };
 
 /// A quarter of a smaller prefetch is too little to look ahead with.
@@ -49,6 +49,7 @@ impl Checks<'_> {
             match &route.downstream {
                 Downstream::Http(http) => self.http(&path.join("downstream"), http),
             }
+            self.quotas(&path, route);
         }
     }
 
@@ -318,6 +319,49 @@ impl Checks<'_> {
             self.error(at, message);
         } else if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
             self.error(at, "sluiced sets this header itself; take it out");
+        }
+    }
+
+    /// A quota is one of the route's limits, which counts units that the downstream counts, too.
+    fn quotas(&mut self, path: &KeyPath, route: &Route) {
+        let quotas = path.join("downstream").join("quota");
+        for (name, quota) in route.quotas() {
+            let at = quotas.join(name);
+            if !route.limits.contains(name) {
+                let hint = nearest(name, route.limits.iter().map(String::as_str)).map_or_else(
+                    || "name one of its limits".to_owned(),
+                    |near| format!("did you mean \"{near}\"?"),
+                );
+                let message = format!("the route has no limit `{name}`; {hint}");
+                self.error([at.clone(), path.join("limits")], message);
+            } else if matches!(self.settings.limits.get(name), Some(Limit::Concurrency(_))) {
+                let kind = KeyPath::of(&["limits", name, "kind"]);
+                let message = format!(
+                    "`{name}` counts calls in flight, and a downstream says what is left of a count over time; name a limit of another kind"
+                );
+                self.error([at.clone(), kind], message);
+            }
+            self.quota(&at, quota);
+        }
+    }
+
+    /// Either the name of a format, or templates.
+    fn quota(&mut self, at: &KeyPath, quota: &Quota) {
+        let [format, remaining, reset] = at.all(["format", "remaining", "reset"]);
+        match (quota.format, &quota.remaining, &quota.reset) {
+            (None, None, _) => self.error(
+                [at.clone(), remaining],
+                "nothing says where answers have what is left; write format = \"ietf\", or remaining = \"{{ answer.headers['x-left'] }}\"",
+            ),
+            (Some(_), Some(_), _) => self.error(
+                [remaining, format],
+                "format names the headers already; take one of the two out",
+            ),
+            (Some(_), None, Some(_)) => self.error(
+                [reset, format],
+                "format names the header of the reset already; take reset out",
+            ),
+            (Some(_), None, None) | (None, Some(_), _) => {}
         }
     }
 

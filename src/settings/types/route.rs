@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::auth::Auth;
+use super::quota::Quota;
 use crate::core::backoff::Backoff;
 use crate::core::hours::{Days, HourRange, HoursError, OpeningHours};
 use crate::core::rate::Rate;
@@ -222,7 +223,31 @@ impl Route {
     /// Whether more of an answer is used than its meaning.
     #[must_use]
     pub fn uses_answers(&self) -> bool {
-        self.keep_answer() || self.journal && self.journal_id.is_some()
+        self.keep_answer() || self.journal && self.journal_id.is_some() || !self.quotas().is_empty()
+    }
+
+    /// What the downstream says of its own count, by the names of limits.
+    #[must_use]
+    pub const fn quotas(&self) -> &BTreeMap<String, Quota> {
+        match &self.downstream {
+            Downstream::Http(http) => &http.quota,
+        }
+    }
+
+    /// How long a limit stands still where the downstream does not say it, …
+    #[must_use]
+    pub const fn throttle_wait(&self) -> Duration {
+        match &self.downstream {
+            Downstream::Http(http) => http.throttle_wait.get(),
+        }
+    }
+
+    /// … and the longest that it may say.
+    #[must_use]
+    pub const fn max_throttle_wait(&self) -> Duration {
+        match &self.downstream {
+            Downstream::Http(http) => http.max_throttle_wait.get(),
+        }
     }
 
     /// How long a call of the route's downstream usually takes.
@@ -308,6 +333,10 @@ table! {
         /// Keeps the first kilobyte of the answer on a dead letter, where `sluiced dead show` shows it. Off by
         /// default, because an answer may repeat content of the message.
         keep_answer: bool = Flag, Default false;
+        /// What the downstream says of its own count, by the name of a limit of the route. When less is left than may
+        /// be under way, a paced limit is frozen for every replica until the reset; of a keyed limit no more than is
+        /// left passes until then, for the key. It never lets anything pass that the limit itself does not.
+        quota: BTreeMap<String, Quota> = Named { of: &Section(Quota::KEYS), example: "provider" }, Default {};
         /// How long a throttled call without a Retry-After freezes the limit for every replica.
         throttle_wait: Length = SPAN, Default "1s";
         /// A longer Retry-After is cut to this.

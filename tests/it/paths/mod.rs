@@ -12,6 +12,7 @@ mod guides;
 mod held;
 mod hours;
 mod journal;
+mod quota;
 mod recipes;
 mod requeue;
 mod shared;

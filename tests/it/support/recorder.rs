@@ -44,6 +44,8 @@ pub struct Reply {
     pub retry_after: Option<String>,
     pub latency: Duration,
     pub body: &'static str,
+    /// More headers.
+    pub headers: Vec<(&'static str, String)>,
 }
 
 impl Reply {
@@ -54,6 +56,7 @@ impl Reply {
             retry_after: None,
             latency: Duration::ZERO,
             body: "",
+            headers: Vec::new(),
         }
     }
 
@@ -173,6 +176,9 @@ async fn respond(
     let mut response = Response::builder().status(reply.status);
     if let Some(value) = reply.retry_after {
         response = response.header("retry-after", value);
+    }
+    for (name, value) in reply.headers {
+        response = response.header(name, value);
     }
     Ok(response.body(Full::from(reply.body)).unwrap())
 }

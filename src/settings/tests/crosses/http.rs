@@ -174,3 +174,25 @@ fn credentials_in_the_url() {
         ]
     );
 }
+
+#[test]
+fn quotas() {
+    assert_eq!(
+        below(
+            "quota.provider = { format = \"github\", remaining = \"{{ answer.status }}\" }\nquota.provder = { spare = 3 }\nquota.b = { format = \"github\", reset = \"1\" }"
+        ),
+        [
+            "a.toml:11:51: routes.sms.downstream.quota.provider.remaining: format names the headers already; take one of the two out",
+            "a.toml:12:7: routes.sms.downstream.quota.provder: the route has no limit `provder`; did you mean \"provider\"?",
+            "a.toml:12:7: routes.sms.downstream.quota.provder: nothing says where answers have what is left; write format = \"ietf\", or remaining = \"{{ answer.headers['x-left'] }}\"",
+            "a.toml:13:7: routes.sms.downstream.quota.b: the route has no limit `b`; name one of its limits",
+            "a.toml:13:40: routes.sms.downstream.quota.b.reset: format names the header of the reset already; take reset out"
+        ]
+    );
+    assert_eq!(
+        below("quota.provider.remaining = \"{{ anser.status }}\""),
+        [
+            "a.toml:11:28: routes.sms.downstream.quota.provider.remaining: templates know no `anser`; did you mean `answer`?"
+        ]
+    );
+}

@@ -1,0 +1,166 @@
+//! What a downstream says of its own count: how many units are left, and for how long.
+//!
+//! Providers say it in headers that differ in name and form. [`Format`] names the headers that are in use;
+//! [`remaining`] and [`reset`] read one value in any of their forms, also one that a template made. What cannot be
+//! read is `None`: the caller counts it and goes on.
+
+use std::time::{Duration, SystemTime};
+
+use super::wait;
+
+/// What is left of one of the provider's quotas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remaining {
+    pub units: u64,
+    /// How long until it is whole again, at the latest; `None`: it is not said, or cannot be read.
+    pub reset: Option<Duration>,
+}
+
+/// Headers that are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `RateLimit: "burst";r=50;t=30` with `RateLimit-Policy: "burst";q=100;w=60`
+    /// (draft-ietf-httpapi-ratelimit-headers), and what its earlier drafts had: `RateLimit: limit=100, remaining=50,
+    /// reset=30`, or `RateLimit-Remaining` and `RateLimit-Reset`.
+    Ietf,
+    /// A header for what is left, and one for the reset.
+    Pair(&'static str, &'static str),
+}
+
+/// What an answer says in a format. `get` returns the value of a header. `None`: it says nothing in this format, or
+/// nothing that can be read.
+#[must_use]
+pub fn read<'a>(
+    format: Format,
+    get: impl Fn(&str) -> Option<&'a str>,
+    now: SystemTime,
+) -> Option<Vec<Remaining>> {
+    let pair = |left: &str, until: &str| {
+        Some(vec![Remaining {
+            units: remaining(get(left)?)?,
+            reset: get(until).and_then(|text| reset(text, now)),
+        }])
+    };
+    match format {
+        Format::Pair(left, until) => pair(left, until),
+        Format::Ietf => match get("ratelimit") {
+            Some(text) => ietf(text, get("ratelimit-policy").unwrap_or_default()),
+            None => pair("ratelimit-remaining", "ratelimit-reset"),
+        },
+    }
+}
+
+/// Whole units, rounded down. Less than nothing is nothing.
+#[must_use]
+pub fn remaining(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (digits, is_debt) = text.strip_prefix('-').map_or((text, false), |d| (d, true));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    if !is_digits(whole) || !is_digits(fraction) {
+        return None;
+    }
+    Some(if is_debt {
+        0
+    } else {
+        whole.parse().unwrap_or(u64::MAX)
+    })
+}
+
+/// How long until a reset: seconds (`30`), a length of time (`6m0s`, `20ms`), or a point in time (seconds or
+/// milliseconds since 1970, RFC 3339, a date of HTTP). One in the past is now.
+#[must_use]
+pub fn reset(text: &str, now: SystemTime) -> Option<Duration> {
+    let text = text.trim();
+    if text.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+        return wait::moment(text).map(|at| at.since(now));
+    }
+    let since = |at: SystemTime| at.duration_since(now).unwrap_or_default();
+    length(text)
+        .or_else(|| rfc_3339(text).map(since))
+        .or_else(|| httpdate::parse_http_date(text).ok().map(since))
+}
+
+/// The items of a `RateLimit`, each with the window of its policy where it names no reset.
+fn ietf(text: &str, policies: &str) -> Option<Vec<Remaining>> {
+    if !text.contains(';') {
+        // The earlier drafts: one policy, in parts.
+        let left = parameter(text.split(','), "remaining")?;
+        let reset = parameter(text.split(','), "reset").and_then(seconds);
+        let units = remaining(left)?;
+        return Some(vec![Remaining { units, reset }]);
+    }
+    let window = |name: &str| {
+        let mut named = items(policies).filter(|item| name_of(item) == name);
+        parameter(named.next()?.split(';'), "w").and_then(seconds)
+    };
+    let read = items(text).map(|item| {
+        let reset = parameter(item.split(';'), "t").and_then(seconds);
+        Some(Remaining {
+            units: remaining(parameter(item.split(';'), "r")?)?,
+            reset: reset.or_else(|| window(name_of(item))),
+        })
+    });
+    read.collect()
+}
+
+/// The items of a list of RFC 9651. A comma in a quoted name separates nothing.
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    text.split(move |c| {
+        is_quoted ^= c == '"';
+        c == ',' && !is_quoted
+    })
+}
+
+fn name_of(item: &str) -> &str {
+    item.split(';').next().unwrap_or_default().trim()
+}
+
+fn parameter<'a>(mut parts: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
+    parts.find_map(|part| {
+        let (known, value) = part.split_once('=')?;
+        (known.trim() == name).then(|| value.trim())
+    })
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    wait::seconds(text).map(Duration::from_secs)
+}
+
+/// A length of time as Go writes it: `6m0s`, `1h2m3.5s`, `20ms`.
+fn length(text: &str) -> Option<Duration> {
+    let (mut rest, mut nanos) = (text, 0.0);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, behind) = rest.split_at(digits);
+        let unit = behind.find(|c: char| c.is_ascii_digit() || c == '.');
+        let (unit, behind) = behind.split_at(unit.unwrap_or(behind.len()));
+        let of = match unit {
+            "d" => 86_400e9,
+            "h" => 3_600e9,
+            "m" => 60e9,
+            "s" => 1e9,
+            "ms" => 1e6,
+            "us" | "\u{b5}s" => 1e3,
+            "ns" => 1.0,
+            _ => return None,
+        };
+        nanos += number.parse::<f64>().ok()? * of;
+        rest = behind;
+    }
+    let length = Duration::try_from_secs_f64(nanos / 1e9);
+    (!text.is_empty()).then(|| length.unwrap_or(Duration::MAX))
+}
+
+/// `2026-01-15T14:23:15Z`, with a fraction or another offset or without.
+fn rfc_3339(text: &str) -> Option<SystemTime> {
+    let at: jiff::Timestamp = text.parse().ok()?;
+    Some(SystemTime::from(at))
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests;

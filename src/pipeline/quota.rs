@@ -1,0 +1,100 @@
+//! Heeds what a downstream says of its own count, so that it need not refuse a call.
+//!
+//! Problem: a provider counts in windows of its own, and others may use the same account. Its answers say how much is
+//! left (`template::quotas` reads it), but calls that are under way are not in that number, and other replicas have
+//! some, too. So each kind of limit has a bound for what may be under way:
+//!
+//! - **paced**: the pace is the bound. No more than its units leave in the time that the call took (or usually takes)
+//!   and the horizon, up to which slots are leased already. With less left, the limit is frozen until the reset.
+//! - **keyed**: what this replica has under way for the key, times the replicas that ask. The replica that has most
+//!   under way gets most of the answers, so its product is no less than what all have. The rest is written into the
+//!   state of the key, which lets no more pass until the reset.
+//!
+//! Providers round a reset to whole seconds, in either direction: a second is added.
+
+use std::time::{Duration, SystemTime};
+
+use tracing::warn;
+
+use crate::core::judge::Outcome;
+use crate::core::judge::quota::Remaining;
+use crate::ports::downstream::{Facts, Judgement};
+use crate::ports::limits::Correction;
+use crate::telemetry::LogLimit;
+use crate::template::Said;
+
+use super::handle::PacerHandle;
+use super::job::Job;
+
+static UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
+
+/// A reset in whole seconds may be so much too early.
+const ROUNDED: Duration = Duration::from_secs(1);
+
+/// Reads what the answer to a call says of the quotas of its route, and tightens the limits. The call took `took`.
+pub(super) fn heed(job: &Job, judgement: &Judgement, took: Duration, pacer: &PacerHandle) {
+    let quotas = &job.route.quotas;
+    let Some(answer) = judgement.answer.as_ref().filter(|_| !quotas.is_empty()) else {
+        return;
+    };
+    let facts = Facts {
+        route: &job.route.name,
+        attempt: job.history.attempts + 1,
+    };
+    let store_now = pacer.store_time(pacer.clock.now());
+    let now = SystemTime::UNIX_EPOCH + Duration::from_micros(store_now.as_micros());
+    for said in quotas.read(job.delivery.message(), facts, answer, now) {
+        match &said.left {
+            Some(left) => tighten(job, &said, left, took, pacer),
+            // An answer that refuses or fails need not say it.
+            None if judgement.outcome == Outcome::Accepted => unreadable(job, said.limit, pacer),
+            None => {}
+        }
+    }
+}
+
+fn unreadable(job: &Job, limit: &str, pacer: &PacerHandle) {
+    job.route.meters.quota_unreadable.increment(1);
+    if let Some(more) = UNREADABLE.event(pacer.clock.now()) {
+        warn!(route = %job.route.name, limit,
+            "the answer does not say what is left of the quota, or in a form that cannot be read: see downstream.quota{more}");
+    }
+}
+
+fn tighten(job: &Job, said: &Said<'_>, left: &[Remaining], took: Duration, pacer: &PacerHandle) {
+    let Some(least) = left
+        .iter()
+        .min_by_key(|one| (one.units, std::cmp::Reverse(one.reset)))
+    else {
+        return;
+    };
+    let settings = &job.route.policy.settings;
+    job.route.meters.quota_remaining(said.limit, least.units);
+    let wait = |one: &Remaining| {
+        let wait = one.reset.map_or(settings.throttle_wait(), |reset| {
+            reset.saturating_add(ROUNDED)
+        });
+        wait.min(settings.max_throttle_wait())
+    };
+    let charges = || job.charges().iter();
+    if let Some(charge) = charges().find(|charge| *charge.limit.name == *said.limit) {
+        let under_way = charge.limit.under_way(charge.key) * pacer.askers();
+        return pacer.correct(Correction {
+            limit: charge.limit.clone(),
+            key: charge.key,
+            left: least.units.saturating_sub(under_way + said.spare),
+            length: wait(least),
+        });
+    }
+    let Some(rows) = pacer.rows().filter(|_| *pacer.name == *said.limit) else {
+        // The limit does not count this message.
+        return;
+    };
+    let ahead = took.max(settings.call_latency()) + rows.main.pace.horizon();
+    let under_way = (rows.per_second() * ahead.as_secs_f64()).ceil() as u64;
+    let needed = under_way.max(job.slots().units()) + said.spare;
+    let short = left.iter().filter(|one| one.units < needed);
+    if let Some(wait) = short.map(wait).max() {
+        pacer.spent(wait, least.units);
+    }
+}

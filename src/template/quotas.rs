@@ -1,0 +1,197 @@
+//! What the answers of a downstream say of its own count, for the limits of a route.
+//!
+//! Either in headers that are in use (`core::judge::quota`), or where templates find it. What cannot be read says
+//! nothing.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use super::{About, Template, Templates, WrongLabel};
+use crate::core::judge::quota::{self, Format, Remaining};
+use crate::ports::downstream::{Answer, Facts};
+use crate::ports::message::Message;
+
+/// Where answers say what is left for a limit, as configured.
+#[derive(Clone, Copy, Debug)]
+pub enum QuotaText<'a> {
+    Headers(Format),
+    Templates {
+        remaining: &'a str,
+        reset: Option<&'a str>,
+    },
+}
+
+/// What the answers of a route say of its quotas.
+pub struct RouteQuotas {
+    templates: Templates,
+    each: Vec<RouteQuota>,
+}
+
+/// One of them.
+struct RouteQuota {
+    limit: Box<str>,
+    spare: u64,
+    says: Says,
+}
+
+enum Says {
+    Headers(Format),
+    Templates(Template, Option<Template>),
+}
+
+/// What an answer says for a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said<'a> {
+    pub limit: &'a str,
+    /// Units that stay for others.
+    pub spare: u64,
+    /// `None`: nothing that can be read.
+    pub left: Option<Vec<Remaining>>,
+}
+
+impl RouteQuotas {
+    /// Compiles the quotas of the route named `route`: the name of a limit, the units to spare, and where it is said.
+    ///
+    /// # Errors
+    /// When a template is wrong, which a checked configuration excludes.
+    pub fn new<'a>(
+        route: &str,
+        quotas: impl Iterator<Item = (&'a str, u32, QuotaText<'a>)>,
+    ) -> Result<Self, WrongLabel> {
+        let mut templates = Templates::about(About::Answer);
+        let mut each = Vec::new();
+        for (limit, spare, text) in quotas {
+            let mut compile = |what: &str, text: &str| {
+                let key = format!("routes.{route}.downstream.quota.{limit}.{what}");
+                let added = templates.add(&key, text);
+                added.map_err(|wrong| WrongLabel { key, wrong })
+            };
+            let says = match text {
+                QuotaText::Headers(format) => Says::Headers(format),
+                QuotaText::Templates { remaining, reset } => Says::Templates(
+                    compile("remaining", remaining)?,
+                    reset.map(|text| compile("reset", text)).transpose()?,
+                ),
+            };
+            each.push(RouteQuota {
+                limit: limit.into(),
+                spare: u64::from(spare),
+                says,
+            });
+        }
+        Ok(Self { templates, each })
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.each.is_empty()
+    }
+
+    /// The limits that have one.
+    pub fn limits(&self) -> impl Iterator<Item = &str> {
+        self.each.iter().map(|quota| &*quota.limit)
+    }
+
+    /// What the answer to a message says. `now` counts for points in time if the answer has no date of its own.
+    pub fn read<'a>(
+        &'a self,
+        message: &Message,
+        facts: Facts<'_>,
+        answer: &Answer,
+        now: SystemTime,
+    ) -> Vec<Said<'a>> {
+        let date = answer.headers.get("date").map(String::as_str);
+        let now = date.and_then(crate::core::judge::date).unwrap_or(now);
+        let get = |name: &str| answer.headers.get(name).map(String::as_str);
+        let made = |units: &Template, until: &Option<Template>| {
+            let context = self.templates.context_with(message, facts, Some(answer));
+            let context = context.ok()?;
+            let text = |template| self.templates.render(template, &context).ok();
+            let until = until.as_ref().and_then(text);
+            Some(vec![Remaining {
+                units: quota::remaining(&text(units)?)?,
+                reset: until.and_then(|text| quota::reset(&text, now)),
+            }])
+        };
+        let each = self.each.iter().map(|quota| Said {
+            limit: &quota.limit,
+            spare: quota.spare,
+            left: match &quota.says {
+                Says::Headers(format) => quota::read(*format, get, now),
+                Says::Templates(remaining, reset) => made(remaining, reset),
+            },
+        });
+        each.collect()
+    }
+}
+
+impl fmt::Debug for RouteQuotas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.limits()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const FACTS: Facts<'_> = Facts {
+        route: "llm",
+        attempt: 1,
+    };
+
+    fn answer(headers: &[(&str, &str)], body: &str) -> Answer {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Answer {
+            status: 200,
+            headers: headers.collect(),
+            body: body.to_owned().into(),
+            is_whole: true,
+        }
+    }
+
+    #[test]
+    fn headers_and_templates_say_what_is_left() {
+        let headers = QuotaText::Headers(Format::Pair("x-left", "x-reset"));
+        let templates = QuotaText::Templates {
+            remaining: "{{ answer.body.left }}",
+            reset: Some("{{ answer.headers['x-reset'] }}"),
+        };
+        let each = [("requests", 3, headers), ("tokens", 0, templates)];
+        let quotas = RouteQuotas::new("llm", each.into_iter()).unwrap();
+        let read = |answer: &Answer| {
+            let said = quotas.read(&Message::default(), FACTS, answer, SystemTime::UNIX_EPOCH);
+            let left = |said: &Said<'_>| Some(said.left.as_ref()?[0]);
+            [left(&said[0]), left(&said[1])]
+        };
+        let says = |units, seconds| Remaining {
+            units,
+            reset: Some(Duration::from_secs(seconds)),
+        };
+        // A point in time counts from the date of the answer.
+        let dated = [
+            ("x-left", "7"),
+            ("x-reset", "1800000030"),
+            ("date", "Fri, 15 Jan 2027 08:00:00 GMT"),
+        ];
+        let both = read(&answer(&dated, r#"{"left": 900}"#));
+        assert_eq!(both, [Some(says(7, 30)), Some(says(900, 30))]);
+        let none = read(&answer(&[("x-left", "many")], "no JSON"));
+        assert_eq!(none, [None, None]);
+    }
+
+    #[test]
+    fn a_wrong_template_is_reported_with_its_key() {
+        let text = QuotaText::Templates {
+            remaining: "{{ anser.status }}",
+            reset: None,
+        };
+        let error = RouteQuotas::new("llm", [("tokens", 0, text)].into_iter()).unwrap_err();
+        assert_eq!(error.key, "routes.llm.downstream.quota.tokens.remaining");
+    }
+}

@@ -1,0 +1,116 @@
+//! A provider that counts in its own fixed windows, is called by others too, and says what is left: it refuses no call
+//! of ours.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{numbered, queue};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::recorder::{Call, Recorder, Reply};
+use crate::support::wait::eventually;
+
+/// Its window, and the units in it.
+const WINDOW: Duration = Duration::from_secs(5);
+const UNITS: u64 = 60;
+/// Others call so often, all the time.
+const OTHERS_PER_SECOND: f64 = 3.0;
+/// Messages of ours: more than two windows hold beside the others.
+const OURS: u64 = 120;
+
+/// What it counted.
+#[derive(Default)]
+struct Count {
+    window: u64,
+    /// Our calls in it.
+    ours: u64,
+    /// Windows that had nothing left for us at the end, and calls that were refused.
+    spent: u64,
+    refused: u64,
+}
+
+impl Count {
+    /// Counts a call. Returns whether it is taken, what is left, and how long until the next window.
+    fn call(&mut self, at: Duration) -> (bool, u64, Duration) {
+        let window = (at.as_micros() / WINDOW.as_micros()) as u64;
+        if window != self.window {
+            (self.window, self.ours) = (window, 0);
+        }
+        let since = at - WINDOW * u32::try_from(window).unwrap();
+        let others = (since.as_secs_f64() * OTHERS_PER_SECOND) as u64;
+        let is_taken = self.ours + others < UNITS;
+        self.ours += u64::from(is_taken);
+        self.refused += u64::from(!is_taken);
+        let left = UNITS.saturating_sub(self.ours + others);
+        self.spent += u64::from(left <= 12);
+        (is_taken, left, WINDOW - since)
+    }
+}
+
+/// The headers of an answer, from what is left and how long until the next window.
+type Says = fn(u64, Duration) -> Vec<(&'static str, String)>;
+
+async fn refuses_none(name: &'static str, limit: &'static str, tables: &str, says: Says) {
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, OURS)).await;
+    let began = Instant::now();
+    let count = Arc::new(Mutex::new(Count::default()));
+    let counted = Arc::clone(&count);
+    let downstream = Recorder::start(move |call: &Call| {
+        let (is_taken, left, reset) = counted.lock().unwrap().call(call.at - began);
+        Reply {
+            latency: Duration::from_millis(60),
+            headers: says(left, reset),
+            ..Reply::status(if is_taken { 202 } else { 429 })
+        }
+    })
+    .await;
+    let route = Route {
+        limits: vec![limit],
+        keys: "prefetch = 40\n".to_owned(),
+        tables: format!("[routes.{name}.downstream.quota.{limit}]\nspare = 3\n{tables}"),
+        ..Route::new(name, downstream.address)
+    };
+    let config = Config::shared(name, "12/1s", vec![route]);
+    let daemons = ["one", "two"].map(|_| Daemon::start(&config));
+    eventually(LONG, "all came", || downstream.count() as u64 >= OURS).await;
+    for daemon in daemons {
+        daemon
+            .stop(&[NEW_SCHEDULE, "nothing is kept on disk"])
+            .await;
+    }
+    let count = count.lock().unwrap();
+    assert_eq!(count.refused, 0, "none is refused");
+    assert!(count.spent > 0, "the count was nearly used up");
+    assert_eq!(downstream.count() as u64, OURS, "each once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paced_limit_heeds_the_headers_of_the_ietf_draft() {
+    let says: Says = |left, reset| {
+        let policy = format!("\"window\";q={UNITS};w={}", WINDOW.as_secs());
+        // Rounded down, as providers do.
+        let limit = format!("\"window\";r={left};t={}", reset.as_secs());
+        vec![("ratelimit-policy", policy), ("ratelimit", limit)]
+    };
+    refuses_none("quota-paced", "provider", "format = \"ietf\"\n", says).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keyed_limit_heeds_what_templates_find() {
+    let says: Says = |left, reset| {
+        vec![
+            ("x-left", left.to_string()),
+            ("x-again", format!("{}ms", reset.as_millis())),
+        ]
+    };
+    let tables = r#"remaining = "{{ answer.headers['x-left'] }}"
+reset = "{{ answer.headers['x-again'] }}"
+[limits.each]
+kind = "gcra"
+rate = "12/1s"
+burst = 3
+"#;
+    refuses_none("quota-keyed", "each", tables, says).await;
+}
