@@ -68,11 +68,11 @@ pub struct Breaker {
     in_a_row: u32,
     /// Calls that were rejected since one was accepted.
     rejected: u32,
-    state: State,
+    state: BreakerState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BreakerState {
     Closed,
     /// Nothing is sent. The store is asked for the probe at that time.
     Open(Mono),
@@ -99,26 +99,26 @@ impl Breaker {
             known_open: false,
             in_a_row: 0,
             rejected: 0,
-            state: State::Closed,
+            state: BreakerState::Closed,
         }
     }
 
     /// Whether failed calls say nothing about their messages: no attempt is spent.
     #[must_use]
     pub const fn is_open(&self) -> bool {
-        !matches!(self.state, State::Closed | State::Ramp(_))
+        !matches!(self.state, BreakerState::Closed | BreakerState::Ramp(_))
     }
 
     /// Whether it lets everything pass.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed)
+        matches!(self.state, BreakerState::Closed)
     }
 
     /// Whether the call that is under way is the probe.
     #[must_use]
     pub const fn is_probing(&self) -> bool {
-        matches!(self.state, State::Probing { .. })
+        matches!(self.state, BreakerState::Probing { .. })
     }
 
     /// How many calls were rejected in a row, if these are so many that they keep it open.
@@ -137,38 +137,43 @@ impl Breaker {
         }
         let refuses_all = self.rejections().is_some();
         match (self.state, sign) {
-            (State::Probing { .. } | State::Closed | State::Ramp(_), Sign::Rejected)
-                if refuses_all =>
-            {
-                Some(self.report(BreakerReport::Failed, now))
-            }
-            (State::Probing { until, .. }, Sign::Rejected) => {
-                self.state = State::Probe(until);
+            (
+                BreakerState::Probing { .. } | BreakerState::Closed | BreakerState::Ramp(_),
+                Sign::Rejected,
+            ) if refuses_all => Some(self.report(BreakerReport::Failed, now)),
+            (BreakerState::Probing { until, .. }, Sign::Rejected) => {
+                self.state = BreakerState::Probe(until);
                 None
             }
-            (State::Probing { .. }, Sign::Accepted | Sign::Alive) => {
+            (BreakerState::Probing { .. }, Sign::Accepted | Sign::Alive) => {
                 Some(self.report(BreakerReport::Passed, now))
             }
-            (State::Probing { .. }, Sign::Away) => Some(self.report(BreakerReport::Failed, now)),
-            (State::Probing { .. }, Sign::Unclear) => {
-                self.state = State::Open(now);
+            (BreakerState::Probing { .. }, Sign::Away) => {
+                Some(self.report(BreakerReport::Failed, now))
+            }
+            (BreakerState::Probing { .. }, Sign::Unclear) => {
+                self.state = BreakerState::Open(now);
                 None
             }
             // Of calls that were under way when it opened.
-            (State::Open(_) | State::Asking(_) | State::Probe(_), _) | (_, Sign::Unclear) => None,
-            (State::Closed | State::Ramp(_), Sign::Accepted | Sign::Rejected | Sign::Alive) => {
+            (BreakerState::Open(_) | BreakerState::Asking(_) | BreakerState::Probe(_), _)
+            | (_, Sign::Unclear) => None,
+            (
+                BreakerState::Closed | BreakerState::Ramp(_),
+                Sign::Accepted | Sign::Rejected | Sign::Alive,
+            ) => {
                 self.in_a_row = 0;
-                if let State::Ramp(at_once) = self.state {
+                if let BreakerState::Ramp(at_once) = self.state {
                     let done = at_once >= RAMP;
                     self.state = if done {
-                        State::Closed
+                        BreakerState::Closed
                     } else {
-                        State::Ramp(at_once + 1)
+                        BreakerState::Ramp(at_once + 1)
                     };
                 }
                 None
             }
-            (State::Closed | State::Ramp(_), Sign::Away) => {
+            (BreakerState::Closed | BreakerState::Ramp(_), Sign::Away) => {
                 self.in_a_row = self.in_a_row.saturating_add(1);
                 let failures = self.rule.failures;
                 let opens = failures.is_some_and(|most| self.in_a_row >= most.get());
@@ -181,30 +186,30 @@ impl Breaker {
     #[must_use]
     pub fn blocked(&self, under_way: u64, now: Mono) -> Option<Mono> {
         match self.state {
-            State::Closed | State::Probe(_) => None,
-            State::Ramp(at_once) if under_way < at_once => None,
+            BreakerState::Closed | BreakerState::Probe(_) => None,
+            BreakerState::Ramp(at_once) if under_way < at_once => None,
             // The end of a call opens it.
-            State::Ramp(_) => Some(now + self.rule.probe),
-            State::Open(until) | State::Asking(until) | State::Probing { lost: until, .. } => {
-                Some(until)
-            }
+            BreakerState::Ramp(_) => Some(now + self.rule.probe),
+            BreakerState::Open(until)
+            | BreakerState::Asking(until)
+            | BreakerState::Probing { lost: until, .. } => Some(until),
         }
     }
 
     /// A call was started. Returns whether it is the probe.
     pub fn sent(&mut self, now: Mono) -> bool {
-        let State::Probe(until) = self.state else {
+        let BreakerState::Probe(until) = self.state else {
             return false;
         };
         let lost = now + self.rule.probe;
-        self.state = State::Probing { lost, until };
+        self.state = BreakerState::Probing { lost, until };
         true
     }
 
     /// The probe was started and did not leave, because its slot was over: it is still to be made.
     pub const fn unsent(&mut self) {
-        if let State::Probing { until, .. } = self.state {
-            self.state = State::Probe(until);
+        if let BreakerState::Probing { until, .. } = self.state {
+            self.state = BreakerState::Probe(until);
         }
     }
 
@@ -212,11 +217,11 @@ impl Breaker {
     #[must_use]
     pub const fn due(&self) -> Option<Mono> {
         match self.state {
-            State::Closed | State::Ramp(_) => None,
-            State::Open(at)
-            | State::Asking(at)
-            | State::Probe(at)
-            | State::Probing { lost: at, .. } => Some(at),
+            BreakerState::Closed | BreakerState::Ramp(_) => None,
+            BreakerState::Open(at)
+            | BreakerState::Asking(at)
+            | BreakerState::Probe(at)
+            | BreakerState::Probing { lost: at, .. } => Some(at),
         }
     }
 
@@ -244,26 +249,26 @@ impl Breaker {
         let newer = status.version != self.version;
         self.version = status.version;
         match (until, self.state) {
-            (None, State::Closed | State::Ramp(_)) => {}
+            (None, BreakerState::Closed | BreakerState::Ramp(_)) => {}
             // A call passed, of whichever replica.
-            (None, _) => (self.in_a_row, self.rejected, self.state) = (0, 0, State::Ramp(1)),
-            (Some(until), _) if status.may_probe => self.state = State::Probe(until),
+            (None, _) => (self.in_a_row, self.rejected, self.state) = (0, 0, BreakerState::Ramp(1)),
+            (Some(until), _) if status.may_probe => self.state = BreakerState::Probe(until),
             // Only a look, or the answer to another question: the probe is still ours.
-            (Some(_), State::Probe(_) | State::Probing { .. }) if !newer => {}
-            (Some(until), _) => self.state = State::Open(until),
+            (Some(_), BreakerState::Probe(_) | BreakerState::Probing { .. }) if !newer => {}
+            (Some(until), _) => self.state = BreakerState::Open(until),
         }
         was != self.known_open
     }
 
     /// The store did not answer.
     pub fn unanswered(&mut self, now: Mono) {
-        if let State::Asking(_) = self.state {
-            self.state = State::Open(now + ASK_AGAIN);
+        if let BreakerState::Asking(_) = self.state {
+            self.state = BreakerState::Open(now + ASK_AGAIN);
         }
     }
 
     fn report(&mut self, report: BreakerReport, now: Mono) -> BreakerReport {
-        self.state = State::Asking(now + ASK_AGAIN);
+        self.state = BreakerState::Asking(now + ASK_AGAIN);
         report
     }
 }

@@ -6,7 +6,7 @@
 //! consuming (its *tap* closes), and the other routes of the limit go on.
 //!
 //! [`Gate`] collects the reasons. [`Sends`] is what follows for messages: `pipeline::pacer` looks at it before it
-//! takes a message from its scheduler. [`Gate::turn_tap`] decides from that, and from the outlook of the paced limit,
+//! takes a message from its scheduler. [`Gate::turn_tap`] decides from that, and from the availability of the paced limit,
 //! whether the route consumes. At an opening not all messages wake at once: the tap opens a moment before, and the
 //! schedule of the limit paces them.
 
@@ -84,7 +84,7 @@ impl Sends {
     /// being asked about come back later, and are to be held then.
     pub fn hold<T: Queued>(self, scheduler: &mut Scheduler<T>, of_route: impl Fn(&T) -> bool) {
         match (self, self.held_until()) {
-            // What is admitted gives its permissions back.
+            // What is admitted gives its permits back.
             (Self::Nothing(..), Some(until)) => scheduler.defer(until, of_route),
             (_, Some(until)) => scheduler.hold_back(until, of_route),
             (_, None) => {}

@@ -40,7 +40,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_
 
 /// What the limit holds for messages that are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outlook {
+pub enum Availability {
     /// Slots are leased or can be asked for at once.
     Open,
     /// No slot before this time.
@@ -348,27 +348,27 @@ impl LeaseHolder {
 
     /// What the limit holds for messages that are ready.
     #[must_use]
-    pub fn outlook(&self, now: Mono) -> Outlook {
+    pub fn availability(&self, now: Mono) -> Availability {
         // Also when an ask has failed already: without a mapping no message can be looked at.
         if !self.clock.is_known() {
-            return Outlook::OutOfReach(None);
+            return Availability::OutOfReach(None);
         }
         if let Some(end) = self
             .frozen_until
             .and_then(|until| self.clock.to_mono(until))
             && end > now
         {
-            return Outlook::Until(end, Wait::Frozen);
+            return Availability::Until(end, Wait::Frozen);
         }
         if self.leased() > 0 {
-            return Outlook::Open;
+            return Availability::Open;
         }
         if let Some(since) = self.asks.failures.since().or(self.outdated) {
-            return Outlook::OutOfReach(Some(since));
+            return Availability::OutOfReach(Some(since));
         }
         match self.turn.and_then(|turn| self.clock.to_mono(turn.at)) {
-            Some(turn) if turn > now => Outlook::Until(turn, Wait::Turn),
-            _ => Outlook::Open,
+            Some(turn) if turn > now => Availability::Until(turn, Wait::Turn),
+            _ => Availability::Open,
         }
     }
 

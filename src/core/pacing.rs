@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Add;
 use std::time::Duration;
 
-use super::leases::{Head, LeaseHolder, LeaseTally, Outlook, Slot, Wait};
+use super::leases::{Availability, Head, LeaseHolder, LeaseTally, Slot, Wait};
 use super::policy::PolicyVersion;
 use super::rate::Cost;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
@@ -323,12 +323,14 @@ impl Pacing {
 
     /// What it holds for messages that are ready.
     #[must_use]
-    pub fn outlook(&self, now: Mono) -> Outlook {
+    pub fn availability(&self, now: Mono) -> Availability {
         match self {
-            Self::Paced(rows) => rows.main.outlook(now),
+            Self::Paced(rows) => rows.main.availability(now),
             Self::Free { paused_until } => paused_until
                 .filter(|until| *until > now)
-                .map_or(Outlook::Open, |until| Outlook::Until(until, Wait::Frozen)),
+                .map_or(Availability::Open, |until| {
+                    Availability::Until(until, Wait::Frozen)
+                }),
         }
     }
 

@@ -78,7 +78,7 @@ pub struct Seen {
     /// Messages that were sent away, or were settled without a call, and calls of routes of the same or a
     /// higher priority that took slots: the limits gave an answer, and this was it.
     pub passed_over: u64,
-    /// Permissions and slots that ran out before their calls left.
+    /// Permits and slots that ran out before their calls left.
     pub ran_out: u64,
 }
 
@@ -93,7 +93,7 @@ pub struct Progress {
     waited: Option<Waits>,
     /// For how long messages could go since the last call.
     stood: Duration,
-    /// When permissions or slots were last seen to have run out, and how many did since the last call.
+    /// When permits or slots were last seen to have run out, and how many did since the last call.
     ran_out: Option<Mono>,
     unsent: u64,
 }
@@ -128,7 +128,7 @@ impl Progress {
         self.stood >= bound
     }
 
-    /// Permissions and slots that ran out unsent, one after the other.
+    /// Permits and slots that ran out unsent, one after the other.
     #[must_use]
     pub const fn unsent(&self) -> u64 {
         self.unsent
@@ -236,13 +236,13 @@ pub(crate) const MARGIN: Duration = Duration::from_millis(2);
 /// lease (`core::schedule`).
 const FETCH_PART: u32 = 3;
 
-/// How long a permission must be good for, with a slow round trip of this length.
+/// How long a permit must be good for, with a slow round trip of this length.
 #[must_use]
-pub const fn permission_needs(slow_trip: Duration) -> Duration {
+pub const fn permit_needs(slow_trip: Duration) -> Duration {
     slow_trip.saturating_add(MARGIN)
 }
 
-/// A keyed limit whose permissions run out before their calls can leave.
+/// A keyed limit whose permits run out before their calls can leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFar {
     /// Of the limit.
@@ -255,7 +255,7 @@ impl TooFar {
     #[must_use]
     pub fn find(headroom: impl Into<Headroom>, slow_trip: Duration) -> Option<Self> {
         let headroom = headroom.into();
-        let is_near_enough = permission_needs(slow_trip) <= headroom.late;
+        let is_near_enough = permit_needs(slow_trip) <= headroom.late;
         (!is_near_enough).then_some(Self {
             headroom,
             slow_trip,
@@ -265,7 +265,7 @@ impl TooFar {
     /// The headroom to write: the least that covers the round trip, in whole milliseconds.
     #[must_use]
     pub fn headroom_needed(&self) -> Duration {
-        whole_millis(permission_needs(self.slow_trip) * 4 / 3)
+        whole_millis(permit_needs(self.slow_trip) * 4 / 3)
     }
 }
 
@@ -273,7 +273,7 @@ impl fmt::Display for TooFar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "with its headroom of {} a permission is good for {}, and a slow round trip to Redis takes {}: permissions run out before their calls leave; write headroom = \"{}ms\" or more",
+            "with its headroom of {} a permit is good for {}, and a slow round trip to Redis takes {}: permits run out before their calls leave; write headroom = \"{}ms\" or more",
             millis(self.headroom.all()),
             millis(self.headroom.late),
             millis(self.slow_trip),
@@ -285,7 +285,7 @@ impl fmt::Display for TooFar {
 /// The horizon that covers a slow round trip of this length, in whole milliseconds.
 #[must_use]
 pub fn horizon_needed(slow_trip: Duration) -> Duration {
-    whole_millis(permission_needs(slow_trip) * FETCH_PART)
+    whole_millis(permit_needs(slow_trip) * FETCH_PART)
 }
 
 /// A length as an operator reads it: milliseconds, to a tenth.

@@ -111,7 +111,7 @@ pub enum Direction {
 
 /// A step of the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ClockStep {
     pub way: Direction,
     pub by: Duration,
 }
@@ -216,7 +216,7 @@ impl ClockMap {
         store: StoreTime,
         received: Mono,
         fine: Duration,
-    ) -> Option<Step> {
+    ) -> Option<ClockStep> {
         let expected = self.to_store(received).unwrap_or_default();
         if self.learn(sent, store, received, fine) != Reading::Stepped {
             return None;
@@ -224,12 +224,12 @@ impl ClockMap {
         *self = Self::default();
         self.learn(sent, store, received, fine);
         Some(if store < expected {
-            Step {
+            ClockStep {
                 way: Direction::Back,
                 by: expected.since(store),
             }
         } else {
-            Step {
+            ClockStep {
                 way: Direction::Forward,
                 by: store.since(expected),
             }

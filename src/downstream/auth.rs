@@ -50,11 +50,11 @@ pub(super) struct RotatingAuth {
     auth: ResolvedAuth,
     /// Where calls are signed.
     signer: Option<Arc<Signer>>,
-    state: Mutex<State>,
+    state: Mutex<Renewal>,
 }
 
 #[derive(Default)]
-struct State {
+struct Renewal {
     /// What replaces the header of the start.
     renewed: Option<HeaderValue>,
     read: Option<Instant>,

@@ -33,7 +33,7 @@ use crate::ports::lock;
 
 /// What a connection may write.
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum MayWrite {
     /// Nothing: no call has it.
     Shut,
     /// The request of a call, if it is in time.
@@ -44,30 +44,30 @@ enum State {
 
 /// The gate of one connection, shared with the call that uses it.
 #[derive(Clone, Debug)]
-pub(super) struct WriteGate(Arc<Mutex<State>>);
+pub(super) struct WriteGate(Arc<Mutex<MayWrite>>);
 
 impl WriteGate {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(State::Shut)))
+        Self(Arc::new(Mutex::new(MayWrite::Shut)))
     }
 
-    fn set(&self, state: State) {
+    fn set(&self, state: MayWrite) {
         *lock(&self.0) = state;
     }
 
-    fn get(&self) -> State {
+    fn get(&self) -> MayWrite {
         *lock(&self.0)
     }
 
     /// Right before a write.
     fn pass(&self) -> io::Result<()> {
         match self.get() {
-            State::Open => Ok(()),
-            State::Armed(gate) if !gate.is_closed() => {
-                self.set(State::Open);
+            MayWrite::Open => Ok(()),
+            MayWrite::Armed(gate) if !gate.is_closed() => {
+                self.set(MayWrite::Open);
                 Ok(())
             }
-            State::Armed(_) | State::Shut => Err(io::Error::other(TooLate)),
+            MayWrite::Armed(_) | MayWrite::Shut => Err(io::Error::other(TooLate)),
         }
     }
 }
@@ -171,7 +171,7 @@ impl Writing {
         };
         let known = self.armed.as_ref();
         if known.is_none_or(|known| !Arc::ptr_eq(&known.0, &chosen.0)) {
-            chosen.set(State::Armed(self.gate));
+            chosen.set(MayWrite::Armed(self.gate));
             self.armed = Some(chosen);
         }
     }
@@ -179,7 +179,7 @@ impl Writing {
     /// Whether a byte may have been written; before that, the downstream certainly has nothing.
     pub(super) fn maybe_begun(&self) -> bool {
         let armed = self.armed.as_ref();
-        armed.is_some_and(|gate| matches!(gate.get(), State::Open))
+        armed.is_some_and(|gate| matches!(gate.get(), MayWrite::Open))
     }
 }
 

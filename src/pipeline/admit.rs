@@ -1,6 +1,6 @@
 //! Admit: asks the keyed limits for the messages that the next slots would take.
 //!
-//! The scheduler says when and for which messages (`Step::Admit`), and what the answer means for them
+//! The scheduler says when and for which messages (`Action::Admit`), and what the answer means for them
 //! (`core::scheduler::answers`). The decision is made in the store (`core::limits::admission` in Rust,
 //! `lua/admit.lua` in Redis). Here are the questions under way, the counting and the log lines. All limits of a
 //! message are asked in one call, for many messages at once. A message that goes away is settled here, too:

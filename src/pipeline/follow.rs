@@ -18,7 +18,7 @@ use crate::core::adaptive::{Adaptive, AdaptiveRule};
 use crate::core::headroom::Lateness;
 use crate::core::headroom::{Bounds, Follow, Measured};
 use crate::core::policy::PolicyUpdate;
-use crate::core::stall::{millis, permission_needs};
+use crate::core::stall::{millis, permit_needs};
 use crate::core::time::Mono;
 use crate::ports::lock;
 use crate::ports::store::PolicyStore;
@@ -123,8 +123,8 @@ fn measured(routes: &[(Arc<Route>, PacerHandle)], limit: &Limit, now: Mono) -> M
             return lock(&pacer.measures.lateness).worth(window, now);
         }
         let trip = *lock(&pacer.measures.slow_trip);
-        // Half as much again: a permission that runs out is a question more.
-        (!trip.is_zero()).then(|| permission_needs(trip) * 3 / 2)
+        // Half as much again: a permit that runs out is a question more.
+        (!trip.is_zero()).then(|| permit_needs(trip) * 3 / 2)
     };
     let ways = routes.iter().filter_map(|(route, _)| route.way.spread(now));
     Measured {
@@ -136,7 +136,7 @@ fn measured(routes: &[(Arc<Route>, PacerHandle)], limit: &Limit, now: Mono) -> M
 fn words(measured: Measured, is_paced: bool) -> String {
     let late = measured.late.map(|late| match is_paced {
         true => format!("nearly all calls leave within {}", millis(late)),
-        false => format!("permissions must live for {}", millis(late)),
+        false => format!("permits must live for {}", millis(late)),
     });
     let way = measured
         .way

@@ -43,7 +43,7 @@ pub(super) struct Stopped {
 pub(super) enum Event {
     /// New messages.
     Decoded(Vec<Waiting>),
-    /// Messages whose permissions ran out, or whose slots passed, before they were sent; and whether what they
+    /// Messages whose permits ran out, or whose slots passed, before they were sent; and whether what they
     /// took went back.
     Unsent(Vec<Waiting>, bool),
     /// Calls of ours do not count in their `concurrency` limits any more.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use crate::core::judge::DeadReason;
-use crate::core::leases::Outlook;
+use crate::core::leases::Availability;
 use crate::core::scheduler::{Queued as _, Scheduler};
 use crate::core::time::{Mono, micros};
 use crate::settings::types::OnDenied;
@@ -55,13 +55,13 @@ pub(super) fn deny(
 /// that the broker would soon close the channel.
 pub(super) fn sweep(
     scheduler: &mut Scheduler<Waiting>,
-    outlook: Outlook,
+    availability: Availability,
     pacer: &PacerHandle,
     now: Mono,
 ) {
-    let expected = match outlook {
-        Outlook::Until(at, _) => at,
-        Outlook::Open | Outlook::OutOfReach(_) => now,
+    let expected = match availability {
+        Availability::Until(at, _) => at,
+        Availability::Open | Availability::OutOfReach(_) => now,
     };
     let overdue = |job: &Job| {
         let (received, limit) = (job.delivery.received(), job.route.policy.hold_limit);

@@ -22,10 +22,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{error, warn};
 
-use crate::core::leases::{LeaseTally, Outlook, Slot, Wait};
+use crate::core::leases::{Availability, LeaseTally, Slot, Wait};
 use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask};
-use crate::core::scheduler::{Scheduler, Step};
+use crate::core::scheduler::{Action, Scheduler};
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::clock::urgent_runtime;
@@ -181,33 +181,33 @@ impl Pacer {
             let now = self.handle.clock.now();
             self.review_gates(now);
             match self.scheduler.poll(now) {
-                Step::Send(waiting, slot) => {
+                Action::Send(waiting, slot) => {
                     self.send(waiting, slot, now);
                     step_back().await;
                 }
-                Step::Expired(Waiting { job, .. }) => {
+                Action::Expired(Waiting { job, .. }) => {
                     job.route.passage.passed_over();
                     let store_now = self.handle.store_time(now);
                     let verdict = expired(&job.route, &job.history, store_now);
                     job.settle(verdict);
                 }
                 // Its session is gone: the broker delivers it again, to whichever replica consumes then.
-                Step::Stale(waiting) => drop(waiting),
-                Step::Lease(row, ask) => self.ask(row, ask, now),
-                Step::Admit(question) => self.admission.ask(question),
-                Step::RanOut(messages) => {
+                Action::Stale(waiting) => drop(waiting),
+                Action::Lease(row, ask) => self.ask(row, ask, now),
+                Action::Admit(question) => self.admission.ask(question),
+                Action::RanOut(messages) => {
                     for waiting in &messages {
                         waiting.job.route.passage.ran_out(1);
                     }
                     self.handle.unsent(messages);
                 }
-                Step::Away(waiting, denied) => self.away(waiting, &denied, now),
-                Step::Never { item, by, most } => {
+                Action::Away(waiting, denied) => self.away(waiting, &denied, now),
+                Action::Never { item, by, most } => {
                     item.job.route.passage.passed_over();
                     never(item, by, most, self.handle.store_time(now))
                 }
-                Step::Close { route, until } => self.close_route(route, until),
-                Step::Wait(until) => {
+                Action::Close { route, until } => self.close_route(route, until),
+                Action::Wait(until) => {
                     let review = self.review(now);
                     if self.finished(now) {
                         return Ok(self.heartbeat);
@@ -324,8 +324,8 @@ impl Pacer {
     /// Taps, overdue messages and gauges. Returns when it wants to be called next.
     fn review(&mut self, now: Mono) -> Mono {
         self.heartbeat.beat(now);
-        let outlook = self.scheduler.outlook(now, false);
-        let frozen = matches!(outlook, Outlook::Until(_, Wait::Frozen));
+        let availability = self.scheduler.availability(now, false);
+        let frozen = matches!(availability, Availability::Until(_, Wait::Frozen));
         self.handle.meters.frozen.set(f64::from(u8::from(frozen)));
         let mut next = self.gates_due(now + ROUND);
         if matches!(self.phase, Phase::Running) {
@@ -338,7 +338,7 @@ impl Pacer {
                     route.watch_age(store_now, now);
                 }
             }
-            held::sweep(&mut self.scheduler, outlook, &self.handle, now);
+            held::sweep(&mut self.scheduler, availability, &self.handle, now);
         }
         self.count(now);
         if !matches!(self.phase, Phase::Stopping(_)) {

@@ -2,7 +2,7 @@
 //! readiness of the process. What counts as a standstill is decided in `core::stall`.
 //!
 //! The pacer looks twice a second. A route that is stalled is so until a call leaves, or until something else holds
-//! it up. Beside that, a limit whose permissions cannot live until their calls leave is warned of before it comes
+//! it up. Beside that, a limit whose permits cannot live until their calls leave is warned of before it comes
 //! to that: Redis is too far away for its headroom.
 
 use std::fmt;
@@ -58,7 +58,7 @@ impl Passage {
         self.passed_over.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Permissions or slots ran out before calls were started.
+    /// Permits or slots ran out before calls were started.
     pub(super) fn ran_out(&self, count: u64) {
         self.ran_out.fetch_add(count, Ordering::Relaxed);
     }
@@ -194,7 +194,7 @@ impl WatchedRoute {
         match self.progress.unsent() {
             0 => nothing,
             unsent => format!(
-                "{nothing}: {unsent} permissions or slots ran out before their calls left, so this replica or Redis is too slow for the headroom"
+                "{nothing}: {unsent} permits or slots ran out before their calls left, so this replica or Redis is too slow for the headroom"
             ),
         }
     }

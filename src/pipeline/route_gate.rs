@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use crate::core::gate::{Away, Gate, Sends, Shut, Tap, TapRule, TapTurn, Turn, WhenDenied};
 use crate::core::hours::{OpeningHours, Stretch};
-use crate::core::leases::{Outlook, Wait};
+use crate::core::leases::{Availability, Wait};
 use crate::core::policy::UNTIL_RESUMED;
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::connect::Link;
@@ -227,8 +227,13 @@ impl Route {
         }
     }
 
-    /// Opens or closes the tap as the gate and this outlook want it.
-    pub(super) fn turn_tap(&self, outlook: Outlook, pacer: &PacerHandle, now: Mono) -> TapTurn {
+    /// Opens or closes the tap as the gate and this availability want it.
+    pub(super) fn turn_tap(
+        &self,
+        availability: Availability,
+        pacer: &PacerHandle,
+        now: Mono,
+    ) -> TapTurn {
         let rule = TapRule {
             max_hold: self.policy.settings.max_hold.get(),
             hold_limit: self.policy.hold_limit,
@@ -238,10 +243,10 @@ impl Route {
                 OnDenied::Nack => WhenDenied::SendAwayAndClose,
             },
         };
-        let turn = lock(&self.gate.gate).turn_tap(outlook, &rule, now);
+        let turn = lock(&self.gate.gate).turn_tap(availability, &rule, now);
         if turn.is != turn.was {
-            self.log_tap(turn, outlook, pacer.is_paused(now), now);
-            let by_limit = turn.shut.is_none() && outlook != Outlook::OutOfReach(None);
+            self.log_tap(turn, availability, pacer.is_paused(now), now);
+            let by_limit = turn.shut.is_none() && availability != Availability::OutOfReach(None);
             if turn.is == Tap::Closed && by_limit {
                 self.meters.denials.increment(1);
             }
@@ -260,11 +265,11 @@ impl Route {
         self.meters.tap_open.set(0.0);
     }
 
-    fn log_tap(&self, turn: TapTurn, outlook: Outlook, is_paused: bool, now: Mono) {
+    fn log_tap(&self, turn: TapTurn, availability: Availability, is_paused: bool, now: Mono) {
         let route = &self.name;
         let opening = self.gate.sends().opening();
         let opening_ms = opening.and_then(|opening| for_ms(opening, now));
-        match (turn.is, turn.shut, outlook) {
+        match (turn.is, turn.shut, availability) {
             // For each probe, and for each call that comes first when it is back.
             (Tap::Open, ..) if self.gate.is_away() => {
                 debug!(%route, "tap open: for a call that probes");
@@ -279,7 +284,7 @@ impl Route {
             (Tap::Closed, Some(Shut::Limit), _) => {
                 info!(%route, for_ms = opening_ms, "tap closed: a keyed limit lets nothing pass");
             }
-            (Tap::Closed, None, Outlook::Until(at, Wait::Frozen)) => {
+            (Tap::Closed, None, Availability::Until(at, Wait::Frozen)) => {
                 let for_ms = for_ms(at, now);
                 // The store's answer may come before the policy that says so; no downstream asks for so long.
                 if is_paused || for_ms.is_none() {
@@ -288,10 +293,10 @@ impl Route {
                     info!(%route, for_ms, "tap closed: the limit is frozen");
                 }
             }
-            (Tap::Closed, None, Outlook::Until(at, Wait::Turn)) => {
+            (Tap::Closed, None, Availability::Until(at, Wait::Turn)) => {
                 debug!(%route, for_ms = for_ms(at, now), "tap closed: no slot before then");
             }
-            (Tap::Closed, None, Outlook::Open | Outlook::OutOfReach(_)) => {
+            (Tap::Closed, None, Availability::Open | Availability::OutOfReach(_)) => {
                 warn!(%route, "tap closed: the limit's store is out of reach");
             }
         }

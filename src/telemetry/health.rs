@@ -45,13 +45,13 @@ pub struct Health {
 
 struct Inner {
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
     /// Cancelled by the first failure.
     failed: CancellationToken,
 }
 
 #[derive(Default)]
-struct State {
+struct HealthState {
     components: Vec<Component>,
     loops: Vec<Loop>,
     stopping: Option<Mono>,
@@ -224,7 +224,7 @@ impl Health {
     }
 }
 
-impl State {
+impl HealthState {
     fn stuck(&self, now: Mono) -> Vec<Stuck> {
         let loops = self.loops.iter().filter_map(|each| {
             let last = each.last.load(Ordering::Relaxed);

@@ -168,11 +168,11 @@ const fn is_json(format: LogFormat, terminal: bool) -> bool {
 #[derive(Debug)]
 pub struct LogLimit {
     every: Duration,
-    state: Mutex<State>,
+    state: Mutex<LastLogged>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LastLogged {
     /// When the last line was logged, and what fault it was about.
     last: Option<Mono>,
     fault: String,
@@ -185,7 +185,7 @@ impl LogLimit {
     pub const fn new(every: Duration) -> Self {
         Self {
             every,
-            state: Mutex::new(State {
+            state: Mutex::new(LastLogged {
                 last: None,
                 fault: String::new(),
                 suppressed: 0,

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::machine;
-use sluiced::proof::provider::{Act, Behaviour, Expect, Provider, Report, Step};
+use sluiced::proof::provider::{Act, Behaviour, Expect, Provider, Report, ScriptStep};
 
 /// One keep-alive connection, by hand: nothing of what is tested is used to test it.
 struct Client {
@@ -190,11 +190,11 @@ fn scripted_answers_come_in_their_order_and_end() {
 #[test]
 fn a_connection_can_be_closed_although_the_message_was_taken() {
     let provider = start("1000/1s", |_| {});
-    let close = Step {
+    let close = ScriptStep {
         act: Act::Close,
         accept: true,
         count: Some(1),
-        ..Step::default()
+        ..ScriptStep::default()
     };
     provider.script(close).expect("room for it");
     let mut client = Client::new(provider.address());
@@ -208,10 +208,10 @@ fn a_connection_can_be_closed_although_the_message_was_taken() {
 #[test]
 fn a_hanging_call_hangs_alone_and_ends_with_the_provider() {
     let provider = start("1000/1s", |_| {});
-    let hang = Step {
+    let hang = ScriptStep {
         act: Act::Hang,
         count: Some(1),
-        ..Step::default()
+        ..ScriptStep::default()
     };
     provider.script(hang).expect("room for it");
     let address = provider.address();

@@ -43,7 +43,7 @@ fn standstills_that_were_found_do_not_come_back() {
         (
             774,
             "slots were kept for the first message of a question, and a dearer one was granted; then, slots that were \
-               missed between two permissions left a gap in each run of slots",
+               missed between two permits left a gap in each run of slots",
         ),
         (
             1862,
@@ -85,7 +85,7 @@ fn healed(headroom: u64) -> Scenario {
     scenario
 }
 
-/// Permissions that live for 7.5 ms are gone before the answer of a store 6 ms away is there.
+/// Permits that live for 7.5 ms are gone before the answer of a store 6 ms away is there.
 #[test]
 fn a_fleet_that_stands_still_is_seen() {
     let report = run(&healed(35));

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{Gate, Sends, Shut};
-use crate::leases::Outlook;
+use crate::leases::Availability;
 use crate::time::Mono;
 
 /// Whether new deliveries are wanted.
@@ -55,7 +55,7 @@ pub struct TapTurn {
 
 impl Gate {
     /// Decides whether the route consumes.
-    pub fn turn_tap(&mut self, outlook: Outlook, rule: &TapRule, now: Mono) -> TapTurn {
+    pub fn turn_tap(&mut self, availability: Availability, rule: &TapRule, now: Mono) -> TapTurn {
         let turn = match self.shut(rule, now) {
             Some((why, look)) => TapTurn {
                 was: self.tap,
@@ -64,7 +64,7 @@ impl Gate {
                 denied: None,
                 look: Some(look),
             },
-            None => by_outlook(self.tap, outlook, rule, now),
+            None => by_availability(self.tap, availability, rule, now),
         };
         self.tap = turn.is;
         turn
@@ -97,15 +97,15 @@ fn threshold(was: Tap, hold: Duration) -> Duration {
     }
 }
 
-fn by_outlook(was: Tap, outlook: Outlook, rule: &TapRule, now: Mono) -> TapTurn {
-    let wait = match outlook {
-        Outlook::Open => Some(Duration::ZERO),
-        Outlook::Until(at, _) => Some(at.since(now)),
-        Outlook::OutOfReach(Some(since)) if now.since(since) <= rule.max_hold => {
+fn by_availability(was: Tap, availability: Availability, rule: &TapRule, now: Mono) -> TapTurn {
+    let wait = match availability {
+        Availability::Open => Some(Duration::ZERO),
+        Availability::Until(at, _) => Some(at.since(now)),
+        Availability::OutOfReach(Some(since)) if now.since(since) <= rule.max_hold => {
             Some(Duration::ZERO)
         }
         // It is not known for how long.
-        Outlook::OutOfReach(_) => None,
+        Availability::OutOfReach(_) => None,
     };
     let too_long = wait.is_none_or(|wait| wait > threshold(was, rule.max_hold));
     let denied = wait.filter(|_| too_long && rule.denied != WhenDenied::Hold);

@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::backoff::Backoff;
-use crate::leases::{Outlook, Wait};
+use crate::leases::{Availability, Wait};
 use crate::zone::Zone;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -170,22 +170,22 @@ mod taps {
         denied: WhenDenied::Hold,
     };
 
-    fn turned(gate: &mut Gate, outlook: Outlook, rule: TapRule) -> TapTurn {
-        gate.turn_tap(outlook, &rule, at(10))
+    fn turned(gate: &mut Gate, availability: Availability, rule: TapRule) -> TapTurn {
+        gate.turn_tap(availability, &rule, at(10))
     }
 
-    fn until(millis: u64) -> Outlook {
-        Outlook::Until(at(10) + Duration::from_millis(millis), Wait::Turn)
+    fn until(millis: u64) -> Availability {
+        Availability::Until(at(10) + Duration::from_millis(millis), Wait::Turn)
     }
 
     #[test]
     fn a_store_that_was_never_heard_closes_at_once_and_one_that_is_lost_after_max_hold() {
         let mut gate = Gate::new(None, None);
-        let lost = |ago| Outlook::OutOfReach(Some(at(10) - Duration::from_millis(ago)));
+        let lost = |ago| Availability::OutOfReach(Some(at(10) - Duration::from_millis(ago)));
         assert_eq!(turned(&mut gate, lost(1_000), HOLD).is, Tap::Open);
         assert_eq!(turned(&mut gate, lost(1_001), HOLD).is, Tap::Closed);
-        assert_eq!(turned(&mut gate, Outlook::Open, HOLD).is, Tap::Open);
-        let never = Outlook::OutOfReach(None);
+        assert_eq!(turned(&mut gate, Availability::Open, HOLD).is, Tap::Open);
+        let never = Availability::OutOfReach(None);
         assert_eq!(turned(&mut gate, never, HOLD).is, Tap::Closed);
     }
 
@@ -210,7 +210,7 @@ mod taps {
         let turn = turned(&mut gate, until(2_000), rule(WhenDenied::SendAwayAndClose));
         assert_eq!((turn.is, turn.denied), (Tap::Closed, wait));
         // It is not known for how long.
-        let never = Outlook::OutOfReach(None);
+        let never = Availability::OutOfReach(None);
         let turn = turned(&mut gate, never, rule(WhenDenied::SendAway));
         assert_eq!((turn.is, turn.denied), (Tap::Closed, None));
     }
@@ -218,14 +218,14 @@ mod taps {
     #[test]
     fn a_shut_gate_keeps_it_closed_until_shortly_before_the_opening() {
         let mut gate = Gate::new(None, None);
-        assert_eq!(turned(&mut gate, Outlook::Open, HOLD).is, Tap::Open);
+        assert_eq!(turned(&mut gate, Availability::Open, HOLD).is, Tap::Open);
         gate.close(at(20));
         gate.review(None, 0, at(10));
-        let turn = turned(&mut gate, Outlook::Open, HOLD);
+        let turn = turned(&mut gate, Availability::Open, HOLD);
         assert_eq!((turn.is, turn.shut), (Tap::Closed, Some(Shut::Limit)));
         let look = turn.look.expect("a time");
         assert_eq!(look, at(20) - SECOND / 2);
-        let turn = gate.turn_tap(Outlook::Open, &HOLD, look);
+        let turn = gate.turn_tap(Availability::Open, &HOLD, look);
         assert_eq!((turn.is, turn.shut), (Tap::Open, None));
         assert!(gate.close_tap());
         assert!(!gate.close_tap());

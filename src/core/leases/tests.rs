@@ -124,7 +124,7 @@ fn a_turn_of_the_old_pace_is_given_up() {
         },
         now,
     );
-    assert_eq!(holder.outlook(now), Outlook::Open);
+    assert_eq!(holder.availability(now), Availability::Open);
 }
 
 #[test]

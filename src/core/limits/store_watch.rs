@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::generation::Memory;
-use crate::time::{ClockMap, Direction, Mono, Step, StoreTime};
+use crate::time::{ClockMap, ClockStep, Direction, Mono, StoreTime};
 
 /// A mapping of the clock that is wrong by no more than this is as good as any.
 const FINE: Duration = Duration::from_millis(1);
@@ -41,7 +41,7 @@ pub struct StoreWatch {
     /// A step of the clock that no answered question has reported.
     unreported: Option<Unreported>,
     /// The last step, and when it was seen.
-    seen: Option<(Step, Mono)>,
+    seen: Option<(ClockStep, Mono)>,
 }
 
 /// A step that was seen in an answer of a generation.
@@ -80,7 +80,7 @@ impl StoreWatch {
         asked: Memory,
         entered: AnswerHead,
         (sent, received): (Mono, Mono),
-    ) -> Option<Step> {
+    ) -> Option<ClockStep> {
         if self.unreported.is_some_and(|unreported| {
             asked.stepped >= Some(unreported.way) && asked.number >= unreported.number
         }) {

@@ -28,7 +28,7 @@ pub struct Rows {
 
 impl Rows {
     /// A slot that was missed can count for a message of several slots: that fires at the last of them, and the
-    /// others are only not used for anything else. Without that, a message whose permission comes later than its
+    /// others are only not used for anything else. Without that, a message whose permit comes later than its
     /// last slot could miss one in each run of slots, and never be sent.
     pub(super) fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         let holder = self.holder_mut(row)?;

@@ -1,6 +1,6 @@
 //! What the answer of the keyed limits means for the messages that were asked for, and where a denied one waits.
 //!
-//! [`super::Step::Admit`] hands out a [`Question`]; the shell asks the store and brings the question back with
+//! [`super::Action::Admit`] hands out a [`Question`]; the shell asks the store and brings the question back with
 //! the answer. Each message then is admitted, waits for its key, waits for a time, or comes out of
 //! [`Scheduler::poll`] again to leave this replica. This is the only place that decides which.
 //!
@@ -20,7 +20,7 @@ use super::batch::{Asked, Question};
 use super::key_queues::KeyAnswer;
 use super::queued::{KeyId, Queued};
 use super::request::{Outcome, Requests};
-use super::{Scheduler, Step};
+use super::{Action, Scheduler};
 use crate::limits::admission::{Decision, Pass};
 use crate::limits::{Fit, Room};
 use crate::time::{Mono, StoreTime};
@@ -121,7 +121,7 @@ impl<T: Queued> Scheduler<T> {
             Decision::Never { by, most } => {
                 self.ready.forgive(&asked.item);
                 let item = asked.item;
-                self.found.push_back(Step::Never { item, by, most });
+                self.found.push_back(Action::Never { item, by, most });
             }
             Decision::Outdated { .. } => self.put_off(asked.item, now + LEARN),
             Decision::Closed { until, .. } => {
@@ -160,7 +160,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// Policies of keyed limits were replaced: a permission is good for so long or longer.
+    /// Policies of keyed limits were replaced: a permit is good for so long or longer.
     pub const fn set_usable(&mut self, usable: Duration) {
         if let Some(requests) = &mut self.requests {
             requests.set_usable(usable);
@@ -179,14 +179,14 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// Permissions ran out before they were used: fewer are wanted at a time.
+    /// Permits ran out before they were used: fewer are wanted at a time.
     pub fn ran_out(&mut self) {
         if let Some(requests) = &mut self.requests {
             requests.ran_out();
         }
     }
 
-    /// It waits for its slot with its permission. Its keys are open for as many more as the store said.
+    /// It waits for its slot with its permit. Its keys are open for as many more as the store said.
     fn granted(&mut self, asked: Asked<T>, passes: &[Pass], times: &Times) {
         let mut item = asked.item;
         let until = times.since + asked.usable.min(item.usable());
@@ -214,9 +214,9 @@ impl<T: Queued> Scheduler<T> {
 
     /// No message of this route passes before `until`.
     pub(super) fn close(&mut self, route: usize, until: Mono) {
-        let said = |step: &Step<T>| matches!(step, Step::Close { route: known, until: at } if *known == route && *at >= until);
+        let said = |step: &Action<T>| matches!(step, Action::Close { route: known, until: at } if *known == route && *at >= until);
         if !self.found.iter().any(said) {
-            self.found.push_back(Step::Close { route, until });
+            self.found.push_back(Action::Close { route, until });
         }
     }
 
@@ -339,7 +339,7 @@ impl<T: Queued> Scheduler<T> {
         (decided, now): (StoreTime, Mono),
     ) {
         let Place::Away(wait, is_late) = place else {
-            return self.found.push_back(Step::Expired(item));
+            return self.found.push_back(Action::Expired(item));
         };
         if denial.fits == Fit::Full
             && let Some(key) = item.keys().nth(denial.by)
@@ -355,7 +355,7 @@ impl<T: Queued> Scheduler<T> {
             wait,
             is_late,
         };
-        self.found.push_back(Step::Away(item, denied));
+        self.found.push_back(Action::Away(item, denied));
     }
 
     /// How long a message of a full key goes away that has no room in memory.

@@ -8,7 +8,7 @@ use super::queued::Queued;
 use super::request::{BATCH_MAX, Requests};
 use super::serving::dismiss;
 use super::{NEVER, Scheduler};
-use crate::leases::Outlook;
+use crate::leases::Availability;
 use crate::rate::Cost;
 use crate::time::Mono;
 
@@ -34,7 +34,7 @@ pub struct Asked<T> {
     pub slots: Cost,
     /// Other messages of this replica wait for one of its keys.
     pub others_wait: bool,
-    /// For how long a permission is good under the policies that it is asked under.
+    /// For how long a permit is good under the policies that it is asked under.
     pub(super) usable: Duration,
 }
 
@@ -69,7 +69,7 @@ impl<T: Queued> Scheduler<T> {
         };
         let (asked, wanted) = self.batch(wanted, now);
         if asked.is_empty() && !beats {
-            // Only messages that need no permission came first, or that wait for their keys.
+            // Only messages that need no permit came first, or that wait for their keys.
             return Err(if self.found.is_empty() {
                 heartbeat
             } else {
@@ -86,7 +86,7 @@ impl<T: Queued> Scheduler<T> {
         })
     }
 
-    /// The next message that needs a permission: of a key that is open, or one that is ready.
+    /// The next message that needs a permit: of a key that is open, or one that is ready.
     pub(super) fn next_keyed(&self) -> Option<&T> {
         let queued = self.key_queues.peek();
         let ready = self.ready.peek().filter(|_| self.ready.sum().keyed > 0);
@@ -110,9 +110,9 @@ impl<T: Queued> Scheduler<T> {
             return Err(None);
         };
         if !self.pacing.is_paced() {
-            return match self.pacing.outlook(now) {
-                Outlook::Until(at, _) => Err(Some(at)),
-                Outlook::Open | Outlook::OutOfReach(_) => match requests.at_once() {
+            return match self.pacing.availability(now) {
+                Availability::Until(at, _) => Err(Some(at)),
+                Availability::Open | Availability::OutOfReach(_) => match requests.at_once() {
                     0 => Err(None),
                     wanted => Ok(wanted),
                 },
@@ -144,7 +144,7 @@ impl<T: Queued> Scheduler<T> {
         Ok((free as u64).min(most).max(cost as u64))
     }
 
-    /// Takes out the messages that are asked for, so that so many slots are filled. Messages that need no permission
+    /// Takes out the messages that are asked for, so that so many slots are filled. Messages that need no permit
     /// are admitted at once, and take wanted slots. Messages whose key is closed wait for it, as many as may wait in
     /// memory. Others of a closed key are asked for, because the answer says when to come back. An answer about a full
     /// key would name no time, so the others of a full key go away without a question.

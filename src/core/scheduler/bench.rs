@@ -24,7 +24,7 @@ pub(super) struct Item {
     pub(super) tenant: u64,
     /// Which key counts it.
     pub(super) key: Option<u32>,
-    /// For how long a permission is good.
+    /// For how long a permit is good.
     pub(super) usable: Duration,
     /// When it was granted, on the store's clock.
     pub(super) granted: Option<u64>,
@@ -225,13 +225,13 @@ impl Bench {
         for _ in 0..100_000 {
             let now = Mono::from_micros(self.now);
             match self.scheduler.poll(now) {
-                Step::Send(item, slot) => self.send(item, slot),
-                Step::Lease(row, ask) => self.at(there, Event::Decide(row, ask)),
-                Step::Admit(question) => {
+                Action::Send(item, slot) => self.send(item, slot),
+                Action::Lease(row, ask) => self.at(there, Event::Decide(row, ask)),
+                Action::Admit(question) => {
                     self.requests += u32::from(!question.asked.is_empty());
                     self.at(there, Event::Ask(question));
                 }
-                Step::RanOut(items) => {
+                Action::RanOut(items) => {
                     self.ran_out += items.len() as u32;
                     for mut item in items {
                         self.keys.undo(&item);
@@ -239,17 +239,17 @@ impl Bench {
                         self.scheduler.push_back(item, now);
                     }
                 }
-                Step::Expired(item) | Step::Stale(item) => panic!("{item:?} is dropped"),
-                Step::Away(item, why) => panic!("{item:?} has room: {why:?}"),
-                Step::Never { item, .. } => panic!("{item:?} fits"),
-                Step::Close { route, .. } => panic!("route {route} closes"),
-                Step::Wait(until) => return until.map(|at| at.as_micros().max(self.now + 1)),
+                Action::Expired(item) | Action::Stale(item) => panic!("{item:?} is dropped"),
+                Action::Away(item, why) => panic!("{item:?} has room: {why:?}"),
+                Action::Never { item, .. } => panic!("{item:?} fits"),
+                Action::Close { route, .. } => panic!("route {route} closes"),
+                Action::Wait(until) => return until.map(|at| at.as_micros().max(self.now + 1)),
             }
         }
         panic!("the scheduler never waits");
     }
 
-    /// Nothing without a slot and a permission that are good now.
+    /// Nothing without a slot and a permit that are good now.
     fn send(&mut self, item: Item, slot: Slot) {
         let now = Mono::from_micros(self.now);
         assert!(
@@ -257,7 +257,7 @@ impl Bench {
             "{slot:?} at {now:?}"
         );
         if item.key.is_some() {
-            let granted = item.granted.expect("no permission");
+            let granted = item.granted.expect("no permit");
             let age = STORE + self.now - granted;
             assert!(age <= micros(item.usable), "{age} us old: {item:?}");
         }

@@ -10,13 +10,13 @@
 //! ```text
 //!             asked for late, in batches          at its slot
 //!   ready ──────────────────────────> asked ──> admitted ──> sent
-//!     ^ its key opens                   │           │ its permission ran out before its slot came
+//!     ^ its key opens                   │           │ its permit ran out before its slot came
 //!     │                                 v           v
 //!   key queue <───────────────────── denied      refunded, ready again
 //! ```
 //!
 //! A message that no keyed limit counts goes from ready to its slot. Nothing is sent without a slot
-//! and, where keyed limits count it, a permission that is still good when the call leaves.
+//! and, where keyed limits count it, a permit that is still good when the call leaves.
 //!
 //! What happens outside goes in by the methods, what is to be done comes out of [`Scheduler::poll`]. The daemon,
 //! the simulation and the tests use the same methods, so there is one copy of what an answer means.
@@ -55,7 +55,7 @@ use super::time::Mono;
 
 /// What to do next.
 #[derive(Debug)]
-pub enum Step<T> {
+pub enum Action<T> {
     /// Send this message now: its slot is due.
     Send(T, Slot),
     /// Its deadline has passed, or comes before its limits let it pass. No slot was taken for it.
@@ -67,7 +67,7 @@ pub enum Step<T> {
     /// Ask the keyed limits (without messages: only for the time), and report with
     /// [`Scheduler::answered`] or [`Scheduler::unanswered`].
     Admit(Question<T>),
-    /// Their permissions ran out before their slots came: refund what they took, then hand them back
+    /// Their permits ran out before their slots came: refund what they took, then hand them back
     /// with [`Scheduler::push_back`].
     RanOut(Vec<T>),
     /// A keyed limit denied it, and it cannot wait in memory: it goes away, to come back later.
@@ -80,17 +80,17 @@ pub enum Step<T> {
     Wait(Option<Mono>),
 }
 
-/// No permission ends then.
+/// No permit ends then.
 const NEVER: Mono = Mono::from_micros(u64::MAX);
 
-/// The order of admitted messages: by priority, then by the end of the permission, then as admitted.
+/// The order of admitted messages: by priority, then by the end of the permit, then as admitted.
 type AdmittedKey = (Reverse<u16>, Mono, u64);
 
 /// A message that may be sent as soon as a slot comes.
 #[derive(Debug)]
 struct Admitted<T> {
     item: T,
-    /// Until when its permission is good.
+    /// Until when its permit is good.
     until: Mono,
 }
 
@@ -109,7 +109,7 @@ pub struct Scheduler<T> {
     asked_cost: Cost,
     admitted: BTreeMap<AdmittedKey, Admitted<T>>,
     admitted_sum: Sum,
-    /// When permissions run out.
+    /// When permits run out.
     ends: BTreeSet<(Mono, AdmittedKey)>,
     admissions: u64,
     /// Messages with a time of their own before which they may not be sent, as they came.
@@ -118,11 +118,11 @@ pub struct Scheduler<T> {
     /// How late slots were that were missed although a message could have gone.
     late: Vec<Duration>,
     /// What answers and batches led to, for the shell to do.
-    found: VecDeque<Step<T>>,
+    found: VecDeque<Action<T>>,
 }
 
 impl<T: Queued> Scheduler<T> {
-    /// Without `requests` no message may need a permission, and there must be a row: the scheduler
+    /// Without `requests` no message may need a permit, and there must be a row: the scheduler
     /// has the store's time from one of the two.
     #[must_use]
     pub fn new(pacing: Pacing, requests: Option<Requests>) -> Self {
@@ -220,7 +220,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// Says what to do at `now`. Call it again after doing it.
-    pub fn poll(&mut self, now: Mono) -> Step<T> {
+    pub fn poll(&mut self, now: Mono) -> Action<T> {
         self.wake(now);
         self.pacing.expire(now);
         if let Some(step) = self.found.pop_front() {
@@ -237,10 +237,10 @@ impl<T: Queued> Scheduler<T> {
         }
         let demand = self.demand(now);
         if let Some((row, ask)) = self.pacing.ask(now, demand, &self.slots_ahead(now)) {
-            return Step::Lease(row, ask);
+            return Action::Lease(row, ask);
         }
         let next_request = match self.request(now) {
-            Ok(question) => return Step::Admit(question),
+            Ok(question) => return Action::Admit(question),
             Err(next) => next,
         };
         if let Some(step) = self.found.pop_front() {
@@ -264,7 +264,7 @@ impl<T: Queued> Scheduler<T> {
             coming,
             miss,
         ];
-        Step::Wait(times.into_iter().flatten().min())
+        Action::Wait(times.into_iter().flatten().min())
     }
 
     /// The store answered what a row asked.
@@ -360,7 +360,7 @@ impl<T: Queued> Scheduler<T> {
         })
     }
 
-    /// What could be sent if a slot came: what is admitted, and what needs no permission.
+    /// What could be sent if a slot came: what is admitted, and what needs no permit.
     fn sendable(&self, now: Mono) -> Sum {
         let one = |item: Option<&T>| item.is_some_and(|item| !item.is_keyed());
         let collects = usize::from(self.collects(now));

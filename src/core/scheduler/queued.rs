@@ -46,7 +46,7 @@ pub trait Queued {
     fn share(&self) -> Share {
         Share::default()
     }
-    /// The keyed limits that count it, each with its key. None: it needs no permission.
+    /// The keyed limits that count it, each with its key. None: it needs no permit.
     fn keys(&self) -> impl Iterator<Item = KeyId> {
         std::iter::empty()
     }
@@ -74,7 +74,7 @@ pub trait Queued {
     fn is_stale(&self) -> bool {
         false
     }
-    /// For how long a permission of its keyed limits is good, under the current policies.
+    /// For how long a permit of its keyed limits is good, under the current policies.
     fn usable(&self) -> Duration {
         Duration::ZERO
     }

@@ -1,17 +1,17 @@
 //! When the store of keyed limits is asked, and how many grants are wanted.
 //!
-//! A permission counts from the moment of the decision, and is good for a part of the headroom. Asked too
-//! early, permissions run out before their slots come; asked too late, slots pass while the answer is on
+//! A permit counts from the moment of the decision, and is good for a part of the headroom. Asked too
+//! early, permits run out before their slots come; asked too late, slots pass while the answer is on
 //! its way; asked message by message, the store is asked all the time. So a question leaves when the first
 //! slot without a message is one *lead* away: a slow round trip and a little. It wants grants for all
-//! slots that are near enough for a permission to be good at. It names more candidates than grants are
+//! slots that are near enough for a permit to be good at. It names more candidates than grants are
 //! wanted: those that are denied then cost no slot, and the surplus takes nothing.
 //!
-//! The next question does not wait for the answer to the last one: with a store far away, the permissions
+//! The next question does not wait for the answer to the last one: with a store far away, the permits
 //! would be old before they came. A few questions are under way at a time, some distance apart.
 //!
 //! However many slots are near, no more grants are wanted at a time than this replica lately used: more
-//! while all of them are used, half as many after a question some of whose permissions ran out. A machine
+//! while all of them are used, half as many after a question some of whose permits ran out. A machine
 //! that is slower than its slots would refund most of what it asks for otherwise. A route without a paced
 //! limit has no slots, and wants just as many, beginning with a few.
 //!
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
 use crate::leases::Phase;
-use crate::stall::{MARGIN, permission_needs};
+use crate::stall::{MARGIN, permit_needs};
 use crate::time::{ClockMap, smoothed};
 use crate::time::{Mono, StoreTime};
 
@@ -70,7 +70,7 @@ pub struct Outcome {
 /// The asking of one scheduler.
 #[derive(Clone, Debug)]
 pub struct Requests {
-    /// The shortest time for which a permission is good.
+    /// The shortest time for which a permit is good.
     usable: Duration,
     /// For how long the store is asked for its time only, before messages are asked for.
     hears_first: Duration,
@@ -92,12 +92,12 @@ pub struct Requests {
     granted: u64,
     /// Grants wanted at a time, at most.
     at_once: u64,
-    /// Permissions ran out since the last question.
+    /// Permits ran out since the last question.
     ran_out: bool,
 }
 
 impl Requests {
-    /// For permissions that are good for `usable` or longer.
+    /// For permits that are good for `usable` or longer.
     #[must_use]
     pub fn new(usable: Duration, phase: Phase, is_paced: bool) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl Requests {
         self.hears_first = Duration::ZERO;
     }
 
-    /// Permissions are good for so long or longer from now on: policies were replaced.
+    /// Permits are good for so long or longer from now on: policies were replaced.
     pub const fn set_usable(&mut self, usable: Duration) {
         self.usable = usable;
     }
@@ -186,7 +186,7 @@ impl Requests {
         self.needs().min(self.usable.saturating_sub(MARGIN))
     }
 
-    /// How far ahead of their slots messages may be asked for: what is left of a permission then is for
+    /// How far ahead of their slots messages may be asked for: what is left of a permit then is for
     /// being late.
     #[must_use]
     pub fn reach(&self) -> Duration {
@@ -207,10 +207,10 @@ impl Requests {
         self.trip.min(self.lead()).saturating_sub(MARGIN)
     }
 
-    /// The shortest time that permissions must be good for, with a store as far away as this one is.
+    /// The shortest time that permits must be good for, with a store as far away as this one is.
     #[must_use]
     pub fn needs(&self) -> Duration {
-        permission_needs(self.slow_trip())
+        permit_needs(self.slow_trip())
     }
 
     /// A slow round trip; zero before the first.
@@ -219,7 +219,7 @@ impl Requests {
         self.trip + self.varies * SLOW
     }
 
-    /// Whether permissions are good for so long.
+    /// Whether permits are good for so long.
     #[must_use]
     pub fn is_near_enough(&self) -> bool {
         self.needs() <= self.usable
@@ -265,7 +265,7 @@ impl Requests {
         self.sent = Some(now);
     }
 
-    /// A question that was sent then, for so many grants, was answered. Returns since when the permissions
+    /// A question that was sent then, for so many grants, was answered. Returns since when the permits
     /// count, at the earliest.
     pub fn answered(
         &mut self,
@@ -305,7 +305,7 @@ impl Requests {
         self.wanted = self.wanted.saturating_sub(wanted);
     }
 
-    /// Permissions ran out before they were used.
+    /// Permits ran out before they were used.
     pub const fn ran_out(&mut self) {
         self.ran_out = true;
     }
@@ -365,7 +365,7 @@ mod tests {
                 Mono::from_micros(at + 200),
             );
         }
-        // A permission is no younger than its decision.
+        // A permit is no younger than its decision.
         assert!(since <= Mono::from_micros(3_000_100), "{since:?}");
         let later = StoreTime::from_micros(EPOCH + DAY + 5_000_000);
         let mapped = requests.clock().to_mono(later).unwrap();

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::queued::Queued;
 use super::request::Requests;
-use super::{Admitted, AdmittedKey, NEVER, Scheduler, Step};
-use crate::leases::{LeaseHolder, Outlook, Slot, Wait};
+use super::{Action, Admitted, AdmittedKey, NEVER, Scheduler};
+use crate::leases::{Availability, LeaseHolder, Slot, Wait};
 use crate::pacing::Row;
 use crate::stall::{Waits, bound};
 use crate::time::{ClockMap, Mono};
@@ -28,7 +28,7 @@ enum Head {
 
 impl<T: Queued> Scheduler<T> {
     /// Gives a slot of the row that is due to the best message.
-    pub(super) fn serve(&mut self, row: Row, now: Mono) -> Option<Step<T>> {
+    pub(super) fn serve(&mut self, row: Row, now: Mono) -> Option<Action<T>> {
         if row == Row::Reserve && self.pacing.holder(row).is_none() {
             return None;
         }
@@ -54,7 +54,7 @@ impl<T: Queued> Scheduler<T> {
             if self.pacing.take(row, slot, cost) {
                 let (item, until) = self.take(head)?;
                 let leave_by = slot.leave_by.min(until);
-                return Some(Step::Send(item, Slot { leave_by, ..slot }));
+                return Some(Action::Send(item, Slot { leave_by, ..slot }));
             }
         }
     }
@@ -69,12 +69,12 @@ impl<T: Queued> Scheduler<T> {
         Some(())
     }
 
-    /// Whether the next message that needs a permission also needs more slots before its last one.
+    /// Whether the next message that needs a permit also needs more slots before its last one.
     pub(super) fn collects(&self, now: Mono) -> bool {
         self.pacing.is_paced() && self.pacing.collected() + 1 < self.next_cost(now)
     }
 
-    /// The slots of the next message that needs a permission: one that is asked for, one that can be, or one
+    /// The slots of the next message that needs a permit: one that is asked for, one that can be, or one
     /// whose key opens before the slots that come are over.
     fn next_cost(&self, now: Mono) -> usize {
         if self.asked.keyed > 0 {
@@ -136,8 +136,8 @@ impl<T: Queued> Scheduler<T> {
         Some(admitted)
     }
 
-    /// Messages whose permissions ran out.
-    pub(super) fn take_run_out(&mut self, now: Mono) -> Option<Step<T>> {
+    /// Messages whose permits ran out.
+    pub(super) fn take_run_out(&mut self, now: Mono) -> Option<Action<T>> {
         let mut out = Vec::new();
         while let Some((_, place)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
             out.extend(self.leave(place).map(|admitted| admitted.item));
@@ -146,11 +146,11 @@ impl<T: Queued> Scheduler<T> {
             return None;
         }
         self.ran_out();
-        Some(Step::RanOut(out))
+        Some(Action::RanOut(out))
     }
 
     /// Takes out all messages that `unwanted` says yes to, wherever they wait. Those that were
-    /// admitted still have their permissions.
+    /// admitted still have their permits.
     pub fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = self.take_admitted(&mut unwanted);
         out.extend(self.ready.extract(&mut unwanted));
@@ -164,9 +164,11 @@ impl<T: Queued> Scheduler<T> {
         let mut out = self.extract(|_| true);
         for step in std::mem::take(&mut self.found) {
             match step {
-                Step::Away(item, _) | Step::Expired(item) | Step::Stale(item) => out.push(item),
-                Step::Never { item, .. } => out.push(item),
-                Step::RanOut(items) => out.extend(items),
+                Action::Away(item, _) | Action::Expired(item) | Action::Stale(item) => {
+                    out.push(item)
+                }
+                Action::Never { item, .. } => out.push(item),
+                Action::RanOut(items) => out.extend(items),
                 _ => {}
             }
         }
@@ -182,12 +184,12 @@ impl<T: Queued> Scheduler<T> {
             .collect()
     }
 
-    /// Makes messages wait until `until` at least. The permissions of those that are admitted are
+    /// Makes messages wait until `until` at least. The permits of those that are admitted are
     /// given back.
     pub fn defer(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
         let admitted = self.take_admitted(&mut whose);
         if !admitted.is_empty() {
-            self.found.push_back(Step::RanOut(admitted));
+            self.found.push_back(Action::RanOut(admitted));
         }
         self.hold_back(until, whose);
     }
@@ -227,11 +229,11 @@ impl<T: Queued> Scheduler<T> {
     }
 }
 
-pub(super) fn dismiss<T: Queued>(item: T) -> Step<T> {
+pub(super) fn dismiss<T: Queued>(item: T) -> Action<T> {
     if item.is_stale() {
-        Step::Stale(item)
+        Action::Stale(item)
     } else {
-        Step::Expired(item)
+        Action::Expired(item)
     }
 }
 
@@ -239,19 +241,19 @@ impl<T: Queued> Scheduler<T> {
     /// What the limits hold for messages that are ready, for a route whose messages are counted by
     /// keyed limits (`is_keyed`) or are not.
     #[must_use]
-    pub fn outlook(&self, now: Mono, is_keyed: bool) -> Outlook {
+    pub fn availability(&self, now: Mono, is_keyed: bool) -> Availability {
         if !self.clock().is_some_and(ClockMap::is_known) {
-            return Outlook::OutOfReach(None);
+            return Availability::OutOfReach(None);
         }
         let requests = self.requests.as_ref().filter(|_| is_keyed);
         if requests.is_some_and(|requests| !requests.may_begin(now)) {
-            return Outlook::OutOfReach(None);
+            return Availability::OutOfReach(None);
         }
-        let pacing = self.pacing.outlook(now);
+        let pacing = self.pacing.availability(now);
         match requests.and_then(Requests::failing_since) {
             // A freeze that is known lasts, whether requests are answered or not.
-            Some(since) if !matches!(pacing, Outlook::Until(_, Wait::Frozen)) => {
-                Outlook::OutOfReach(Some(since))
+            Some(since) if !matches!(pacing, Availability::Until(_, Wait::Frozen)) => {
+                Availability::OutOfReach(Some(since))
             }
             _ => pacing,
         }
@@ -260,11 +262,11 @@ impl<T: Queued> Scheduler<T> {
     /// What the messages of a route wait for, of what is known here. `is_keyed`: keyed limits count them.
     #[must_use]
     pub fn route_waits(&self, route: usize, is_keyed: bool, now: Mono) -> Waits {
-        match self.outlook(now, is_keyed) {
-            Outlook::OutOfReach(_) | Outlook::Until(_, Wait::Frozen) => Waits::HeldUp,
+        match self.availability(now, is_keyed) {
+            Availability::OutOfReach(_) | Availability::Until(_, Wait::Frozen) => Waits::HeldUp,
             _ if !self.could_send(route, now) => Waits::Idle,
-            Outlook::Until(_, Wait::Turn) => Waits::ForItsTurn,
-            Outlook::Open => Waits::ForNothingElse,
+            Availability::Until(_, Wait::Turn) => Waits::ForItsTurn,
+            Availability::Open => Waits::ForNothingElse,
         }
     }
 

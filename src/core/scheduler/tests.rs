@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::bench::{Bench, Item, pace};
 use super::*;
 use crate::gate::{Sends, Shut, Turn};
-use crate::leases::{Outlook, Wait};
+use crate::leases::{Availability, Wait};
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Room};
 use crate::rate::Cost;
@@ -263,8 +263,8 @@ fn a_pause_is_kept_without_a_paced_limit() {
     bench.push(Item::plain(2));
     let paused = bench.now;
     assert!(matches!(
-        bench.scheduler.outlook(now, false),
-        Outlook::Until(..)
+        bench.scheduler.availability(now, false),
+        Availability::Until(..)
     ));
     bench.run(Duration::from_secs(3));
     once_each(&bench, 2);
@@ -279,16 +279,16 @@ fn a_freeze_that_is_known_lasts_where_requests_fail() {
     bench.deaf = bench.now..bench.now + 3 * SECOND;
     bench.run(Duration::from_secs(2));
     let now = Mono::from_micros(bench.now);
-    let outlook = bench.scheduler.outlook(now, true);
+    let availability = bench.scheduler.availability(now, true);
     assert!(
-        matches!(outlook, Outlook::OutOfReach(Some(_))),
-        "{outlook:?}"
+        matches!(availability, Availability::OutOfReach(Some(_))),
+        "{availability:?}"
     );
     bench.scheduler.frozen_for(Duration::from_secs(60), now);
-    let outlook = bench.scheduler.outlook(now, true);
+    let availability = bench.scheduler.availability(now, true);
     assert!(
-        matches!(outlook, Outlook::Until(_, Wait::Frozen)),
-        "{outlook:?}"
+        matches!(availability, Availability::Until(_, Wait::Frozen)),
+        "{availability:?}"
     );
 }
 
@@ -304,8 +304,8 @@ fn while_the_store_does_not_answer_nothing_that_a_key_counts_is_sent() {
     bench.run(Duration::from_secs(2));
     assert!(bench.sent.iter().all(|s| s.item.key.is_none()));
     let now = Mono::from_micros(bench.now);
-    let outlook = bench.scheduler.outlook(now, true);
-    assert!(matches!(outlook, Outlook::OutOfReach(_)));
+    let availability = bench.scheduler.availability(now, true);
+    assert!(matches!(availability, Availability::OutOfReach(_)));
     bench.run(Duration::from_secs(6));
     once_each(&bench, 40);
     let keyed = bench.sent.iter().filter(|s| s.item.key.is_some());
@@ -315,7 +315,7 @@ fn while_the_store_does_not_answer_nothing_that_a_key_counts_is_sent() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Each send is checked for its slot and its permission by the bench.
+    /// Each send is checked for its slot and its permit by the bench.
     #[test]
     fn nothing_is_lost_or_repeated_and_keys_keep_their_distance(
         items in prop::collection::vec(
@@ -381,12 +381,12 @@ proptest! {
 /// The next question of a scheduler that nothing paces.
 fn question(scheduler: &mut Scheduler<Item>, now: Mono) -> Option<Question<Item>> {
     match scheduler.poll(now) {
-        Step::Admit(question) => Some(question),
+        Action::Admit(question) => Some(question),
         _ => None,
     }
 }
 
-/// A permission runs out and its unit goes back: the key that said "in a quarter of an hour" has room again.
+/// A permit runs out and its unit goes back: the key that said "in a quarter of an hour" has room again.
 #[test]
 fn a_unit_that_was_refunded_reopens_its_key() {
     const STORE: u64 = 1_700_000_000_000_000;
@@ -410,7 +410,7 @@ fn a_unit_that_was_refunded_reopens_its_key() {
     // The first is granted and does not leave in time, the second waits for the key.
     scheduler.frozen_for(Duration::from_millis(100), at(5));
     scheduler.answered(asked, decided(4), vec![granted(), denied()], at(5));
-    let Step::RanOut(items) = scheduler.poll(at(100)) else {
+    let Action::RanOut(items) = scheduler.poll(at(100)) else {
         panic!("it runs out");
     };
     assert_eq!(items.iter().map(|item| item.id).collect::<Vec<_>>(), [1]);
@@ -427,5 +427,5 @@ fn a_unit_that_was_refunded_reopens_its_key() {
     let asked = question(&mut scheduler, at(120)).expect("at once");
     let decisions = asked.asked.iter().map(|_| granted()).collect();
     scheduler.answered(asked, decided(121), decisions, at(122));
-    assert!(matches!(scheduler.poll(at(122)), Step::Send(..)));
+    assert!(matches!(scheduler.poll(at(122)), Action::Send(..)));
 }

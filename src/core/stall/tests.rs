@@ -89,14 +89,14 @@ fn a_backlog_that_is_told_to_come_back_is_not_stalled() {
         ForNothingElse
     };
     assert!(!Route::default().goes_on(60, told));
-    // Nor after one permission that ran out, long ago.
+    // Nor after one permit that ran out, long ago.
     let mut route = Route::default();
     route.seen.ran_out += 1;
     assert!(!route.goes_on(60, told));
 }
 
 #[test]
-fn permissions_that_run_out_in_a_row_are_no_progress() {
+fn permits_that_run_out_in_a_row_are_no_progress() {
     // Each is refunded and asked for again, beside messages of the same keys that are denied.
     let mut route = Route::default();
     let stalled = route.goes_on(11, |seen, half| {

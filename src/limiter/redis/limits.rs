@@ -25,7 +25,7 @@ use super::scripts::{Arg, ScriptCall};
 use crate::core::limits::generation::BEAT;
 use crate::core::limits::store_watch::StoreWatch;
 use crate::core::time::StoreTime;
-use crate::core::time::{Direction, Step};
+use crate::core::time::{ClockStep, Direction};
 use crate::ports::clock::Clock;
 use crate::ports::limits::{Candidate, Decision, Decisions, Granted};
 use crate::ports::lock;
@@ -281,7 +281,7 @@ impl Limits {
 }
 
 /// The answer that shows it is not used.
-fn stepped(Step { way, by }: Step) -> StoreError {
+fn stepped(ClockStep { way, by }: ClockStep) -> StoreError {
     match way {
         Direction::Forward => warn!(
             ?by,

@@ -60,7 +60,7 @@ struct Live {
     proven: Arc<AtomicBool>,
 }
 
-enum State {
+enum ConnectionState {
     /// The first attempt is under way: calls wait for it.
     Connecting,
     Up(Live),
@@ -80,7 +80,7 @@ pub(super) struct Failure {
 pub(super) struct Server {
     place: Locator,
     access: Arc<Access>,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     lost: Notify,
     link: watch::Sender<Link>,
     /// Is notified when the link changes.
@@ -95,7 +95,7 @@ impl Server {
         Self {
             place,
             access,
-            state: Mutex::new(State::Connecting),
+            state: Mutex::new(ConnectionState::Connecting),
             lost: Notify::new(),
             link: watch::Sender::new(Link::Connecting),
             changed,
@@ -110,7 +110,7 @@ impl Server {
     /// Where the server is, or was when it was last seen.
     pub(super) fn address(&self) -> Option<Address> {
         match (&*lock(&self.state), &self.place) {
-            (State::Up(live), _) => Some(live.at.clone()),
+            (ConnectionState::Up(live), _) => Some(live.at.clone()),
             (_, Locator::At(at)) => Some(at.clone()),
             (_, Locator::Elected(_)) => None,
         }
@@ -149,9 +149,9 @@ impl Server {
         // The sender is ours.
         drop(timeout_at(end, tried).await);
         match &*lock(&self.state) {
-            State::Connecting => Err(unreachable("not connected yet")),
-            State::Up(live) => Ok(live.clone()),
-            State::Down(error) => Err(error.clone()),
+            ConnectionState::Connecting => Err(unreachable("not connected yet")),
+            ConnectionState::Up(live) => Ok(live.clone()),
+            ConnectionState::Down(error) => Err(error.clone()),
         }
     }
 
@@ -202,9 +202,9 @@ impl Server {
     /// Stops using connection `id`; a later one is left alone.
     fn give_up(&self, id: u64, why: &StoreError) {
         let mut state = lock(&self.state);
-        if matches!(&*state, State::Up(live) if live.id == id) {
+        if matches!(&*state, ConnectionState::Up(live) if live.id == id) {
             let reason = why.to_string();
-            *state = State::Down(match why {
+            *state = ConnectionState::Down(match why {
                 StoreError::Refused { .. } => why.clone(),
                 _ => unreachable(&reason),
             });
@@ -241,7 +241,7 @@ impl Server {
                         warn!(reason, "cannot connect to Redis, trying again");
                         said = Some(reason.clone());
                     }
-                    *lock(&self.state) = State::Down(error);
+                    *lock(&self.state) = ConnectionState::Down(error);
                     self.tell(Link::Down(reason.into()));
                 }
             }
@@ -251,7 +251,7 @@ impl Server {
     }
 
     async fn use_until_lost(&self, live: Live) {
-        *lock(&self.state) = State::Up(live.clone());
+        *lock(&self.state) = ConnectionState::Up(live.clone());
         self.tell(Link::Up);
         info!(run_id = &*live.run, server = %live.at, "connected to Redis");
         while self.is_in_use(live.id) {
@@ -263,7 +263,7 @@ impl Server {
     }
 
     fn is_in_use(&self, id: u64) -> bool {
-        matches!(&*lock(&self.state), State::Up(live) if live.id == id)
+        matches!(&*lock(&self.state), ConnectionState::Up(live) if live.id == id)
     }
 
     async fn check(&self, live: &Live) {

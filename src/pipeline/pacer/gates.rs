@@ -102,8 +102,8 @@ impl Pacer {
     pub(super) fn review_taps(&mut self, now: Mono) -> Mono {
         let mut next = now + ROUND;
         for route in self.routes.iter() {
-            let outlook = self.scheduler.outlook(now, route.is_keyed());
-            let turn = route.turn_tap(outlook, &self.handle, now);
+            let availability = self.scheduler.availability(now, route.is_keyed());
+            let turn = route.turn_tap(availability, &self.handle, now);
             if let Some(wait) = turn.denied {
                 held::deny(&mut self.scheduler, route, wait, &self.handle, now);
             }

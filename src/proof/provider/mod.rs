@@ -33,7 +33,7 @@ use crate::ports::clock::Clock;
 
 pub use self::connection::Way;
 pub use self::ledger::Expect;
-pub use self::script::{Act, Behaviour, Failure, FailureError, ScriptFull, Step};
+pub use self::script::{Act, Behaviour, Failure, FailureError, ScriptFull, ScriptStep};
 
 /// Why the provider did not start.
 #[derive(Debug, thiserror::Error)]
@@ -209,7 +209,7 @@ impl Provider {
     ///
     /// # Errors
     /// When too many steps wait already.
-    pub fn script(&self, step: Step) -> Result<(), ScriptFull> {
+    pub fn script(&self, step: ScriptStep) -> Result<(), ScriptFull> {
         self.endpoint.script(step)
     }
 

@@ -80,7 +80,7 @@ impl FromStr for Failure {
 /// script is cleared: `{"status": 429, "retry_after": "2", "count": 10}`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Step {
+pub struct ScriptStep {
     /// What is done instead of answering.
     pub act: Act,
     /// The status of the answer; 202 if absent.
@@ -128,13 +128,13 @@ pub struct ScriptFull;
 /// The steps that wait; the first one counts now.
 #[derive(Debug, Default)]
 pub(super) struct Script {
-    steps: VecDeque<Step>,
+    steps: VecDeque<ScriptStep>,
     /// When the first step ends, if it lasts for a time.
     ends: Option<Mono>,
 }
 
 impl Script {
-    pub(super) fn push(&mut self, step: Step, now: Mono) -> Result<(), ScriptFull> {
+    pub(super) fn push(&mut self, step: ScriptStep, now: Mono) -> Result<(), ScriptFull> {
         if self.steps.len() >= MAX_STEPS {
             return Err(ScriptFull);
         }
@@ -150,7 +150,7 @@ impl Script {
     }
 
     /// The step for a call that arrives now.
-    pub(super) fn next(&mut self, now: Mono) -> Option<Step> {
+    pub(super) fn next(&mut self, now: Mono) -> Option<ScriptStep> {
         loop {
             let ended = self.ends.is_some_and(|end| now >= end);
             let step = self.steps.front_mut()?;
@@ -181,7 +181,7 @@ impl Script {
 mod tests {
     use super::*;
 
-    fn step(json: &str) -> Step {
+    fn step(json: &str) -> ScriptStep {
         serde_json::from_str(json).expect(json)
     }
 
@@ -231,15 +231,15 @@ mod tests {
         let mut script = Script::default();
         for _ in 0..MAX_STEPS {
             script
-                .push(Step::default(), Mono::default())
+                .push(ScriptStep::default(), Mono::default())
                 .expect("room for it");
         }
         assert_eq!(
-            script.push(Step::default(), Mono::default()),
+            script.push(ScriptStep::default(), Mono::default()),
             Err(ScriptFull)
         );
         for json in [r#"{"statu": 1}"#, r#"{"status": 42}"#, r#"{"for": 5}"#] {
-            assert!(serde_json::from_str::<Step>(json).is_err(), "{json}");
+            assert!(serde_json::from_str::<ScriptStep>(json).is_err(), "{json}");
         }
     }
 

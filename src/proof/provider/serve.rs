@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{LastArrival, Stamped};
 use super::connection::{Treated, Way};
 use super::ledger::{Arrival, Entry, Expect, Ledger};
-use super::script::{Act, Behaviour, Script, ScriptFull, Step};
+use super::script::{Act, Behaviour, Script, ScriptFull, ScriptStep};
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::lock;
@@ -59,14 +59,14 @@ pub(super) struct Endpoint {
     clock: Clock,
     behaviour: Behaviour,
     ledger: Ledger,
-    state: Mutex<State>,
+    state: Mutex<Answering>,
     pub(super) way: watch::Sender<Way>,
     /// Ends the connections that are open.
     cut: Mutex<CancellationToken>,
 }
 
 #[derive(Debug)]
-struct State {
+struct Answering {
     script: Script,
     /// The calls that were let through, where the limit is enforced.
     passed: Tally,
@@ -87,7 +87,7 @@ impl Endpoint {
         Self {
             clock,
             ledger: Ledger::new(clock, behaviour.rate, behaviour.key_rate),
-            state: Mutex::new(State {
+            state: Mutex::new(Answering {
                 script: Script::default(),
                 passed: Tally::new(behaviour.rate),
             }),
@@ -105,7 +105,7 @@ impl Endpoint {
         &self.ledger
     }
 
-    pub(super) fn script(&self, step: Step) -> Result<(), ScriptFull> {
+    pub(super) fn script(&self, step: ScriptStep) -> Result<(), ScriptFull> {
         self.state().script.push(step, self.clock.now())
     }
 
@@ -114,7 +114,7 @@ impl Endpoint {
         std::mem::take(&mut *lock(&self.cut)).cancel();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Answering> {
         lock(&self.state)
     }
 
@@ -160,7 +160,7 @@ impl Endpoint {
     }
 }
 
-impl State {
+impl Answering {
     /// Lets a call pass or refuses it with the whole seconds after which it would pass.
     fn enforce(&mut self, at: Mono) -> (StatusCode, Option<String>) {
         let wait = self.passed.wait(at);
@@ -373,7 +373,7 @@ impl Endpoint {
     }
 
     fn control(&self, body: &[u8]) -> PlainResponse {
-        match serde_json::from_slice::<Step>(body) {
+        match serde_json::from_slice::<ScriptStep>(body) {
             Err(error) => plain(StatusCode::BAD_REQUEST, error.to_string()),
             Ok(step) => match self.script(step) {
                 Ok(()) => plain(StatusCode::NO_CONTENT, ""),

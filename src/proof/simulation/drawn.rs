@@ -161,7 +161,7 @@ impl Scenario {
         }
     }
 
-    /// Permissions live for as long as a slow round trip needs: nothing could be sent otherwise.
+    /// Permits live for as long as a slow round trip needs: nothing could be sent otherwise.
     fn reaches_the_store(&mut self) {
         let around = &self.around;
         let trip = (around.distance + around.apart + around.to_store * 3) * 2;

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use sluiced_core::leases::Slot;
 use sluiced_core::pacing::Row;
-use sluiced_core::scheduler::{Queued as _, Step};
+use sluiced_core::scheduler::{Action, Queued as _};
 use sluiced_core::time::{Mono, micros};
 
 use self::event::{Entry, Event};
@@ -333,7 +333,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         loop {
             self.review_gate(replica, mono);
             match replica.scheduler.poll(mono) {
-                Step::Send(parcel, slot) => {
+                Action::Send(parcel, slot) => {
                     let Some(leave_by) = replica.gate.sends().leave_by(slot.leave_by) else {
                         self.take_back(replica, vec![parcel]);
                         continue;
@@ -342,24 +342,24 @@ impl<'a, W: Watch> Fleet<'a, W> {
                     let dispatch = self.spread(DISPATCH) + self.late();
                     self.after(dispatch, replica.id, Event::Call { parcel, slot });
                 }
-                Step::Lease(row, ask) => self.ask(replica, row, ask),
-                Step::Admit(question) => self.admit(replica, question),
-                Step::RanOut(parcels) => {
+                Action::Lease(row, ask) => self.ask(replica, row, ask),
+                Action::Admit(question) => self.admit(replica, question),
+                Action::RanOut(parcels) => {
                     for parcel in &parcels {
                         self.see(replica.id, What::RanOut { message: parcel.id });
                     }
                     self.take_back(replica, parcels);
                 }
-                Step::Expired(parcel) | Step::Stale(parcel) => {
+                Action::Expired(parcel) | Action::Stale(parcel) => {
                     self.ended(replica, parcel.id, Without::TooOld);
                 }
-                Step::Away(parcel, denied) => self.leaves(replica, &parcel, &denied),
-                Step::Never { item, by, .. } => {
+                Action::Away(parcel, denied) => self.leaves(replica, &parcel, &denied),
+                Action::Never { item, by, .. } => {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
                     self.ended(replica, item.id, Without::Never(by));
                 }
-                Step::Close { until, .. } => replica.gate.spend(until),
-                Step::Wait(until) => {
+                Action::Close { until, .. } => replica.gate.spend(until),
+                Action::Wait(until) => {
                     replica.wake += 1;
                     let gate = replica.gate.look().unwrap_or(mono);
                     let until = until.into_iter().chain(tap).fold(gate, Mono::min);

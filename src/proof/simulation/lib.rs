@@ -26,7 +26,7 @@
 //! **Keyed limits** ([`keyed`]) are in scenarios of their own: each kind, alone or several for each message,
 //! with or without a paced limit. Their judges (`verdict::keyed`) know what is documented of a kind and the
 //! times of the calls, and nothing else. What they promise is provided, too, that
-//! - a call leaves within its permission, and the way to the downstream spreads by a quarter of the headroom
+//! - a call leaves within its permit, and the way to the downstream spreads by a quarter of the headroom
 //!   at most. Where windows are those of a clock, which is the downstream's own, all of the way counts;
 //! - when the store lost something, each replica that remembers more lives, is not paused, and reaches the
 //!   store within the guard of two seconds. A replica that dies takes along what it alone remembered;

@@ -80,7 +80,7 @@ pub struct PlanOutcome {
     /// How often the store was asked, and how often of them for messages that keyed limits count.
     pub asks: u64,
     pub questions: u64,
-    /// Permissions that ran out unused.
+    /// Permits that ran out unused.
     pub ran_out: u64,
     /// The time before the first message.
     lead: u64,

@@ -77,7 +77,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// The shortest time for which a permission of its keyed limits is good; `None`: it has none.
+    /// The shortest time for which a permit of its keyed limits is good; `None`: it has none.
     #[must_use]
     pub fn usable(&self) -> Option<Duration> {
         self.keyed.iter().map(|keyed| keyed.rule.usable()).min()

@@ -87,7 +87,7 @@ pub enum What {
         message: u32,
         denied: Option<u8>,
     },
-    /// A permission ran out unused.
+    /// A permit ran out unused.
     RanOut {
         message: u32,
     },

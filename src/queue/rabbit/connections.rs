@@ -131,7 +131,7 @@ impl Connections {
             timeout: options.settings.connect_timeout.get(),
             clock,
             events: Arc::clone(events),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(ConnectionState::default()),
             log: LogLimit::new(LOG_EVERY),
             seen: watch::Sender::new(Link::Connecting),
         };
@@ -176,13 +176,13 @@ pub(super) struct SharedConnection {
     timeout: Duration,
     clock: Clock,
     events: Arc<dyn QueueEvents>,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     log: LogLimit,
     seen: watch::Sender<Link>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ConnectionState {
     live: Option<Arc<Live>>,
     /// It was up at some time: the next success is a reconnection.
     known: bool,

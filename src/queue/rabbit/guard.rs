@@ -169,7 +169,7 @@ const SPEAKING: [([u8; 4], &[Part]); 3] = [
     ([0, 60, 0, 71], &[Bytes(9), Text, Text, Bytes(4)]),
 ];
 
-enum State {
+enum Reading {
     /// Before a payload.
     Prefix,
     /// So many bytes that are not looked at.
@@ -180,7 +180,7 @@ enum State {
 
 /// The frames of one connection.
 struct Frames {
-    state: State,
+    state: Reading,
     /// Of the frame under way: its prefix, and what is held of its payload.
     held: Vec<u8>,
     /// The largest frame that the client takes.
@@ -194,7 +194,7 @@ impl Frames {
     /// `major` receives the broker's major version.
     fn new(frame_max: u32, major: Arc<OnceLock<u32>>) -> Self {
         Self {
-            state: State::Prefix,
+            state: Reading::Prefix,
             held: Vec::new(),
             most: frame_max.max(SMALLEST) as usize,
             major,
@@ -206,29 +206,29 @@ impl Frames {
     fn pass(&mut self, mut input: &[u8], out: &mut Vec<u8>) {
         while !input.is_empty() {
             match self.state {
-                State::Prefix => {
+                Reading::Prefix => {
                     let wanted = PREFIX - self.held.len();
                     self.held.extend_from_slice(split(&mut input, wanted));
                     if self.held.len() == PREFIX {
                         self.begin(out);
                     }
                 }
-                State::Pass(left) => {
+                Reading::Pass(left) => {
                     let passed = split(&mut input, left);
                     out.extend_from_slice(passed);
                     self.state = match left - passed.len() {
-                        0 => State::Prefix,
-                        left => State::Pass(left),
+                        0 => Reading::Prefix,
+                        left => Reading::Pass(left),
                     };
                 }
-                State::Hold(left) => {
+                Reading::Hold(left) => {
                     let part = split(&mut input, left);
                     // More than the client takes in one frame need not be remembered.
                     let room = (PREFIX + self.most).saturating_sub(self.held.len());
                     self.held.extend_from_slice(&part[..part.len().min(room)]);
                     match left - part.len() {
                         0 => self.end(out),
-                        left => self.state = State::Hold(left),
+                        left => self.state = Reading::Hold(left),
                     }
                 }
             }
@@ -240,18 +240,18 @@ impl Frames {
         let size = size(&self.held);
         let kind = self.held[0];
         self.state = match kind {
-            HEADER => State::Hold(size + 1),
-            METHOD if size + OVERHEAD <= self.most => State::Hold(size + 1),
+            HEADER => Reading::Hold(size + 1),
+            METHOD if size + OVERHEAD <= self.most => Reading::Hold(size + 1),
             _ => {
                 out.append(&mut self.held);
-                State::Pass(size + 1)
+                Reading::Pass(size + 1)
             }
         };
     }
 
     /// A held frame is complete.
     fn end(&mut self, out: &mut Vec<u8>) {
-        self.state = State::Prefix;
+        self.state = Reading::Prefix;
         let frame = std::mem::take(&mut self.held);
         let channel = [frame[1], frame[2]];
         let size = size(&frame);

@@ -38,7 +38,7 @@ const LEAST_PACED: Headroom = Headroom {
     late: Duration::from_micros(1_500),
     way: Duration::from_micros(500),
 };
-/// … and a permission has to live for some milliseconds beyond its round trip.
+/// … and a permit has to live for some milliseconds beyond its round trip.
 const LEAST_KEYED: Headroom = Headroom {
     late: Duration::from_micros(7_500),
     way: Duration::from_micros(500),

@@ -13,12 +13,12 @@ fn watched(name: &str, last: u64) -> Loop {
 
 #[test]
 fn a_loop_is_stuck_after_ten_missed_beats_and_not_before() {
-    let state = State {
+    let state = HealthState {
         loops: vec![
             watched("sms", at(100).as_micros()),
             watched("mail", at(104).as_micros()),
         ],
-        ..State::default()
+        ..HealthState::default()
     };
     assert_eq!(state.stuck(at(110)), []);
     let stuck = state.stuck(at(111));
@@ -42,7 +42,7 @@ fn a_loop_that_ended_on_purpose_is_not_stuck_and_one_that_broke_is() {
 
 #[test]
 fn since_is_when_it_was_lost_not_when_the_reason_last_changed() {
-    let mut state = State::default();
+    let mut state = HealthState::default();
     state.components.push(Component {
         name: "redis".into(),
         link: Link::Up,

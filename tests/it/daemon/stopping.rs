@@ -196,7 +196,7 @@ async fn a_grace_that_ends_too_early_loses_nothing() {
 /// What Redis grants while a replica stops is given back: with one call a day, these messages would wait for a day.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_granted_while_it_stops_is_given_back() {
-    const FAR: &str = "permissions run out before their calls leave";
+    const FAR: &str = "permits run out before their calls leave";
     let name = "stop-asking";
     let broker = filled(name, 0).await;
     let downstream = Recorder::accepting().await;

@@ -214,7 +214,7 @@ async fn measure(cell: Cell, way: Duration) {
 }
 
 /// 10 ms away the default headroom has 2 ms to spare, which a busy machine takes.
-const FAR_FOR: &str = "permissions run out before their calls leave";
+const FAR_FOR: &str = "permits run out before their calls leave";
 
 const FAR: Duration = Duration::from_millis(6);
 

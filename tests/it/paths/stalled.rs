@@ -11,7 +11,7 @@ use crate::support::wait::eventually;
 
 const MESSAGES: u64 = 60;
 const STALLED: &str = "stalled: no call for";
-const FAR: &str = "permissions run out before their calls leave";
+const FAR: &str = "permits run out before their calls leave";
 
 /// Of the Redis of the tests.
 const UNKEPT: &str = "nothing is kept on disk";
@@ -24,7 +24,7 @@ fn named(text: &str) -> u64 {
     figure.parse().expect(figure)
 }
 
-/// A replica with Redis 8 ms away in each direction, and permissions that are good for 7.5 ms: each has run out
+/// A replica with Redis 8 ms away in each direction, and permits that are good for 7.5 ms: each has run out
 /// when it comes.
 async fn far(name: &str, downstream: &Recorder, limits: Vec<&'static str>) -> (Proxy, Daemon) {
     let redis = Proxy::to(RedisServer::shared().port()).await;
@@ -41,7 +41,7 @@ async fn far(name: &str, downstream: &Recorder, limits: Vec<&'static str>) -> (P
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permissions_that_never_live_until_their_call_make_a_replica_not_ready() {
+async fn permits_that_never_live_until_their_call_make_a_replica_not_ready() {
     let name = "stalled";
     let broker = queue(name, "quorum").await;
     let downstream = Recorder::accepting().await;

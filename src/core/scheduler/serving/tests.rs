@@ -3,7 +3,7 @@ use crate::leases::Phase;
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Room};
 use crate::pacing::Pacing;
-use crate::scheduler::{KeyId, Question, Step};
+use crate::scheduler::{Action, KeyId, Question};
 use crate::time::StoreTime;
 
 const EPOCH: u64 = 1_795_228_193_000_000;
@@ -30,7 +30,7 @@ fn ms(ms: u64) -> Mono {
 
 fn asks(scheduler: &mut Scheduler<Item>, now: Mono) -> Question<Item> {
     match scheduler.poll(now) {
-        Step::Admit(question) => question,
+        Action::Admit(question) => question,
         step => panic!("no question: {:?}", std::mem::discriminant(&step)),
     }
 }

@@ -172,8 +172,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 Far::Away | Far::Dead => WhenDenied::SendAway,
             },
         };
-        let outlook = replica.scheduler.outlook(mono, route.is_keyed());
-        let turn = replica.gate.turn_tap(outlook, &rule, mono);
+        let availability = replica.scheduler.availability(mono, route.is_keyed());
+        let turn = replica.gate.turn_tap(availability, &rule, mono);
         if let Some(wait) = turn.denied {
             self.deny_all(replica, wait);
         }
@@ -245,7 +245,7 @@ impl Broker {
 }
 
 impl<'a, W: Watch> Fleet<'a, W> {
-    /// As in `pipeline::send`: a slot or a permission that is too late now is lost, never used late.
+    /// As in `pipeline::send`: a slot or a permit that is too late now is lost, never used late.
     pub(super) fn last_look(
         &mut self,
         replica: &mut Replica<'a>,

@@ -168,7 +168,7 @@ pub(super) struct Parcel<'a> {
     pub(super) id: u32,
     pub(super) message: &'a Message,
     pub(super) route: &'a Route,
-    /// For how long a permission is good.
+    /// For how long a permit is good.
     pub(super) usable: Duration,
     pub(super) arrival: u64,
     /// When it was published.

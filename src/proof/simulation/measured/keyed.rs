@@ -110,7 +110,7 @@ fn messages_of_two_slots_take_no_longer_than_their_sender_needs() {
     }
 }
 
-/// Nothing paces the messages: as many are asked for as can be sent while permissions last.
+/// Nothing paces the messages: as many are asked for as can be sent while permits last.
 #[test]
 fn without_a_paced_limit_the_keys_are_used() {
     let keys = in_turns(200, 30);

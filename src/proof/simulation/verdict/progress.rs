@@ -5,7 +5,7 @@
 //! broken for ever, the others are healed and reach the store, and must go on by themselves (as the liveness mode
 //! of TigerBeetle's simulator has it).
 //!
-//! Whether a limit has room is not asked of the store: there, permissions that run out unused again and again
+//! Whether a limit has room is not asked of the store: there, permits that run out unused again and again
 //! leave no room for ever. The judge has limits of its own, of which only calls that were made take something.
 
 use std::collections::{BTreeMap, BTreeSet};
