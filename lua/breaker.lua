@@ -1,4 +1,4 @@
--- A replica tells or asks how a downstream's breaker stands: `core::breaker::report`.
+-- A replica reports or asks how a downstream's breaker stands: `core::breaker::report`.
 --
 -- KEYS[1]  the breaker of a route: a hash
 -- ARGV     1 channel  where all replicas listen   2 route  its name, for the notice

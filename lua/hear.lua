@@ -14,8 +14,8 @@ local newest = math.floor((now - tonumber(ARGV[2])) / tonumber(ARGV[3])) - 1
 
 local all, texts = redis.call('HGETALL', KEYS[1]), {}
 for i = 1, #all, 2 do
-  local told, text = all[i + 1]:match('^(%d+) (.*)$')
-  local ago = told and math.abs(now - tonumber(told))
+  local at, text = all[i + 1]:match('^(%d+) (.*)$')
+  local ago = at and math.abs(now - tonumber(at))
   if ago and ago <= tonumber(ARGV[1]) then
     texts[#texts + 1] = string.format('%.0f', ago)
     texts[#texts + 1] = text

@@ -43,7 +43,7 @@ const QUIET: Duration = Duration::from_secs(5);
 /// … and at most so long, where replicas do not agree.
 const QUIET_MAX: Duration = Duration::from_secs(600);
 /// All that was allowed under an earlier headroom has left or run out.
-const TOLD: Duration = Duration::from_secs(3);
+const USED_UP: Duration = Duration::from_secs(3);
 /// An update that was not made by then is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
@@ -99,7 +99,7 @@ impl Bounds {
         Self {
             least,
             most,
-            settles: window.saturating_add(TOLD),
+            settles: window.saturating_add(USED_UP),
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::ports::store::{
     BAR, BEAT, BreakerStore, Heard, Notice, Notices, PLACES, PaceStore, PacedLimit, SHOWN,
-    StatusStore, StoreFuture, Told,
+    StatusReport, StatusStore, StoreFuture,
 };
 use crate::ports::store::{Inspection, PolicyStore, Updated};
 
@@ -259,22 +259,22 @@ struct Status {
 }
 
 impl Status {
-    fn tell(&mut self, told: Told<'_>, now: StoreTime) {
-        if told.text.is_empty() {
-            self.replicas.remove(told.replica);
+    fn report_status(&mut self, report: StatusReport<'_>, now: StoreTime) {
+        if report.text.is_empty() {
+            self.replicas.remove(report.replica);
         } else {
-            let text = (now, told.text.to_owned());
-            self.replicas.insert(told.replica.to_owned(), text);
+            let text = (now, report.text.to_owned());
+            self.replicas.insert(report.replica.to_owned(), text);
         }
         let (now, width) = (now.as_micros(), micros(BAR));
-        let passed = micros(told.passed).max(1);
+        let passed = micros(report.passed).max(1);
         let (began, last) = (now.saturating_sub(passed), now / width);
         let earliest = last.saturating_sub(PLACES as u64 - 1);
         self.bars.retain(|(bar, _), _| *bar >= earliest);
         for bar in earliest.max(began / width)..=last {
             let (from, to) = (began.max(bar * width), now.min((bar + 1) * width));
             let share = to.saturating_sub(from) as f64 / passed as f64;
-            for (limit, units) in told.used {
+            for (limit, units) in report.used {
                 let sum = self.bars.entry((bar, limit.clone())).or_default();
                 *sum += *units as f64 * share;
             }
@@ -283,7 +283,7 @@ impl Status {
 
     fn hear(&self, now: StoreTime) -> Heard {
         let texts = self.replicas.values();
-        let texts = texts.map(|(told, text)| (now.since(*told), text.clone()));
+        let texts = texts.map(|(report, text)| (now.since(*report), text.clone()));
         let mut heard = Heard {
             replicas: texts.filter(|(ago, _)| *ago <= SHOWN).collect(),
             ..Heard::default()
@@ -297,9 +297,11 @@ impl Status {
 }
 
 impl StatusStore for MemoryStore {
-    fn tell<'a>(&'a self, told: Told<'a>) -> StoreFuture<'a, ()> {
+    fn report_status<'a>(&'a self, report: StatusReport<'a>) -> StoreFuture<'a, ()> {
         async move {
-            self.decide(&self.status, |status, now| status.tell(told, now));
+            self.decide(&self.status, |status, now| {
+                status.report_status(report, now)
+            });
             Ok(())
         }
         .boxed()

@@ -189,8 +189,8 @@ impl Pipeline {
             .collect();
         let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, phase);
         let (sender, events) = mpsc::unbounded_channel();
-        let tell = sender.clone();
-        let freed = move |calls| drop(tell.send(Event::Freed(calls)));
+        let outgoing = sender.clone();
+        let freed = move |calls| drop(outgoing.send(Event::Freed(calls)));
         let keyed = self.keyed((&name, clock), spec.keyed, &routes, outdated, freed);
         let retimed = Arc::new(Notify::new());
         let adapting = spec

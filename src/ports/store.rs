@@ -190,7 +190,7 @@ pub const PLACES: usize = BARS + 2;
 
 /// What a replica reports.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct StatusReport<'a> {
     pub replica: &'a str,
     /// How it is, for others to read. Empty: it leaves.
     pub text: &'a str,
@@ -213,7 +213,7 @@ pub struct Heard {
 /// Where replicas report how they are.
 pub trait StatusStore: Send + Sync + fmt::Debug {
     /// Writes how a replica is, or that it leaves, and what it used.
-    fn tell<'a>(&'a self, told: Told<'a>) -> StoreFuture<'a, ()>;
+    fn report_status<'a>(&'a self, report: StatusReport<'a>) -> StoreFuture<'a, ()>;
 
     /// What all reported.
     fn hear(&self) -> StoreFuture<'_, Heard>;
@@ -279,7 +279,7 @@ pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
         update: PolicyUpdate<'a>,
     ) -> StoreFuture<'a, Option<Updated>>;
 
-    /// Pauses a limit for `length`. Answers the end too; `None`: no replica has declared the limit.
+    /// Pauses a limit for `length`. Returns its end too; `None`: no replica has declared the limit.
     fn pause<'a>(
         &'a self,
         limit: &'a str,
@@ -287,11 +287,11 @@ pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
         by: &'a str,
     ) -> StoreFuture<'a, Option<(Updated, StoreTime)>>;
 
-    /// Ends a pause, and a freeze that a downstream asked for. Answers whether there was one;
+    /// Ends a pause, and a freeze that a downstream asked for. Returns whether there was one;
     /// `None`: no replica has declared the limit.
     fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>>;
 
-    /// Opens a keyed limit that is closed because the store lost its state. Answers the store's time:
+    /// Opens a keyed limit that is closed because the store lost its state. Returns the store's time:
     /// losses up to then close it no more. `None`: no replica has declared the limit.
     fn open<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>>;
 

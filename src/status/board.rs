@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::sample::Sampler;
 use super::{Fleet, Limits, Replica};
 use crate::ports::lock;
-use crate::ports::store::{BEAT, Heard, StatusStore, Told};
+use crate::ports::store::{BEAT, Heard, StatusReport, StatusStore};
 use crate::telemetry::Metrics;
 use crate::telemetry::health::Health;
 
@@ -159,7 +159,7 @@ impl Last {
             let before = before.get(limit).copied().unwrap_or_default();
             (limit.clone(), total.saturating_sub(before))
         });
-        let told = Told {
+        let report = StatusReport {
             replica: &now.name,
             text,
             used: &added.filter(|(_, units)| *units > 0).collect(),
@@ -167,7 +167,7 @@ impl Last {
         };
         self.at = Instant::now();
         // It may have come through, so it is not reported twice: a plot shows no units that were not used.
-        if let Err(error) = store.tell(told).await {
+        if let Err(error) = store.report_status(report).await {
             tracing::debug!(%error, "the state of this replica was not reported");
         }
     }
@@ -201,19 +201,19 @@ mod tests {
     /// What was reported, and when; and what is to be heard.
     #[derive(Debug, Default)]
     struct Notes {
-        told: Mutex<Vec<(Instant, String)>>,
+        report: Mutex<Vec<(Instant, String)>>,
         heard: Mutex<Vec<(Duration, String)>>,
     }
 
     impl Notes {
         fn last(&self) -> (Instant, String) {
-            lock(&self.told).last().cloned().expect("it reported")
+            lock(&self.report).last().cloned().expect("it reported")
         }
     }
 
     impl StatusStore for Notes {
-        fn tell<'a>(&'a self, told: Told<'a>) -> StoreFuture<'a, ()> {
-            lock(&self.told).push((Instant::now(), told.text.to_owned()));
+        fn report_status<'a>(&'a self, report: StatusReport<'a>) -> StoreFuture<'a, ()> {
+            lock(&self.report).push((Instant::now(), report.text.to_owned()));
             async { Ok(()) }.boxed()
         }
 
@@ -256,7 +256,7 @@ mod tests {
     async fn it_reports_again_and_again_at_once_what_changes_and_that_it_leaves() {
         let (health, notes, _board, stop) = started();
         sleep(Duration::from_secs(20)).await;
-        let times: Vec<_> = lock(&notes.told).iter().map(|(at, _)| *at).collect();
+        let times: Vec<_> = lock(&notes.report).iter().map(|(at, _)| *at).collect();
         assert!(times.len() >= 5, "{times:?}");
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
         assert!(gaps.max() <= Some(BEAT + LOOK), "{times:?}");
@@ -266,17 +266,21 @@ mod tests {
             health.component(&format!("part {wait}"), down);
             let changed = Instant::now();
             sleep(Duration::from_secs(1)).await;
-            let (told, text) = notes.last();
-            assert!(told >= changed && text.contains(&format!("part {wait}")));
+            let (report, text) = notes.last();
+            assert!(report >= changed && text.contains(&format!("part {wait}")));
             sleep(Duration::from_millis(wait)).await;
             drop(link);
         }
         stop.cancel();
         sleep(Duration::from_millis(1)).await;
         assert_eq!(notes.last().1, "");
-        let count = lock(&notes.told).len();
+        let count = lock(&notes.report).len();
         sleep(Duration::from_secs(10)).await;
-        assert_eq!(lock(&notes.told).len(), count, "no word after the goodbye");
+        assert_eq!(
+            lock(&notes.report).len(),
+            count,
+            "no word after the goodbye"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -143,12 +143,12 @@ impl Replica {
     /// Those that reported. What one of a later version reports may be unreadable here.
     #[must_use]
     pub fn all(heard: &Heard) -> Vec<Self> {
-        let told = heard.replicas.iter().filter_map(|(ago, text)| {
+        let replicas = heard.replicas.iter().filter_map(|(ago, text)| {
             let replica: Self = serde_json::from_str(text).ok()?;
             let silent = if *ago < SILENT { 0 } else { ago.as_secs() };
             Some(Self { silent, ..replica })
         });
-        told.collect()
+        replicas.collect()
     }
 
     /// What others are to know at once when it changes: all but the numbers.

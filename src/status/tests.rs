@@ -75,10 +75,10 @@ fn a_change_that_all_replicas_saw_stands_once() {
         ],
         ..Fleet::default()
     };
-    let told = fleet.events();
-    let told = told.iter().map(|(name, line)| (*name, &*line.at));
+    let events = fleet.events();
+    let events = events.iter().map(|(name, line)| (*name, &*line.at));
     let expected = [("b", "12:00:04"), ("a", "12:00:03"), ("fleet", "12:00:01")];
-    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert_eq!(events.collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -54,10 +54,10 @@ impl Lines {
     pub(super) fn start(target: impl Write + Send + 'static) -> io::Result<(Self, LastLines)> {
         let (orders, receiver) = sync_channel(WAITING);
         let dropped = Arc::new(AtomicU64::new(0));
-        let told = Arc::clone(&dropped);
+        let counted = Arc::clone(&dropped);
         thread::Builder::new()
             .name("log".to_owned())
-            .spawn(move || write(&receiver, target, &told))?;
+            .spawn(move || write(&receiver, target, &counted))?;
         let lines = Self {
             orders: orders.clone(),
             dropped,

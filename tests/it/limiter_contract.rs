@@ -192,7 +192,7 @@ async fn a_turn_is_kept_until_it_comes((store, _): (Store, Store)) {
             .await
             .unwrap();
         if early.guarded || early.now >= turn.at {
-            // The machine stood still for longer than this test can tell from a stepped clock.
+            // The machine stood still for longer than this test can distinguish from a stepped clock.
             break;
         }
         assert_eq!((early.grant, early.turn), (None, Some(turn)));

@@ -200,7 +200,7 @@ fn a_fleet_that_does_not_notice_a_loss_is_seen() {
         scenario.prefetch = 20;
         // Replicas hold what is denied: a message in a wait queue is not there for a new replica.
         scenario.max_hold = Duration::from_secs(60);
-        // Those that were told to come back later do so; a new replica asks at once. Again and again: a
+        // Those that were sent away come back later; a new replica asks at once. Again and again: a
         // bucket that is refilled in steps is over in four windows together.
         scenario.faults = (0..6_u64)
             .flat_map(|times| {

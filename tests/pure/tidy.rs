@@ -172,7 +172,7 @@ fn every_script_says_its_keys_arguments_reply_and_invariant() {
         for word in ["KEYS", "ARGV", "eply", "nvariant"] {
             assert!(
                 head.contains(word),
-                "{} does not tell its {word}",
+                "{} does not name its {word}",
                 path.display()
             );
         }

@@ -16,7 +16,7 @@ WORKERS = int(os.environ["PEERS_WORKERS"])
 
 
 def body(number):
-    """The message: its id is what the provider tells messages apart by."""
+    """The message: its id is how the provider distinguishes messages."""
     return json.dumps({"id": f"message-{number:06}", "to": f"+4915550{number:06}", "text": "Hello"})
 
 

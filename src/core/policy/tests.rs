@@ -93,7 +93,7 @@ fn a_file_that_changes_the_kind_is_remembered_whatever_follows() {
     assert_eq!(declare(&mut stored, &other, at(20)).remade_at, at(0));
     let changed = declare(&mut stored, &file("a", window, true, None), at(30));
     assert_eq!(changed.remade_at, at(30));
-    // Versions that follow say it, too, and a store that loses it is told.
+    // Versions that follow say it, too, and a store that loses it gets it back.
     set(
         &mut stored,
         &over(&changed, "kind=fixed_window rate=2/1h"),
@@ -156,7 +156,7 @@ fn a_pause_lasts_no_longer_for_a_clock_that_goes_back() {
     let paused = declare(&mut stored, &same, noon + hour / 2);
     let until = |policy: &LimitPolicy| policy.pause.as_ref().map(|pause| pause.until);
     assert_eq!((until(&paused), paused.updates), (Some(noon + hour), 2));
-    // Back by ten hours: the first replica that declares itself tells all.
+    // Back by ten hours: the first replica that declares itself reports it.
     let earlier = noon - hour * 10;
     let told = declare(&mut stored, &same, earlier);
     assert_eq!((until(&told), told.updates), (Some(earlier + hour), 3));

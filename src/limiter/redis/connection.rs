@@ -172,21 +172,21 @@ impl Address {
     }
 
     /// `host:port` as redirections write it: IPv6 without brackets, and no host at all if it is
-    /// that of `teller`.
-    pub(super) fn told(text: &str, teller: &Self) -> Option<Self> {
+    /// that of `asked`.
+    pub(super) fn redirected(text: &str, asked: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse().ok()?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         Some(Self {
-            host: Self::or_own(host, teller),
+            host: Self::or_own(host, asked),
             port,
         })
     }
 
     /// A node that does not know its own name says nothing or `?`: it is where it was asked.
-    pub(super) fn or_own(host: &str, teller: &Self) -> Arc<str> {
+    pub(super) fn or_own(host: &str, asked: &Self) -> Arc<str> {
         match host {
-            "" | "?" => Arc::clone(&teller.host),
+            "" | "?" => Arc::clone(&asked.host),
             host => Arc::from(host),
         }
     }

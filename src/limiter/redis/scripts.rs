@@ -21,7 +21,7 @@ pub(super) struct Scripts {
     freeze: Script,
     give_back: Script,
     breaker: Script,
-    tell: Script,
+    status: Script,
     hear: Script,
     prefix: String,
     channel: String,
@@ -110,7 +110,7 @@ impl Scripts {
             freeze: Script::new(include_str!("../../../lua/freeze.lua")),
             give_back: Script::new(include_str!("../../../lua/give_back.lua")),
             breaker: Script::new(include_str!("../../../lua/breaker.lua")),
-            tell: Script::new(include_str!("../../../lua/status.lua")),
+            status: Script::new(include_str!("../../../lua/status.lua")),
             hear: Script::new(include_str!("../../../lua/hear.lua")),
             prefix,
             channel,
@@ -123,8 +123,8 @@ impl Scripts {
     }
 
     /// A replica reports how it is.
-    pub(super) const fn tell(&self) -> &Script {
-        &self.tell
+    pub(super) const fn status(&self) -> &Script {
+        &self.status
     }
 
     /// How all replicas are.

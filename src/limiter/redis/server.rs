@@ -168,17 +168,17 @@ impl Server {
             }
             Ok(Err(error)) => {
                 live.timeouts.store(0, Ordering::Relaxed);
-                let told = self.access.error(&error);
+                let failed = self.access.error(&error);
                 let fault = fault(&error);
                 if fault.ends_connection() {
-                    self.give_up(live.id, &told);
+                    self.give_up(live.id, &failed);
                 }
                 let moved = (fault == Fault::Moved).then(|| error.redirect_node());
                 Err(Failure {
-                    error: told,
+                    error: failed,
                     moved: moved
                         .flatten()
-                        .and_then(|(to, slot)| Some((slot, Address::told(to, &live.at)?))),
+                        .and_then(|(to, slot)| Some((slot, Address::redirected(to, &live.at)?))),
                     stale: matches!(fault, Fault::Moved | Fault::Busy | Fault::Broken),
                 })
             }
@@ -210,12 +210,12 @@ impl Server {
             });
             drop(state);
             warn!(reason, "lost Redis, reconnecting");
-            self.tell(Link::Down(reason.into()));
+            self.show(Link::Down(reason.into()));
             self.lost.notify_one();
         }
     }
 
-    fn tell(&self, link: Link) {
+    fn show(&self, link: Link) {
         self.link.send_replace(link);
         self.changed.notify_one();
     }
@@ -242,7 +242,7 @@ impl Server {
                         said = Some(reason.clone());
                     }
                     *lock(&self.state) = ConnectionState::Down(error);
-                    self.tell(Link::Down(reason.into()));
+                    self.show(Link::Down(reason.into()));
                 }
             }
             failures += 1;
@@ -252,7 +252,7 @@ impl Server {
 
     async fn use_until_lost(&self, live: Live) {
         *lock(&self.state) = ConnectionState::Up(live.clone());
-        self.tell(Link::Up);
+        self.show(Link::Up);
         info!(run_id = &*live.run, server = %live.at, "connected to Redis");
         while self.is_in_use(live.id) {
             tokio::select! {

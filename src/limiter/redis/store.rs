@@ -28,7 +28,7 @@ use crate::ports::clock::Thread;
 use crate::ports::connect::Link;
 use crate::ports::store::{
     BAR, BEAT, BreakerStore, Heard, Notice, Notices, PLACES, PaceStore, PacedLimit, SHOWN,
-    StatusStore, StoreError, StoreFuture, Told,
+    StatusReport, StatusStore, StoreError, StoreFuture,
 };
 
 /// The limits in Redis: schedules, and states by key.
@@ -216,20 +216,20 @@ impl RedisStore {
 type HeardReply = (Vec<(u64, String)>, Vec<(String, usize, f64)>);
 
 impl StatusStore for RedisStore {
-    fn tell<'a>(&'a self, told: Told<'a>) -> StoreFuture<'a, ()> {
+    fn report_status<'a>(&'a self, report: StatusReport<'a>) -> StoreFuture<'a, ()> {
         async move {
             let mut args = vec![
-                Arg::Text(told.replica),
-                Arg::Text(told.text),
+                Arg::Text(report.replica),
+                Arg::Text(report.text),
                 Arg::Number(micros(SHOWN)),
-                Arg::Number(micros(told.passed).max(1)),
+                Arg::Number(micros(report.passed).max(1)),
                 Arg::Number(micros(BAR)),
                 Arg::Number(PLACES as u64),
             ];
-            for (limit, units) in told.used {
+            for (limit, units) in report.used {
                 args.extend([Arg::Text(limit), Arg::Number(*units)]);
             }
-            let script = self.about_replicas(self.scripts.tell(), args);
+            let script = self.about_replicas(self.scripts.status(), args);
             self.call(script).await
         }
         .boxed()

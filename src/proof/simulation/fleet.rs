@@ -297,7 +297,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             Event::Beat => self.beat(replica),
             Event::Handshakes(count) => self.handshakes(replica, count, mono),
             Event::Changed => self.declare(replica),
-            Event::Told(policy) => self.told(replica, policy, mono),
+            Event::Declared(policy) => self.declare_answered(replica, policy, mono),
             _ => {}
         }
     }

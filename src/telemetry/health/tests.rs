@@ -60,17 +60,17 @@ fn since_is_when_it_was_lost_not_when_the_reason_last_changed() {
 #[tokio::test]
 async fn components_are_followed_and_a_lost_supervisor_is_down() {
     let health = Health::new(Clock::start());
-    let (tell, link) = watch::channel(Link::Connecting);
+    let (sender, link) = watch::channel(Link::Connecting);
     health.component("redis", link);
     assert_eq!(&*health.missing()[0].reason, "connecting");
 
-    tell.send_replace(Link::Up);
+    sender.send_replace(Link::Up);
     until(|| health.missing().is_empty()).await;
-    tell.send_replace(Link::Down("refused".into()));
+    sender.send_replace(Link::Down("refused".into()));
     until(|| !health.missing().is_empty()).await;
     assert_eq!(&*health.missing()[0].reason, "refused");
 
-    drop(tell);
+    drop(sender);
     until(|| &*health.missing()[0].reason == "its supervisor ended").await;
 }
 

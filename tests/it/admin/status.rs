@@ -8,7 +8,7 @@ use serde_json::Value;
 use sluiced::limiter::memory::MemoryStore;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::store::{BARS, PaceStore as _, StatusStore, Told};
+use sluiced::ports::store::{BARS, PaceStore as _, StatusReport, StatusStore};
 use sluiced::status::Fleet;
 
 use crate::support::broker::Broker;
@@ -195,7 +195,7 @@ async fn what_was_used_is_shown_when_it_was_used() {
         let used = BTreeMap::from([("account".to_owned(), 300), ("sender".to_owned(), 30)]);
         let told = |replica, text| {
             let passed = Duration::from_secs(60);
-            store.tell(Told {
+            store.report_status(StatusReport {
                 replica,
                 text,
                 used: &used,
@@ -251,7 +251,7 @@ async fn without_the_store_a_replica_tells_of_itself() {
     })
     .await;
     redis.kill();
-    let fleet = until(&mut daemon, "it tells of itself", |fleet| !fleet.complete).await;
+    let fleet = until(&mut daemon, "it reports", |fleet| !fleet.complete).await;
     assert_eq!(fleet.replicas.len(), 1);
     let missing = |fleet: &Fleet| {
         fleet.replicas[0]

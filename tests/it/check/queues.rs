@@ -65,7 +65,7 @@ async fn a_template_is_tried_on_the_first_message_that_waits() {
     assert_eq!(first.0, body(7), "in its place");
 }
 
-/// Messages that are read from a stream stay in it: the route is told, and `run` consumes nothing.
+/// Messages that are read from a stream stay in it: the route is named, and `run` consumes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_is_no_work_queue() {
     let rabbit = Rabbit::shared();

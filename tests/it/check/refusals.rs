@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Each right that `run` needs is tried, the command that is told grants them all, and nothing is declared.
+/// Each right that `run` needs is tried, the command that is printed grants them all, and nothing is declared.
 #[test]
 fn a_right_that_is_missing_is_told_with_the_command_that_grants_it() {
     let rabbit = Rabbit::shared();
@@ -91,7 +91,7 @@ fn servers_that_say_no_or_nothing() {
     }
 }
 
-/// URLs that lead to another server than they say, each told what listens there.
+/// URLs that lead to another server than they say, each is reported with what listens there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_url_that_leads_elsewhere_is_told_what_listens_there() {
     let authority = Authority::new();

@@ -2,7 +2,7 @@
 //! that is up and deaf, and none that the service manager takes for done.
 //!
 //! The program has no switch that makes it panic. Here the whole of `sluiced run` runs in a process
-//! of the test program itself, which panics beside it when it is told to.
+//! of the test program itself, which panics beside it when the file says so.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::support::wait::{eventually, eventually_async};
 /// The configuration of a process that is to panic; absent where tests run as usual.
 const CONFIG: &str = "CONFIG_OF_A_PANIC";
 
-/// Where the process is told what is to panic.
+/// The file that says what is to panic.
 fn order(config: &Path) -> PathBuf {
     config.with_file_name("panic")
 }

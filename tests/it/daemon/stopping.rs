@@ -146,7 +146,7 @@ async fn twenty_stops_at_random_moments_lose_nothing_and_repeat_nothing() {
 }
 
 /// A grace is as long as the longest call may take, so it ends early only where something else does: here
-/// the process is told to end at once. In the library that is a shorter grace.
+/// the process must end at once. In the library that is a shorter grace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grace_that_ends_too_early_loses_nothing() {
     let name = "stop-early";

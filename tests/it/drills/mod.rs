@@ -171,7 +171,7 @@ impl Drill {
         self.feed(self.backlog).await;
     }
 
-    /// Calls that were made while the fault lasted may have no answer, or none that RabbitMQ was told of.
+    /// Calls that were made while the fault lasted may have no answer, or none that reached RabbitMQ.
     fn answers_unknown(&mut self) {
         self.answers_unknown_and(Duration::ZERO);
     }

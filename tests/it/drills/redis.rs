@@ -22,7 +22,7 @@ const AWAY: &[&str] = &[
     "cannot connect to Redis",
     "the limit's store is out of reach",
     "learn of each other's news late",
-    // What a limit of keys says after a loss, and what a Redis without a disk is told.
+    // What a limit of keys says after a loss, and what is logged of a Redis without a disk.
     "the store is new or was restarted",
     "the store lost its state",
     "nothing is kept on disk",

@@ -142,7 +142,7 @@ async fn a_limit_is_lowered_raised_paused_and_resumed_and_no_window_is_over() {
     )
     .await;
 
-    // Short enough that what is held stays held: it must be told that the pause is over.
+    // Short enough that what is held stays held: it must get notice that the pause is over.
     amended.said(&["pause", "account", "--for", "10m"]);
     amended.knows(4.0).await;
     assert_eq!(amended.shown()["state"], "paused");

@@ -32,7 +32,7 @@ fn chain() -> usize {
     if soak() { 80 } else { 30 }
 }
 
-/// Of all keys; `key` tells that of a message by its number.
+/// Of all keys; `key` returns that of a message by its number.
 fn chains(key: impl Fn(usize) -> usize) -> Vec<String> {
     let field = |n| format!("\"to\":\"r{}\"", key(n));
     (0..RECIPIENTS.keys * chain()).map(field).collect()

@@ -51,7 +51,7 @@ fn shown(replica: &Daemon) -> Value {
 
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// A fleet and what its limit was told to be.
+/// A fleet and what its limit was set to.
 struct Told {
     fleet: Fleet,
     history: History,

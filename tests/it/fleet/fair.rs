@@ -12,7 +12,7 @@ use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, program};
 use crate::support::soak::soak;
 use crate::support::wait::{eventually, within};
 
-/// Replicas that share fairly by `to`, and tell it of each call.
+/// Replicas that share fairly by `to`, and send it with each call.
 fn plan(name: &'static str, keys: &'static str) -> Plan {
     Plan {
         rate: "400/1s",

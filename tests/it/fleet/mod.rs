@@ -52,7 +52,7 @@ pub(crate) struct Plan {
     pub(crate) launcher: Vec<String>,
     /// How late a call may arrive after its slot.
     pub(crate) headroom: &'static str,
-    /// The header `x-key`, a template, and more headers behind it: what `Provider::keyed` tells of a call beside its time. `REPLICA` is
+    /// The header `x-key`, a template, and more headers behind it: what `Provider::keyed` reports of a call beside its time. `REPLICA` is
     /// the name of the one that calls.
     pub(crate) marked: &'static str,
     /// Where the replicas keep the limit: in Redis, or each in its own memory.

@@ -14,7 +14,7 @@ use crate::support::wait::{eventually, eventually_async};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A replica, and what it is told.
+/// A replica, and the notices that it gets.
 struct Replica {
     store: RedisStore,
     notices: Receiver<Notice>,
@@ -41,7 +41,7 @@ impl Replica {
         }
     }
 
-    /// Units that it was told of since.
+    /// Units of its notices since.
     fn told(&mut self) -> u64 {
         let mut units = 0;
         while let Ok(notice) = self.notices.try_recv() {

@@ -29,7 +29,7 @@ fn urgent((body, properties): (Vec<u8>, BasicProperties)) -> (Vec<u8>, BasicProp
     (body, properties.with_priority(9))
 }
 
-/// A route that tells its downstream the recipient of a message.
+/// A route that sends its downstream the recipient of a message.
 fn route(queue: &str, limits: &[&'static str], downstream: &Recorder) -> Route {
     let mut route = Route::new(queue, downstream.address);
     route.limits = limits.to_vec();

@@ -267,7 +267,7 @@ async fn what_cannot_be_sent_costs_no_slot() {
     for reason in ["undecodable", "oversized", "expired"] {
         let mut lines = log.lines().filter(|line| line.contains("dead letter"));
         let line = lines.find(|line| line.contains(&format!("\"reason\":\"{reason}\"")));
-        let line = line.unwrap_or_else(|| panic!("{reason} is not told in\n{log}"));
+        let line = line.unwrap_or_else(|| panic!("{reason} is not logged in\n{log}"));
         assert!(line.contains("\"route\":\"unsent\""), "{line}");
         // The id that was made for it, for its publisher gave it none.
         assert!(line.contains("\"message_id\":\"") && !line.contains("\"message_id\":\"\""));

@@ -1,4 +1,4 @@
-//! The guides of the documentation: what they tell a reader to write and to type is right.
+//! The guides of the documentation: what a reader writes and types by them is right.
 //!
 //! Their commands stand behind `$ ` in blocks of the language `console`, their configurations in blocks of
 //! the language `toml`. Those of the first ten minutes run in their order on real servers; of the others

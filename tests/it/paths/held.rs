@@ -90,7 +90,7 @@ async fn a_pause_of_their_limit_does_not_turn_their_order_around() {
     daemon.stop(KNOWN).await;
 }
 
-/// The second attempt waits in memory when the replica is told to stop.
+/// The second attempt waits in memory when the replica is stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_failed_before_keeps_its_attempts_when_the_replica_stops() {
     let name = "held-attempts";

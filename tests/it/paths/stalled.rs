@@ -71,7 +71,7 @@ async fn permits_that_never_live_until_their_call_make_a_replica_not_ready() {
         daemon.said(FAR) > 1
     })
     .await;
-    // Replicas tell each other every four seconds.
+    // Replicas report to each other every four seconds.
     let url = format!("http://{admin}");
     let status = || program(&["status", "--url", &url]).output().unwrap().stdout;
     let shows = || {

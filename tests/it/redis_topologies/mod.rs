@@ -152,7 +152,7 @@ fn slots(limit: &PacedLimit, grant: &Grant) -> Vec<u64> {
 }
 
 /// No window holds more than the limit, whichever replica was granted the slots and by whichever server:
-/// all of them tell the time of this machine.
+/// all of them show the time of this machine.
 fn nothing_over(limit: &PacedLimit, mut slots: Vec<u64>) {
     slots.sort_unstable();
     let units = usize::try_from(limit.pace.units()).unwrap();

@@ -77,7 +77,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Makes the page, and asks to be told what happens in it.
+    /// Makes the page, and subscribes to what happens in it.
     async fn attach(&mut self) {
         let page = json!({ "url": "about:blank" });
         let page = self.call("Target.createTarget", page).await;

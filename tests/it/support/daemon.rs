@@ -233,7 +233,7 @@ impl Daemon {
         self.complaints(declared);
     }
 
-    /// Tells it to stop: it must end with 0, having said nothing but what is `declared`. Its log.
+    /// Stops it: it must end with 0, and have logged nothing but what is `declared`. Its log.
     pub async fn stop(mut self, declared: &[&str]) -> String {
         self.signal(Signal::TERM);
         self.stopped(declared).await

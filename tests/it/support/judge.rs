@@ -1,4 +1,4 @@
-//! Judging when calls arrived, where the provider's own books do not tell enough: limits that change
+//! Judging when calls arrived, where the provider's own books do not show enough: limits that change
 //! while calls come, and messages that come more than once.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluiced::core::time::Mono;
 
-/// What a limit allowed and when, told to the judge as it is changed.
+/// What a limit allowed and when, given to the judge as it is changed.
 #[derive(Debug)]
 pub struct History {
     window: Duration,
@@ -89,7 +89,7 @@ pub struct Made<'a> {
 }
 
 /// The messages that came more than once without a reason, as text. The reason is that the replica that
-/// made the call before died, or lost its connection, in a time that `deaths` tells, and that it made at
+/// made the call before died, or lost its connection, in a time that `deaths` returns, and that it made at
 /// most `held` calls between that call and its death. A replica holds no more messages than its prefetch,
 /// so what it called before those was acknowledged. This is counted in calls: a busy machine may take any
 /// time for them.

@@ -75,7 +75,7 @@ fn ports() -> Range<u16> {
     } else if u16::MAX - last > ENOUGH {
         last + 1..u16::MAX
     } else {
-        // All ports are the clients': then any may be taken, as the system is told to.
+        // All ports are the clients': then any may be taken, as the system is set.
         LEAST..u16::MAX
     }
 }

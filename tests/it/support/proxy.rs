@@ -198,7 +198,7 @@ async fn connection(client: TcpStream, shared: Arc<Shared>) {
     shared.open.lock().unwrap().push(ends.clone());
     let mode = shared.mode.subscribe();
     let passing = async {
-        // One that is accepted in silence is told nothing, not even that its server is gone.
+        // One that is accepted in silence gets nothing, not even that its server is gone.
         let mut passes = mode.clone();
         if passes.wait_for(|mode| *mode != Mode::Silent).await.is_err() {
             return;

@@ -238,7 +238,7 @@ fn those_sent_away_are_told_moments_that_the_limit_has_room_at() {
         [told(false), told(false), told(false)],
         [100_000, 200_000, 300_000]
     );
-    // One that was sent away before is told when it fits, and moves no line.
+    // For one that was sent away before, the answer says when it fits, and moves no line.
     assert_eq!([told(true), told(false)], [100_000, 400_000]);
 }
 
@@ -258,7 +258,7 @@ fn a_line_has_an_end_and_can_always_be_read() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Denied a microsecond before the time that was told, and allowed exactly at it.
+    /// Denied a microsecond before the time that was named, and allowed exactly at it.
     #[test]
     fn what_was_told_is_exact(kind in 0..7_usize, n in 1..6_u32, cost in 1..6_u64, steps in steps(true)) {
         let mut crowd = Crowd::new(kinds(n, "1ms").remove(kind), 1_000);

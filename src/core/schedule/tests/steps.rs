@@ -107,7 +107,7 @@ fn a_freeze_keeps_its_length_over_a_step_of_the_clock() {
         freeze(&mut state, Duration::from_secs(30), at(START));
         let mut now = (START + 10 * second).saturating_add_signed(by);
         for i in 0..10 {
-            // The first replica tells what it expected, the others are of an older generation.
+            // The first replica reports what it expected, the others are of an older generation.
             lease(
                 &mut state,
                 &pace,

@@ -50,7 +50,7 @@ fn any_pace() -> impl Strategy<Value = Pace> {
     })
 }
 
-/// Checks every guarantee while `events` happen. Answers all slots in the order of grants.
+/// Checks every guarantee while `events` happen. Returns all slots in the order of grants.
 fn play(pace: &Pace, events: &[Event]) -> Result<Vec<u64>, TestCaseError> {
     let mut state = None;
     let (mut now, mut run) = (START, 1);

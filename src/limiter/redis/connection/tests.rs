@@ -2,21 +2,21 @@ use super::*;
 
 #[test]
 fn redirections_are_read() {
-    let teller = Address::new("10.0.0.1", 6379);
-    let told = |text| Address::told(text, &teller).map(|address| address.to_string());
-    assert_eq!(told("10.0.0.2:7000").as_deref(), Some("10.0.0.2:7000"));
-    assert_eq!(told(":7000").as_deref(), Some("10.0.0.1:7000"));
-    assert_eq!(told("?:7000").as_deref(), Some("10.0.0.1:7000"));
+    let asked = Address::new("10.0.0.1", 6379);
+    let address = |text| Address::redirected(text, &asked).map(|address| address.to_string());
+    assert_eq!(address("10.0.0.2:7000").as_deref(), Some("10.0.0.2:7000"));
+    assert_eq!(address(":7000").as_deref(), Some("10.0.0.1:7000"));
+    assert_eq!(address("?:7000").as_deref(), Some("10.0.0.1:7000"));
     assert_eq!(
-        told("2001:db8::1:7000").as_deref(),
+        address("2001:db8::1:7000").as_deref(),
         Some("[2001:db8::1]:7000")
     );
     assert_eq!(
-        told("node.internal:7000").as_deref(),
+        address("node.internal:7000").as_deref(),
         Some("node.internal:7000")
     );
     for text in ["", "host", "host:", "host:70000"] {
-        assert_eq!(told(text), None, "{text}");
+        assert_eq!(address(text), None, "{text}");
     }
 }
 

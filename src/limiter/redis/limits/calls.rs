@@ -198,11 +198,11 @@ pub(super) fn none() -> TaskTracker {
 impl Limits {
     /// Asks, and waits for the response timeout.
     pub(super) async fn ask_part(self: &Arc<Self>, part: Part) -> Answer {
-        let (tell, told) = oneshot::channel();
-        let question = Arc::clone(self).hear_out(part, tell);
+        let (sender, answer) = oneshot::channel();
+        let question = Arc::clone(self).hear_out(part, sender);
         self.asked.spawn_on(question, &self.runtime);
-        let told = told.await;
-        told.unwrap_or_else(|_| Err(unreachable("the store of the limits was closed")))
+        let answer = answer.await;
+        answer.unwrap_or_else(|_| Err(unreachable("the store of the limits was closed")))
     }
 
     /// Waits for late answers, for a response timeout. An error: not asked.
@@ -225,19 +225,19 @@ impl Limits {
             .ok();
     }
 
-    async fn hear_out(self: Arc<Self>, part: Part, tell: oneshot::Sender<Answer>) {
+    async fn hear_out(self: Arc<Self>, part: Part, sender: oneshot::Sender<Answer>) {
         // Before it is asked: the connection may be lost and replaced until its time is over.
         let link = self.connection.link();
         let mut asked = pin!(self.ask_once(&part));
         if let Ok(answer) = timeout(self.response_timeout(), &mut asked).await {
             // Its caller may be gone.
-            if let Err(Ok(unused)) = tell.send(answer) {
+            if let Err(Ok(unused)) = sender.send(answer) {
                 self.take_back_granted(&part, &unused).await;
             }
             return;
         }
         let _late = self.late.token();
-        tell.send(Err(self.timed_out())).ok();
+        sender.send(Err(self.timed_out())).ok();
         let heard = async {
             // Without an answer the connection broke, and nothing is known.
             if let Ok(unused) = asked.await {

@@ -90,7 +90,7 @@ pub(super) enum Event<'a> {
     Handshakes(u32),
     /// A notice of another policy; the current one, unless the store is away.
     Changed,
-    Told(Option<LimitPolicy>),
+    Declared(Option<LimitPolicy>),
 
     // At the store: it answers after `back`, or is not heard.
     Ask {
@@ -277,12 +277,12 @@ impl<'a, W: Watch> Fleet<'a, W> {
         if !self.store.is_down(self.t) {
             self.store.set(terms.clone(), self.t);
             self.see(WORLD, What::Retimed { rate });
-            self.tell_change(100_000);
+            self.notify_change(100_000);
         }
     }
 
     /// Notifies all replicas of another policy; so many per million miss it.
-    pub(super) fn tell_change(&mut self, deaf: u64) {
+    pub(super) fn notify_change(&mut self, deaf: u64) {
         for id in self.ids() {
             if !self.dice.chance(deaf) {
                 let way = self.way();

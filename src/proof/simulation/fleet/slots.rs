@@ -195,22 +195,22 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     pub(super) fn declared(&mut self, replica: u32, known: Option<LimitPolicy>) {
-        let (wait, told) = if self.store.is_down(self.t) {
+        let (wait, answer) = if self.store.is_down(self.t) {
             (100_000, None)
         } else {
             let (policy, changed) = self.store.declare(known, self.t);
             if changed {
                 // Every replica gets a notice. One that missed this, and asks nothing until its turn, would
                 // declare too late what the store has lost: a known gap.
-                self.tell_change(0);
+                self.notify_change(0);
             }
             (self.way(), Some(policy))
         };
-        self.after(wait, replica, Event::Told(told));
+        self.after(wait, replica, Event::Declared(answer));
     }
 
     /// A replica receives the current policy.
-    pub(super) fn told(
+    pub(super) fn declare_answered(
         &mut self,
         replica: &mut Replica<'a>,
         policy: Option<LimitPolicy>,
@@ -274,7 +274,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         };
         if !self.store.is_down(self.t) && self.store.version() == over {
             self.store.set(following.terms(headroom), self.t);
-            self.tell_change(DEAF);
+            self.notify_change(DEAF);
         }
     }
 }

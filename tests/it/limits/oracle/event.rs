@@ -37,7 +37,7 @@ pub(super) enum Event {
     Smear(usize, usize, usize, char),
     /// Time passes, or the clock goes back.
     Shift(i64),
-    /// An operator sets another rule, of the same kind as a rule or not, and this replica is told
+    /// An operator sets another rule, of the same kind as a rule or not, and this replica gets a notice
     /// or does not.
     Policy {
         limit: usize,
@@ -45,7 +45,7 @@ pub(super) enum Event {
         same: bool,
         heard: bool,
     },
-    /// An operator pauses for so long (zero: resumes), and this replica is told.
+    /// An operator pauses for so long (zero: resumes), and this replica gets a notice.
     Pause(usize, u64),
     /// The store lost something so long ago.
     Lose(u64),

@@ -12,7 +12,7 @@ use crate::limits::rules::*;
 use crate::support::redis::RedisServer;
 
 const PREFIX: &str = "generations";
-/// Enters, and tells the time.
+/// Enters, and returns the time.
 const ENTER: &str = concat!(
     include_str!("../../../../lua/limits/common.lua"),
     "enter(true) return now"

@@ -1,4 +1,4 @@
-//! Refunds, what downstreams say is left, and calls that are renewed or end. Their scripts do not tell the time: it lies between two
+//! Refunds, what downstreams say is left, and calls that are renewed or end. Their scripts do not return the time: it lies between two
 //! readings of Redis' clock, and one moment must explain what they did.
 
 use std::collections::BTreeMap;
