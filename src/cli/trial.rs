@@ -362,44 +362,4 @@ fn shown(headers: &HeaderMap) -> impl Iterator<Item = (&str, String)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::status::{Replica, Route};
-
-    /// When a message goes that a limit lets pass after this, behind so many others and without a paced limit.
-    fn goes(wait: Option<u64>, ready: u64) -> String {
-        let answer = LimitAnswer {
-            limit: "recipient".to_owned(),
-            key: None,
-            cost: 1,
-            now: String::new(),
-            wait: wait.map(Duration::from_secs),
-        };
-        let route = Route {
-            open: true,
-            ready,
-            held: 10,
-            ..Route::default()
-        };
-        let replica = Replica {
-            routes: BTreeMap::from([("sms".to_owned(), route)]),
-            ..Replica::default()
-        };
-        when(&[answer], &Ahead::of(vec![replica], "sms", None, false))
-    }
-
-    #[test]
-    fn without_a_paced_limit_it_goes_after_those_before_it() {
-        assert_eq!(goes(Some(0), 0), "now");
-        assert_eq!(goes(Some(90), 0), "in 1m30s at the earliest");
-        assert_eq!(goes(None, 0), "once a call has ended");
-        let before = "once the 10010 messages before it are gone";
-        assert_eq!(goes(Some(0), 10_000), before);
-        let both = format!("in 1m30s at the earliest, and {before}");
-        assert_eq!(goes(Some(90), 10_000), both);
-        let both = format!("once a call has ended, and {before}");
-        assert_eq!(goes(None, 10_000), both);
-    }
-}
+mod tests;

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::meters;
+use super::recorder;
 
 /// So many lines wait at most.
 const WAITING: usize = 1024;
@@ -69,7 +69,7 @@ impl Lines {
     pub(super) fn put(&self, line: Vec<u8>) {
         if self.orders.try_send(Order::Write(line)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            meters::log_line_dropped();
+            recorder::log_line_dropped();
         }
     }
 }

@@ -10,6 +10,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::recorder::{counter, gauge, histogram};
 pub use metrics::{Counter, Gauge, Histogram};
 
 use super::names::{self, Metric};
@@ -337,64 +338,6 @@ impl LinkMeters {
             reconnects: counter(&names::RECONNECTS, &labels),
         }
     }
-}
-
-/// Registers what is known when the process starts: its version and the time.
-pub(super) fn process() {
-    gauge(
-        &names::BUILD_INFO,
-        &[("version", env!("CARGO_PKG_VERSION"))],
-    )
-    .set(1.0);
-    // A wall clock, because the reader's is one too. No decision uses it.
-    let since_epoch = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
-    gauge(&names::START_TIME, &[]).set(since_epoch.as_secs_f64());
-    counter(&names::LOG_LINES_DROPPED, &[]).increment(0);
-}
-
-/// A line of the log was dropped. The log begins before there is a recorder, so no handle is kept.
-pub(super) fn log_line_dropped() {
-    counter(&names::LOG_LINES_DROPPED, &[]).increment(1);
-}
-
-/// Labels in the form that the recorder wants.
-fn owned(metric: &Metric, labels: &[(&'static str, &str)]) -> Vec<metrics::Label> {
-    debug_assert!(
-        labels.iter().map(|(name, _)| name).eq(metric.labels),
-        "the labels of {} differ from its definition",
-        metric.name
-    );
-    labels
-        .iter()
-        .map(|(name, value)| metrics::Label::new(*name, (*value).to_owned()))
-        .collect()
-}
-
-#[allow(
-    clippy::disallowed_macros,
-    reason = "the one place that makes counters"
-)]
-fn counter(metric: &Metric, labels: &[(&'static str, &str)]) -> Counter {
-    let counter = metrics::counter!(metric.name, owned(metric, labels));
-    counter.increment(0);
-    counter
-}
-
-#[allow(clippy::disallowed_macros, reason = "the one place that makes gauges")]
-fn gauge(metric: &Metric, labels: &[(&'static str, &str)]) -> Gauge {
-    let gauge = metrics::gauge!(metric.name, owned(metric, labels));
-    gauge.increment(0.0);
-    gauge
-}
-
-#[allow(
-    clippy::disallowed_macros,
-    reason = "the one place that makes histograms"
-)]
-fn histogram(metric: &Metric, labels: &[(&'static str, &str)]) -> Histogram {
-    metrics::histogram!(metric.name, owned(metric, labels))
 }
 
 impl fmt::Debug for RouteMeters {

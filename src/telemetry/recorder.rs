@@ -1,8 +1,9 @@
-//! The recorder behind the meters, and the text for a scrape.
+//! The recorder behind the meters, how a meter is registered with it, and the text for a scrape.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use metrics::{Counter, Gauge, Histogram};
 use metrics_exporter_prometheus::{
     Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
@@ -10,8 +11,7 @@ use metrics_process::Collector;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::meters;
-use super::names::{self, MetricKind};
+use super::names::{self, Metric, MetricKind};
 
 /// Samples of histograms pile up until the next scrape or the next upkeep.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -60,7 +60,7 @@ pub fn install() -> Metrics {
                 tracing::warn!("another metrics recorder is installed: /metrics stays empty");
             }
             describe();
-            meters::process();
+            process();
             let process = Collector::default();
             process.describe();
             Metrics { handle, process }
@@ -95,6 +95,64 @@ pub(super) fn describe() {
             MetricKind::Histogram(_) => metrics::describe_histogram!(metric.name, metric.help),
         }
     }
+}
+
+/// Labels in the form that the recorder wants.
+fn owned(metric: &Metric, labels: &[(&'static str, &str)]) -> Vec<metrics::Label> {
+    debug_assert!(
+        labels.iter().map(|(name, _)| name).eq(metric.labels),
+        "the labels of {} differ from its definition",
+        metric.name
+    );
+    labels
+        .iter()
+        .map(|(name, value)| metrics::Label::new(*name, (*value).to_owned()))
+        .collect()
+}
+
+#[allow(
+    clippy::disallowed_macros,
+    reason = "the one place that makes counters"
+)]
+pub(super) fn counter(metric: &Metric, labels: &[(&'static str, &str)]) -> Counter {
+    let counter = metrics::counter!(metric.name, owned(metric, labels));
+    counter.increment(0);
+    counter
+}
+
+#[allow(clippy::disallowed_macros, reason = "the one place that makes gauges")]
+pub(super) fn gauge(metric: &Metric, labels: &[(&'static str, &str)]) -> Gauge {
+    let gauge = metrics::gauge!(metric.name, owned(metric, labels));
+    gauge.increment(0.0);
+    gauge
+}
+
+#[allow(
+    clippy::disallowed_macros,
+    reason = "the one place that makes histograms"
+)]
+pub(super) fn histogram(metric: &Metric, labels: &[(&'static str, &str)]) -> Histogram {
+    metrics::histogram!(metric.name, owned(metric, labels))
+}
+
+/// Registers what is known when the process starts: its version and the time.
+pub(super) fn process() {
+    gauge(
+        &names::BUILD_INFO,
+        &[("version", env!("CARGO_PKG_VERSION"))],
+    )
+    .set(1.0);
+    // A wall clock, because the reader's is one too. No decision uses it.
+    let since_epoch = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    gauge(&names::START_TIME, &[]).set(since_epoch.as_secs_f64());
+    counter(&names::LOG_LINES_DROPPED, &[]).increment(0);
+}
+
+/// A line of the log was dropped. The log begins before there is a recorder, so no handle is kept.
+pub(super) fn log_line_dropped() {
+    counter(&names::LOG_LINES_DROPPED, &[]).increment(1);
 }
 
 #[cfg(test)]

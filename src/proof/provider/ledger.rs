@@ -44,6 +44,25 @@ pub enum Expect {
     Ids(Vec<String>),
 }
 
+impl Expect {
+    /// `?expect=6000`, or a JSON array of ids as the body, or nothing.
+    pub(super) fn read(query: &str, body: &[u8]) -> Result<Self, String> {
+        if !body.is_empty() {
+            return serde_json::from_slice(body)
+                .map(Self::Ids)
+                .map_err(|error| format!("the body is no JSON array of ids: {error}"));
+        }
+        match query.strip_prefix("expect=") {
+            None if query.is_empty() => Ok(Self::Nothing),
+            None => Err("the only parameter is expect=<number of messages>".to_owned()),
+            Some(count) => count
+                .parse()
+                .map(Self::Count)
+                .map_err(|_| format!("expect={count} is no whole number")),
+        }
+    }
+}
+
 /// A call whose head was read.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Arrival {

@@ -177,6 +177,16 @@ impl Script {
     }
 }
 
+/// What is done with one call.
+#[derive(Debug)]
+pub(super) struct ResponsePlan {
+    pub(super) act: Act,
+    pub(super) status: StatusCode,
+    pub(super) retry_after: Option<String>,
+    pub(super) delay: Duration,
+    pub(super) accepted: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{LastArrival, Stamped};
 use super::connection::{Treated, Way};
 use super::ledger::{Arrival, Entry, Expect, Ledger};
-use super::script::{Act, Behaviour, Script, ScriptFull, ScriptStep};
+use super::script::{Act, Behaviour, ResponsePlan, Script, ScriptFull, ScriptStep};
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::lock;
@@ -70,16 +70,6 @@ struct Answering {
     script: Script,
     /// The calls that were let through, where the limit is enforced.
     passed: Tally,
-}
-
-/// What is done with one call.
-#[derive(Debug)]
-struct ResponsePlan {
-    act: Act,
-    status: StatusCode,
-    retry_after: Option<String>,
-    delay: Duration,
-    accepted: bool,
 }
 
 impl Endpoint {
@@ -355,7 +345,7 @@ async fn answer_question(endpoint: Arc<Endpoint>, request: Request<Incoming>) ->
 impl Endpoint {
     fn question(&self, method: &Method, path: &str, query: &str, body: &[u8]) -> PlainResponse {
         match (method.as_str(), path) {
-            ("GET" | "POST", "/report") => match expected(query, body) {
+            ("GET" | "POST", "/report") => match Expect::read(query, body) {
                 Ok(expect) => json(&self.ledger.report(&expect)),
                 Err(why) => plain(StatusCode::BAD_REQUEST, why),
             },
@@ -380,23 +370,6 @@ impl Endpoint {
                 Err(full) => plain(StatusCode::CONFLICT, full.to_string()),
             },
         }
-    }
-}
-
-/// `?expect=6000`, or a JSON array of ids as the body, or nothing.
-fn expected(query: &str, body: &[u8]) -> Result<Expect, String> {
-    if !body.is_empty() {
-        return serde_json::from_slice(body)
-            .map(Expect::Ids)
-            .map_err(|error| format!("the body is no JSON array of ids: {error}"));
-    }
-    match query.strip_prefix("expect=") {
-        None if query.is_empty() => Ok(Expect::Nothing),
-        None => Err("the only parameter is expect=<number of messages>".to_owned()),
-        Some(count) => count
-            .parse()
-            .map(Expect::Count)
-            .map_err(|_| format!("expect={count} is no whole number")),
     }
 }
 

@@ -6,7 +6,6 @@ mod sum;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::time::Duration;
 
 use crate::window::Tally;
 use sluiced_core::leases::LeaseTally;
@@ -17,6 +16,7 @@ use sluiced_core::time::{Mono, micros};
 use self::keyed::{Arrival, KeyedJudge};
 use self::progress::ProgressJudge;
 pub use self::progress::{least_share, longest_gap};
+pub use self::sum::Report;
 use super::scenario::{Fault, Scenario};
 use super::trace::{Trace, Watch, What, Without};
 
@@ -27,46 +27,6 @@ const FOUND: u64 = 3_000_000;
 const FOUND_ANEW: u64 = 5_000_000;
 /// With keyed limits a run takes seconds, or minutes where states are lost again and again.
 const KEYED_PATIENCE: u64 = 1_200_000_000;
-
-/// What a run came to.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// What must not be, if it was.
-    pub failure: Option<String>,
-    pub trace: Trace,
-    /// Virtual time, in microseconds.
-    pub length: u64,
-    pub calls: u64,
-    /// In each second of virtual time.
-    pub calls_by_second: Vec<u64>,
-    /// The most calls in any window of the limit's length.
-    pub worst: u64,
-    pub repeats: u64,
-    /// The part of the slots that was used while a backlog was there, in the measured time.
-    pub used: Option<f64>,
-    /// How many slots that time had, and how many of them might go unused by what happened.
-    pub slots: u64,
-    pub allowed: u64,
-    /// Asks of the store per message in the measured time.
-    pub asks_per_message: f64,
-    /// Asks at the asker's turn that got no slot.
-    pub denied_at_turn: u64,
-    /// The least that a replica was served, as a part of the mean.
-    pub least_served: Option<f64>,
-    pub missed: u64,
-    pub burnt: u64,
-    pub guarded: u64,
-    /// Slots that were leased to replicas when they crashed.
-    pub crashed_with: u64,
-    pub crashes: u64,
-    /// The faults that came to pass: some have no victim, or are more than is promised.
-    pub struck: Vec<Fault>,
-    /// What keyed limits were granted without the replica hearing of it.
-    pub replies_lost: u64,
-    /// Where progress is judged: the longest time without a call although a message might have been called,
-    /// and the part of what the tightest limit allows that was called.
-    pub progress: Option<(Duration, f64)>,
-}
 
 /// The judge of a run.
 #[derive(Debug)]

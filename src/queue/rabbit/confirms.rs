@@ -27,20 +27,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use lapin::message::BasicReturnMessage;
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::{BasicProperties, Channel, Confirmation};
+use lapin::options::ConfirmSelectOptions;
+use lapin::{Channel, Confirmation};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::RabbitError;
 use super::connections::Live;
 use super::convert::{copy_number, numbered, shortened};
 use super::dial::RabbitOptions;
-use super::topology::{answered, open_channel};
+use super::topology::{Copy, answered, open_channel, published};
 
 /// Copies that are under way at a time at most …
 const MOST: usize = 512;
@@ -50,14 +49,6 @@ pub(super) const WINDOW: usize = 1 << 20;
 const SLOWEST: f64 = 65_536.0;
 /// How long closing a channel may take.
 const CLOSING: Duration = Duration::from_secs(1);
-
-/// A copy to publish.
-#[derive(Debug)]
-pub(super) struct Copy {
-    pub(super) queue: String,
-    pub(super) properties: BasicProperties,
-    pub(super) body: Bytes,
-}
 
 /// What became of a copy: it is in its queue, or was not taken.
 #[derive(Debug)]
@@ -391,28 +382,6 @@ impl<T> Drop for ConfirmChannel<T> {
             live.copies.ended(bytes);
         });
     }
-}
-
-async fn published(
-    channel: Channel,
-    copy: Copy,
-    written: impl FnOnce(),
-) -> lapin::Result<Confirmation> {
-    let options = BasicPublishOptions {
-        // The broker must return a copy whose queue is gone.
-        mandatory: true,
-        immediate: false,
-    };
-    let Copy {
-        queue,
-        properties,
-        body,
-    } = copy;
-    let publishing = channel.basic_publish("".into(), queue.into(), options, &body, properties);
-    let confirm = publishing.await;
-    // What could not be sent need not be waited for.
-    written();
-    confirm?.await
 }
 
 fn number_of(back: &BasicReturnMessage) -> Result<u64, RabbitError> {

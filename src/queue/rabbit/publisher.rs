@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::RabbitError;
-use super::confirms::{ConfirmBounds, ConfirmChannel, Copy, Decided, usable};
+use super::confirms::{ConfirmBounds, ConfirmChannel, Decided, usable};
 use super::supervisor::Context;
-use super::topology::{Target, target_queues};
+use super::topology::{Copy, Target, target_queues};
 use crate::queue::{BACKOFF, LOG_EVERY};
 use crate::telemetry::{LogLimit, Suppressed};
 

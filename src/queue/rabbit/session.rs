@@ -1,7 +1,7 @@
 //! One channel: what is consumed on it, and how each delivery is settled.
 //!
 //! Here a message begins and ends: `hand_out` makes a delivery of what a consumer received; the verdict comes
-//! back to `settle` (`settling`). What is done is acknowledged, in batches that `core::acks` forms and `write`
+//! back to `settle` (`settling`). What is done is acknowledged, in batches that `core::channel` forms and `write`
 //! sends. For a wait queue, a parked queue or the dead letters, the publisher gets a copy first, and the
 //! original is acknowledged once the broker has confirmed the copy.
 //!
@@ -33,7 +33,7 @@ use super::counts::Counting;
 use super::publisher::Publisher;
 use super::supervisor::Context;
 use super::topology::{Target, open_channel, target_queues, work_queue};
-use crate::core::acks::{Batch, Fate, Frame};
+use crate::core::channel::{Batch, Fate, Frame};
 use crate::core::parking::Space;
 use crate::ports::queue::time_to_close;
 use crate::ports::queue::{Delivery, Leftover, Settlement, Tap};

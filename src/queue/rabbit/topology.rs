@@ -1,4 +1,4 @@
-//! The queues: the work queue, the parked queues, the wait queues and the dead-letter queue.
+//! The queues: the work queue, the parked queues, the wait queues and the dead-letter queue; and publishing to them.
 //!
 //! Their types are always explicit, because a virtual host can change the default. A declaration
 //! that the broker refuses closes its channel, so declarations get channels of their own.
@@ -11,9 +11,10 @@
 
 use std::time::Duration;
 
-use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
+use bytes::Bytes;
+use lapin::options::{BasicConsumeOptions, BasicPublishOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, LongString};
-use lapin::{Channel, Connection, Consumer};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, Consumer};
 use tokio::time::timeout;
 
 use super::RabbitError;
@@ -28,7 +29,7 @@ use crate::settings::types::QueueType;
 pub(super) enum Target {
     /// The work queue itself: a copy has no returns behind it.
     Work,
-    /// Waits for a step, then returns to the work queue.
+    /// Waits for a rung of the ladder, then returns to the work queue.
     Wait(Rung),
     /// Beside the work queue, consumed like it.
     Parked(Space),
@@ -253,4 +254,35 @@ pub(super) async fn answered<T>(
             waited: bound,
         }),
     }
+}
+
+/// A copy to publish.
+#[derive(Debug)]
+pub(super) struct Copy {
+    pub(super) queue: String,
+    pub(super) properties: BasicProperties,
+    pub(super) body: Bytes,
+}
+
+/// Publishes a copy, and waits for its confirm. `written` is called once it needs no more memory of ours.
+pub(super) async fn published(
+    channel: Channel,
+    copy: Copy,
+    written: impl FnOnce(),
+) -> lapin::Result<Confirmation> {
+    let options = BasicPublishOptions {
+        // The broker must return a copy whose queue is gone.
+        mandatory: true,
+        immediate: false,
+    };
+    let Copy {
+        queue,
+        properties,
+        body,
+    } = copy;
+    let publishing = channel.basic_publish("".into(), queue.into(), options, &body, properties);
+    let confirm = publishing.await;
+    // What could not be sent need not be waited for.
+    written();
+    confirm?.await
 }

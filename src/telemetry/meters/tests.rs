@@ -1,6 +1,6 @@
 use super::*;
 use crate::telemetry::names::{ALL, MetricKind};
-use crate::telemetry::recorder;
+use crate::telemetry::recorder::{self, process};
 
 /// What a scrape shows after `fill` ran, with a recorder of the test's own.
 fn scrape(fill: impl FnOnce()) -> String {

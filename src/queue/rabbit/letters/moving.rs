@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use super::{Letter, Letters, RabbitError};
-use crate::queue::rabbit::confirms::{Copy, Decided, usable};
+use crate::queue::rabbit::confirms::{Decided, usable};
 use crate::queue::rabbit::convert::{copy_properties, fresh_properties};
+use crate::queue::rabbit::topology::Copy;
 use crate::queue::rabbit::topology::{answered, find, open_channel};
 
 /// A letter on its way to a work queue.

@@ -25,8 +25,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Session;
 use super::consuming::cancelled;
-use crate::core::acks::{Acks, Bounds, Fate};
-use crate::core::byte_budget::ByteBudget;
+use crate::core::channel::ByteBudget;
+use crate::core::channel::{Acks, Bounds, Fate};
 use crate::core::time::Mono;
 use crate::ports::lock;
 use crate::ports::message::{HeaderValue, header};
