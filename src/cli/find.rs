@@ -95,7 +95,7 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     for key in &found {
         writeln!(
             out,
-            "\nlimits.{}, keys={}={}",
+            "\nlimits.{} (in the journal: {}={})",
             key.limit, key.limit, key.digest
         )?;
         key.state.write(out)?;

@@ -3,6 +3,9 @@
 //! Problem: `sluiced status` prints them once and `sluiced top` draws them again and again, at 80 columns or
 //! 200, with colours or without. So this is one pure function: the fleet in, lines that fit out.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::text::{counted, paused, printable, rough};
@@ -137,6 +140,9 @@ impl Page {
                 let indented = wrapped.map(|line| self.cut(&format!("  {line}")));
                 lines.extend(indented.map(|line| self.paint(colour, line)));
             }
+            if let Some(line) = self.delays(fleet, name, &route) {
+                lines.push(line);
+            }
             if !route.answers.is_empty() {
                 let answers = route
                     .answers
@@ -149,6 +155,27 @@ impl Page {
         lines.push(String::new());
     }
 
+    /// How long messages waited, how many wait, and when they are gone.
+    fn delays(&self, fleet: &Fleet, name: &str, route: &Route) -> Option<String> {
+        let curve = fleet.curves.get(name)?;
+        let worst = curve.delay.iter().flatten().copied().reduce(f64::max)?;
+        let now = route.delay.map_or_else(|| "-".to_owned(), short);
+        let backlog: Vec<_> = curve
+            .backlog
+            .iter()
+            .map(|count| count.unwrap_or(0) as f64)
+            .collect();
+        let mut line = format!("  delay: {now} now, up to {} in ten minutes", short(worst));
+        if backlog.iter().any(|count| *count > 0.0) {
+            let newest = &backlog[backlog.len().saturating_sub(BARS / 2)..];
+            line += &format!("   backlog: {}", bars(newest, 0.0, BARS / 2));
+        }
+        if let Some(gone) = route.lasts().and_then(|left| gone(&fleet.now, left)) {
+            line += &format!("   gone at {gone} at this rate");
+        }
+        Some(self.cut(&line))
+    }
+
     fn replicas(&self, fleet: &Fleet, lines: &mut Vec<String>) {
         self.head(
             "REPLICA                          VERSION        UP  STATE",
@@ -156,13 +183,13 @@ impl Page {
         );
         for replica in &fleet.replicas {
             let Replica { name, version, .. } = replica;
-            let up = rough(std::time::Duration::from_secs(replica.seconds));
+            let up = rough(Duration::from_secs(replica.seconds));
             let missing = replica.missing.iter();
             let missing: Vec<_> = missing
                 .map(|m| format!("{}: {}", m.name, m.reason))
                 .collect();
             let (state, colour) = if replica.silent > 0 {
-                let ago = rough(std::time::Duration::from_secs(replica.silent));
+                let ago = rough(Duration::from_secs(replica.silent));
                 (format!("not heard of for {ago}"), GREY)
             } else if missing.is_empty() {
                 ("ready".to_owned(), "")
@@ -243,7 +270,10 @@ fn reasons(route: &Route) -> Vec<(&'static str, String)> {
     } else if route.away {
         why.push((YELLOW, format!("{PROBES_ONLY}: {}", route.away_why)));
     }
-    why.extend(route.late().map(|late| (YELLOW, late)));
+    why.extend(route.late().map(|late| match route.taken.as_str() {
+        "" => (YELLOW, late),
+        taken => (YELLOW, format!("{late}; {taken}")),
+    }));
     why.extend(route.thin().map(|thin| (YELLOW, thin)));
     why
 }
@@ -277,6 +307,27 @@ fn bars(used: &[f64], allowed: f64, room: usize) -> String {
     shown.iter().map(bar).collect()
 }
 
+/// A delay: tenths of a second where it is short.
+fn short(seconds: f64) -> String {
+    if seconds < 60.0 {
+        format!("{seconds:.1}s")
+    } else {
+        rough(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    }
+}
+
+/// The time of day after `left`, with its date if that is another one.
+fn gone(now: &str, left: Duration) -> Option<String> {
+    let now: Timestamp = now.parse().ok()?;
+    let then = now.checked_add(left).ok()?.to_string();
+    let (day, time) = then.split_once('T')?;
+    let time = format!("{} UTC", time.get(..5)?);
+    Some(match now.to_string().starts_with(day) {
+        true => time,
+        false => format!("{day} {time}"),
+    })
+}
+
 fn number(n: f64) -> String {
     if n >= 1000.0 || n.fract() == 0.0 {
         format!("{n:.0}")
@@ -292,7 +343,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::status::{Missing, Use};
+    use crate::status::{Curve, Missing, Use};
     use crate::telemetry::RecentLine;
 
     fn fleet() -> Fleet {
@@ -311,7 +362,17 @@ mod tests {
             ready: 12_000,
             way_spread: 0.012,
             way_kept: 0.001_25,
+            per_second: 100.0,
+            delay: Some(0.25),
+            oldest: 95.0,
+            max_delay: 30.0,
+            taken: "of the routes that share limit account, bulk makes 95 % of the calls"
+                .to_owned(),
             ..Route::default()
+        };
+        let curve = Curve {
+            delay: vec![None, Some(130.0), Some(0.25)],
+            backlog: vec![None, Some(6_000), Some(12_000)],
         };
         let died = Route {
             open: true,
@@ -342,6 +403,7 @@ mod tests {
             complete: true,
             now: "2026-01-01T00:04:00Z".to_owned(),
             used: BTreeMap::from([("account".to_owned(), bars)]),
+            curves: BTreeMap::from([("sms".to_owned(), curve)]),
             replicas: vec![
                 replica,
                 Replica {
@@ -368,6 +430,14 @@ mod tests {
     }
 
     #[test]
+    fn a_backlog_is_gone_at_a_time_of_day() {
+        let gone = |left| gone("2026-01-01T23:04:00Z", Duration::from_secs(left));
+        assert_eq!(gone(120).as_deref(), Some("23:06 UTC"));
+        assert_eq!(gone(3_600).as_deref(), Some("2026-01-02 00:04 UTC"));
+        assert_eq!(gone(u64::MAX), None);
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         let text = view(&fleet(), 120, false).join("\n");
         for said in [
@@ -380,6 +450,8 @@ mod tests {
             "only single probes are sent: 503 Service Unavailable",
             "the way to the downstream varies by 12 ms, and the headroom keeps 1.3 ms for that",
             "downstream of sms: away",
+            "the oldest message waits for 95 s, longer than max_delay (30 s); of the routes that share limit account, bulk",
+            "  delay: 0.2s now, up to 2m10s in ten minutes   backlog:  ▄█   gone at 00:06 UTC at this rate",
             "268      400   67%",
             "▄███▁",
             "00:03:00 WARN host:1 too late",

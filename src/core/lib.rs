@@ -21,5 +21,6 @@ pub mod rate;
 pub mod schedule;
 pub mod scheduler;
 pub mod stall;
+pub mod takers;
 pub mod time;
 pub mod zone;

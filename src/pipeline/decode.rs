@@ -208,7 +208,7 @@ fn takes(route: &Route, label: &Label) -> Takes {
     takes.keys = takes.charges.iter().map(id).collect();
     if let Some(tenant) = label.tenant.as_deref() {
         takes.share = Share {
-            tenant: number((counting.key_of)(Some(tenant))),
+            tenant: tenant_number((counting.key_of)(Some(tenant))),
             weight: route.policy.settings.weight_of(tenant).into(),
         };
     }
@@ -216,7 +216,7 @@ fn takes(route: &Route, label: &Label) -> Takes {
 }
 
 /// A tenant's number, the same on every replica whatever it was built with.
-fn number(key: LimitKey) -> u64 {
+pub(super) fn tenant_number(key: LimitKey) -> u64 {
     let digest = u128::from_be_bytes(*key.digest());
     // The first half of it is as good as the whole.
     (digest >> 64) as u64

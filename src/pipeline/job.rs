@@ -119,6 +119,11 @@ impl Job {
         self.takes.slots
     }
 
+    /// The tenant that it belongs to.
+    pub(super) const fn tenant(&self) -> u64 {
+        self.takes.share.tenant
+    }
+
     /// What it takes of its keyed limits.
     pub(super) fn charges(&self) -> &[Charge] {
         &self.takes.charges

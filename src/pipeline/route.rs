@@ -13,6 +13,7 @@ use crate::core::parking::{CameFrom, Choice, Parking};
 use crate::core::scheduler::{KeyId, Share};
 use crate::core::stall::Ages;
 use crate::core::stall::Dying;
+use crate::core::takers::Takers;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::connect::Link;
 use crate::ports::downstream::Downstream;
@@ -25,6 +26,7 @@ use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use crate::telemetry::meters::RouteMeters;
 use crate::template::{RouteLabels, RouteQuotas};
 
+use super::decode::tenant_number;
 use super::journal::Journal;
 use super::progress::Passage;
 use super::route_gate::RouteGate;
@@ -101,6 +103,8 @@ pub(super) struct Route {
     for_all: Vec<KeyId>,
     in_flight: AtomicU64,
     ages: Mutex<Ages>,
+    /// Whose messages are called; counted where tenants share and `max_delay` is set.
+    takers: Mutex<Takers>,
     /// It was warned of the age of the oldest message.
     is_late: AtomicBool,
     late: LogLimit,
@@ -150,6 +154,7 @@ impl Route {
             usable: watch::Sender::new(Link::Up),
             in_flight: AtomicU64::new(0),
             ages: Mutex::default(),
+            takers: Mutex::default(),
             is_late: AtomicBool::new(false),
             late: LogLimit::new(LATE_AGAIN),
             passage: Passage::default(),
@@ -201,7 +206,32 @@ impl Route {
             }
         } else if let Some(more) = self.late.event(now) {
             self.is_late.store(true, Ordering::Relaxed);
-            warn!(%route, oldest_s, max_delay_s, "the oldest message waits for longer than max_delay{more}");
+            let most_calls = lock(&self.takers).most(now);
+            let most_calls = most_calls.map(|(tenant, share)| self.taker(tenant, share));
+            warn!(%route, oldest_s, max_delay_s, most_calls, "the oldest message waits for longer than max_delay{more}");
+        }
+    }
+
+    /// A call for a tenant was made.
+    pub(super) fn called(&self, tenant: u64, now: Mono) {
+        let settings = &self.policy.settings;
+        if settings.fair_by.is_some() && settings.max_delay.is_some() {
+            lock(&self.takers).took(tenant, now);
+        }
+    }
+
+    /// A tenant that makes this share of the calls. Its name comes from messages: only what the configuration names
+    /// is logged as it is.
+    fn taker(&self, tenant: u64, share: f64) -> String {
+        let number = |name: &str| tenant_number((self.counting.key_of)(Some(name)));
+        let mut named = self.policy.settings.weights.keys();
+        let share = 100.0 * share;
+        match named.find(|name| number(name) == tenant) {
+            Some(name) => format!("tenant {name}: {share:.0} % or more"),
+            None => format!(
+                "a tenant with the digest {:06x}: {share:.0} % or more",
+                tenant >> 40
+            ),
         }
     }
 

@@ -78,6 +78,7 @@ fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &
         .record(late.as_secs_f64());
     pacer.measures.left(late, started);
     let age = started.since(job.delivery.received());
+    job.route.called(job.tenant(), started);
     let meters = &job.route.meters;
     meters.age_seconds.record(age.as_secs_f64());
     if judgement.outcome == Outcome::Accepted {

@@ -115,8 +115,10 @@ impl Board {
             replicas,
             limits,
             used: heard.bars,
+            curves: lock(&self.inner.sampler).curves(),
         };
         fleet.say_why(&self.inner.routes);
+        fleet.say_what_takes(&self.inner.routes);
         fleet
     }
 

@@ -5,7 +5,8 @@
 //! closes, say, and every four seconds otherwise. One that stops says goodbye, and one that is silent is shown
 //! as such. Any of them can be asked about all, and reads their reports only then. The numbers are those of
 //! `/metrics` (`sample` reads them there), so that the page and the dashboard cannot differ. What was
-//! used of the limits in the last minutes is kept by the store, not by replicas, which come and go.
+//! used of the limits in the last minutes is kept by the store, not by replicas, which come and go. Delay and backlog
+//! of the last minutes are what the asked replica saw (`history`).
 //!
 //! ```text
 //! /metrics, health, last warnings ──sample──> Replica ──board──> store <──board── the other replicas
@@ -15,6 +16,7 @@
 //! What the replicas know is put together here: sums over the fleet, why its taps are closed, its last events.
 
 mod board;
+mod history;
 mod sample;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +33,7 @@ use crate::telemetry::health::PROGRESS;
 use crate::telemetry::{CHANGE, RecentLine};
 
 pub use self::board::Board;
+pub use self::history::Curve;
 pub use crate::ports::store::BARS;
 
 /// Why a tap is closed outside of its opening hours.
@@ -96,6 +99,10 @@ pub struct Route {
     /// The age of the oldest message that waits, and the age that is warned of (0: none), in seconds.
     pub oldest: f64,
     pub max_delay: f64,
+    /// How long messages had waited that were accepted in the last seconds, in seconds; none were: unknown.
+    pub delay: Option<f64>,
+    /// Where its oldest message waits for too long: which route makes most of the calls of a limit that it shares.
+    pub taken: String,
     pub held: u64,
     pub in_flight: u64,
     pub ready: u64,
@@ -137,6 +144,8 @@ pub struct Fleet {
     pub limits: Vec<Value>,
     /// Units a second of each limit that all replicas used, in stretches of ten seconds; the newest last.
     pub used: BTreeMap<String, Vec<f64>>,
+    /// Delay and backlog of each route, as this replica saw them.
+    pub curves: BTreeMap<String, Curve>,
 }
 
 impl Replica {
@@ -181,6 +190,9 @@ impl Replica {
     }
 }
 
+/// A backlog that is gone within so many seconds is none.
+const MOMENT: f64 = 10.0;
+
 const NO_TURN: &str = "its limits let nothing pass yet";
 
 impl Route {
@@ -209,6 +221,24 @@ impl Route {
     }
 }
 
+impl Route {
+    /// How many messages stand at the broker that could be sent.
+    #[must_use]
+    pub const fn backlog(&self) -> u64 {
+        self.ready.saturating_add(self.parked)
+    }
+
+    /// How long the backlog lasts at the rate of the last seconds. `None`: nothing goes, or it is gone in a moment.
+    #[must_use]
+    pub fn lasts(&self) -> Option<Duration> {
+        let left = self.backlog().saturating_add(self.held) as f64;
+        let seconds = left / self.per_second;
+        (seconds.is_finite() && seconds >= MOMENT)
+            .then(|| Duration::try_from_secs_f64(seconds).ok())
+            .flatten()
+    }
+}
+
 impl Fleet {
     /// The replicas that report how they are.
     pub fn heard(&self) -> impl Iterator<Item = &Replica> {
@@ -231,6 +261,25 @@ impl Fleet {
                 shut.then(|| format!("its limit {name} is {state}"))
             });
             route.why = shut.unwrap_or_else(|| NO_TURN.to_owned());
+        }
+    }
+
+    /// Completes the routes whose oldest message waits for too long: what takes the rate. `names` has the limits of
+    /// each route.
+    fn say_what_takes(&mut self, names: &BTreeMap<String, Vec<String>>) {
+        let sums: BTreeMap<&String, Route> =
+            names.keys().map(|name| (name, self.route(name))).collect();
+        let late = names.iter().filter(|(name, _)| sums[name].late().is_some());
+        let taken: BTreeMap<String, String> = late
+            .filter_map(|(name, own)| {
+                let said = own.iter().find_map(|limit| most_of(limit, names, &sums));
+                Some((name.clone(), said?))
+            })
+            .collect();
+        for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
+            if let Some(said) = taken.get(name) {
+                route.taken.clone_from(said);
+            }
         }
     }
 
@@ -291,6 +340,7 @@ impl Fleet {
                 (&mut sum.away_why, &route.away_why),
                 (&mut sum.dying, &route.dying),
                 (&mut sum.stalled, &route.stalled),
+                (&mut sum.taken, &route.taken),
             ] {
                 if sum.is_empty() {
                     sum.clone_from(of);
@@ -301,6 +351,7 @@ impl Fleet {
                 (sum.way_spread, sum.way_kept) = (route.way_spread, route.way_kept);
             }
             sum.oldest = sum.oldest.max(route.oldest);
+            sum.delay = sum.delay.into_iter().chain(route.delay).reduce(f64::max);
             sum.max_delay = sum.max_delay.max(route.max_delay);
             sum.held = sum.held.saturating_add(route.held);
             sum.in_flight = sum.in_flight.saturating_add(route.in_flight);
@@ -320,6 +371,25 @@ impl Fleet {
         }
         sum
     }
+}
+
+/// Which route makes most of the calls of a limit that several routes share; `None`: one route has it alone, or none
+/// makes a call.
+fn most_of(
+    limit: &String,
+    names: &BTreeMap<String, Vec<String>>,
+    sums: &BTreeMap<&String, Route>,
+) -> Option<String> {
+    let sharing = names.iter().filter(|(_, limits)| limits.contains(limit));
+    let rates: Vec<_> = sharing
+        .map(|(name, _)| (name, sums[name].per_second))
+        .collect();
+    let total: f64 = rates.iter().map(|(_, rate)| rate).sum();
+    let (most, rate) = rates.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (rates.len() > 1 && total > 0.0).then(|| {
+        let share = 100.0 * rate / total;
+        format!("of the routes that share limit {limit}, {most} makes {share:.0} % of the calls")
+    })
 }
 
 #[cfg(test)]

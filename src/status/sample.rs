@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::history::{Curve, History};
 use super::{CLOSED_HOURS, Missing, PROBES_ONLY, Replica, Route, Use};
 use crate::ports::store::ELSEWHERE;
 use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES, PROGRESS};
@@ -14,6 +15,10 @@ use crate::telemetry::recent;
 
 /// Rates are those of an interval of at least this: samples are taken at any time.
 const SHORTEST: Duration = Duration::from_secs(5);
+
+/// The sum and the count of `names::QUEUE_DELAY` in a scrape.
+const DELAY_SUM: &str = "sluiced_queue_delay_seconds_sum";
+const DELAY_COUNT: &str = "sluiced_queue_delay_seconds_count";
 
 /// The samples of one process.
 #[derive(Debug)]
@@ -24,6 +29,30 @@ pub(super) struct Sampler {
     /// Messages done by route, and units used by limit.
     done: BTreeMap<String, Counter>,
     used: BTreeMap<String, Counter>,
+    /// The delays of accepted calls by route.
+    delays: BTreeMap<String, Mean>,
+    history: History,
+}
+
+/// Seconds and calls when the interval began, and the mean of the one before.
+#[derive(Debug, Default)]
+struct Mean {
+    seconds: f64,
+    calls: f64,
+    mean: Option<f64>,
+}
+
+impl Mean {
+    /// The mean; `ended`: an interval has ended.
+    fn mean(&mut self, (seconds, calls): (f64, f64), ended: bool) -> Option<f64> {
+        if ended {
+            let mean = (seconds - self.seconds) / (calls - self.calls);
+            // Short in the text that replicas send each other.
+            self.mean = (calls > self.calls).then(|| (mean.max(0.0) * 1000.0).round() / 1000.0);
+            (self.seconds, self.calls) = (seconds, calls);
+        }
+        self.mean
+    }
 }
 
 /// A total when the interval began, and what it grew by each second in the one before.
@@ -48,13 +77,20 @@ impl Counter {
 
 impl Sampler {
     /// Of a process that begins now, in Unix time.
-    pub(super) const fn new(name: String, now: Duration) -> Self {
+    pub(super) fn new(name: String, now: Duration) -> Self {
         Self {
             name,
             began: now,
             done: BTreeMap::new(),
             used: BTreeMap::new(),
+            delays: BTreeMap::new(),
+            history: History::default(),
         }
+    }
+
+    /// What was seen in the last minutes.
+    pub(super) fn curves(&self) -> BTreeMap<String, Curve> {
+        self.history.curves()
     }
 
     /// Takes a sample. `metrics` is the text of a scrape, `now` the Unix time.
@@ -68,6 +104,7 @@ impl Sampler {
         };
         let ended = self.ended(now);
         let mut reasons: BTreeMap<String, Reasons> = BTreeMap::new();
+        let mut delays: BTreeMap<String, (f64, f64)> = BTreeMap::new();
         for series in series(metrics) {
             if is(&series, names::START_TIME) {
                 let since = Duration::try_from_secs_f64(series.value).unwrap_or_default();
@@ -82,6 +119,12 @@ impl Sampler {
                 );
             } else if let Some(route) = series.label("route") {
                 let reasons = reasons.entry(route.to_owned()).or_default();
+                let (seconds, calls) = delays.entry(route.to_owned()).or_default();
+                if series.name == DELAY_SUM {
+                    *seconds = series.value;
+                } else if series.name == DELAY_COUNT {
+                    *calls = series.value;
+                }
                 let route = replica.routes.entry(route.to_owned()).or_default();
                 of_route(route, reasons, &series);
             } else if let Some(limit) = series.label("limit") {
@@ -91,11 +134,15 @@ impl Sampler {
         for (name, route) in &mut replica.routes {
             let counter = self.done.entry(name.clone()).or_default();
             route.per_second = counter.rate(route.done as f64, ended);
+            let mean = self.delays.entry(name.clone()).or_default();
+            let totals = delays.get(name).copied().unwrap_or_default();
+            route.delay = mean.mean(totals, ended.is_some());
         }
         for (name, limit) in &mut replica.limits {
             let counter = self.used.entry(name.clone()).or_default();
             limit.used = counter.rate(limit.total as f64, ended);
         }
+        self.history.note(&replica.routes, now);
         say_what_is_missing(&mut replica);
         say_why(&mut replica, &reasons);
         replica
@@ -284,6 +331,9 @@ mod tests {
             "sluiced_start_time_seconds 970\nsluiced_tap_open{{route=\"sms\"}} {open}\n\
              sluiced_settled_total{{route=\"sms\",verdict=\"done\"}} {done}\n\
              sluiced_answers_total{{route=\"sms\",answer=\"2xx\"}} {done}\n\
+             sluiced_queue_delay_seconds_bucket{{route=\"sms\",le=\"1\"}} {done}\n\
+             sluiced_queue_delay_seconds_sum{{route=\"sms\"}} {units}\n\
+             sluiced_queue_delay_seconds_count{{route=\"sms\"}} {done}\n\
              sluiced_answers_total{{route=\"sms\",answer=\"timeout\"}} 0\n\
              sluiced_queue_messages{{route=\"sms\",part=\"dead\"}} 2\n\
              sluiced_breaker_open{{route=\"sms\"}} 1\n\
@@ -309,6 +359,11 @@ mod tests {
 
         let second = sampler.take(&text(600, 700, 1), &health, at(1005));
         assert_eq!(second.routes["sms"].per_second, 100.0);
+        assert_eq!(
+            second.routes["sms"].delay,
+            Some(1.167),
+            "700 s over 600 calls"
+        );
         let account = &second.limits["account"];
         assert_eq!((account.used, account.total), (116.7, 700));
 
@@ -363,6 +418,11 @@ mod tests {
         tokio::task::yield_now().await;
         let other = sampler.take(&text(605, 710, 1), &health, at(1027));
         assert_eq!(other.routes["sms"].away_why, "", "another replica knows");
+
+        let none = sampler.take(&text(605, 710, 1), &health, at(1031));
+        assert_eq!(none.routes["sms"].delay, None, "no call was accepted");
+        let seen = &sampler.curves()["sms"];
+        assert_eq!(seen.delay.iter().flatten().count(), 2, "{seen:?}");
 
         let back = sampler.take(&text(610, 720, 1), &health, at(20));
         assert_eq!(back.limits["account"].used, 2.0);

@@ -56,6 +56,53 @@ fn a_way_that_varies_by_more_than_is_kept_is_that_of_the_replica_that_has_it_wor
 }
 
 #[test]
+fn what_takes_the_rate_is_named_where_messages_wait_for_too_long() {
+    let route = |per_second, oldest| Route {
+        per_second,
+        oldest,
+        max_delay: 30.0,
+        ready: 900,
+        held: 100,
+        ..Route::default()
+    };
+    let routes = [
+        ("password", route(5.0, 40.0)),
+        ("bulk", route(95.0, 3.0)),
+        ("mail", route(500.0, 40.0)),
+        ("quiet", route(0.0, 1.0)),
+    ];
+    let replica = Replica {
+        routes: routes.map(|(name, route)| (name.to_owned(), route)).into(),
+        ..Replica::default()
+    };
+    let mut fleet = Fleet {
+        replicas: vec![replica],
+        ..Fleet::default()
+    };
+    let limits = [
+        ("password", vec!["person", "account"]),
+        ("bulk", vec!["account"]),
+        ("mail", vec!["other"]),
+        ("quiet", vec!["account"]),
+    ];
+    let owned = |(route, limits): (&str, Vec<&str>)| {
+        let limits = limits.into_iter().map(str::to_owned).collect();
+        (route.to_owned(), limits)
+    };
+    fleet.say_what_takes(&limits.map(owned).into());
+    let said = "of the routes that share limit account, bulk makes 95 % of the calls";
+    assert_eq!(fleet.route("password").taken, said);
+    assert_eq!(fleet.route("bulk").taken, "", "it is not late");
+    assert_eq!(fleet.route("mail").taken, "", "it shares nothing");
+    assert_eq!(
+        fleet.route("password").lasts(),
+        Some(Duration::from_secs(200))
+    );
+    assert_eq!(fleet.route("mail").lasts(), None, "gone in a moment");
+    assert_eq!(fleet.route("quiet").lasts(), None, "nothing goes");
+}
+
+#[test]
 fn a_change_that_all_replicas_saw_stands_once() {
     let line = |at: &str, level: &str, text: &str| RecentLine {
         at: at.to_owned(),

@@ -160,7 +160,7 @@ fn forge() {
         "missing": [{ "name": code(3), "reason": code(4), "seconds": 5 }],
         "routes": {
             code(5): { "open": false, "why": code(6), "answers": { code(7): 1 } },
-            "dying": { "open": true, "dying": code(11) },
+            "dying": { "open": true, "dying": code(11), "oldest": 9.0, "max_delay": 1.0, "taken": code(13) },
             "probed": { "open": true, "away": true, "away_why": code(12) },
         },
         "events": [{ "at": code(8), "level": code(9), "text": code(10) }],
@@ -294,6 +294,7 @@ async fn the_work_is_seen(browser: &mut Browser) {
         of("tap") == "open"
             && (of("dead"), of("waiting")) == ("1", "1")
             && has_all(of("answers since start"), &answers)
+            && of("delay").contains(" in 10 min")
             && away
                 .iter()
                 .any(|said| cell(routes, AWAY, "tap").starts_with(said))

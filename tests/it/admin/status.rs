@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use sluiced::limiter::memory::MemoryStore;
@@ -181,6 +181,93 @@ async fn every_replica_knows_how_all_of_them_are() {
     let said = ["2 replicas, 1 not heard of", "not heard of for "];
     assert!(said.iter().all(|said| text.contains(said)), "{text}");
     other.stop(DECLARED).await;
+}
+
+/// A campaign before one-time passwords: who waits, for how long, and what takes the rate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_whose_messages_wait_for_too_long_is_shown_with_what_takes_its_rate() {
+    let (late, bulk) = ("status-late", "status-bulk");
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    let downstream = Recorder::accepting().await;
+    let routes = [late, bulk].map(|name| {
+        let mut route = Route::new(name, downstream.address);
+        route.keys = match name == late {
+            true => "max_delay = \"1s\"\n",
+            false => "priority = 9\n",
+        }
+        .to_owned();
+        route
+    });
+    for name in [late, bulk] {
+        broker.declare(name, "classic").await;
+        let message = |n| (body(n), lapin::BasicProperties::default());
+        broker.publish(name, (1..=300).map(message)).await;
+    }
+    let config = Config::shared("status-late", "20/1s", routes.to_vec());
+    let mut daemon = Daemon::start(&config);
+    let seen = until(&mut daemon, "what takes the rate", |fleet| {
+        !fleet.route(late).taken.is_empty() && fleet.route(bulk).delay.is_some()
+    })
+    .await;
+    let said = "of the routes that share limit provider, status-bulk makes 100 % of the calls";
+    assert_eq!(seen.route(late).taken, said);
+    assert!(seen.route(bulk).lasts().is_some(), "{:?}", seen.route(bulk));
+    let curve = &seen.curves[bulk];
+    assert_eq!((curve.delay.len(), curve.backlog.len()), (BARS, BARS));
+    assert!(curve.delay.iter().flatten().count() > 0, "{curve:?}");
+    let url = format!("http://{}", daemon.admin().await);
+    let (_, text, _) = command(&["status", "--url", &url]);
+    for part in [said, "  delay: ", " UTC at this rate"] {
+        assert!(
+            text.replace("\n      ", " ").contains(part),
+            "{part}: {text}"
+        );
+    }
+    daemon
+        .stop(&[DECLARED, &["waits for longer than max_delay"]].concat())
+        .await;
+}
+
+/// Which tenant takes the rate stands in the warning, and so on the page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_warning_of_a_late_route_names_the_tenant_with_most_calls() {
+    let name = "status-tenant";
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    let downstream = Recorder::accepting().await;
+    let mut route = Route::new(name, downstream.address);
+    route.keys =
+        "max_delay = \"5s\"\nfair_by = \"{{ body.tenant }}\"\nweights = { acme = 9 }\nparked = 0\n"
+            .to_owned();
+    broker.declare(name, "classic").await;
+    let published = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
+    let message = |n: u64| {
+        let tenant = if n.is_multiple_of(2) {
+            "acme"
+        } else {
+            "+4915550100"
+        };
+        let body = format!("{{\"n\": {n}, \"tenant\": \"{tenant}\"}}").into_bytes();
+        (
+            body,
+            lapin::BasicProperties::default().with_timestamp(published),
+        )
+    };
+    broker.publish(name, (1..=400).map(message)).await;
+    let mut daemon = Daemon::start(&Config::shared(name, "20/1s", vec![route]));
+    let named = |fleet: &Fleet| {
+        let events = fleet.events();
+        events
+            .iter()
+            .any(|(_, line)| line.text.contains("most_calls=\"tenant acme: "))
+    };
+    until(&mut daemon, "the tenant is named", named).await;
+    let log = daemon
+        .stop(&[DECLARED, &["waits for longer than max_delay"]].concat())
+        .await;
+    assert!(!log.contains("+4915550100"), "{log}");
 }
 
 /// Redis and the store of one process keep the same of what is told.
