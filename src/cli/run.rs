@@ -15,8 +15,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use super::check::report;
-use super::exit::Reloads;
-use super::exit::{Exit, StopSignals};
+use super::exit::{Exit, Reloads, StopSignals};
 use crate::admin::{self, AdminError};
 use crate::core::rate::Span;
 use crate::pipeline::Remains;

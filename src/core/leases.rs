@@ -28,8 +28,7 @@ use slots::{HeldSlots, in_time};
 use super::backoff::{Backoff, Failures};
 use super::policy::PolicyVersion;
 use super::schedule::{Grant, Pace, Turn};
-use super::time::ClockMap;
-use super::time::{Mono, StoreTime};
+use super::time::{ClockMap, Mono, StoreTime};
 
 /// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
 /// a store that is no nearer than that is then taken as it is.

@@ -16,8 +16,7 @@ use super::policy::PolicyVersion;
 use super::rate::Cost;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use super::scheduler::Sum;
-use super::time::ClockMap;
-use super::time::{Mono, StoreTime};
+use super::time::{ClockMap, Mono, StoreTime};
 
 pub use rows::{Row, Rows};
 

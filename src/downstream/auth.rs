@@ -17,8 +17,7 @@ use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::sign::Signer;
-use crate::ports::connect::ClientCertificate;
-use crate::ports::connect::Secret;
+use crate::ports::connect::{ClientCertificate, Secret};
 use crate::ports::lock;
 use crate::settings::types::Hmac;
 use crate::template::{Template, Templates};

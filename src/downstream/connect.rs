@@ -40,8 +40,7 @@ use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
 use super::auth::Misconfigured;
-use super::gate::GatedIo;
-use super::gate::connect_detail;
+use super::gate::{GatedIo, connect_detail};
 use crate::ports::clock::Clock;
 use crate::ports::connect::{ClientCertificate, Resolver};
 use crate::ports::lock;

@@ -1,4 +1,4 @@
-//! A connection that only carries calls that are in time, and what a failed call means.
+//! A connection that only carries calls that are in time; how an answer is read, and what a failed call means.
 //!
 //! Problem: between the decision to send and the write, a call passes the pool, another task, perhaps
 //! a new connection with its handshakes, or a machine that stands still. A call that leaves too late
@@ -17,18 +17,23 @@
 //! before the request's body passed its gate. After that, the downstream may have read it before
 //! the failure. [`Failure`] says which, and has a text for a person.
 
+use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use http::Extensions;
+use http::header::HeaderName;
+use http::{Extensions, HeaderMap};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 
-use crate::ports::downstream::{Gate, TooLate};
+use crate::core::judge::Silence;
+use crate::ports::downstream::{Gate, MAX_ANSWER, TooLate};
 use crate::ports::lock;
 
 /// What a connection may write.
@@ -283,4 +288,62 @@ fn causes<'a>(
             _ => cause.source(),
         }
     })
+}
+
+/// The headers of an answer by name. What is no text stays behind.
+pub(super) fn joined(headers: &HeaderMap) -> BTreeMap<String, String> {
+    let mut joined: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in headers {
+        let Ok(value) = value.to_str() else { continue };
+        let all = joined.entry(name.as_str().to_owned()).or_default();
+        if !all.is_empty() {
+            all.push_str(", ");
+        }
+        all.push_str(value);
+    }
+    joined
+}
+
+/// How much of an answer was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AnswerRead {
+    Whole,
+    /// As much as is looked at; the connection closes.
+    Enough,
+    /// It broke off before; the connection closes.
+    Cut(Silence),
+}
+
+/// Reads an answer to its end, if it is not too long. What was read is in `kept`, if that is wanted.
+pub(super) async fn read_out(mut body: Incoming, mut kept: Option<&mut Vec<u8>>) -> AnswerRead {
+    if kept.is_none() && body.size_hint().lower() > MAX_ANSWER as u64 {
+        return AnswerRead::Enough;
+    }
+    let mut left = MAX_ANSWER;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return AnswerRead::Cut(Silence::Connection);
+        };
+        let Some(data) = frame.data_ref() else {
+            continue;
+        };
+        if let Some(kept) = kept.as_deref_mut() {
+            kept.extend_from_slice(&data[..data.len().min(left)]);
+        }
+        let Some(rest) = left.checked_sub(data.len()) else {
+            return AnswerRead::Enough;
+        };
+        left = rest;
+        if left == 0 && !body.is_end_stream() {
+            return AnswerRead::Enough;
+        }
+    }
+    AnswerRead::Whole
+}
+
+pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    // What is no text is there all the same.
+    headers
+        .get(name)
+        .map(|value| value.to_str().unwrap_or_default())
 }

@@ -24,7 +24,6 @@
 //! Whether that call is repeated is up to the route, and `maybe_delivered` says whether a repeat
 //! may be a duplicate.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -36,8 +35,7 @@ use futures::future::BoxFuture;
 use http::header::{DATE, HeaderName, RETRY_AFTER};
 use http::uri::Scheme;
 use http::{HeaderMap, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Incoming};
+use http_body_util::Full;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -46,14 +44,12 @@ use tracing::warn;
 
 use super::auth::{Credentials, Misconfigured, ResolvedAuth, RotatingAuth};
 use super::connect::{WarmConnector, first_address, handshake, tls};
-use super::gate::Writing;
-use super::gate::{Failure, find};
+use super::gate::{AnswerRead, Failure, Writing, find, joined, read_out, text};
 use super::request::RequestTemplate;
 use super::sign::{Signer, Signing};
-use crate::core::judge::Outcome;
-use crate::core::judge::{Hints, Judge, Lists, Reply, Silence, Texts};
+use crate::core::judge::{Hints, Judge, Lists, Outcome, Reply, Silence, Texts};
 use crate::ports::downstream::{
-    Answer, Call, Downstream, Facts, Gate, Judgement, MAX_ANSWER, TooLate, Undecodable,
+    Answer, Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable,
 };
 use crate::ports::message::Message;
 use crate::settings::types::Http;
@@ -293,7 +289,7 @@ impl Caller {
                 let wanted = self.keeps_answers || self.judge.reads();
                 let mut kept = wanted.then(Vec::new);
                 let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
-                let read = read.unwrap_or(Read::Cut(Silence::Timeout));
+                let read = read.unwrap_or(AnswerRead::Cut(Silence::Timeout));
                 let body = Bytes::from(kept.unwrap_or_default());
                 self.answered(head.status, &head.headers, read, body)
             }
@@ -307,7 +303,7 @@ impl Caller {
         &self,
         status: StatusCode,
         headers: &HeaderMap,
-        read: Read,
+        read: AnswerRead,
         body: Bytes,
     ) -> Judgement {
         let said = |name: &HeaderName| text(headers, name);
@@ -331,11 +327,11 @@ impl Caller {
             Some(reason) => format!("{} {reason}", status.as_str()),
             None => status.as_str().to_owned(),
         };
-        if read != Read::Whole {
+        if read != AnswerRead::Whole {
             detail.push_str(" (the answer was not read to its end)");
         }
         let outcome = self.judge.reply(reply, now);
-        if let Read::Cut(silence) = read
+        if let AnswerRead::Cut(silence) = read
             && self.judge.reads()
             && matches!(outcome, Outcome::Accepted | Outcome::Permanent)
             && !self.judge.says(&body)
@@ -350,7 +346,7 @@ impl Caller {
                 status: status.as_u16(),
                 headers: joined(headers),
                 body,
-                is_whole: read == Read::Whole,
+                is_whole: read == AnswerRead::Whole,
             }),
             maybe_delivered: true,
         }
@@ -380,62 +376,4 @@ impl Caller {
             maybe_delivered: failure.maybe_delivered,
         }
     }
-}
-
-/// The headers of an answer by name. What is no text stays behind.
-fn joined(headers: &HeaderMap) -> BTreeMap<String, String> {
-    let mut joined: BTreeMap<String, String> = BTreeMap::new();
-    for (name, value) in headers {
-        let Ok(value) = value.to_str() else { continue };
-        let all = joined.entry(name.as_str().to_owned()).or_default();
-        if !all.is_empty() {
-            all.push_str(", ");
-        }
-        all.push_str(value);
-    }
-    joined
-}
-
-/// How much of an answer was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Read {
-    Whole,
-    /// As much as is looked at; the connection closes.
-    Enough,
-    /// It broke off before; the connection closes.
-    Cut(Silence),
-}
-
-/// Reads an answer to its end, if it is not too long. What was read is in `kept`, if that is wanted.
-async fn read_out(mut body: Incoming, mut kept: Option<&mut Vec<u8>>) -> Read {
-    if kept.is_none() && body.size_hint().lower() > MAX_ANSWER as u64 {
-        return Read::Enough;
-    }
-    let mut left = MAX_ANSWER;
-    while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
-            return Read::Cut(Silence::Connection);
-        };
-        let Some(data) = frame.data_ref() else {
-            continue;
-        };
-        if let Some(kept) = kept.as_deref_mut() {
-            kept.extend_from_slice(&data[..data.len().min(left)]);
-        }
-        let Some(rest) = left.checked_sub(data.len()) else {
-            return Read::Enough;
-        };
-        left = rest;
-        if left == 0 && !body.is_end_stream() {
-            return Read::Enough;
-        }
-    }
-    Read::Whole
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    // What is no text is there all the same.
-    headers
-        .get(name)
-        .map(|value| value.to_str().unwrap_or_default())
 }

@@ -30,8 +30,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
-use super::auth::header;
-use super::auth::{Misconfigured, ResolvedAuth, compile};
+use super::auth::{Misconfigured, ResolvedAuth, compile, header};
 use super::url::{Url, checked_url, host_header};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;

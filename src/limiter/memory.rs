@@ -25,10 +25,9 @@ use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::ports::store::{
-    BAR, BEAT, BreakerStore, Heard, Notice, Notices, PLACES, PaceStore, PacedLimit, SHOWN,
-    StatusReport, StatusStore, StoreFuture,
+    BAR, BEAT, BreakerStore, Heard, Inspection, Notice, Notices, PLACES, PaceStore, PacedLimit,
+    PolicyStore, SHOWN, StatusReport, StatusStore, StoreFuture, Updated,
 };
-use crate::ports::store::{Inspection, PolicyStore, Updated};
 
 /// How many notices a slow receiver may lag behind before it loses some.
 const NOTICES: usize = 64;

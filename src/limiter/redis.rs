@@ -21,8 +21,7 @@ mod store;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use secrecy::SecretString;
 
-use crate::ports::connect::Secret;
-use crate::ports::connect::Tls;
+use crate::ports::connect::{Secret, Tls};
 use crate::ports::store::StoreError;
 use crate::settings::types::{Redis, Settings};
 

@@ -17,8 +17,7 @@ use crate::core::rate::Cost;
 use crate::core::scheduler::Share;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::downstream::{Call, Facts};
-use crate::ports::limits::Label;
-use crate::ports::limits::{Charge, LimitKey, key_id};
+use crate::ports::limits::{Charge, Label, LimitKey, key_id};
 use crate::ports::message::{Message, header};
 use crate::ports::queue::{Delivery, Verdict};
 

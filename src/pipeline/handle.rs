@@ -7,11 +7,9 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::core::pacing::Row;
-use crate::core::schedule::Pace;
-use crate::core::schedule::{Freeze, Grant};
+use crate::core::schedule::{Freeze, Grant, Pace};
 use crate::core::scheduler::Scheduler;
-use crate::core::time::ClockMap;
-use crate::core::time::{Mono, StoreTime};
+use crate::core::time::{ClockMap, Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::limits::{Correction, Granted};
 use crate::ports::lock;

@@ -18,8 +18,7 @@ use crate::core::policy::{Declaration, LimitPolicy, Origin, PolicyUpdate, Policy
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::limits::KeyedLimit;
-use crate::ports::store::Notice;
-use crate::ports::store::{PRESENCE, PolicyStore};
+use crate::ports::store::{Notice, PRESENCE, PolicyStore};
 use crate::settings::policy::as_written;
 use crate::settings::types::Limit;
 use crate::telemetry::meters::PolicyMeters;

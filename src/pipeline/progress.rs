@@ -14,8 +14,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::core::scheduler::Scheduler;
-use crate::core::stall::TooFar;
-use crate::core::stall::{Progress, Seen, Waits};
+use crate::core::stall::{Progress, Seen, TooFar, Waits};
 use crate::core::time::Mono;
 use crate::ports::connect::Link;
 use crate::telemetry::LogLimit;

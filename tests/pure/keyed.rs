@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use sluiced::proof::simulation::drawn::Coverage;
-use sluiced::proof::simulation::keyed::{Broken, KeyedLimit, LimitKind};
+use sluiced::proof::simulation::made::{Broken, KeyedLimit, LimitKind};
 use sluiced::proof::simulation::scenario::{Fault, Kept, Scenario};
 use sluiced::proof::simulation::{Report, run};
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use sluiced::proof::simulation::keyed::{KeyedLimit, LimitKind};
+use sluiced::proof::simulation::made::{KeyedLimit, LimitKind};
 use sluiced::proof::simulation::run;
 use sluiced::proof::simulation::scenario::{Fault, Scenario};
 use sluiced::proof::simulation::verdict::{least_share, longest_gap};

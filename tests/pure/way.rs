@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sluiced::core::headroom::{Bounds, Headroom};
-use sluiced::proof::simulation::keyed::{KeyedLimit, LimitKind};
+use sluiced::proof::simulation::made::{KeyedLimit, LimitKind};
 use sluiced::proof::simulation::run;
 use sluiced::proof::simulation::scenario::{Fault, Scenario, Way};
 

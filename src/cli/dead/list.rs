@@ -1,14 +1,17 @@
-//! `sluiced dead list`: how many letters there are and why, and a table of the oldest.
+//! `sluiced dead list`: how many letters there are and why, and a table of the oldest. For `sluiced find`: whether a
+//! message is among the dead letters.
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
+use super::show::{LABELS, Sought, in_short, seek};
 use super::{Console, Location, Refusal, absent, letters};
-use crate::cli::text::{age, in_a_line, or_dash, size, table, utc_of};
+use crate::cli::text::{age, facts, in_a_line, or_dash, size, table, utc_of};
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::message::Message;
@@ -220,4 +223,70 @@ fn cells(number: u64, message: &Message, now: StoreTime) -> [String; 7] {
         size(message.body.len()),
         or_dash(facts.id().map(|id| in_a_line(id, ID))),
     ]
+}
+
+/// What the queues of dead letters have of one message.
+pub(in crate::cli) struct FoundLetters {
+    letters: Vec<FoundLetter>,
+    /// What the queues have that do not have it.
+    missing: Vec<String>,
+}
+
+struct FoundLetter {
+    title: String,
+    facts: Vec<(String, String)>,
+    json: Value,
+}
+
+/// Looks for a message by its id, among the letters of a route or of all.
+pub(in crate::cli) async fn find(
+    config: &[PathBuf],
+    route: Option<&str>,
+    id: &str,
+) -> Result<FoundLetters, Refusal> {
+    let location = Location {
+        config: config.to_vec(),
+        route: route.map(str::to_owned),
+        rabbitmq: None,
+        queue: None,
+        json: false,
+    };
+    let dead = location.dead_queues()?;
+    let mut found = FoundLetters {
+        letters: Vec::new(),
+        missing: Vec::new(),
+    };
+    for queue in &dead.queues {
+        let see = |letter: &_| Ok(in_short(queue, letter));
+        match seek(&dead, queue, (None, id), see).await? {
+            Sought::Missing(why) => found.missing.push(why),
+            Sought::Found((facts, json)) => found.letters.push(FoundLetter {
+                title: format!("letter {} of {queue}", json["number"]),
+                facts,
+                json,
+            }),
+        }
+    }
+    Ok(found)
+}
+
+impl FoundLetters {
+    pub(in crate::cli) fn write(&self, out: &mut impl Write) -> Result<(), Refusal> {
+        if self.letters.is_empty() {
+            writeln!(out, "it is no dead letter: {}", self.missing.join("; "))?;
+        }
+        for (index, letter) in self.letters.iter().enumerate() {
+            if index > 0 {
+                writeln!(out)?;
+            }
+            writeln!(out, "{}", letter.title)?;
+            facts(LABELS, &letter.facts, out)?;
+        }
+        Ok(())
+    }
+
+    pub(in crate::cli) fn as_json(&self) -> Value {
+        let letters = self.letters.iter().map(|letter| &letter.json);
+        json!(letters.collect::<Vec<_>>())
+    }
 }

@@ -7,7 +7,6 @@
 //! What a command did to the letters of a queue is counted here, for people and as JSON.
 
 mod drop;
-mod find;
 mod letter;
 mod list;
 mod replay;
@@ -30,7 +29,7 @@ use crate::queue::rabbit::letters::Letters;
 use crate::settings::types::{QueueBackend, Settings};
 use crate::{settings, wire};
 
-pub(super) use find::find;
+pub(super) use list::find;
 
 /// What the name of every queue of dead letters ends with.
 const SUFFIX: &str = ".dead";

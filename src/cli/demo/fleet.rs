@@ -12,8 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, Interval, interval_at, sleep, timeout};
 
 use super::config::{self, Scratch, Servers, tail};
-use super::report::Screen;
-use super::report::{FleetFacts, Proof};
+use super::report::{FleetFacts, Proof, Screen};
 use super::servers::{Broker, BrokerError, DemoRedis, DemoRedisError};
 use super::{DemoArgs, DemoError, interrupted, place, unique_name};
 use crate::proof::provider::Provider;

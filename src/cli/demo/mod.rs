@@ -20,8 +20,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use self::config::{LIMIT, ROUTE, Scratch, Servers};
-use self::report::Proof;
-use self::report::{Goal, Inside, Screen};
+use self::report::{Goal, Inside, Proof, Screen};
 pub use self::servers::{BrokerError, DemoRedisError};
 use crate::cli::exit::{Exit, StopSignals};
 use crate::cli::run;

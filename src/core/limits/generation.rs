@@ -24,8 +24,7 @@ use std::time::Duration;
 
 use super::admission::PolicyState;
 use super::rule::Rule;
-use crate::time::Direction;
-use crate::time::StoreTime;
+use crate::time::{Direction, StoreTime};
 
 /// How long a store that may have lost something waits for replicas that remember more: some
 /// questions of each.

@@ -13,8 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::queued::{KeyId, Queued};
-use crate::time::Mono;
-use crate::time::smoothed;
+use crate::time::{Mono, smoothed};
 
 /// What the store said of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -50,8 +50,7 @@ use super::pacing::{Pacing, Row};
 use super::policy::PolicyVersion;
 use super::rate::Cost;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
-use super::time::ClockMap;
-use super::time::Mono;
+use super::time::{ClockMap, Mono};
 
 /// What to do next.
 #[derive(Debug)]

@@ -22,8 +22,7 @@ use std::time::Duration;
 use crate::backoff::{Backoff, Failures};
 use crate::leases::Phase;
 use crate::stall::{MARGIN, permit_needs};
-use crate::time::{ClockMap, smoothed};
-use crate::time::{Mono, StoreTime};
+use crate::time::{ClockMap, Mono, StoreTime, smoothed};
 
 /// Questions that may be under way at a time.
 const UNDER_WAY_MAX: u32 = 8;

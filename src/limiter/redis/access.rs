@@ -22,8 +22,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::RedisOptions;
 use super::connection::Address;
 use super::{STORE, refused, store_error};
-use crate::ports::connect::Secret;
-use crate::ports::connect::{Resolver, Tls};
+use crate::ports::connect::{Resolver, Secret, Tls};
 use crate::ports::store::StoreError;
 use crate::settings::types::RedisMode;
 

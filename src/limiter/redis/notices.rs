@@ -15,8 +15,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 use tracing::debug;
 
 use super::batch::read_key;
-use super::connection::Address;
-use super::connection::Connection;
+use super::connection::{Address, Connection};
 use super::server::BACKOFF;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Freeze;

@@ -14,8 +14,9 @@ use super::store::RedisStore;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::{StoreTime, micros};
-use crate::ports::store::{Inspection, PRESENCE, PolicyStore, Present, Updated};
-use crate::ports::store::{Notice, Notices, StoreError, StoreFuture};
+use crate::ports::store::{
+    Inspection, Notice, Notices, PRESENCE, PolicyStore, Present, StoreError, StoreFuture, Updated,
+};
 
 /// For how long a replica counts as present after it was last seen.
 const SHOWN: Duration = PRESENCE.saturating_mul(3);

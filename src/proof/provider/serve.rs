@@ -26,8 +26,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{LastArrival, Stamped};
-use super::connection::{Treated, Way};
+use super::connection::{LastArrival, Stamped, Treated, Way};
 use super::ledger::{Arrival, Entry, Expect, Ledger};
 use super::script::{Act, Behaviour, ResponsePlan, Script, ScriptFull, ScriptStep};
 use crate::core::time::Mono;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluiced_core::rate::Rate;
 use sluiced_core::time::micros;
 
-use super::keyed::{KeyedLimit, LimitKind};
+use super::made::{KeyedLimit, LimitKind};
 use super::scenario::{Break, Fault, Kept, Scenario, WAY_PART, Way, restless, step};
 use super::setting::Dice;
 use super::verdict::Report;

@@ -27,11 +27,9 @@ use sluiced_core::time::{Mono, micros};
 
 use self::event::{Entry, Event};
 use self::messages::Broker;
-use self::replica::Parcel;
-use self::replica::Replica;
+use self::replica::{Parcel, Replica};
 use self::store::Store;
-use super::setting::Dice;
-use super::setting::{Message, Setting};
+use super::setting::{Dice, Message, Setting};
 use super::trace::{Watch, What, Without};
 
 /// From the pacer's decision to the call's last look, at the median.

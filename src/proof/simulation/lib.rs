@@ -47,8 +47,7 @@
 
 pub mod drawn;
 pub mod fleet;
-pub mod keyed;
-mod made;
+pub mod made;
 pub mod plan;
 pub mod scenario;
 pub mod setting;

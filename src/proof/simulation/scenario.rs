@@ -10,7 +10,7 @@ use sluiced_core::rate::{Cost, Rate, Span};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::time::micros;
 
-use super::keyed::{Broken, KeyedLimit};
+use super::made::{Broken, KeyedLimit};
 use super::setting::Dice;
 pub use super::setting::{Break, Fault, Kept, Surroundings, Way};
 

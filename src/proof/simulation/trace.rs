@@ -8,8 +8,7 @@ use sluiced_core::leases::LeaseTally;
 use sluiced_core::rate::Rate;
 use sluiced_core::time::StoreTime;
 
-use super::setting::Fault;
-use super::setting::mix;
+use super::setting::{Fault, mix};
 
 /// How many events are kept.
 const KEPT: usize = 4_000;

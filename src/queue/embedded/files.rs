@@ -16,8 +16,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::list::Checkpoint;
-use super::list::{Input, InputLines};
+use super::list::{Checkpoint, Input, InputLines};
 use super::store::{Item, LocalQueue};
 use crate::ports::connect::Link;
 use crate::ports::message::{HeaderValue, Headers, header};

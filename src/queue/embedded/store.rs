@@ -13,15 +13,15 @@ use tokio::time::{Instant, sleep_until};
 
 use super::EmbeddedOptions;
 use super::files::LeftoverFile;
-use super::list::Checkpoint;
-use super::list::{Input, InputLine, InputLines};
+use super::list::{Checkpoint, Input, InputLine, InputLines};
 use crate::core::judge::DeadReason;
 use crate::core::parking::Space;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::message::{HeaderValue, Headers, Message, header};
-use crate::ports::queue::time_to_close;
-use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
+use crate::ports::queue::{
+    Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict, time_to_close,
+};
 use crate::queue::QueueEvents;
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.

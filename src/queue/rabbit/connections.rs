@@ -18,15 +18,12 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::dial::Dial;
-use super::dial::{BrokerAddress, RabbitOptions, addresses};
+use super::dial::{BrokerAddress, Dial, RabbitOptions, addresses};
 use super::guard::Control;
 use super::{RabbitError, reason};
 use crate::ports::clock::Clock;
-use crate::ports::connect::Secret;
-use crate::ports::connect::{Link, Resolver, Tls};
-use crate::queue::{BACKOFF, LOG_EVERY};
-use crate::queue::{QueueEvents, Uncounted};
+use crate::ports::connect::{Link, Resolver, Secret, Tls};
+use crate::queue::{BACKOFF, LOG_EVERY, QueueEvents, Uncounted};
 use crate::telemetry::LogLimit;
 
 /// How long closing may take.

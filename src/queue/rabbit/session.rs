@@ -35,8 +35,7 @@ use super::supervisor::Context;
 use super::topology::{Target, open_channel, target_queues, work_queue};
 use crate::core::channel::{Batch, Fate, Frame};
 use crate::core::parking::Space;
-use crate::ports::queue::time_to_close;
-use crate::ports::queue::{Delivery, Leftover, Settlement, Tap};
+use crate::ports::queue::{Delivery, Leftover, Settlement, Tap, time_to_close};
 use consuming::{Consumers, Group, Item, Received};
 use settling::{Unsettled, renewed};
 

@@ -20,10 +20,8 @@ use crate::core::backoff::Ladder;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::lock;
-use crate::ports::queue::{Delivery, Leftover};
-use crate::ports::queue::{ServeChannels, Source, Subscription};
-use crate::queue::QueueEvents;
-use crate::queue::{BACKOFF, LOG_EVERY};
+use crate::ports::queue::{Delivery, Leftover, ServeChannels, Source, Subscription};
+use crate::queue::{BACKOFF, LOG_EVERY, QueueEvents};
 use crate::telemetry::LogLimit;
 
 /// A session that lived so long was healthy: the next failure starts with a short wait.

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sluiced_core::gate::Gate;
-use sluiced_core::headroom::Follow;
-use sluiced_core::headroom::Lateness;
-use sluiced_core::headroom::Way;
+use sluiced_core::headroom::{Follow, Lateness, Way};
 use sluiced_core::leases::{LeaseHolder, Phase};
 use sluiced_core::limits::generation::HEARS_FIRST;
 use sluiced_core::limits::store_watch::StoreWatch;
@@ -18,8 +16,7 @@ use sluiced_core::schedule::Turn;
 use sluiced_core::scheduler::{HoldRules, KeyId, Question, Queued, Requests, Scheduler, Share};
 use sluiced_core::time::{Mono, StoreTime, micros};
 
-use crate::setting::{Dice, mix};
-use crate::setting::{Far, KeyCost, Keyed, Message, Route, Setting};
+use crate::setting::{Dice, Far, KeyCost, Keyed, Message, Route, Setting, mix};
 
 /// A running replica.
 #[derive(Debug)]

@@ -9,8 +9,7 @@ use sluiced_core::limits::Rule;
 use sluiced_core::limits::admission::{Candidate, Charge, Decision, Limit, LimitGate, PolicyState};
 use sluiced_core::limits::generation::{Generation, LostWait, Memory, enter};
 use sluiced_core::limits::keyed_states::KeyedStates;
-use sluiced_core::limits::store_watch::AnswerHead;
-use sluiced_core::limits::store_watch::Askers;
+use sluiced_core::limits::store_watch::{AnswerHead, Askers};
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{
     Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,

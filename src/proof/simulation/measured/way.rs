@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluiced_core::rate::Rate;
 use sluiced_core::time::micros;
 
-use crate::keyed::{KeyedLimit, LimitKind};
+use crate::made::{KeyedLimit, LimitKind};
 use crate::scenario::{Scenario, Way};
 use crate::trace::{Watch, What};
 use crate::verdict::FleetJudge;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use sluiced_core::time::{StoreTime, micros};
 
-use crate::keyed::{KeyedLimit, LimitKind};
+use crate::made::{KeyedLimit, LimitKind};
 
 /// What the clocks of replicas round away.
 const ROUNDED: u64 = 1_000;

@@ -19,8 +19,7 @@ use sluiced_core::scheduler::HEARTBEAT;
 use sluiced_core::time::{StoreTime, micros};
 
 use super::{FleetJudge, Report};
-use crate::keyed::{Broken, KeyedLimit, LimitKind};
-use crate::made::EPOCH;
+use crate::made::{Broken, EPOCH, KeyedLimit, LimitKind};
 use crate::scenario::{Fault, Scenario};
 use crate::trace::{Watch, What};
 

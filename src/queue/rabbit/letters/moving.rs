@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use super::{Letter, Letters, RabbitError};
 use crate::queue::rabbit::confirms::{Decided, usable};
 use crate::queue::rabbit::convert::{copy_properties, fresh_properties};
-use crate::queue::rabbit::topology::Copy;
-use crate::queue::rabbit::topology::{answered, find, open_channel};
+use crate::queue::rabbit::topology::{Copy, answered, find, open_channel};
 
 /// A letter on its way to a work queue.
 #[derive(Debug)]

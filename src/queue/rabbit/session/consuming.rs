@@ -21,8 +21,7 @@ use lapin::{Channel, Consumer};
 use tokio::time::{Instant, sleep_until};
 
 use super::Session;
-use crate::core::channel::Fate;
-use crate::core::channel::Opening;
+use crate::core::channel::{Fate, Opening};
 use crate::core::parking::Space;
 use crate::ports::queue::Verdict;
 use crate::queue::rabbit::RabbitError;

@@ -25,8 +25,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Session;
 use super::consuming::cancelled;
-use crate::core::channel::ByteBudget;
-use crate::core::channel::{Acks, Bounds, Fate};
+use crate::core::channel::{Acks, Bounds, ByteBudget, Fate};
 use crate::core::time::Mono;
 use crate::ports::lock;
 use crate::ports::message::{HeaderValue, header};

@@ -4,8 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::Script;
 use sluiced::core::limits::generation::{Generation, Memory, enter};
-use sluiced::core::time::Direction;
-use sluiced::core::time::StoreTime;
+use sluiced::core::time::{Direction, StoreTime};
 
 use super::config;
 use crate::limits::rules::*;
