@@ -3,6 +3,7 @@
 //! Each check says what is wrong and what would be right, and names every key that it looked at:
 //! the collector drops a complaint about a value that is only a stand-in for a broken one.
 
+mod downstream;
 mod limits;
 mod routes;
 mod sections;

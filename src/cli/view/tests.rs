@@ -1,0 +1,122 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::*;
+use crate::status::{Curve, Missing, Use};
+use crate::telemetry::RecentLine;
+
+fn fleet() -> Fleet {
+    let used = Use {
+        per_second: 400.0,
+        used: 268.0,
+        ..Use::default()
+    };
+    let mut bars = vec![0.0; BARS - 5];
+    bars.extend([200.0, 400.0, 400.0, 400.0, 4.0]);
+    let route = Route {
+        open: false,
+        why: "the downstream is away".to_owned(),
+        dead: 3,
+        stalled: "no call for 6 s".to_owned(),
+        ready: 12_000,
+        way_spread: 0.012,
+        way_kept: 0.001_25,
+        per_second: 100.0,
+        delay: Some(0.25),
+        oldest: 95.0,
+        max_delay: 30.0,
+        taken: "of the routes that share limit account, bulk makes 95 % of the calls".to_owned(),
+        ..Route::default()
+    };
+    let curve = Curve {
+        delay: vec![None, Some(130.0), Some(0.25)],
+        backlog: vec![None, Some(6_000), Some(12_000)],
+    };
+    let died = Route {
+        open: true,
+        dying: "50 messages died in a row, invalid: no field `to`".to_owned(),
+        away: true,
+        away_why: "503 Service Unavailable".to_owned(),
+        ..Route::default()
+    };
+    let replica = Replica {
+        name: "host:1".to_owned(),
+        version: "0.1.0".to_owned(),
+        seconds: 200,
+        missing: vec![Missing {
+            name: "downstream of sms".to_owned(),
+            reason: "away".to_owned(),
+            seconds: 4,
+        }],
+        routes: BTreeMap::from([("sms".to_owned(), route), ("mail".to_owned(), died)]),
+        limits: BTreeMap::from([("account".to_owned(), used)]),
+        events: vec![RecentLine {
+            at: "2026-01-01T00:03:00Z".to_owned(),
+            level: "WARN".to_owned(),
+            text: "too\nlate\u{1b}[2J ".repeat(20),
+        }],
+        ..Replica::default()
+    };
+    Fleet {
+        complete: true,
+        now: "2026-01-01T00:04:00Z".to_owned(),
+        used: BTreeMap::from([("account".to_owned(), bars)]),
+        curves: BTreeMap::from([("sms".to_owned(), curve)]),
+        replicas: vec![
+            replica,
+            Replica {
+                name: "host:2".to_owned(),
+                silent: 75,
+                ..Replica::default()
+            },
+        ],
+        limits: vec![
+            json!({"name": "account", "kind": "paced", "state": "paused", "now_us": 0, "paused_until_us": 90_000_000, "paused_by": "anna@ops"}),
+        ],
+        ..Fleet::default()
+    }
+}
+
+#[test]
+fn everything_fits_the_width() {
+    for width in [0, 20, 80, 200] {
+        for line in view(&fleet(), width, false) {
+            assert!(line.chars().count() <= width, "{width}: {line}");
+            assert!(!line.contains(char::is_control), "{line:?}");
+        }
+    }
+}
+
+#[test]
+fn a_backlog_is_gone_at_a_time_of_day() {
+    let gone = |left| gone("2026-01-01T23:04:00Z", Duration::from_secs(left));
+    assert_eq!(gone(120).as_deref(), Some("23:06 UTC"));
+    assert_eq!(gone(3_600).as_deref(), Some("2026-01-02 00:04 UTC"));
+    assert_eq!(gone(u64::MAX), None);
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let text = view(&fleet(), 120, false).join("\n");
+    for said in [
+        "2 replicas, 1 not ready, 1 not heard of",
+        "not heard of for 1m15s",
+        "paused by anna@ops for another 1m30s",
+        "closed: the downstream is away",
+        "stalled: no call for 6 s",
+        "stopped, one at a time is tried: 50 messages died in a row, invalid: no field `to`",
+        "only single probes are sent: 503 Service Unavailable",
+        "the way to the downstream varies by 12 ms, and the headroom keeps 1.3 ms for that",
+        "downstream of sms: away",
+        "the oldest message waits for 95 s, longer than max_delay (30 s); of the routes that share limit account, bulk",
+        "  delay: 0.2s now, up to 2m10s in ten minutes   backlog:  ▄█   gone at 00:06 UTC at this rate",
+        "268      400   67%",
+        "▄███▁",
+        "00:03:00 WARN host:1 too late",
+        "\n    late",
+    ] {
+        assert!(text.contains(said), "no `{said}` in\n{text}");
+    }
+    assert!(view(&fleet(), 120, true).join("\n").contains(RED));
+}
