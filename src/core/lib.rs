@@ -21,6 +21,5 @@ pub mod rate;
 pub mod schedule;
 pub mod scheduler;
 pub mod stall;
-pub mod takers;
 pub mod time;
 pub mod zone;

@@ -9,11 +9,9 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::core::breaker::BreakerRule;
-use crate::core::parking::{CameFrom, Choice, Parking};
+use crate::core::parking::{CameFrom, Choice, Parking, Takers};
 use crate::core::scheduler::{KeyId, Share};
-use crate::core::stall::Ages;
-use crate::core::stall::Dying;
-use crate::core::takers::Takers;
+use crate::core::stall::{Ages, Dying};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::connect::Link;
 use crate::ports::downstream::Downstream;
