@@ -23,7 +23,7 @@
 //!   another one joins;
 //! - the best round trip to the store is no longer than half of the headroom.
 //!
-//! **Keyed limits** ([`keyed`]) are in scenarios of their own: each kind, alone or several for each message,
+//! **Keyed limits** (`setting::Keyed`) are in scenarios of their own: each kind, alone or several for each message,
 //! with or without a paced limit. Their judges (`verdict::keyed`) know what is documented of a kind and the
 //! times of the calls, and nothing else. What they promise is provided, too, that
 //! - a call leaves within its permit, and the way to the downstream spreads by a quarter of the headroom
