@@ -67,7 +67,6 @@ pub(super) fn decode(
             Some(waiting)
         }
         Err(verdict) => {
-            route.deaths.log(&route.name, message, &verdict);
             route.died_early(&verdict);
             let end = End {
                 message,
@@ -76,7 +75,7 @@ pub(super) fn decode(
                 is_stale: delivery.is_stale(),
             };
             route.journal_verdict(&verdict, &end, None);
-            delivery.settle(verdict);
+            route.settle(delivery, &history, verdict, None);
             None
         }
     }

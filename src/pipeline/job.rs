@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::core::rate::Cost;
 use crate::core::scheduler::{HoldRules, KeyId, Queued, Share};
 use crate::core::time::{Mono, StoreTime};
-use crate::ports::downstream::{Call, Facts, Undecodable};
+use crate::ports::downstream::{Answer, Call, Facts, Undecodable};
 use crate::ports::limits::{Charge, Ticket};
 use crate::ports::queue::{Delivery, Verdict};
 use crate::settings::types::OnDenied;
@@ -143,9 +143,15 @@ impl Job {
     /// The same, for a reason that its journal would not know.
     pub(super) fn settle_because(self, verdict: Verdict, why: Option<&str>) {
         self.journal_verdict(&verdict, why);
-        let message = self.delivery.message();
-        self.route.deaths.log(&self.route.name, message, &verdict);
-        self.delivery.settle(verdict);
+        self.route
+            .settle(self.delivery, &self.history, verdict, None);
+    }
+
+    /// The same after a call that is its last.
+    pub(super) fn settle_with(self, verdict: Verdict, answer: Option<&Answer>) {
+        self.journal_verdict(&verdict, None);
+        self.route
+            .settle(self.delivery, &self.history, verdict, answer);
     }
 }
 

@@ -38,6 +38,7 @@ mod progress;
 mod quota;
 mod receive;
 mod refunder;
+mod results;
 mod route;
 mod route_gate;
 mod route_policy;
@@ -55,6 +56,7 @@ use tokio::task::JoinSet;
 
 pub use journal::Journal;
 pub use policies::{KeyedPolicy, PolicySpec, Read};
+pub use results::Results;
 pub use route::{Counted, Counting, RouteSpec};
 pub use route_policy::RoutePolicy;
 pub use rows::PacedRows;

@@ -14,10 +14,10 @@ use crate::core::scheduler::{KeyId, Share};
 use crate::core::stall::{Ages, Dying};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::connect::Link;
-use crate::ports::downstream::Downstream;
+use crate::ports::downstream::{Answer, Downstream};
 use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
 use crate::ports::lock;
-use crate::ports::queue::Subscription;
+use crate::ports::queue::{Delivery, Subscription, Verdict};
 use crate::ports::store::BreakerStore;
 use crate::telemetry::LogLimit;
 use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
@@ -25,8 +25,10 @@ use crate::telemetry::meters::RouteMeters;
 use crate::template::{RouteLabels, RouteQuotas};
 
 use super::decode::tenant_number;
+use super::history::History;
 use super::journal::Journal;
 use super::progress::Passage;
+use super::results::{End, Results};
 use super::route_gate::RouteGate;
 use super::route_policy::RoutePolicy;
 use super::verdict::Deaths;
@@ -48,6 +50,8 @@ pub struct RouteSpec {
     pub meters: Arc<RouteMeters>,
     /// `None`: its messages are not logged one by one.
     pub journal: Option<Journal>,
+    /// `None`: it publishes none.
+    pub results: Option<Results>,
 }
 
 /// How the limits of a route count its messages.
@@ -95,6 +99,7 @@ pub(super) struct Route {
     pub(super) meters: Arc<RouteMeters>,
     pub(super) journal: Option<Journal>,
     pub(super) deaths: Deaths,
+    results: Option<Results>,
     /// Down while messages die in a row before they are sent.
     pub(super) usable: watch::Sender<Link>,
     /// The keys of its limits that are for all messages.
@@ -149,6 +154,7 @@ impl Route {
             meters: spec.meters,
             journal: spec.journal,
             deaths: Deaths::new(dying),
+            results: spec.results,
             usable: watch::Sender::new(Link::Up),
             in_flight: AtomicU64::new(0),
             ages: Mutex::default(),
@@ -158,6 +164,27 @@ impl Route {
             passage: Passage::default(),
             way: RouteWay::default(),
         }
+    }
+
+    /// Settles a message, once its result is published, and logs it if it dies. `answer`: to its last call.
+    pub(super) fn settle(
+        &self,
+        delivery: Delivery,
+        history: &History,
+        verdict: Verdict,
+        answer: Option<&Answer>,
+    ) {
+        let message = delivery.message();
+        self.deaths.log(&self.name, message, &verdict);
+        let end = End {
+            message,
+            history,
+            verdict: &verdict,
+            answer,
+        };
+        let results = self.results.as_ref();
+        let result = results.and_then(|results| results.make(&self.name, &end));
+        delivery.settle_with(verdict, result);
     }
 
     /// Whether this key of one of its limits is the one for all messages.

@@ -109,7 +109,7 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
     let attempts = job.history.attempts;
     let is_away = away.is_some();
     match policy.next(judgement.outcome, attempts, is_away, fraction) {
-        Next::Done => job.settle(Verdict::Done),
+        Next::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
         Next::Away => again(job, pacer, away.and_then(|away| away.behind_others)),
         Next::Thaw(wait) => {
             job.route.meters.denials.increment(1);
@@ -128,14 +128,11 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
             job.history.attempts += 1;
             let now = pacer.store_time(pacer.clock.now());
             let mut verdict = dead(&job.route, &job.history, reason, judgement.detail, now);
-            if let Some(answer) = judgement
-                .answer
-                .as_ref()
-                .filter(|_| policy.settings.keep_answer())
-            {
+            let kept = judgement.answer.as_ref();
+            if let Some(answer) = kept.filter(|_| policy.settings.keep_answer()) {
                 keep(&mut verdict, answer);
             }
-            job.settle(verdict);
+            job.settle_with(verdict, judgement.answer.as_ref());
         }
     }
 }

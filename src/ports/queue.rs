@@ -11,6 +11,7 @@ use std::future::pending;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use tokio::sync::{mpsc, watch};
@@ -19,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connect::Link;
 use super::lock;
-use super::message::{HeaderValue, Message};
+use super::message::{HeaderValue, Message, Properties};
 use crate::core::judge::DeadReason;
 use crate::core::parking::Space;
 use crate::core::time::Mono;
@@ -77,12 +78,33 @@ impl Verdict {
     }
 }
 
+/// A message of ours about the end of a message: published and confirmed before that one is settled.
+#[derive(Clone, PartialEq)]
+pub struct Publication {
+    pub routing_key: String,
+    pub body: Bytes,
+    /// Message id, correlation id, content type and type are published.
+    pub properties: Properties,
+    pub headers: HeaderPatch,
+}
+
+impl fmt::Debug for Publication {
+    /// Never the body: it may repeat what the message says.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publication")
+            .field("bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
 /// A verdict on its way to the backend.
 #[derive(Debug)]
 pub struct Settlement {
     /// The backend's name for the delivery, unique within the session that it belongs to.
     pub tag: u64,
     pub verdict: Verdict,
+    /// To be published first.
+    pub result: Option<Publication>,
 }
 
 /// A message with the duty to settle it.
@@ -131,8 +153,13 @@ impl Delivery {
 
     /// Passes the verdict to the queue. Returns `false` if the session that delivered the message is gone: the broker
     /// will deliver it again.
-    pub fn settle(mut self, verdict: Verdict) -> bool {
-        self.hand_over(verdict)
+    pub fn settle(self, verdict: Verdict) -> bool {
+        self.settle_with(verdict, None)
+    }
+
+    /// The same, once the result is published and confirmed.
+    pub fn settle_with(mut self, verdict: Verdict, result: Option<Publication>) -> bool {
+        self.hand_over(verdict, result)
     }
 
     /// Whether the session that delivered it is gone. Sending it now would only make a repeat.
@@ -143,11 +170,12 @@ impl Delivery {
             .is_none_or(mpsc::UnboundedSender::is_closed)
     }
 
-    fn hand_over(&mut self, verdict: Verdict) -> bool {
+    fn hand_over(&mut self, verdict: Verdict, result: Option<Publication>) -> bool {
         self.sink.take().is_some_and(|sink| {
             sink.send(Settlement {
                 tag: self.tag,
                 verdict,
+                result,
             })
             .is_ok()
         })
@@ -156,7 +184,7 @@ impl Delivery {
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        self.hand_over(Verdict::GiveBack);
+        self.hand_over(Verdict::GiveBack, None);
     }
 }
 

@@ -48,9 +48,34 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = route;
     }
 
+    /// A result of a route is safe, or was dropped because no queue takes it.
+    fn result(&self, route: &str, outcome: ResultOutcome) {
+        let _ = (route, outcome);
+    }
+
     /// A copy for a wait queue or for the dead-letter queue was not confirmed and is tried again.
     fn unconfirmed(&self, route: &str) {
         let _ = route;
+    }
+}
+
+/// What became of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultOutcome {
+    /// A queue has it.
+    Confirmed,
+    /// No queue takes it, and it was dropped.
+    Unroutable,
+}
+
+impl ResultOutcome {
+    /// The value of the metric label `outcome`.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Confirmed => "confirmed",
+            Self::Unroutable => "unroutable",
+        }
     }
 }
 

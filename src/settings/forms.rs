@@ -41,6 +41,8 @@ pub(super) const LISTEN: Shape = Shape::Text(form(listen));
 pub(super) const LOG_LEVEL: Shape = Shape::Text(form(log_level));
 pub(super) const PREFIX: Shape = Shape::Text(form(prefix));
 pub(super) const QUEUE: Shape = Shape::Text(form(queue));
+/// An exchange to publish to; empty: the default one.
+pub(super) const EXCHANGE: Shape = Shape::Text(form(exchange));
 pub(super) const METHOD: Shape = Shape::Text(form(method));
 pub(super) const HEADER: Shape = Shape::Hidden(form(header));
 /// What is signed: a template over a request.
@@ -151,6 +153,14 @@ fn queue(text: &str) -> Result<(), String> {
     check(
         !text.starts_with("amq."),
         "names that start with `amq.` belong to the broker; name a queue of your own",
+    )
+}
+
+/// AMQP's short strings have 255 bytes.
+fn exchange(text: &str) -> Result<(), String> {
+    check(
+        text.len() <= 255,
+        "an exchange's name has 255 bytes at most",
     )
 }
 

@@ -32,7 +32,8 @@ pub use limit::{FixedWindow, Limit, OfKind, Paced, Start};
 pub use limit_facts::WindowStart;
 pub use quota::{Quota, QuotaFormat};
 pub use route::{
-    Downstream, Http, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, Outcomes, QueueType, Route,
+    Downstream, Http, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, Outcomes, QueueType, ResultOn,
+    Results, Route, Unroutable,
 };
 
 pub(super) use limit::LIMIT;

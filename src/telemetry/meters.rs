@@ -95,6 +95,8 @@ pub struct RouteMeters {
     pub quota_unreadable: Counter,
     /// Copies that were not confirmed.
     pub unconfirmed: Counter,
+    /// Results by what became of them.
+    results: Labelled,
     /// Copies that left headers behind.
     pub shortened: Counter,
     /// Seconds from receipt to call.
@@ -141,6 +143,12 @@ impl RouteMeters {
             closed: gauge(&names::CLOSED, &labels),
             quota_unreadable: counter(&names::QUOTA_UNREADABLE, &labels),
             unconfirmed: counter(&names::UNCONFIRMED, &labels),
+            results: Labelled::new(
+                &names::PUBLISHED_RESULTS,
+                by,
+                "outcome",
+                names::RESULT_OUTCOMES,
+            ),
             shortened: counter(&names::SHORTENED, &labels),
             age_seconds: histogram(&names::AGE, &labels),
             oldest: gauge(&names::OLDEST, &labels),
@@ -177,6 +185,11 @@ impl RouteMeters {
     #[must_use]
     pub fn ready(&self) -> u64 {
         self.ready.load(Ordering::Relaxed)
+    }
+
+    /// A result came to this end.
+    pub fn result(&self, outcome: &'static str) {
+        self.results.increment(outcome, 1);
     }
 
     /// `count` deliveries got the verdict `verdict` (`Verdict::label`).

@@ -30,6 +30,8 @@ pub const READY: &str = "ready";
 pub const PARTS: &[&str] = &[READY, "waiting", "parked", "dead"];
 /// Values of the label `verdict` (`ports::queue::Verdict::label`).
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
+/// What became of results (`queue::ResultOutcome::label`).
+pub const RESULT_OUTCOMES: &[&str] = &["confirmed", "unroutable"];
 /// Values of the label `reason` (`core::judge::DeadReason::label`).
 pub const REASONS: &[&str] = &[
     "rejected",
@@ -168,6 +170,11 @@ metrics! {
         ROUTE,
         CALL_BOUNDS,
         "From sending a call to the end of its answer.",
+    );
+    PUBLISHED_RESULTS = counter(
+        "sluiced_results_total",
+        &["route", "outcome"],
+        "Results by what became of them: a queue has them, or none took them and they were dropped.",
     );
     SETTLED = counter(
         "sluiced_settled_total",

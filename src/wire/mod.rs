@@ -25,7 +25,7 @@ use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
 use self::stores::Stores;
 use crate::core::leases::Phase;
-use crate::pipeline::{Journal, Pipeline, RoutePolicy, RouteSpec};
+use crate::pipeline::{Journal, Pipeline, Results, RoutePolicy, RouteSpec};
 use crate::ports::clock::Clock;
 use crate::ports::store::StatusStore;
 use crate::settings::secrets::Secrets;
@@ -107,6 +107,8 @@ pub fn start(
             meters: Arc::clone(&events.meters[name.as_str()]),
             journal: Journal::of(route)
                 .map_err(|e| WireError::new(format!("routes.{name}.journal_id"), e))?,
+            results: Results::of(route)
+                .map_err(|e| WireError::new(format!("routes.{name}.results"), e))?,
         };
         pacers.add(route, spec);
     }

@@ -13,9 +13,9 @@ use crate::pipeline::RoutePolicy;
 use crate::ports::clock::Clock;
 use crate::ports::queue::Part;
 use crate::ports::queue::Subscription;
-use crate::queue::QueueEvents;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue};
+use crate::queue::{QueueEvents, ResultOutcome};
 use crate::settings::Loaded;
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{QueueBackend, Settings};
@@ -195,6 +195,12 @@ impl QueueEvents for CountedEvents {
     fn shortened(&self, route: &str) {
         if let Some(meters) = self.meters.get(route) {
             meters.shortened.increment(1);
+        }
+    }
+
+    fn result(&self, route: &str, outcome: ResultOutcome) {
+        if let Some(meters) = self.meters.get(route) {
+            meters.result(outcome.label());
         }
     }
 

@@ -199,7 +199,7 @@ impl<T> ConfirmChannel<T> {
         let bytes = copy.body.len();
         let pending = Pending {
             of,
-            queue: copy.queue.clone(),
+            queue: copy.routing_key.clone(),
             bytes,
         };
         let copy = Copy {

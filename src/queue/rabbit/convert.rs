@@ -18,6 +18,7 @@ use lapin::types::generation::gen_value;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use crate::ports::message::{HeaderValue, Headers, Message, Properties, header};
+use crate::ports::queue::Publication;
 
 /// Where the message was published to first: queues of ours return it through the default exchange, under the
 /// name of a queue. On a message that came through another exchange its publisher wrote them, and they count
@@ -63,6 +64,12 @@ impl Original {
     /// Bytes of its body.
     pub(super) fn size(&self) -> u64 {
         self.body.len() as u64
+    }
+
+    /// Whether its publisher gave it an id.
+    pub(super) fn has_id(&self) -> bool {
+        let id = self.properties.message_id().as_ref();
+        id.is_some_and(|id| !id.as_str().is_empty())
     }
 
     /// How often it was returned, if its queue counts that.
@@ -213,6 +220,38 @@ pub(super) fn copy_properties<'a>(
         }
     }
     rebuild(from, *from.timestamp()).with_headers(FieldTable::from(headers))
+}
+
+/// The properties of a result.
+pub(super) fn result_properties(result: &Publication) -> BasicProperties {
+    let headers = result.headers.iter().filter_map(|(name, value)| {
+        let value = writable(value)?;
+        Some((ShortString::from(*name), value))
+    });
+    let headers: BTreeMap<ShortString, AMQPValue> = headers.collect();
+    let mut properties = BasicProperties::default()
+        .with_delivery_mode(PERSISTENT)
+        .with_headers(FieldTable::from(headers));
+    let Properties {
+        message_id,
+        correlation_id,
+        content_type,
+        kind,
+        ..
+    } = &result.properties;
+    if let Some(id) = message_id {
+        properties = properties.with_message_id(id.as_str().into());
+    }
+    if let Some(id) = correlation_id {
+        properties = properties.with_correlation_id(id.as_str().into());
+    }
+    if let Some(content_type) = content_type {
+        properties = properties.with_content_type(content_type.as_str().into());
+    }
+    if let Some(kind) = kind {
+        properties = properties.with_type(kind.as_str().into());
+    }
+    properties
 }
 
 /// The properties of a copy that is published under a number.

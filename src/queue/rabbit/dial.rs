@@ -204,6 +204,12 @@ pub struct RouteOptions {
 const SUFFIX: usize = ".wait.4096s".len();
 
 impl RouteOptions {
+    /// The exchange of its results.
+    pub(super) fn exchange(&self) -> &str {
+        let results = self.settings.results.as_ref();
+        results.map_or("", |results| &results.exchange)
+    }
+
     /// The work queue.
     pub(super) fn queue(&self) -> &str {
         &self.settings.queue

@@ -141,6 +141,9 @@ pub enum RabbitError {
     /// A copy was not confirmed: rejected by its queue, or its queue is gone.
     #[error("a copy for queue `{queue}` was not taken")]
     NotTaken { queue: String },
+    /// Results have nowhere to go.
+    #[error("the exchange `{exchange}` of results does not exist; declare it")]
+    NoExchange { exchange: String },
 }
 
 impl RabbitError {
@@ -159,6 +162,16 @@ impl RabbitError {
             // access-refused, not-allowed
             Some(403 | 530) => Self::Refused { reason },
             _ => Self::Lost { reason },
+        }
+    }
+
+    /// What the broker said of the exchange of results.
+    pub(super) fn about_exchange(exchange: &str, error: &lapin::Error) -> Self {
+        match code(error) {
+            Some(404) => Self::NoExchange {
+                exchange: exchange.to_owned(),
+            },
+            _ => Self::from_lapin(error),
         }
     }
 

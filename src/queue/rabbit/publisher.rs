@@ -1,4 +1,5 @@
-//! Copies for wait, parked and dead-letter queues, from a session to the broker (`confirms`).
+//! Copies for wait, parked and dead-letter queues, and results, from a session to the broker (`confirms`). Results
+//! have a publisher of their own: an exchange that refuses them closes its channel, which no copy shall wait for.
 //!
 //! A copy that is not confirmed is tried again with backoff for as long as the session lives: its verdict was
 //! reached, and giving the message back would repeat its call. A copy may exist twice, but it is never missing.
@@ -15,8 +16,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::RabbitError;
 use super::confirms::{ConfirmBounds, ConfirmChannel, Decided, usable};
 use super::supervisor::Context;
-use super::topology::{Copy, Target, target_queues};
-use crate::queue::{BACKOFF, LOG_EVERY};
+use super::topology::{Copy, Target, find_exchange, target_queues};
+use crate::queue::{BACKOFF, LOG_EVERY, ResultOutcome};
+use crate::settings::types::Unroutable;
 use crate::telemetry::{LogLimit, Suppressed};
 
 /// New copies that are taken over at a time at most.
@@ -27,9 +29,28 @@ const BURST: usize = 512;
 pub(super) struct Republish {
     /// The delivery that it is made of.
     pub(super) tag: u64,
-    pub(super) target: Target,
+    pub(super) to: Destination,
     pub(super) body: Bytes,
     pub(super) properties: BasicProperties,
+}
+
+/// Where a copy or a result goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Destination {
+    /// A queue of the route.
+    Queue(Target),
+    /// By this key through the exchange of its results.
+    Result(String),
+}
+
+impl Destination {
+    /// What must be there before it is published to: a queue, or for all results their exchange.
+    fn place(&self) -> Option<Target> {
+        match self {
+            Self::Queue(target) => Some(*target),
+            Self::Result(_) => None,
+        }
+    }
 }
 
 /// The publishing side of one session of a route.
@@ -79,8 +100,8 @@ struct Outbox {
     context: Arc<Context>,
     confirmed: mpsc::UnboundedSender<u64>,
     open: Option<ConfirmChannel<Republish>>,
-    /// Queues that are there, as far as is known.
-    declared: HashSet<Target>,
+    /// Queues that are there, as far as is known; `None`: the exchange of results.
+    declared: HashSet<Option<Target>>,
     ready: VecDeque<Republish>,
     /// Failed: ready again at `retry_at`.
     waiting: Vec<Republish>,
@@ -121,7 +142,7 @@ impl Outbox {
     async fn send(&mut self) -> Result<(), RabbitError> {
         let bounds = ConfirmBounds::of(&self.context.options);
         while let Some(first) = self.ready.front() {
-            let (target, bytes) = (first.target, first.body.len());
+            let (place, bytes) = (first.to.place(), first.body.len());
             let live = self.context.connections.publishing.acquire();
             let open = usable(&mut self.open, live, bounds).await?;
             if open.live.is_blocked() {
@@ -131,14 +152,19 @@ impl Outbox {
                 return Ok(());
             }
             // The work queue is there: its messages are the ones that are copied.
-            if target != Target::Work && !self.declared.contains(&target) {
+            if place != Some(Target::Work) && !self.declared.contains(&place) {
                 let route = &self.context.route;
-                let declared = target_queues(&open.live, route, [target], bounds.operation).await;
+                let declared = match place {
+                    Some(target) => {
+                        target_queues(&open.live, route, [target], bounds.operation).await
+                    }
+                    None => find_exchange(&open.live, route.exchange(), bounds.operation).await,
+                };
                 open.was_left_alone();
                 match declared {
-                    Ok(()) => drop(self.declared.insert(target)),
+                    Ok(()) => drop(self.declared.insert(place)),
                     Err(error) => {
-                        self.fail_all_for(target, &error);
+                        self.fail_all_for(place, &error);
                         continue;
                     }
                 }
@@ -147,8 +173,14 @@ impl Outbox {
                 return Ok(());
             };
             let first_try = !self.failed.contains(&republish.tag);
+            let route = &self.context.route;
+            let (exchange, routing_key) = match &republish.to {
+                Destination::Queue(target) => (String::new(), target.queue(route.queue())),
+                Destination::Result(key) => (route.exchange().to_owned(), key.clone()),
+            };
             let copy = Copy {
-                queue: target.queue(self.context.route.queue()),
+                exchange,
+                routing_key,
                 properties: republish.properties.clone(),
                 body: republish.body.clone(),
             };
@@ -167,12 +199,22 @@ impl Outbox {
                     match result {
                         Ok(()) => {
                             self.failed.remove(&of.tag);
+                            if matches!(of.to, Destination::Result(_)) {
+                                let Context { events, route, .. } = &*self.context;
+                                events.result(&route.name, ResultOutcome::Confirmed);
+                            }
                             // If the session is gone, the result is not needed.
+                            self.confirmed.send(of.tag).ok();
+                        }
+                        Err(RabbitError::NotTaken { .. }) if self.may_be_dropped(&of) => {
+                            self.failed.remove(&of.tag);
+                            let Context { events, route, .. } = &*self.context;
+                            events.result(&route.name, ResultOutcome::Unroutable);
                             self.confirmed.send(of.tag).ok();
                         }
                         Err(error) => {
                             // Its queue may be gone.
-                            self.declared.remove(&of.target);
+                            self.declared.remove(&of.to.place());
                             self.fail(of, &error);
                         }
                     }
@@ -208,10 +250,17 @@ impl Outbox {
         }
     }
 
-    /// A queue cannot be declared: its copies wait, the others go on.
-    fn fail_all_for(&mut self, target: Target, error: &RabbitError) {
+    /// Whether it is a result that nobody needs any more once no queue takes it.
+    fn may_be_dropped(&self, of: &Republish) -> bool {
+        let results = self.context.route.settings.results.as_ref();
+        let drops = results.is_some_and(|results| results.unroutable() == Unroutable::Drop);
+        drops && matches!(of.to, Destination::Result(_))
+    }
+
+    /// A queue cannot be declared, or the exchange is missing: what goes there waits, the others go on.
+    fn fail_all_for(&mut self, place: Option<Target>, error: &RabbitError) {
         let ready = std::mem::take(&mut self.ready).into_iter();
-        let (same, others): (Vec<_>, Vec<_>) = ready.partition(|copy| copy.target == target);
+        let (same, others): (Vec<_>, Vec<_>) = ready.partition(|copy| copy.to.place() == place);
         self.ready = others.into();
         for copy in same {
             self.fail(copy, error);

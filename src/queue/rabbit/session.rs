@@ -3,7 +3,8 @@
 //! Here a message begins and ends: `hand_out` makes a delivery of what a consumer received; the verdict comes
 //! back to `settle` (`settling`). What is done is acknowledged, in batches that `core::channel` forms and `write`
 //! sends. For a wait queue, a parked queue or the dead letters, the publisher gets a copy first, and the
-//! original is acknowledged once the broker has confirmed the copy.
+//! original is acknowledged once the broker has confirmed the copy. A result is published and confirmed before the
+//! verdict is carried out.
 //!
 //! ```text
 //! open ──> serve (consumes while the tap is open) ──time to end──> close ──> Ended::Closed
@@ -37,7 +38,7 @@ use crate::core::channel::{Batch, Fate, Frame};
 use crate::core::parking::Space;
 use crate::ports::queue::{Delivery, Leftover, Settlement, Tap, time_to_close};
 use consuming::{Consumers, Group, Item, Received};
-use settling::{Unsettled, renewed};
+use settling::{Kept, Unsettled, renewed};
 
 pub(super) use settling::KeptVerdicts;
 
@@ -77,6 +78,8 @@ pub(super) struct Session {
     sink: mpsc::UnboundedSender<Settlement>,
     settlements: mpsc::UnboundedReceiver<Settlement>,
     publisher: Publisher,
+    /// Publishes results.
+    results: Publisher,
     counting: Counting,
 }
 
@@ -90,6 +93,7 @@ impl Session {
         Ok(Self {
             unsettled: Unsettled::new(&context.route, consumers.prefetches()),
             publisher: Publisher::start(Arc::clone(&context)),
+            results: Publisher::start(Arc::clone(&context)),
             counting: Counting::start(&context, &live),
             context,
             live,
@@ -137,6 +141,7 @@ impl Session {
                     }
                 }
                 Some(tag) = self.publisher.confirmed.recv() => self.on_confirmed(tag),
+                Some(tag) = self.results.confirmed.recv() => self.on_reported(tag),
                 Some(spaces) = self.counting.left_behind.recv() => self.join(&spaces).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 Ok(()) = tap.changed() => {
@@ -206,14 +211,13 @@ impl Session {
         let (message, original) = message(delivery);
         let verdict = if message.redelivered {
             let kept = self.context.kept.take(&original, now);
-            kept.or_else(|| worn.then(renewed))
+            kept.or_else(|| worn.then(|| Kept::Copy(renewed())))
         } else {
             None
         };
         self.unsettled.delivered(tag, original);
         if let Some(verdict) = verdict {
-            self.copy(tag, verdict);
-            return;
+            return self.apply_kept(tag, verdict);
         }
         let delivery = Delivery::new(message, now, tag, self.sink.clone());
         // If the pipeline is gone, the delivery is dropped, which gives it back.

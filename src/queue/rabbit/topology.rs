@@ -12,9 +12,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use lapin::options::{BasicConsumeOptions, BasicPublishOptions, QueueDeclareOptions};
+use lapin::options::{
+    BasicConsumeOptions, BasicPublishOptions, ExchangeDeclareOptions, QueueDeclareOptions,
+};
 use lapin::types::{AMQPValue, FieldTable, LongString};
-use lapin::{BasicProperties, Channel, Confirmation, Connection, Consumer};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, Consumer, ExchangeKind};
 use tokio::time::timeout;
 
 use super::RabbitError;
@@ -223,6 +225,47 @@ pub(super) async fn declare(
     }
 }
 
+/// Looks for an exchange. The default one is always there.
+pub(super) async fn find_exchange(
+    live: &Live,
+    exchange: &str,
+    bound: Duration,
+) -> Result<(), RabbitError> {
+    if exchange.is_empty() {
+        return Ok(());
+    }
+    let channel = open_channel(&live.connection, bound).await?;
+    let options = ExchangeDeclareOptions {
+        passive: true,
+        ..ExchangeDeclareOptions::default()
+    };
+    let name = exchange.into();
+    // Held until the answer, as `declare` does.
+    let held = channel.clone();
+    let finding = async move {
+        let kind = ExchangeKind::Direct;
+        held.exchange_declare(name, kind, options, FieldTable::default())
+            .await
+    };
+    match tokio::spawn(timeout(bound, finding)).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => return Err(RabbitError::about_exchange(exchange, &error)),
+        Ok(Err(_)) => {
+            return Err(RabbitError::Timeout {
+                what: "exchange.declare",
+                waited: bound,
+            });
+        }
+        Err(error) => {
+            return Err(RabbitError::Lost {
+                reason: error.to_string(),
+            });
+        }
+    }
+    let closing = channel.close(200, "found".into());
+    answered("channel.close", bound, closing).await
+}
+
 /// Begins to consume.
 pub(super) async fn consume(
     channel: &Channel,
@@ -259,7 +302,9 @@ pub(super) async fn answered<T>(
 /// A copy to publish.
 #[derive(Debug)]
 pub(super) struct Copy {
-    pub(super) queue: String,
+    /// Empty: the default one, where the routing key is the name of a queue.
+    pub(super) exchange: String,
+    pub(super) routing_key: String,
     pub(super) properties: BasicProperties,
     pub(super) body: Bytes,
 }
@@ -276,11 +321,18 @@ pub(super) async fn published(
         immediate: false,
     };
     let Copy {
-        queue,
+        exchange,
+        routing_key,
         properties,
         body,
     } = copy;
-    let publishing = channel.basic_publish("".into(), queue.into(), options, &body, properties);
+    let publishing = channel.basic_publish(
+        exchange.into(),
+        routing_key.into(),
+        options,
+        &body,
+        properties,
+    );
     let confirm = publishing.await;
     // What could not be sent need not be waited for.
     written();

@@ -192,6 +192,11 @@ impl Checks<'_> {
     }
 
     fn times(&mut self, path: &KeyPath, route: &Route) {
+        if route.results.is_some() && self.settings.backend.queue == QueueBackend::Embedded {
+            let message =
+                "an embedded queue publishes no results; take this table out, or use RabbitMQ";
+            self.error([path.join("results")], message);
+        }
         let [hold, downstream, retry] = path.all(["max_hold", "downstream", "retry"]);
         let ack = self.settings.rabbitmq.ack_timeout.get();
         if route.max_hold.get() >= ack / 2 {

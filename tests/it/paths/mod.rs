@@ -15,6 +15,7 @@ mod journal;
 mod quota;
 mod recipes;
 mod requeue;
+mod results;
 mod shared;
 mod signed;
 mod stalled;

@@ -58,7 +58,8 @@ impl Letters {
             let timestamp = replay.letter.message.properties.timestamp;
             let timestamp = timestamp.filter(|_| replay.keeps_timestamp);
             let copy = Copy {
-                queue: replay.queue,
+                exchange: String::new(),
+                routing_key: replay.queue,
                 properties: fresh_properties(&original, timestamp),
                 body: original.body,
             };
@@ -77,7 +78,8 @@ impl Letters {
         let worn = std::mem::take(&mut self.worn);
         let copies = worn.into_iter().map(|letter| {
             let copy = Copy {
-                queue: self.queue.clone(),
+                exchange: String::new(),
+                routing_key: self.queue.clone(),
                 properties: copy_properties(&letter.original, []),
                 body: letter.original.body,
             };

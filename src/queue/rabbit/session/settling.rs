@@ -3,8 +3,8 @@
 //! Some verdicts outlive their session ([`KeptVerdicts`]): those whose copies were not confirmed before it ended.
 //! The broker delivers such a message again. Within this process its verdict is still known: it is applied, and
 //! its call is not repeated. A message is recognized by all that it carries, because an id is not always there
-//! and need not be unique. Only copies are kept: an acknowledgement that was applied to another message which
-//! looks the same would lose that message.
+//! and need not be unique. Copies are kept, and results: an
+//! acknowledgement alone that was applied to another message which looks the same would lose that message.
 //!
 //! A verdict whose message has not come back within [`AGE`] is forgotten: the message went to another replica.
 //! Otherwise a message that looks the same could die without a call weeks later.
@@ -29,11 +29,13 @@ use crate::core::channel::{Acks, Bounds, ByteBudget, Fate};
 use crate::core::time::Mono;
 use crate::ports::lock;
 use crate::ports::message::{HeaderValue, header};
-use crate::ports::queue::{HeaderPatch, Leftover, Settlement, Verdict};
+use crate::ports::queue::{HeaderPatch, Leftover, Publication, Settlement, Verdict};
 use crate::queue::rabbit::RabbitError;
-use crate::queue::rabbit::convert::{Original, copy_properties, returned_properties};
+use crate::queue::rabbit::convert::{
+    Original, copy_properties, result_properties, returned_properties,
+};
 use crate::queue::rabbit::dial::RouteOptions;
-use crate::queue::rabbit::publisher::Republish;
+use crate::queue::rabbit::publisher::{Destination, Republish};
 use crate::queue::rabbit::topology::{Target, answered};
 
 /// How long a verdict is kept. A broker may be away for a while.
@@ -49,6 +51,16 @@ pub(super) struct Unsettled {
     delivered: HashMap<u64, Original>,
     /// Their copies are not confirmed yet, by tag.
     copying: HashMap<u64, (Original, CopyVerdict)>,
+    /// Their results are not confirmed yet, by tag. What they were made of is in `delivered`.
+    reporting: HashMap<u64, (Verdict, Publication)>,
+}
+
+/// A verdict that outlives its session.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    Copy(CopyVerdict),
+    /// Its result comes first.
+    Reported(Verdict, Box<Publication>),
 }
 
 /// A verdict that makes a copy.
@@ -68,6 +80,7 @@ impl Unsettled {
             budget: ByteBudget::for_prefetch(prefetches, route.settings.max_body.0),
             delivered: HashMap::new(),
             copying: HashMap::new(),
+            reporting: HashMap::new(),
         }
     }
 
@@ -80,20 +93,72 @@ impl Unsettled {
         self.delivered.len() + self.copying.len()
     }
 
-    /// How many copies are not confirmed.
-    pub(super) fn copying(&self) -> usize {
-        self.copying.len()
+    /// How many copies and results are not confirmed.
+    pub(super) fn unconfirmed(&self) -> usize {
+        self.copying.len() + self.reporting.len()
     }
 
-    /// The deliveries whose copies are not confirmed.
-    pub(super) fn take_copying(&mut self) -> impl Iterator<Item = (Original, CopyVerdict)> {
-        self.copying.drain().map(|(_, copying)| copying)
+    /// The verdicts that wait for a confirm, with their messages. One that is done is kept only where its publisher
+    /// gave it an id: another message that looks the same would otherwise be lost without a call.
+    pub(super) fn take_unconfirmed(&mut self) -> Vec<(Original, Kept)> {
+        let copies = self.copying.drain();
+        let mut kept: Vec<_> = copies
+            .map(|(_, (original, verdict))| (original, Kept::Copy(verdict)))
+            .collect();
+        for (tag, (verdict, result)) in self.reporting.drain() {
+            let original = self.delivered.remove(&tag);
+            let known = |original: &Original| verdict != Verdict::Done || original.has_id();
+            if let Some(original) = original.filter(known) {
+                kept.push((original, Kept::Reported(verdict, Box::new(result))));
+            }
+        }
+        kept
     }
 }
 
 impl Session {
     pub(super) fn settle(&mut self, settlement: Settlement) {
-        let Settlement { tag, verdict } = settlement;
+        let Settlement {
+            tag,
+            verdict,
+            result,
+        } = settlement;
+        match result {
+            Some(result) => self.report(tag, verdict, result),
+            None => self.carry_out(tag, verdict),
+        }
+    }
+
+    /// Carries out the verdict of an earlier session.
+    pub(super) fn apply_kept(&mut self, tag: u64, kept: Kept) {
+        match kept {
+            Kept::Copy(verdict) => self.copy(tag, verdict),
+            Kept::Reported(verdict, result) => self.report(tag, verdict, *result),
+        }
+    }
+
+    /// Publishes the result of a message; its verdict waits for the confirm.
+    fn report(&mut self, tag: u64, verdict: Verdict, result: Publication) {
+        if !self.unsettled.delivered.contains_key(&tag) {
+            return;
+        }
+        self.results.publish(Republish {
+            tag,
+            to: Destination::Result(result.routing_key.clone()),
+            properties: result_properties(&result),
+            body: result.body.clone(),
+        });
+        self.unsettled.reporting.insert(tag, (verdict, result));
+    }
+
+    /// The result is safe, or nobody takes it.
+    pub(super) fn on_reported(&mut self, tag: u64) {
+        if let Some((verdict, _)) = self.unsettled.reporting.remove(&tag) {
+            self.carry_out(tag, verdict);
+        }
+    }
+
+    fn carry_out(&mut self, tag: u64, verdict: Verdict) {
         let label = verdict.label();
         let (target, patch) = match verdict {
             Verdict::Done | Verdict::Dropped => return self.settle_as(tag, Fate::Ack, label),
@@ -145,7 +210,7 @@ impl Session {
         };
         self.publisher.publish(Republish {
             tag,
-            target: verdict.target,
+            to: Destination::Queue(verdict.target),
             properties,
             body: original.body.clone(),
         });
@@ -175,15 +240,13 @@ type Fingerprint = [u8; 32];
 
 /// The verdicts of earlier sessions, and when they were kept.
 #[derive(Debug, Default)]
-pub(in crate::queue::rabbit) struct KeptVerdicts(
-    Mutex<HashMap<Fingerprint, Vec<(Mono, CopyVerdict)>>>,
-);
+pub(in crate::queue::rabbit) struct KeptVerdicts(Mutex<HashMap<Fingerprint, Vec<(Mono, Kept)>>>);
 
 impl KeptVerdicts {
     /// Keeps those of a session that ended. What was kept before is forgotten where it is more than `most`.
     pub(super) fn keep(
         &self,
-        verdicts: impl Iterator<Item = (Original, CopyVerdict)>,
+        verdicts: impl Iterator<Item = (Original, Kept)>,
         most: usize,
         now: Mono,
     ) {
@@ -199,7 +262,7 @@ impl KeptVerdicts {
     }
 
     /// The verdict of a message that was delivered again.
-    pub(super) fn take(&self, original: &Original, now: Mono) -> Option<CopyVerdict> {
+    pub(super) fn take(&self, original: &Original, now: Mono) -> Option<Kept> {
         let mut kept = lock(&self.0);
         if kept.is_empty() {
             return None;
@@ -215,7 +278,7 @@ impl KeptVerdicts {
     }
 }
 
-fn forget(kept: &mut HashMap<Fingerprint, Vec<(Mono, CopyVerdict)>>, now: Mono) {
+fn forget(kept: &mut HashMap<Fingerprint, Vec<(Mono, Kept)>>, now: Mono) {
     kept.retain(|_, same| {
         same.retain(|(at, _)| now.since(*at) < AGE);
         !same.is_empty()
@@ -245,6 +308,9 @@ impl Session {
         while let Ok(tag) = self.publisher.confirmed.try_recv() {
             self.on_confirmed(tag);
         }
+        while let Ok(tag) = self.results.confirmed.try_recv() {
+            self.on_reported(tag);
+        }
         while let Ok(settlement) = self.settlements.try_recv() {
             self.settle(settlement);
         }
@@ -256,8 +322,8 @@ impl Session {
         }
         let most = 4 * usize::from(self.context.route.prefetch);
         let now = self.context.clock.now();
-        let copying = self.unsettled.take_copying();
-        self.context.kept.keep(copying, most, now);
+        let kept = self.unsettled.take_unconfirmed();
+        self.context.kept.keep(kept.into_iter(), most, now);
     }
 
     /// Makes the given verdicts safe; the end of the channel gives back the rest.
@@ -284,11 +350,12 @@ impl Session {
         }
         let batch = self.unsettled.acks.take_all();
         self.write(batch).await?;
-        while self.unsettled.copying() > 0 {
-            let Some(tag) = self.publisher.confirmed.recv().await else {
-                break;
-            };
-            self.on_confirmed(tag);
+        while self.unsettled.unconfirmed() > 0 {
+            tokio::select! {
+                Some(tag) = self.publisher.confirmed.recv() => self.on_confirmed(tag),
+                Some(tag) = self.results.confirmed.recv() => self.on_reported(tag),
+                else => break,
+            }
             while let Ok(tag) = self.publisher.confirmed.try_recv() {
                 self.on_confirmed(tag);
             }
@@ -336,7 +403,7 @@ impl Session {
 
     /// What is left when time runs out: copies under way have verdicts, the rest have none.
     fn uncertain(&self) -> (u64, u64) {
-        let unsettled = self.unsettled.copying() as u64;
+        let unsettled = self.unsettled.unconfirmed() as u64;
         let rest = (self.unsettled.acks.outstanding() as u64).saturating_sub(unsettled);
         (rest, unsettled + self.unsettled.acks.settled() as u64)
     }

@@ -17,7 +17,11 @@ fn a_verdict_is_applied_once_and_forgotten_in_the_end() {
             label: "dead",
             patch: Vec::new(),
         };
-        kept.keep([(original(), verdict)].into_iter(), 10, at(seconds));
+        kept.keep(
+            [(original(), Kept::Copy(verdict))].into_iter(),
+            10,
+            at(seconds),
+        );
     };
     keep(10);
     assert!(kept.take(&original(), at(20)).is_some());

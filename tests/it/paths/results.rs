@@ -1,0 +1,255 @@
+//! Results: what became of a message is published, and safe before the message is settled.
+
+use std::net::SocketAddr;
+
+use lapin::BasicProperties;
+use serde_json::Value;
+
+use super::{NO_BREAKER, config, header, holds, queue};
+use crate::support::broker::Broker;
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get};
+use crate::support::messages::body;
+use crate::support::rabbit::Rabbit;
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::wait::{eventually, eventually_async};
+
+/// A copy is tried again.
+const AGAIN: &str = "copies are not confirmed";
+const SAFE: &str = "copies are confirmed again";
+
+/// Accepts messages with an even number, and refuses the others for good.
+async fn even() -> Recorder {
+    Recorder::start(|call| Reply {
+        body: r#"{"id": "sms-7"}"#,
+        ..Reply::status(if call.number.is_multiple_of(2) {
+            200
+        } else {
+            422
+        })
+    })
+    .await
+}
+
+fn route(queue: &str, downstream: &Recorder, results: &str) -> Route {
+    let mut route = Route::new(queue, downstream.address);
+    route.downstream = NO_BREAKER.to_owned();
+    route.tables = format!("[routes.{queue}.results]\n{results}");
+    route
+}
+
+fn asked(number: u64, reply_to: Option<&str>) -> (Vec<u8>, BasicProperties) {
+    let properties = BasicProperties::default()
+        .with_message_id(format!("m-{number}").into())
+        .with_correlation_id(format!("c-{number}").into());
+    let properties = match reply_to {
+        Some(queue) => properties.with_reply_to(queue.into()),
+        None => properties,
+    };
+    (body(number), properties)
+}
+
+/// The results in a queue as JSON, by correlation id.
+async fn results(broker: &Broker, queue: &str) -> Vec<(String, Value)> {
+    let mut found: Vec<_> = broker.drain(queue).await.into_iter().collect::<Vec<_>>();
+    found.sort_by_key(|(_, properties)| correlation(properties));
+    let parsed = |(body, properties): (Vec<u8>, BasicProperties)| {
+        assert_eq!(*properties.delivery_mode(), Some(2), "persistent");
+        let json = serde_json::from_slice(&body).expect("JSON");
+        (correlation(&properties), json)
+    };
+    found.into_iter().map(parsed).collect()
+}
+
+/// A series of a replica; zero if it is not there.
+fn metric(admin: SocketAddr, series: &str) -> f64 {
+    let page = get(admin, "/metrics").1;
+    let line = page.lines().find_map(|line| line.strip_prefix(series));
+    line.map_or(0.0, |value| value.trim().parse().expect("a number"))
+}
+
+fn correlation(properties: &BasicProperties) -> String {
+    let id = properties.correlation_id().as_ref();
+    id.map_or_else(String::new, |id| id.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_end_is_published_once_with_what_the_answer_says() {
+    let name = "results-each";
+    let broker = queue(name, "quorum").await;
+    let into = "results-each.out";
+    broker.declare(into, "quorum").await;
+    broker
+        .publish(name, (1..=20).map(|number| asked(number, None)))
+        .await;
+    let downstream = even().await;
+    let route = route(name, &downstream, &format!("routing_key = \"{into}\"\n"));
+    let daemon = Daemon::start(&config(name, vec![route]));
+    holds(&broker, into, 20).await;
+    daemon.stop(&[NEW_SCHEDULE, "dead letter"]).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)), "all are settled");
+    assert_eq!(downstream.count(), 20);
+    let all = results(&broker, into).await;
+    let (dead, accepted): (Vec<_>, Vec<_>) =
+        all.iter().partition(|(_, json)| json["verdict"] == "dead");
+    assert_eq!((accepted.len(), dead.len()), (10, 10));
+    for (correlation, json) in &all {
+        assert_eq!(json["answer"]["body"]["id"], "sms-7");
+        assert_eq!(json["attempts"], 1, "{json}");
+        assert_eq!(json["correlation_id"], **correlation);
+    }
+    assert_eq!(accepted[0].1["status"], 200);
+    assert_eq!(dead[0].1["reason"], "rejected");
+    assert_eq!(dead[0].1["status"], 422);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_is_not_settled_before_its_result_is_safe() {
+    let name = "results-missing";
+    let broker = queue(name, "quorum").await;
+    let into = "results-missing.out";
+    broker
+        .publish(name, (1..=6).map(|number| asked(2 * number, None)))
+        .await;
+    let downstream = even().await;
+    let results_to = format!("routing_key = \"{into}\"\nbody = \"{{{{ answer.body.id }}}}\"\n");
+    let route = route(name, &downstream, &results_to);
+    let mut daemon = Daemon::start(&config(name, vec![route]));
+    eventually(LONG, "all are called", || downstream.count() == 6).await;
+    daemon.says(AGAIN).await;
+    let admin = daemon.admin().await;
+    let tried = || {
+        metric(
+            admin,
+            &format!("sluiced_unconfirmed_total{{route=\"{name}\"}}"),
+        )
+    };
+    eventually(LONG, "results are tried again", || tried() >= 12.0).await;
+    let settled = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"done\"}}");
+    assert_eq!(metric(admin, &settled), 0.0, "none is settled");
+    broker.declare(into, "quorum").await;
+    holds(&broker, into, 6).await;
+    daemon.stop(&[NEW_SCHEDULE, AGAIN, SAFE]).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    assert_eq!(downstream.count(), 6, "no call is repeated");
+    for (text, properties) in broker.drain(into).await {
+        assert_eq!(text, b"sms-7");
+        assert_eq!(
+            header(&properties, "x-sluiced-route").as_deref(),
+            Some(name)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_caller_of_a_request_is_answered_while_it_is_there() {
+    let name = "results-callers";
+    let broker = queue(name, "quorum").await;
+    let caller = "results-callers.answers";
+    broker.declare(caller, "quorum").await;
+    let messages = [
+        asked(2, Some(caller)),
+        asked(4, Some("results-callers.gone")),
+        asked(6, None),
+    ];
+    broker.publish(name, messages).await;
+    let downstream = even().await;
+    let results_to = "routing_key = \"{{ properties.reply_to }}\"\n";
+    let route = route(name, &downstream, results_to);
+    let mut daemon = Daemon::start(&config(name, vec![route]));
+    holds(&broker, caller, 1).await;
+    let admin = daemon.admin().await;
+    let outcome = |outcome: &str| {
+        let series = format!("sluiced_results_total{{route=\"{name}\",outcome=\"{outcome}\"}}");
+        metric(admin, &series)
+    };
+    eventually(LONG, "the other is dropped", || {
+        outcome("unroutable") == 1.0
+    })
+    .await;
+    assert_eq!(outcome("confirmed"), 1.0);
+    eventually_async(LONG, "all are settled", || async {
+        broker.counts(name).await == Some((0, 1)) && downstream.count() == 3
+    })
+    .await;
+    daemon
+        .stop(&[NEW_SCHEDULE, "a result has no routing key"])
+        .await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    let answered = results(&broker, caller).await;
+    assert_eq!(answered.len(), 1);
+    assert_eq!(answered[0].0, "c-2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_exchange_holds_results_and_no_other_copy() {
+    let name = "results-exchange";
+    let broker = queue(name, "quorum").await;
+    broker
+        .publish(name, (1..=4).map(|number| asked(number, None)))
+        .await;
+    let downstream = even().await;
+    let results_to = "exchange = \"results-none\"\nrouting_key = \"sms\"\non = [\"accepted\"]\n";
+    let route = route(name, &downstream, results_to);
+    let daemon = Daemon::start(&config(name, vec![route]));
+    daemon
+        .says("the exchange `results-none` of results does not exist")
+        .await;
+    holds(&broker, &format!("{name}.dead"), 2).await;
+    let into = "results-exchange.out";
+    broker.declare(into, "quorum").await;
+    broker.fanout("results-none", into).await;
+    holds(&broker, into, 2).await;
+    daemon
+        .stop(&[NEW_SCHEDULE, "dead letter", AGAIN, SAFE])
+        .await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    assert_eq!(downstream.count(), 4, "no call is repeated");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_connection_repeats_no_call_whose_result_was_not_safe() {
+    let rabbit = Rabbit::start();
+    let broker = Broker::connect(&rabbit.url()).await;
+    let (name, into) = ("results-lost", "results-lost.out");
+    broker.declare(name, "quorum").await;
+    broker
+        .publish(name, (1..=6).map(|number| asked(2 * number, None)))
+        .await;
+    let downstream = even().await;
+    let route = route(name, &downstream, &format!("routing_key = \"{into}\"\n"));
+    let mut config = config(name, vec![route]);
+    config.rabbit = Some(rabbit.url());
+    let mut daemon = Daemon::start(&config);
+    let admin = daemon.admin().await;
+    let tried = || {
+        metric(
+            admin,
+            &format!("sluiced_unconfirmed_total{{route=\"{name}\"}}"),
+        )
+    };
+    eventually(LONG, "results are tried", || tried() >= 6.0).await;
+    rabbit.ctl(&["close_all_connections", "the test"]);
+    let came = format!("sluiced_received_total{{route=\"{name}\"}}");
+    let again = format!("sluiced_redelivered_total{{route=\"{name}\"}}");
+    let broker = Broker::connect(&rabbit.url()).await;
+    eventually_async(LONG, "all are with the replica again", || async {
+        broker.counts(name).await == Some((0, 1)) && tried() >= 18.0
+    })
+    .await;
+    broker.declare(into, "quorum").await;
+    holds(&broker, into, 6).await;
+    eventually(LONG, "all are settled", || {
+        metric(
+            admin,
+            &format!("sluiced_settled_total{{route=\"{name}\",verdict=\"done\"}}"),
+        ) == 6.0
+    })
+    .await;
+    assert_eq!(downstream.count(), 6, "no call is repeated");
+    assert_eq!(
+        metric(admin, &came) + metric(admin, &again),
+        6.0,
+        "none came to the pipeline again"
+    );
+    drop(daemon);
+}
