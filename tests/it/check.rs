@@ -177,7 +177,7 @@ async fn a_limit_that_redis_is_too_far_away_for_is_refused_with_the_headroom_to_
     let told = line(&said, "redis: failed: version ");
     let (_, told) = told.split_once("; limits.recipient: ").expect(told);
     for part in [
-        "with its headroom of 10 ms a permission is good for 7.5 ms",
+        "with its headroom of 10 ms a permit is good for 7.5 ms",
         "a slow round trip to Redis takes ",
     ] {
         assert!(told.contains(part), "{said}");
