@@ -247,8 +247,7 @@ impl Call for HttpCall {
             signing,
         } = *self;
         Box::pin(async move {
-            let now = SystemTime::now();
-            let signed = signing.map(|signing| signing.sign(&mut request, now));
+            let signed = signing.map(|signing| signing.sign(&mut request, SystemTime::now()));
             if let Some(Err(why)) = signed {
                 // Only the time and the secret differ from those with which it could be signed before.
                 warn!(%why, "a call cannot be signed again; it has the signature of when it was prepared");

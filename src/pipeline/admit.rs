@@ -19,8 +19,9 @@ use tracing::{debug, info, warn};
 
 use super::handle::PacerHandle;
 use super::job::{Asks, Waiting};
+use super::journal::Why;
 use super::refunder::{Refunder, Tickets};
-use super::verdict::{self, back, dead, denied_by, invalid, later, too_dear};
+use super::verdict::{self, back, dead, invalid, later, too_dear};
 use crate::core::judge::DeadReason;
 use crate::core::scheduler::{Asked, Denied, Question, Scheduler};
 use crate::core::time::{Mono, StoreTime, micros};
@@ -233,7 +234,7 @@ static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
 pub(super) fn send_away(waiting: Waiting, denied: &Denied, now: Mono) {
     let job = waiting.job;
     let (route, decided, wait) = (&job.route, denied.decided, denied.wait);
-    let limit = &job.charges()[denied.by].limit;
+    let limit = Arc::clone(&job.charges()[denied.by].limit);
     let mut verdict = if denied.is_late && route.policy.settings.on_denied == OnDenied::DeadLetter {
         let detail = format!("the limit `{}` would let it pass in {wait:?}", limit.name);
         dead(route, &job.history, DeadReason::Denied, detail, decided)
@@ -260,8 +261,7 @@ pub(super) fn send_away(waiting: Waiting, denied: &Denied, now: Mono) {
         };
         verdict::explain(&mut verdict, &explained);
     }
-    let why = denied_by(&limit.name);
-    job.settle_because(verdict, Some(&why));
+    job.settle_because(verdict, Some(Why::DeniedBy(&limit.name)));
 }
 
 /// It costs more than its limit can ever let pass: the limit was lowered while the message was in memory. Once

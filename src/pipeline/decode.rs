@@ -23,7 +23,6 @@ use crate::ports::queue::{Delivery, Verdict};
 
 use super::history::{History, own_wait};
 use super::job::{Job, Takes, Waiting};
-use super::journal::End;
 use super::route::{Counted, Held, Route};
 use super::verdict::{dead, expired, invalid, later, parked, too_dear};
 
@@ -68,13 +67,7 @@ pub(super) fn decode(
         }
         Err(verdict) => {
             route.died_early(&verdict);
-            let end = End {
-                message,
-                history: &history,
-                charges: &[],
-                is_stale: delivery.is_stale(),
-            };
-            route.journal_verdict(&verdict, &end, None);
+            route.journal_verdict(&delivery, &history, &[], (&verdict, None));
             route.settle(delivery, &history, verdict, None);
             None
         }

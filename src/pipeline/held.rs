@@ -14,8 +14,9 @@ use crate::settings::types::OnDenied;
 
 use super::handle::PacerHandle;
 use super::job::{Job, Waiting};
+use super::journal::Why;
 use super::route::Route;
-use super::verdict::{back, dead, denied_by, expired, later};
+use super::verdict::{back, dead, expired, later};
 
 /// A cancelled consumer is gone after this, as a rule; if not, what is given back comes again no more often than
 /// this.
@@ -47,7 +48,7 @@ pub(super) fn deny(
             }
             OnDenied::Hold | OnDenied::Nack => back(&job.history, wait, store_now),
         };
-        job.settle_because(verdict, Some(&denied_by(&pacer.name)));
+        job.settle_because(verdict, Some(Why::DeniedBy(&pacer.name)));
     }
 }
 
@@ -84,10 +85,10 @@ pub(super) fn sweep(
         }
         let (until, why) = if overnight(&job, now) {
             overnights += 1;
-            (job.route.gate.sends().opening(), "the route is closed")
+            (job.route.gate.sends().opening(), Why::RouteClosed)
         } else {
             given_back += 1;
-            (not_before, "held for too long")
+            (not_before, Why::HeldTooLong)
         };
         let wait = until.map_or(Duration::ZERO, |at| at.since(now));
         let verdict = back(&job.history, wait, store_now);

@@ -20,6 +20,7 @@ use crate::ports::queue::{Delivery, Verdict};
 use crate::settings::types::OnDenied;
 
 use super::history::History;
+use super::journal::Why;
 use super::permit::Permit;
 use super::refunder::Refunder;
 use super::route::{Held, Route};
@@ -141,7 +142,7 @@ impl Job {
     }
 
     /// The same, for a reason that its journal would not know.
-    pub(super) fn settle_because(self, verdict: Verdict, why: Option<&str>) {
+    pub(super) fn settle_because(self, verdict: Verdict, why: Option<Why<'_>>) {
         self.journal_verdict(&verdict, why);
         self.route
             .settle(self.delivery, &self.history, verdict, None);

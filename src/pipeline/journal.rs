@@ -17,13 +17,14 @@ use crate::core::time::{StoreTime, micros};
 use crate::ports::downstream::{Answer, Facts, Judgement};
 use crate::ports::limits::Charge;
 use crate::ports::message::{HeaderValue, Message, header};
-use crate::ports::queue::{HeaderPatch, Verdict};
+use crate::ports::queue::{Delivery, Verdict};
 use crate::settings::types::Route as Settings;
 use crate::template::{About, Template, Templates, WrongTemplate};
 
 use super::history::History;
 use super::job::Job;
 use super::route::Route;
+use super::verdict::value;
 
 /// What its lines are filtered by.
 const TARGET: &str = "sluiced::journal";
@@ -66,9 +67,35 @@ impl Journal {
     }
 }
 
+/// Why a message waits or goes back, where neither its verdict nor the line of its call says so.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Why<'a> {
+    /// A limit of this name denied it.
+    DeniedBy(&'a str),
+    CallFailed,
+    /// The answer to its call said when to come again.
+    HeldBack,
+    RouteClosed,
+    HeldTooLong,
+    ReplicaStops,
+}
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DeniedBy(limit) => return write!(f, "denied by limits.{limit}"),
+            Self::CallFailed => "its call failed",
+            Self::HeldBack => "the downstream holds it back",
+            Self::RouteClosed => "the route is closed",
+            Self::HeldTooLong => "held for too long",
+            Self::ReplicaStops => "the replica stops",
+        })
+    }
+}
+
 impl Job {
-    /// A call has ended, after so long.
-    pub(super) fn journal_call(&self, judgement: &Judgement, length: Duration, now: StoreTime) {
+    /// A call that was made at `sent` has ended, after so long.
+    pub(super) fn journal_call(&self, judgement: &Judgement, length: Duration, sent: StoreTime) {
         let Some(journal) = self.route.journal() else {
             return;
         };
@@ -90,7 +117,7 @@ impl Job {
             failure,
             maybe_delivered = judgement.maybe_delivered,
             ms = micros(length) / 1000,
-            age_ms = micros(now.since(self.history.born(message))) / 1000,
+            age_ms = micros(sent.since(self.history.born(message))) / 1000,
             redelivered = message.redelivered,
             provider_id,
             keys = %Keys(&self.route, self.charges()),
@@ -99,24 +126,12 @@ impl Job {
     }
 
     /// It gets this verdict, for a reason that neither the verdict nor the line of its call says.
-    pub(super) fn journal_verdict(&self, verdict: &Verdict, why: Option<&str>) {
-        let end = End {
-            message: self.delivery.message(),
-            history: &self.history,
-            charges: self.charges(),
-            // What is said of it is lost: the broker delivers it again.
-            is_stale: self.delivery.is_stale(),
-        };
-        self.route.journal_verdict(verdict, &end, why);
+    pub(super) fn journal_verdict(&self, verdict: &Verdict, why: Option<Why<'_>>) {
+        let (delivery, history) = (&self.delivery, &self.history);
+        let line = (verdict, why);
+        self.route
+            .journal_verdict(delivery, history, self.charges(), line);
     }
-}
-
-/// A message that gets its verdict.
-pub(super) struct End<'a> {
-    pub(super) message: &'a Message,
-    pub(super) history: &'a History,
-    pub(super) charges: &'a [Charge],
-    pub(super) is_stale: bool,
 }
 
 impl Route {
@@ -126,13 +141,20 @@ impl Route {
         enabled!(target: TARGET, Level::INFO).then_some(journal)
     }
 
-    /// A message gets this verdict.
-    pub(super) fn journal_verdict(&self, verdict: &Verdict, end: &End<'_>, why: Option<&str>) {
+    /// A message with these charges gets this verdict.
+    pub(super) fn journal_verdict(
+        &self,
+        delivery: &Delivery,
+        history: &History,
+        charges: &[Charge],
+        (verdict, why): (&Verdict, Option<Why<'_>>),
+    ) {
         if self.journal().is_none() {
             return;
         }
+        let message = delivery.message();
         let text = |name| match verdict {
-            Verdict::Dead { headers, .. } => of(headers, name),
+            Verdict::Dead { headers, .. } => value(headers, name).and_then(HeaderValue::as_text),
             _ => None,
         };
         let wait = match verdict {
@@ -142,24 +164,20 @@ impl Route {
         info!(
             target: TARGET,
             route = &*self.name,
-            message_id = end.message.id().unwrap_or_default(),
+            message_id = message.id().unwrap_or_default(),
             verdict = verdict.label(),
             reason = text(header::REASON),
             detail = text(header::DETAIL),
-            why,
-            attempts = end.history.attempts,
+            why = why.map(display),
+            attempts = history.attempts,
             wait_ms = wait,
-            stale = end.is_stale.then_some(true),
-            redelivered = end.message.redelivered,
-            keys = %Keys(self, end.charges),
+            // The verdict is lost then: the broker delivers the message again.
+            stale = delivery.is_stale().then_some(true),
+            redelivered = message.redelivered,
+            keys = %Keys(self, charges),
             "verdict"
         );
     }
-}
-
-fn of<'a>(headers: &'a HeaderPatch, name: &str) -> Option<&'a str> {
-    let found = headers.iter().find(|(known, _)| *known == name);
-    found.and_then(|(_, value)| HeaderValue::as_text(value))
 }
 
 /// The keys of a message, by the names of their limits: `recipient=1f2e3d sender=99aa00`. A limit that counts all

@@ -17,6 +17,7 @@ use crate::ports::queue::Verdict;
 
 use super::handle::{Event, PacerHandle};
 use super::job::{Job, Waiting};
+use super::journal::Why;
 use super::quota;
 use super::route::InFlight;
 use super::route_policy::Next;
@@ -81,13 +82,14 @@ fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &
     job.route.called(job.tenant(), started);
     let meters = &job.route.meters;
     meters.age_seconds.record(age.as_secs_f64());
+    let sent = pacer.store_time(started);
     if judgement.outcome == Outcome::Accepted {
         let born = job.history.born(job.delivery.message());
-        let delay = pacer.store_time(started).since(born);
+        let delay = sent.since(born);
         meters.queue_delay_seconds.record(delay.as_secs_f64());
     }
     let length = pacer.clock.now().since(started);
-    job.journal_call(judgement, length, pacer.store_time(started));
+    job.journal_call(judgement, length, sent);
     meters.call_seconds.record(length.as_secs_f64());
     meters.call(judgement.outcome.label(), judgement.reply_label());
     if judgement.maybe_delivered && judgement.reply.is_err() {
@@ -118,11 +120,11 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
         }
         Next::Hold(wait) => {
             job.route.meters.denials.increment(1);
-            after(job, wait, "the downstream holds it back", pacer);
+            after(job, wait, Why::HeldBack, pacer);
         }
         Next::Retry(wait) => {
             job.history.attempts += 1;
-            after(job, wait, "its call failed", pacer);
+            after(job, wait, Why::CallFailed, pacer);
         }
         Next::Dead(reason) => {
             job.history.attempts += 1;
@@ -138,7 +140,7 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
 }
 
 /// Another call after the wait, in the hours of its route: from memory, or through a wait queue.
-fn after(job: Job, wait: Duration, why: &str, pacer: &PacerHandle) {
+fn after(job: Job, wait: Duration, why: Why<'_>, pacer: &PacerHandle) {
     let now = pacer.clock.now();
     let store_now = pacer.store_time(now);
     let wait = job.route.policy.opening(store_now + wait).since(store_now);

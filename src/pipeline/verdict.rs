@@ -77,11 +77,6 @@ pub(super) fn invalid(route: &Route, history: &History, detail: String, now: Sto
     }
 }
 
-/// Why a message waits that a limit denied.
-pub(super) fn denied_by(limit: &str) -> String {
-    format!("denied by limits.{limit}")
-}
-
 /// Why a message is invalid that costs more than its limit can ever let pass.
 pub(super) fn too_dear(limit: &str, most: u64) -> String {
     format!("limits.{limit}: it costs more than the {most} that can ever fit")
@@ -252,7 +247,8 @@ impl Route {
     }
 }
 
-fn value<'a>(headers: &'a HeaderPatch, name: &str) -> Option<&'a HeaderValue> {
+/// The value that a verdict writes into a header.
+pub(super) fn value<'a>(headers: &'a HeaderPatch, name: &str) -> Option<&'a HeaderValue> {
     let found = headers.iter().find(|(known, _)| *known == name);
     found.map(|(_, value)| value)
 }

@@ -13,6 +13,7 @@ use crate::core::time::{ClockMap, Mono};
 use crate::pipeline::admit::{Answered, send_away};
 use crate::pipeline::handle::{Event, Stopped};
 use crate::pipeline::job::Waiting;
+use crate::pipeline::journal::Why;
 use crate::pipeline::verdict::back;
 use crate::ports::limits::key_id;
 use crate::ports::store::StoreError;
@@ -167,8 +168,6 @@ impl Pacer {
             .not_before
             .map_or(Duration::ZERO, |at| at.since(now));
         let verdict = back(&waiting.job.history, wait, self.handle.store_time(now));
-        waiting
-            .job
-            .settle_because(verdict, Some("the replica stops"));
+        waiting.job.settle_because(verdict, Some(Why::ReplicaStops));
     }
 }
