@@ -92,6 +92,7 @@ impl Ground {
             rate: RATE,
             prefetch: PREFETCH,
             more: &[],
+            results: None,
         };
         daemon.start(self.dir.path(), name)
     }

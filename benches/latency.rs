@@ -142,6 +142,7 @@ impl Ground {
             rate: RATE,
             prefetch: PREFETCH,
             more: &[],
+            results: None,
         };
         daemon.start(self.dir.path(), queue)
     }

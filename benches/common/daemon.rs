@@ -24,6 +24,8 @@ pub struct Daemon<'a> {
     pub prefetch: u16,
     /// Further limits of the route: a name and the lines of its table.
     pub more: &'a [(&'a str, &'a str)],
+    /// The queue of the results of the route; `None`: it publishes none.
+    pub results: Option<&'a str>,
 }
 
 impl Daemon<'_> {
@@ -54,6 +56,10 @@ impl Daemon<'_> {
             self.url
         )
         .expect("writing to a String cannot fail");
+        if let Some(queue) = self.results {
+            write!(text, "[routes.bench.results]\nrouting_key = \"{queue}\"\n")
+                .expect("writing to a String cannot fail");
+        }
         for (name, lines) in self.more {
             write!(text, "[limits.{name}]\n{lines}\n").expect("writing to a String cannot fail");
         }

@@ -53,8 +53,22 @@ impl Ground {
         }
     }
 
+    /// A daemon for a queue, which publishes a result of each message to a queue of results.
+    pub fn with_results(&self, queue: &str) -> Watched {
+        let results = format!("{queue}.results");
+        self.runtime.block_on(async {
+            let broker = Broker::connect(&self.rabbit.url()).await;
+            broker.declare(&results, "quorum").await;
+        });
+        self.daemon(queue, &[], Some(&results))
+    }
+
     /// A daemon for a queue, with further limits.
     pub fn sluiced(&self, queue: &str, more: &[(&str, &str)]) -> Watched {
+        self.daemon(queue, more, None)
+    }
+
+    fn daemon(&self, queue: &str, more: &[(&str, &str)], results: Option<&str>) -> Watched {
         let daemon = Daemon {
             rabbitmq: &self.rabbit.url(),
             redis: &self.redis.url(),
@@ -63,6 +77,7 @@ impl Ground {
             rate: RATE,
             prefetch: PREFETCH,
             more,
+            results,
         };
         daemon.start(self.dir.path(), queue)
     }

@@ -8,10 +8,13 @@
 //! A template that fails for a message loses no result: the body is the default one then. Only without a routing
 //! key there is nowhere to publish it.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use tracing::warn;
 
 use crate::core::time::StoreTime;
@@ -34,6 +37,8 @@ const MAX_KEY: usize = 255;
 #[derive(Debug)]
 pub struct Results {
     settings: Settings,
+    /// The work queue of the route.
+    queue: String,
     templates: Templates,
     routing_key: Template,
     body: Option<Template>,
@@ -48,6 +53,13 @@ pub(super) struct End<'a> {
     pub(super) verdict: &'a Verdict,
     /// What its last call was answered.
     pub(super) answer: Option<&'a Answer>,
+}
+
+impl End<'_> {
+    /// How many calls were made. A failed one counts in the history, one that was accepted does not.
+    fn calls(&self) -> u32 {
+        self.history.attempts + u32::from(*self.verdict == Verdict::Done)
+    }
 }
 
 impl Results {
@@ -67,6 +79,7 @@ impl Results {
             body: body.transpose()?,
             routing_key,
             templates,
+            queue: route.queue.clone(),
             settings,
             clock: Clock::start(),
             failing: LogLimit::new(EVERY),
@@ -82,11 +95,17 @@ impl Results {
         };
         let facts = Facts {
             route,
-            attempt: end.history.attempts.max(1),
+            attempt: end.calls().max(1),
         };
         let context = self.templates.context_with(end.message, facts, end.answer);
         let key = self.rendered(&self.routing_key, context.as_ref());
         let key = key.and_then(|key| match key.len() {
+            // A publisher may write any queue into reply_to.
+            1..=MAX_KEY if self.settings.comes_back(&key, &self.queue) => Err(Undecodable {
+                what: "routing_key".to_owned(),
+                why: "names a queue of this route: the result would come back as a message"
+                    .to_owned(),
+            }),
             1..=MAX_KEY => Ok(key),
             bytes => Err(Undecodable {
                 what: "routing_key".to_owned(),
@@ -109,11 +128,13 @@ impl Results {
                 None
             }
         });
+        // What a template makes may be anything.
+        let content_type = body.is_none().then(|| "application/json".to_owned());
         let body = body.unwrap_or_else(|| self.default_body(route, verdict, end));
         let properties = Properties {
             message_id: end.message.id().map(str::to_owned),
             correlation_id: end.message.properties.correlation_id.clone(),
-            content_type: Some("application/json".to_owned()),
+            content_type,
             kind: Some("sluiced.result".to_owned()),
             ..Properties::default()
         };
@@ -156,33 +177,67 @@ impl Results {
             let found = headers.iter().find(|(name, _)| *name == header::DETAIL);
             detail = found.and_then(|(_, value)| value.as_text());
         }
-        // A failed call counts in the history, one that was accepted does not.
-        let accepted = u32::from(*end.verdict == Verdict::Done);
-        json!({
-            "message_id": end.message.id(),
-            "correlation_id": end.message.properties.correlation_id,
-            "route": route,
-            "verdict": verdict,
-            "reason": reason,
-            "detail": detail,
-            "status": end.answer.map(|answer| answer.status),
-            "attempts": end.history.attempts + accepted,
-            "first_seen": time(end.history.first_seen),
-            "settled": Timestamp::now().to_string(),
-            "answer": end.answer.map(|answer| self.answer(answer)),
-        })
-        .to_string()
+        let body = Body {
+            message_id: end.message.id(),
+            correlation_id: end.message.properties.correlation_id.as_deref(),
+            route,
+            verdict,
+            reason,
+            detail,
+            status: end.answer.map(|answer| answer.status),
+            attempts: end.calls(),
+            first_seen: time(end.history.first_seen),
+            settled: Timestamp::now().to_string(),
+            answer: end.answer.map(|answer| self.answered(answer)),
+        };
+        serde_json::to_string(&body).expect("texts and numbers can be written as JSON")
     }
 
-    fn answer(&self, answer: &Answer) -> Value {
-        let body: Value = serde_json::from_slice(&answer.body)
-            .unwrap_or_else(|_| String::from_utf8_lossy(&answer.body).into());
+    fn answered<'a>(&'a self, answer: &'a Answer) -> Answered<'a> {
         let named = self.settings.headers.iter().filter_map(|name| {
             let value = answer.headers.get(&name.to_ascii_lowercase())?;
-            Some((name.clone(), Value::from(value.as_str())))
+            Some((name.as_str(), value.as_str()))
         });
-        json!({ "headers": named.collect::<Map<_, _>>(), "body": body, "whole": answer.is_whole })
+        Answered {
+            headers: named.collect(),
+            body: serde_json::from_slice(&answer.body).map_or_else(
+                |_| AnswerBody::Text(String::from_utf8_lossy(&answer.body)),
+                AnswerBody::Json,
+            ),
+            whole: answer.is_whole,
+        }
     }
+}
+
+/// The body of a result without a template.
+#[derive(Serialize)]
+struct Body<'a> {
+    message_id: Option<&'a str>,
+    correlation_id: Option<&'a str>,
+    route: &'a str,
+    verdict: &'a str,
+    reason: Option<&'static str>,
+    detail: Option<&'a str>,
+    status: Option<u16>,
+    attempts: u32,
+    first_seen: Option<String>,
+    settled: String,
+    answer: Option<Answered<'a>>,
+}
+
+#[derive(Serialize)]
+struct Answered<'a> {
+    headers: BTreeMap<&'a str, &'a str>,
+    body: AnswerBody<'a>,
+    whole: bool,
+}
+
+/// As the downstream wrote it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum AnswerBody<'a> {
+    Json(&'a RawValue),
+    Text(Cow<'a, str>),
 }
 
 /// A time of the store as RFC 3339 writes it; nothing where that cannot be written.

@@ -76,7 +76,7 @@ fn wrong_in(text: &str, about: About) -> Result<(), String> {
     let wrong = template::check(text, about).into_iter().map(|wrong| {
         let near = match &wrong {
             WrongTemplate::Variable { name, .. } => {
-                nearest(name, about.names().iter().copied()).map(|near| (name, near))
+                nearest(name, about.names()).map(|near| (name, near))
             }
             _ => None,
         };

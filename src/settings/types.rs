@@ -8,6 +8,7 @@ mod auth;
 mod limit;
 mod limit_facts;
 mod quota;
+mod results;
 mod route;
 mod rules;
 
@@ -31,9 +32,9 @@ pub use auth::{Auth, HashFunction, Hmac, SecretEncoding};
 pub use limit::{FixedWindow, Limit, OfKind, Paced, Start};
 pub use limit_facts::WindowStart;
 pub use quota::{Quota, QuotaFormat};
+pub use results::{ResultOn, Results, Unroutable};
 pub use route::{
-    Downstream, Http, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, Outcomes, QueueType, ResultOn,
-    Results, Route, Unroutable,
+    Downstream, Http, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, Outcomes, QueueType, Route,
 };
 
 pub(super) use limit::LIMIT;

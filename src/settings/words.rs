@@ -1,7 +1,8 @@
 //! What a limit and a route will do, in words, for `sluiced check`.
 
 use super::types::{
-    Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, Quota, Route, WindowStart,
+    Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, Quota, ResultOn, Route,
+    Unroutable, WindowStart,
 };
 use super::window::WindowRate;
 use crate::core::headroom::Headroom;
@@ -154,9 +155,31 @@ impl Route {
             .into_iter()
             .chain(self.hours_words())
             .chain(self.signed_words())
+            .chain(self.results_words())
             .chain(self.journal_words())
             .chain(quotas)
             .collect()
+    }
+
+    fn results_words(&self) -> Option<String> {
+        let results = self.results.as_ref()?;
+        let ends = results.on.iter().map(|end| match end {
+            ResultOn::Accepted => "accepted",
+            ResultOn::Dead => "dead",
+        });
+        let ends = ends.collect::<Vec<_>>().join(" or ");
+        let key = results.routing_key.as_str();
+        let to = match results.exchange.as_str() {
+            "" => format!("the queue `{key}`"),
+            exchange => format!("the exchange `{exchange}` with the key `{key}`"),
+        };
+        let unroutable = match results.unroutable() {
+            Unroutable::Retry => "is tried until one does, and its message is not settled before",
+            Unroutable::Drop => "is dropped",
+        };
+        Some(format!(
+            "once a message is {ends}, a result is published to {to}; a result that no queue takes {unroutable}"
+        ))
     }
 
     fn journal_words(&self) -> Option<String> {

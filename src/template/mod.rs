@@ -36,11 +36,11 @@ use self::fault::{is_null, render_error, unreadable};
 pub use self::labels::{CostOf, LabelCounting, RouteLabels, WrongLabel};
 pub use self::quotas::{QuotaText, RouteQuotas, Said};
 pub use self::sent::Sent;
-use self::sent::{SIGNATURE_NAMES, SIGNED_NAMES};
+use self::sent::{REQUEST_NAMES, SIGNATURE_NAMES};
 use crate::ports::downstream::{Answer, Facts, Undecodable};
 use crate::ports::message::Message;
 
-/// The variables of a template.
+/// The variables of every template.
 pub const NAMES: [&str; 8] = [
     "body",
     "headers",
@@ -50,19 +50,6 @@ pub const NAMES: [&str; 8] = [
     "message_id",
     "route",
     "attempt",
-];
-
-/// Those of a template about an answer.
-pub const ANSWER_NAMES: [&str; 9] = [
-    "body",
-    "headers",
-    "properties",
-    "routing_key",
-    "exchange",
-    "message_id",
-    "route",
-    "attempt",
-    "answer",
 ];
 
 /// What a template is about, which decides what it may name.
@@ -80,14 +67,15 @@ pub enum About {
 
 impl About {
     /// The variables that it may name.
-    #[must_use]
-    pub const fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Message => &NAMES,
-            Self::Answer => &ANSWER_NAMES,
-            Self::Request => &SIGNED_NAMES,
-            Self::Signature => &SIGNATURE_NAMES,
-        }
+    pub fn names(self) -> impl Iterator<Item = &'static str> + Clone {
+        let more: [&'static [&'static str]; 2] = match self {
+            Self::Message => [&[], &[]],
+            Self::Answer => [&["answer"], &[]],
+            Self::Request => [&REQUEST_NAMES, &[]],
+            Self::Signature => [&REQUEST_NAMES, &SIGNATURE_NAMES],
+        };
+        let [first, second] = more;
+        NAMES.iter().chain(first).chain(second).copied()
     }
 }
 
@@ -130,7 +118,7 @@ pub fn check(source: &str, about: About) -> Vec<WrongTemplate> {
         Err(error) => vec![unreadable(&error)],
         Ok(variables) => variables
             .into_iter()
-            .filter(|name| !about.names().contains(&name.as_str()))
+            .filter(|name| !about.names().any(|known| known == name))
             .map(|name| WrongTemplate::Variable { name, about })
             .chain(fault::misused(&templates.environment, source))
             .collect(),
@@ -229,14 +217,14 @@ impl Templates {
             return Err(wrong);
         }
         for variable in variables {
-            let known = self.about.names().iter().find(|known| **known == variable);
+            let known = self.about.names().find(|known| *known == variable);
             let Some(known) = known else {
                 return Err(WrongTemplate::Variable {
                     name: variable,
                     about: self.about,
                 });
             };
-            if !self.used.contains(known) {
+            if !self.used.contains(&known) {
                 self.used.push(known);
             }
         }

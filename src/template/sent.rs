@@ -11,38 +11,15 @@ use minijinja::value::{Value, merge_maps};
 
 use super::Context;
 
-/// The variables of a template about a request that is to be signed.
-pub(super) const SIGNED_NAMES: [&str; 12] = [
-    "body",
-    "headers",
-    "properties",
-    "routing_key",
-    "exchange",
-    "message_id",
-    "route",
-    "attempt",
+/// What a template about a request that is to be signed may name besides.
+pub(super) const REQUEST_NAMES: [&str; 4] = [
     "timestamp",
     "request_method",
     "request_path",
     "request_body",
 ];
-/// Those of a header that carries the signature.
-pub(super) const SIGNATURE_NAMES: [&str; 14] = [
-    "body",
-    "headers",
-    "properties",
-    "routing_key",
-    "exchange",
-    "message_id",
-    "route",
-    "attempt",
-    "timestamp",
-    "request_method",
-    "request_path",
-    "request_body",
-    "signature_hex",
-    "signature_base64",
-];
+/// And a header that carries the signature.
+pub(super) const SIGNATURE_NAMES: [&str; 2] = ["signature_hex", "signature_base64"];
 
 /// A request that is signed.
 #[derive(Clone, Copy)]

@@ -144,6 +144,9 @@ pub enum RabbitError {
     /// Results have nowhere to go.
     #[error("the exchange `{exchange}` of results does not exist; declare it")]
     NoExchange { exchange: String },
+    /// The same of the default exchange.
+    #[error("the queue `{queue}` of results does not exist; declare it")]
+    NoResultQueue { queue: String },
 }
 
 impl RabbitError {

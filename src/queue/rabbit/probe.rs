@@ -136,6 +136,7 @@ async fn tried(
     if found {
         may_consume(live, route.queue(), bound).await?;
     }
+    results_have_a_place(live, route, bound).await?;
     let work = route.settings.declare.then_some(Target::Work);
     let waits = route.ladder().rungs().map(Target::Wait);
     let parked = Space::all().filter(|_| route.parks()).map(Target::Parked);
@@ -147,6 +148,28 @@ async fn tried(
     let wait = Target::Wait(route.ladder().rung(Duration::ZERO));
     let nowhere = format!("{}.wait.none", route.queue());
     declare_nothing(live, route, wait, &nowhere, bound).await
+}
+
+/// Results need their exchange, or the one queue that they all go to. Whether they may be published shows only then.
+async fn results_have_a_place(
+    live: &Live,
+    route: &RouteOptions,
+    bound: Duration,
+) -> Result<(), RabbitError> {
+    topology::find_exchange(live, route.exchange(), bound).await?;
+    let results = route.settings.results.as_ref();
+    let Some(queue) = results.and_then(|results| results.queue()) else {
+        return Ok(());
+    };
+    let channel = open_channel(&live.connection, bound).await?;
+    match topology::find(&channel, queue, bound).await {
+        Ok(_) => {
+            channel.close(200, "found".into()).await.ok();
+            Ok(())
+        }
+        Err(RabbitError::Missing { queue }) => Err(RabbitError::NoResultQueue { queue }),
+        Err(error) => Err(error.of_right()),
+    }
 }
 
 /// Needs the right to read.

@@ -6,6 +6,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use lapin::BasicProperties;
@@ -60,6 +61,8 @@ pub(super) struct Publisher {
     copies: mpsc::UnboundedSender<Republish>,
     /// The tags of copies that the broker has confirmed and not returned.
     pub(super) confirmed: mpsc::UnboundedReceiver<u64>,
+    /// Several tries in a row failed, and nothing was confirmed since.
+    failing: Arc<AtomicBool>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -68,9 +71,11 @@ impl Publisher {
     pub(super) fn start(context: Arc<Context>) -> Self {
         let (copies, fresh) = mpsc::unbounded_channel();
         let (sender, confirmed) = mpsc::unbounded_channel();
+        let failing = Arc::new(AtomicBool::new(false));
         let outbox = Outbox {
             context,
             confirmed: sender,
+            failing: Arc::clone(&failing),
             open: None,
             declared: HashSet::new(),
             ready: VecDeque::new(),
@@ -83,8 +88,14 @@ impl Publisher {
         Self {
             copies,
             confirmed,
+            failing,
             _task: AbortOnDropHandle::new(tokio::spawn(outbox.run(fresh))),
         }
+    }
+
+    /// Whether verdicts cannot be carried out for now.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
     }
 
     /// Publishes a copy, until it is confirmed.
@@ -99,6 +110,7 @@ impl Publisher {
 struct Outbox {
     context: Arc<Context>,
     confirmed: mpsc::UnboundedSender<u64>,
+    failing: Arc<AtomicBool>,
     open: Option<ConfirmChannel<Republish>>,
     /// Queues that are there, as far as is known; `None`: the exchange of results.
     declared: HashSet<Option<Target>>,
@@ -243,6 +255,7 @@ impl Outbox {
     fn recovered(&mut self) {
         if self.failed.is_empty() {
             self.failures = 0;
+            self.failing.store(false, Ordering::Relaxed);
             if self.log.over() {
                 let route = &self.context.route.name;
                 tracing::info!(route, "copies are confirmed again");
@@ -250,7 +263,7 @@ impl Outbox {
         }
     }
 
-    /// Whether it is a result that nobody needs any more once no queue takes it.
+    /// Whether it is a result that is dropped once no queue takes it.
     fn may_be_dropped(&self, of: &Republish) -> bool {
         let results = self.context.route.settings.results.as_ref();
         let drops = results.is_some_and(|results| results.unroutable() == Unroutable::Drop);
@@ -272,6 +285,8 @@ impl Outbox {
         self.context.events.unconfirmed(&self.context.route.name);
         if self.waiting.is_empty() {
             self.failures += 1;
+            // A queue that was just declared may refuse once.
+            self.failing.store(self.failures > 2, Ordering::Relaxed);
             let wait = BACKOFF.half_jitter(self.failures, rand::random());
             self.retry_at = Instant::now() + wait;
         }

@@ -15,6 +15,7 @@
 //! settlements ends with it, so later verdicts are refused, and the broker delivers those messages again.
 
 mod consuming;
+mod kept;
 mod settling;
 
 use std::sync::Arc;
@@ -36,11 +37,13 @@ use super::supervisor::Context;
 use super::topology::{Target, open_channel, target_queues, work_queue};
 use crate::core::channel::{Batch, Fate, Frame};
 use crate::core::parking::Space;
+use crate::ports::connect::Link;
 use crate::ports::queue::{Delivery, Leftover, Settlement, Tap, time_to_close};
 use consuming::{Consumers, Group, Item, Received};
-use settling::{Kept, Unsettled, renewed};
+use kept::Kept;
+use settling::{Unsettled, renewed};
 
-pub(super) use settling::KeptVerdicts;
+pub(super) use kept::KeptVerdicts;
 
 /// Deliveries and verdicts that are handled before the other side gets its turn.
 const BURST: usize = 256;
@@ -150,7 +153,10 @@ impl Session {
                     }
                 }
                 end = time_to_close(closing) => return Ok(end),
-                _ = health.tick() => self.check()?,
+                _ = health.tick() => {
+                    self.check()?;
+                    self.report_confirms();
+                }
             }
             let now = self.context.clock.now();
             if self.unsettled.acks.due().is_some_and(|due| due <= now) {
@@ -275,6 +281,27 @@ impl Session {
             });
         }
         Ok(())
+    }
+
+    /// While copies or results are not confirmed, the prefetch fills with messages that are not settled, and in the
+    /// end the route stands still: it is not ready, with the reason.
+    fn report_confirms(&self) {
+        let why = match (self.publisher.is_failing(), self.results.is_failing()) {
+            (false, false) => None,
+            (true, _) => Some("copies for wait queues or dead letters are not confirmed"),
+            (false, true) => Some("results are not confirmed"),
+        };
+        self.context.link.send_if_modified(|link| match why {
+            Some(why) if link.is_up() => {
+                *link = Link::Down(why.into());
+                true
+            }
+            None if !link.is_up() => {
+                *link = Link::Up;
+                true
+            }
+            _ => false,
+        });
     }
 
     fn lost(&self, error: &lapin::Error) -> RabbitError {

@@ -37,6 +37,8 @@ pub(super) struct Context {
     pub(super) events: Arc<dyn QueueEvents>,
     pub(super) deliveries: mpsc::UnboundedSender<Delivery>,
     pub(super) parked: Arc<ParkedCount>,
+    /// Whether the route's messages come and can be settled.
+    pub(super) link: watch::Sender<Link>,
     pub(super) kept: KeptVerdicts,
     /// About deliveries for which there was no room.
     pub(super) no_room: LogLimit,
@@ -95,6 +97,7 @@ pub(super) fn start(
             clock,
             events,
             deliveries: channels.deliveries.clone(),
+            link: channels.link.clone(),
             parked,
             kept: KeptVerdicts::default(),
             shortened: LogLimit::new(LOG_EVERY),

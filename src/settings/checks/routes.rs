@@ -42,6 +42,7 @@ impl Checks<'_> {
             self.varies(path.join("fair_by"), route.fair_by.as_ref(), "fair_by");
             self.clock(&path, route);
             self.journal(&path, route);
+            self.results(&path, route);
             self.priority(&path, name, route);
             match &route.downstream {
                 Downstream::Http(http) => self.http(&path.join("downstream"), http),
@@ -191,12 +192,32 @@ impl Checks<'_> {
         }
     }
 
-    fn times(&mut self, path: &KeyPath, route: &Route) {
-        if route.results.is_some() && self.settings.backend.queue == QueueBackend::Embedded {
+    fn results(&mut self, path: &KeyPath, route: &Route) {
+        let Some(results) = &route.results else {
+            return;
+        };
+        let path = path.join("results");
+        if self.settings.backend.queue == QueueBackend::Embedded {
             let message =
                 "an embedded queue publishes no results; take this table out, or use RabbitMQ";
-            self.error([path.join("results")], message);
+            return self.error([path], message);
         }
+        let back = results
+            .queue()
+            .filter(|queue| results.comes_back(queue, &route.queue));
+        if let Some(queue) = back {
+            let message = format!(
+                "results in `{queue}` would come back to this route as messages; name another queue"
+            );
+            self.error([path.join("routing_key")], message);
+        }
+        if results.on.is_empty() {
+            let message = "no result is published; write [\"accepted\", \"dead\"] or one of them, or take this table out";
+            self.error([path.join("on")], message);
+        }
+    }
+
+    fn times(&mut self, path: &KeyPath, route: &Route) {
         let [hold, downstream, retry] = path.all(["max_hold", "downstream", "retry"]);
         let ack = self.settings.rabbitmq.ack_timeout.get();
         if route.max_hold.get() >= ack / 2 {

@@ -16,13 +16,14 @@ use crate::core::rate::Rate;
 use crate::core::zone::Zone;
 use crate::settings::conform::unwritten;
 use crate::settings::forms::{
-    ANSWER, ANSWER_TEMPLATE, EXCHANGE, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, QUEUE,
-    SECRET_TEMPLATE, TEMPLATE, TEXT, ZONE,
+    ANSWER, ANSWER_TEMPLATE, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, QUEUE, SECRET_TEMPLATE,
+    TEMPLATE, TEXT, ZONE,
 };
 use crate::settings::schema::Shape::{Flag, List, Named, OneOrMore, Section, Text, Whole};
 use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, kinds, table, words};
 use crate::settings::show::Redacted;
 use crate::settings::text::{Length, Size, TemplateText};
+use crate::settings::types::Results;
 
 table! {
     #[derive(Clone, Debug, Deserialize)]
@@ -116,58 +117,6 @@ table! {
         base: Length = SPAN, Default "1s";
         /// The longest bound.
         max: Length = SPAN, Default "5m";
-    }
-}
-
-table! {
-    /// The message that is published when a message of the route has come to its end.
-    #[derive(Clone, Debug, Deserialize)]
-    pub struct Results {
-        /// Where results are published: an exchange, which must exist. "": the default exchange, where the routing key
-        /// is the name of a queue.
-        exchange: String = EXCHANGE, Default "";
-        /// A template, which may use answer.status, answer.headers and answer.body besides what templates know.
-        /// "{{ properties.reply_to }}" answers the caller of an AMQP request.
-        routing_key: TemplateText = ANSWER_TEMPLATE, Required "sms.results";
-        /// Which ends are published: accepted, dead.
-        on: Vec<ResultOn> = List(&ResultOn::SHAPE), Default ["accepted", "dead"];
-        /// A template like routing_key. Absent, or where it fails for a message: a JSON object with message_id,
-        /// correlation_id, route, verdict, reason, detail, status, attempts, first_seen, settled and answer.
-        body: Option<TemplateText> = ANSWER_TEMPLATE, Optional "{{ answer.body | tojson }}";
-        /// Headers of the answer that the JSON object has.
-        headers: Vec<String> = List(&TEXT), Default [];
-        /// What happens to a result that no queue takes. retry: it is tried until one does, and its message is not
-        /// settled before. drop: it is counted and dropped, because the caller is gone. Absent: drop where
-        /// routing_key uses reply_to, else retry.
-        unroutable: Option<Unroutable> = Unroutable::SHAPE, Optional "retry";
-    }
-}
-
-words! {
-    /// An end of a message.
-    pub enum ResultOn {
-        Accepted = "accepted",
-        Dead = "dead",
-    }
-}
-
-words! {
-    /// What becomes of a result that no queue takes.
-    pub enum Unroutable {
-        Retry = "retry",
-        Drop = "drop",
-    }
-}
-
-impl Results {
-    /// What becomes of a result that no queue takes.
-    #[must_use]
-    pub fn unroutable(&self) -> Unroutable {
-        let to_caller = self.routing_key.as_str().contains("reply_to");
-        self.unroutable.unwrap_or(match to_caller {
-            true => Unroutable::Drop,
-            false => Unroutable::Retry,
-        })
     }
 }
 

@@ -68,6 +68,16 @@ async fn every_recipe_of_the_documentation_runs() {
         let mut text = recipe
             .replace("127.0.0.1:8080", &provider.address().to_string())
             .replace("open = \"08:00-21:00\"", "open = \"00:00-24:00\"");
+        // Where the results of a recipe go.
+        let answers = format!("recipe-{number}-answers");
+        text = text.replace(
+            "routing_key = \"sms.answers\"",
+            &format!("routing_key = \"{answers}\""),
+        );
+        let has_results = text.contains(&answers);
+        if has_results {
+            broker.declare(&answers, "quorum").await;
+        }
         let mut ids = Vec::new();
         for queue in queues(recipe) {
             let ours = format!("recipe-{number}-{queue}");
@@ -117,6 +127,10 @@ async fn every_recipe_of_the_documentation_runs() {
             (Some(0), 0),
             "{heading}: {report:?}"
         );
+        if has_results {
+            let results = broker.drain(&answers).await;
+            assert_eq!(results.len() as u64, all, "{heading}: each has a result");
+        }
     }
 }
 

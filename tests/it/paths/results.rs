@@ -1,5 +1,6 @@
 //! Results: what became of a message is published, and safe before the message is settled.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use lapin::BasicProperties;
@@ -126,13 +127,24 @@ async fn a_message_is_not_settled_before_its_result_is_safe() {
     eventually(LONG, "results are tried again", || tried() >= 12.0).await;
     let settled = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"done\"}}");
     assert_eq!(metric(admin, &settled), 0.0, "none is settled");
+    let says_so = || {
+        let (status, page) = get(admin, "/readyz");
+        status == 503 && page.contains("results are not confirmed")
+    };
+    eventually(LONG, "it is not ready", says_so).await;
     broker.declare(into, "quorum").await;
     holds(&broker, into, 6).await;
+    eventually(LONG, "it is ready again", || get(admin, "/readyz").0 == 200).await;
     daemon.stop(&[NEW_SCHEDULE, AGAIN, SAFE]).await;
     assert_eq!(broker.counts(name).await, Some((0, 0)));
     assert_eq!(downstream.count(), 6, "no call is repeated");
     for (text, properties) in broker.drain(into).await {
         assert_eq!(text, b"sms-7");
+        assert_eq!(
+            *properties.content_type(),
+            None,
+            "a template may make anything"
+        );
         assert_eq!(
             header(&properties, "x-sluiced-route").as_deref(),
             Some(name)
@@ -150,6 +162,9 @@ async fn the_caller_of_a_request_is_answered_while_it_is_there() {
         asked(2, Some(caller)),
         asked(4, Some("results-callers.gone")),
         asked(6, None),
+        // A publisher that would have its result sent as a message.
+        asked(8, Some(name)),
+        asked(10, Some("results-callers.wait.1s")),
     ];
     broker.publish(name, messages).await;
     let downstream = even().await;
@@ -168,7 +183,7 @@ async fn the_caller_of_a_request_is_answered_while_it_is_there() {
     .await;
     assert_eq!(outcome("confirmed"), 1.0);
     eventually_async(LONG, "all are settled", || async {
-        broker.counts(name).await == Some((0, 1)) && downstream.count() == 3
+        broker.counts(name).await == Some((0, 1)) && downstream.count() == 5
     })
     .await;
     daemon
@@ -252,4 +267,128 @@ async fn a_lost_connection_repeats_no_call_whose_result_was_not_safe() {
         "none came to the pipeline again"
     );
     drop(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_by_direct_reply_to_is_answered() {
+    let name = "results-direct";
+    let broker = queue(name, "quorum").await;
+    let downstream = even().await;
+    let route = route(
+        name,
+        &downstream,
+        "routing_key = \"{{ properties.reply_to }}\"\n",
+    );
+    let daemon = Daemon::start(&config(name, vec![route]));
+    let answer = tokio::time::timeout(LONG, broker.request(name, asked(2, None))).await;
+    let json: Value = serde_json::from_slice(&answer.expect("an answer")).expect("JSON");
+    assert_eq!(
+        (&json["status"], &json["attempts"]),
+        (&200.into(), &1.into())
+    );
+    daemon.stop(&[NEW_SCHEDULE]).await;
+}
+
+/// Killed while results wait, and while they are published.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_is_killed_loses_no_result() {
+    let name = "results-killed";
+    let broker = queue(name, "quorum").await;
+    let into = "results-killed.out";
+    const COUNT: u64 = 60;
+    broker
+        .publish(name, (1..=COUNT).map(|number| asked(number, None)))
+        .await;
+    let downstream = even().await;
+    let route = route(name, &downstream, &format!("routing_key = \"{into}\"\n"));
+    let config = config(name, vec![route]);
+    let first = Daemon::start(&config);
+    eventually(LONG, "calls are made", || downstream.count() >= 20).await;
+    first.kill(&[NEW_SCHEDULE, AGAIN, "dead letter"]).await;
+    broker.declare(into, "quorum").await;
+    let second = Daemon::start(&config);
+    eventually_async(LONG, "results are published", || async {
+        broker
+            .counts(into)
+            .await
+            .is_some_and(|(ready, _)| ready >= 10)
+    })
+    .await;
+    second
+        .kill(&[NEW_SCHEDULE, AGAIN, SAFE, "dead letter"])
+        .await;
+    eventually_async(LONG, "what it had is in the queue again", || async {
+        broker
+            .counts(name)
+            .await
+            .is_some_and(|(_, consumers)| consumers == 0)
+    })
+    .await;
+    let (left, _) = broker.counts(name).await.expect("the queue");
+    let mut third = Daemon::start(&config);
+    let admin = third.admin().await;
+    let settled = |verdict: &str| {
+        let series = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"{verdict}\"}}");
+        metric(admin, &series)
+    };
+    eventually(LONG, "all are settled", || {
+        settled("done") + settled("dead") >= f64::from(left)
+    })
+    .await;
+    third
+        .stop(&[NEW_SCHEDULE, "dead letter", AGAIN, SAFE])
+        .await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    let all: BTreeSet<String> = results(&broker, into)
+        .await
+        .into_iter()
+        .map(|(correlation, _)| correlation)
+        .collect();
+    assert_eq!(all.len() as u64, COUNT, "each has a result");
+}
+
+/// The attempt that templates see is that of the last call, and an answer that never came is none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_count_the_calls_and_know_messages_without_an_answer() {
+    let name = "results-attempts";
+    let broker = queue(name, "quorum").await;
+    let into = "results-attempts.out";
+    broker.declare(into, "quorum").await;
+    broker.publish(name, [asked(2, None), asked(4, None)]).await;
+    let downstream = Recorder::start(|call| match (call.number, call.repeat) {
+        (2, 0) => Reply::status(500),
+        (4, _) => Reply {
+            latency: LONG,
+            ..Reply::status(200)
+        },
+        _ => Reply::status(200),
+    })
+    .await;
+    let mut route = route(
+        name,
+        &downstream,
+        &format!(
+            "routing_key = \"{into}\"\nbody = \"{{{{ answer.status }}}} {{{{ attempt }}}}\"\n"
+        ),
+    );
+    route.keys = "max_attempts = 2\nretry = { base = \"1ms\", max = \"1ms\" }\n".to_owned();
+    route.downstream += "timeout = \"300ms\"\n";
+    let daemon = Daemon::start(&config(name, vec![route]));
+    holds(&broker, into, 2).await;
+    daemon
+        .stop(&[
+            NEW_SCHEDULE,
+            "dead letter",
+            "a result gets the default body",
+        ])
+        .await;
+    let mut bodies = broker.drain(into).await;
+    bodies.sort_by_key(|(_, properties)| correlation(properties));
+    assert_eq!(bodies[0].0, b"200 2");
+    let json: Value = serde_json::from_slice(&bodies[1].0).expect("the default body");
+    assert_eq!(json["reason"], "attempts_exhausted");
+    assert_eq!(
+        (&json["answer"], &json["attempts"]),
+        (&Value::Null, &2.into())
+    );
 }

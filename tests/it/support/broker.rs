@@ -1,8 +1,10 @@
 //! A test's own view of a broker: publish, look, take out.
 
+use futures::StreamExt as _;
 use lapin::options::{
-    BasicAckOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions, ConfirmSelectOptions,
-    ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
+    BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
+    ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+    QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
@@ -50,6 +52,34 @@ impl Broker {
             .queue_declare(queue.into(), options, arguments)
             .await
             .expect("the queue can be declared");
+    }
+
+    /// Publishes a request whose answer comes by RabbitMQ's direct reply-to, and waits for it.
+    pub async fn request(
+        &self,
+        queue: &str,
+        (body, properties): (Vec<u8>, BasicProperties),
+    ) -> Vec<u8> {
+        const REPLY_TO: &str = "amq.rabbitmq.reply-to";
+        // The broker wants the consumer and the request on one channel.
+        let channel = self.connection.create_channel().await.expect("a channel");
+        let options = BasicConsumeOptions {
+            no_ack: true,
+            ..BasicConsumeOptions::default()
+        };
+        let consuming =
+            channel.basic_consume(REPLY_TO.into(), "".into(), options, FieldTable::default());
+        let mut answers = consuming.await.expect("a consumer");
+        let properties = properties.with_reply_to(REPLY_TO.into());
+        let options = BasicPublishOptions::default();
+        let publishing = channel.basic_publish("".into(), queue.into(), options, &body, properties);
+        publishing
+            .await
+            .expect("a request")
+            .await
+            .expect("no confirm is asked for");
+        let answer = answers.next().await.expect("an answer");
+        answer.expect("an answer").data
     }
 
     /// Declares an exchange that passes on everything to that queue, whatever its routing key.

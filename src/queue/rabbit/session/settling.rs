@@ -1,13 +1,6 @@
 //! What a verdict becomes: an acknowledgement, or a copy that is published first; and the ends of a session.
 //!
-//! Some verdicts outlive their session ([`KeptVerdicts`]): those whose copies were not confirmed before it ended.
-//! The broker delivers such a message again. Within this process its verdict is still known: it is applied, and
-//! its call is not repeated. A message is recognized by all that it carries, because an id is not always there
-//! and need not be unique. Copies are kept, and results: an
-//! acknowledgement alone that was applied to another message which looks the same would lose that message.
-//!
-//! A verdict whose message has not come back within [`AGE`] is forgotten: the message went to another replica.
-//! Otherwise a message that looks the same could die without a call weeks later.
+//! Verdicts that wait for a confirm outlive their session (`kept`).
 //!
 //! A session ends on purpose, or by a loss. On purpose, every verdict that was given is made safe before the channel is
 //! closed. Problem: a quorum queue takes the acknowledgements of a channel some dozens at a time, and the channel forgets
@@ -16,18 +9,13 @@
 //! the rest. All of it has a time to end at.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::time::Duration;
 
-use lapin::protocol::basic::gen_properties;
-use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout_at};
 
 use super::Session;
 use super::consuming::cancelled;
+use super::kept::Kept;
 use crate::core::channel::{Acks, Bounds, ByteBudget, Fate};
-use crate::core::time::Mono;
-use crate::ports::lock;
 use crate::ports::message::{HeaderValue, header};
 use crate::ports::queue::{HeaderPatch, Leftover, Publication, Settlement, Verdict};
 use crate::queue::rabbit::RabbitError;
@@ -37,9 +25,6 @@ use crate::queue::rabbit::convert::{
 use crate::queue::rabbit::dial::RouteOptions;
 use crate::queue::rabbit::publisher::{Destination, Republish};
 use crate::queue::rabbit::topology::{Target, answered};
-
-/// How long a verdict is kept. A broker may be away for a while.
-const AGE: Duration = Duration::from_secs(3600);
 
 /// The deliveries of a channel that are not settled or not acknowledged yet.
 #[derive(Debug)]
@@ -53,14 +38,6 @@ pub(super) struct Unsettled {
     copying: HashMap<u64, (Original, CopyVerdict)>,
     /// Their results are not confirmed yet, by tag. What they were made of is in `delivered`.
     reporting: HashMap<u64, (Verdict, Publication)>,
-}
-
-/// A verdict that outlives its session.
-#[derive(Clone, Debug)]
-pub(super) enum Kept {
-    Copy(CopyVerdict),
-    /// Its result comes first.
-    Reported(Verdict, Box<Publication>),
 }
 
 /// A verdict that makes a copy.
@@ -151,7 +128,7 @@ impl Session {
         self.unsettled.reporting.insert(tag, (verdict, result));
     }
 
-    /// The result is safe, or nobody takes it.
+    /// The result is safe, or was dropped.
     pub(super) fn on_reported(&mut self, tag: u64) {
         if let Some((verdict, _)) = self.unsettled.reporting.remove(&tag) {
             self.carry_out(tag, verdict);
@@ -233,67 +210,6 @@ pub(super) fn renewed() -> CopyVerdict {
         label: Verdict::GiveBack.label(),
         patch: Vec::new(),
     }
-}
-
-/// The same for messages with the same properties and body, which are interchangeable.
-type Fingerprint = [u8; 32];
-
-/// The verdicts of earlier sessions, and when they were kept.
-#[derive(Debug, Default)]
-pub(in crate::queue::rabbit) struct KeptVerdicts(Mutex<HashMap<Fingerprint, Vec<(Mono, Kept)>>>);
-
-impl KeptVerdicts {
-    /// Keeps those of a session that ended. What was kept before is forgotten where it is more than `most`.
-    pub(super) fn keep(
-        &self,
-        verdicts: impl Iterator<Item = (Original, Kept)>,
-        most: usize,
-        now: Mono,
-    ) {
-        let mut kept = lock(&self.0);
-        forget(&mut kept, now);
-        if kept.values().map(Vec::len).sum::<usize>() > most {
-            kept.clear();
-        }
-        for (original, verdict) in verdicts {
-            let same = kept.entry(known_by(&original)).or_default();
-            same.push((now, verdict));
-        }
-    }
-
-    /// The verdict of a message that was delivered again.
-    pub(super) fn take(&self, original: &Original, now: Mono) -> Option<Kept> {
-        let mut kept = lock(&self.0);
-        if kept.is_empty() {
-            return None;
-        }
-        forget(&mut kept, now);
-        let known = known_by(original);
-        let same = kept.get_mut(&known)?;
-        let verdict = same.pop();
-        if same.is_empty() {
-            kept.remove(&known);
-        }
-        verdict.map(|(_, verdict)| verdict)
-    }
-}
-
-fn forget(kept: &mut HashMap<Fingerprint, Vec<(Mono, Kept)>>, now: Mono) {
-    kept.retain(|_, same| {
-        same.retain(|(at, _)| now.since(*at) < AGE);
-        !same.is_empty()
-    });
-}
-
-/// Of all that a message carries, but not of what the broker counts on it.
-fn known_by(original: &Original) -> Fingerprint {
-    let written = gen_properties(&copy_properties(original, []))(Vec::new().into());
-    let written = written.map_or(Vec::new(), |written| written.into_inner().0);
-    let mut hash = Sha256::new();
-    hash.update((written.len() as u64).to_be_bytes());
-    hash.update(written);
-    hash.update(&original.body);
-    hash.finalize().into()
 }
 
 /// How often consumers are opened and ended before a channel is closed. Two make sure of every
@@ -408,6 +324,3 @@ impl Session {
         (rest, unsettled + self.unsettled.acks.settled() as u64)
     }
 }
-
-#[cfg(test)]
-mod tests;

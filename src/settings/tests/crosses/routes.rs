@@ -145,3 +145,44 @@ fn a_queue_of_the_broker() {
         ]
     );
 }
+
+/// A result in the work queue would be a message, and be called.
+#[test]
+fn results_that_come_back_or_that_no_queue_is_there_for() {
+    let with = |results: &str| {
+        changed(
+            "[routes.sms]\n",
+            &format!("[routes.sms.results]\n{results}\n[routes.sms]\n"),
+        )
+    };
+    let back = |queue: &str| {
+        format!(
+            "a.toml:5:15: routes.sms.results.routing_key: results in `{queue}` would come back to this route as messages; name another queue"
+        )
+    };
+    assert_eq!(with("routing_key = \"sms\""), [back("sms")]);
+    assert_eq!(with("routing_key = \"sms.wait.1s\""), [back("sms.wait.1s")]);
+    for fine in [
+        "routing_key = \"sms.results\"",
+        "exchange = \"x\"\nrouting_key = \"sms\"",
+        "routing_key = \"{{ properties.reply_to }}\"",
+    ] {
+        assert_eq!(with(fine), [""; 0], "{fine}");
+    }
+    assert_eq!(
+        with("routing_key = \"r\"\non = []"),
+        [
+            "a.toml:6:6: routes.sms.results.on: no result is published; write [\"accepted\", \"dead\"] or one of them, or take this table out"
+        ]
+    );
+    let embedded = changed(
+        "[routes.sms]\n",
+        "[backend]\nqueue = \"embedded\"\n[routes.sms.results]\nrouting_key = \"r\"\n[routes.sms]\n",
+    );
+    assert!(
+        embedded
+            .iter()
+            .any(|fault| fault.contains("an embedded queue publishes no results")),
+        "{embedded:?}"
+    );
+}

@@ -1,5 +1,6 @@
 use super::*;
 use crate::queue::rabbit::convert::message;
+use crate::queue::rabbit::session::settling::renewed;
 
 fn original() -> Original {
     let body = b"{}".to_vec();
@@ -12,13 +13,8 @@ fn a_verdict_is_applied_once_and_forgotten_in_the_end() {
     let kept = KeptVerdicts::default();
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
     let keep = |seconds| {
-        let verdict = CopyVerdict {
-            target: Target::Dead,
-            label: "dead",
-            patch: Vec::new(),
-        };
         kept.keep(
-            [(original(), Kept::Copy(verdict))].into_iter(),
+            [(original(), Kept::Copy(renewed()))].into_iter(),
             10,
             at(seconds),
         );
