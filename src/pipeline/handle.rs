@@ -50,8 +50,8 @@ pub(super) enum Event {
     Again(Box<Waiting>),
     /// The downstream asked a call of ours to wait for so long; the limit is frozen.
     Throttled(Duration),
-    /// The downstream says that less is left than may be under way; the limit is frozen for so long.
-    Spent(Duration),
+    /// The downstream says that only so many units are left, and for how long: the limit is to be frozen.
+    Spent(u64, Duration),
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
     /// The current policy of the paced limit, or another version of the same.
@@ -226,8 +226,7 @@ impl PacerHandle {
     }
 
     /// The same, because the downstream says that only `left` units are left: no call was refused.
-    pub(super) fn spent(&self, length: Duration, left: u64) {
-        self.send(Event::Spent(length));
+    pub(super) fn freeze_spent(&self, length: Duration, left: u64) {
         self.meters.freezes.increment(1);
         if let Some(more) = SPENT.event(self.clock.now()) {
             info!(pacer = %self.name, left, wait = ?length,

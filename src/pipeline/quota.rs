@@ -5,7 +5,8 @@
 //! some, too. So each kind of limit has a bound for what may be under way:
 //!
 //! - **paced**: the pace is the bound. No more than its units leave in the time that the call took (or usually takes)
-//!   and the horizon, up to which slots are leased already. With less left, the limit is frozen until the reset.
+//!   and the horizon, up to which slots are leased already. With less left, the limit is frozen until the reset. The
+//!   store is asked for that once: the calls that are under way then say it again (`pacer/events.rs`).
 //! - **keyed**: what this replica has under way for the key, times the replicas that ask. The replica that has most
 //!   under way gets most of the answers, so its product is no less than what all have. The rest is written into the
 //!   state of the key, which lets no more pass until the reset.
@@ -23,13 +24,13 @@ use crate::ports::limits::Correction;
 use crate::telemetry::LogLimit;
 use crate::template::Said;
 
-use super::handle::PacerHandle;
+use super::handle::{Event, PacerHandle};
 use super::job::Job;
 
 static UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 /// A reset in whole seconds may be so much too early.
-const ROUNDED: Duration = Duration::from_secs(1);
+pub(super) const ROUNDED: Duration = Duration::from_secs(1);
 
 /// Reads what the answer to a call says of the quotas of its route, and tightens the limits. The call took `took`.
 pub(super) fn heed(job: &Job, judgement: &Judgement, took: Duration, pacer: &PacerHandle) {
@@ -92,9 +93,11 @@ fn tighten(job: &Job, said: &Said<'_>, left: &[Remaining], took: Duration, pacer
     };
     let ahead = took.max(settings.call_latency()) + rows.main.pace.horizon();
     let under_way = (rows.per_second() * ahead.as_secs_f64()).ceil() as u64;
-    let needed = under_way.max(job.slots().units()) + said.spare;
+    let needed = under_way
+        .max(job.slots().units())
+        .saturating_add(said.spare);
     let short = left.iter().filter(|one| one.units < needed);
     if let Some(wait) = short.map(wait).max() {
-        pacer.spent(wait, least.units);
+        pacer.send(Event::Spent(least.units, wait));
     }
 }

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
 use super::{Pacer, Phase, Stopping};
+use crate::core::leases::{Availability, Wait};
 use crate::core::pacing::Row;
 use crate::core::schedule::Answer;
 use crate::core::scheduler::{Denied, Queued as _};
@@ -14,6 +15,7 @@ use crate::pipeline::admit::{Answered, send_away};
 use crate::pipeline::handle::{Event, Stopped};
 use crate::pipeline::job::Waiting;
 use crate::pipeline::journal::Why;
+use crate::pipeline::quota::ROUNDED;
 use crate::pipeline::verdict::back;
 use crate::ports::limits::key_id;
 use crate::ports::store::StoreError;
@@ -109,7 +111,7 @@ impl Pacer {
                 }
                 self.scheduler.frozen_for(length, now);
             }
-            Event::Spent(length) => self.scheduler.frozen_for(length, self.handle.clock.now()),
+            Event::Spent(left, length) => self.spent(left, length),
             Event::Frozen(row, freeze) => {
                 self.scheduler.frozen(row, &freeze, self.handle.clock.now());
             }
@@ -130,6 +132,20 @@ impl Pacer {
                 }
             }
             Event::Stop { deadline, done } => self.stop(deadline, done),
+        }
+    }
+
+    /// The downstream says that only `left` units are left. All calls that were under way then say so: the store is
+    /// asked again only if the freeze that is known ends earlier, by more than a reset is rounded.
+    fn spent(&mut self, left: u64, length: Duration) {
+        let now = self.handle.clock.now();
+        let known = match self.scheduler.availability(now, false) {
+            Availability::Until(end, Wait::Frozen) => Some(end),
+            _ => None,
+        };
+        self.scheduler.frozen_for(length, now);
+        if known.is_none_or(|end| now + length > end + ROUNDED) {
+            self.handle.freeze_spent(length, left);
         }
     }
 

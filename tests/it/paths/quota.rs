@@ -114,3 +114,36 @@ burst = 3
 "#;
     refuses_none("quota-keyed", "each", tables, says).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_are_under_way_freeze_a_limit_once() {
+    let name = "quota-once";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 60)).await;
+    // Some forty calls leave before the first answer.
+    let downstream = Recorder::start(|_: &Call| Reply {
+        latency: Duration::from_millis(400),
+        headers: vec![("ratelimit", "\"window\";r=0;t=1".to_owned())],
+        ..Reply::status(202)
+    })
+    .await;
+    let route = Route {
+        tables: format!("[routes.{name}.downstream.quota.provider]\nformat = \"ietf\"\n"),
+        ..Route::new(name, downstream.address)
+    };
+    let config = Config::shared(name, "100/1s", vec![route]);
+    let mut daemons = ["one", "two"].map(|_| Daemon::start(&config));
+    eventually(LONG, "all came", || downstream.count() >= 60).await;
+    let mut freezes = 0.0;
+    for daemon in &mut daemons {
+        freezes += daemon
+            .metric("sluiced_freezes_total{limit=\"provider\"}")
+            .await;
+    }
+    assert!((1.0..=8.0).contains(&freezes), "{freezes} freezes");
+    for daemon in daemons {
+        daemon
+            .stop(&[NEW_SCHEDULE, "nothing is kept on disk"])
+            .await;
+    }
+}
