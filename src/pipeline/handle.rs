@@ -261,11 +261,6 @@ impl PacerHandle {
         self.refunder.correct(correction);
     }
 
-    /// How many replicas ask the keyed limits.
-    pub(super) fn askers(&self) -> u64 {
-        self.refunder.askers()
-    }
-
     /// Offers an unused tail of a lease to the store; it is lost if others have leased since.
     pub(super) fn give_back(&self, row: Row, tail: Grant) {
         let (Some(rows), Some(limit)) = (self.rows(), self.limit(row)) else {

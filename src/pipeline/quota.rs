@@ -9,7 +9,7 @@
 //!   store is asked for that once: the calls that are under way then say it again (`pacer/events.rs`).
 //! - **keyed**: what this replica has under way for the key, times the replicas that ask. The replica that has most
 //!   under way gets most of the answers, so its product is no less than what all have. The rest is written into the
-//!   state of the key, which lets no more pass until the reset.
+//!   state of the key, which lets no more pass until the reset (`refunder`).
 //!
 //! Providers round a reset to whole seconds, in either direction: a second is added.
 
@@ -79,11 +79,10 @@ fn tighten(job: &Job, said: &Said<'_>, left: &[Remaining], took: Duration, pacer
     };
     let charges = || job.charges().iter();
     if let Some(charge) = charges().find(|charge| *charge.limit.name == *said.limit) {
-        let under_way = charge.limit.under_way(charge.key) * pacer.askers();
         return pacer.correct(Correction {
             limit: charge.limit.clone(),
             key: charge.key,
-            left: least.units.saturating_sub(under_way + said.spare),
+            left: least.units.saturating_sub(said.spare),
             length: wait(least),
         });
     }

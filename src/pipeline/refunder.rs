@@ -2,7 +2,8 @@
 //! answers said of keys.
 //!
 //! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip. What answers said
-//! is collected for a moment first: a busy key is in many answers.
+//! is collected for a moment first: a busy key is in many answers. A downstream does not know of calls that are under
+//! way, so they are subtracted when it is written down, not before: others left while it was collected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use crate::core::limits::Rule;
+use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{
     BATCH_MAX, Correction, Granted, KeyedLimit, LimitKey, LimitStore, Ticket,
@@ -26,8 +28,10 @@ static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// However short a lease is, its calls are not renewed more often than this.
 const RENEW_MIN: Duration = Duration::from_millis(10);
-/// What answers say is collected for so long.
+/// What answers say is collected for so long, …
 const COLLECT: Duration = Duration::from_millis(50);
+/// … and written down no more often than this, however many answers say something.
+const WRITE_GAP: Duration = Duration::from_millis(500);
 
 /// Names for calls: unique in the fleet.
 #[derive(Debug)]
@@ -58,8 +62,8 @@ enum Entry {
     Began(Vec<Granted>),
     /// Calls that ended, and units that certainly were not used.
     Ended(Vec<Granted>),
-    /// An answer said what is left of a key.
-    Said(Correction),
+    /// An answer said what is left of a key, at this time.
+    Said(Correction, Mono),
 }
 
 /// The way to a pacer's refunder.
@@ -72,7 +76,7 @@ pub(super) struct Refunder {
 /// Calls under way, by their tickets.
 type CallsByTicket = HashMap<Ticket, Vec<Granted>>;
 /// What answers said, by the limit and its key: the least, where several spoke of one.
-type SaidByKey = HashMap<(Arc<str>, LimitKey), Correction>;
+type SaidByKey = HashMap<(Arc<str>, LimitKey), (Correction, Mono)>;
 
 impl Refunder {
     /// A refunder, and its work: a future that ends once nothing can be sent to it any more. `freed` is called with
@@ -125,14 +129,9 @@ impl Refunder {
         }
     }
 
-    /// An answer said what is left of a key. It is written down soon.
+    /// An answer said what is left of a key, calls under way included. It is written down soon.
     pub(super) fn correct(&self, correction: Correction) {
-        self.send(Entry::Said(correction));
-    }
-
-    /// How many replicas ask the keyed limits.
-    pub(super) fn askers(&self) -> u64 {
-        self.store.store.askers()
+        self.send(Entry::Said(correction, self.store.clock.now()));
     }
 
     fn send(&self, entry: Entry) {
@@ -158,18 +157,18 @@ async fn run(
 ) {
     let mut renewed = store.clock.now();
     let (mut running, mut entries) = (CallsByTicket::new(), Vec::new());
-    let (mut said, mut said_at) = (SaidByKey::new(), renewed);
+    let (mut said, mut write_at) = (SaidByKey::new(), renewed);
     loop {
         // Worked out each time: an operator may shorten a lease, and new calls begin after that.
         let due = (renewed + renew_every(&limits)).since(store.clock.now());
-        let collected = (said_at + COLLECT).since(store.clock.now());
+        let collected = write_at.since(store.clock.now());
         tokio::select! {
             count = received.recv_many(&mut entries, BATCH_MAX) => {
                 if count == 0 {
                     return store.correct(&mut said).await;
                 }
                 if said.is_empty() {
-                    said_at = store.clock.now();
+                    write_at = write_at.max(store.clock.now() + COLLECT);
                 }
                 let mut ended = note(&mut entries, &mut running, &mut said);
                 let is_released = store.release(&ended).await;
@@ -179,7 +178,10 @@ async fn run(
                     freed(ended);
                 }
             }
-            () = tokio::time::sleep(collected), if !said.is_empty() => store.correct(&mut said).await,
+            () = tokio::time::sleep(collected), if !said.is_empty() => {
+                write_at = store.clock.now() + WRITE_GAP;
+                store.correct(&mut said).await;
+            }
             () = tokio::time::sleep(due), if !running.is_empty() => {
                 renewed = store.clock.now();
                 store.renew(&mut running).await;
@@ -215,10 +217,13 @@ fn note(
                 }
                 released.extend(granted);
             }
-            Entry::Said(one) => {
+            Entry::Said(one, at) => {
                 let name = (Arc::clone(&one.limit.name), one.key);
-                if said.get(&name).is_none_or(|known| one.left <= known.left) {
-                    said.insert(name, one);
+                if said
+                    .get(&name)
+                    .is_none_or(|(known, _)| one.left <= known.left)
+                {
+                    said.insert(name, (one, at));
                 }
             }
         }
@@ -259,7 +264,16 @@ impl Store {
 
     /// Writes down what answers said. Under a policy that is not known yet it is not: the next answers say it again.
     async fn correct(&self, said: &mut SaidByKey) {
-        let all: Vec<_> = said.drain().map(|(_, one)| one).collect();
+        let (now, askers) = (self.clock.now(), self.store.askers());
+        let present = |(one, at): (Correction, Mono)| {
+            let under_way = one.limit.under_way(one.key).saturating_mul(askers);
+            Correction {
+                left: one.left.saturating_sub(under_way),
+                length: one.length.saturating_sub(now.since(at)),
+                ..one
+            }
+        };
+        let all: Vec<_> = said.drain().map(|(_, one)| present(one)).collect();
         for some in all.chunks(BATCH_MAX) {
             if let Err(error) = self.store.correct(some).await {
                 self.doubt(
