@@ -80,7 +80,8 @@ pub fn reset(text: &str, now: SystemTime) -> Option<Duration> {
         .or_else(|| httpdate::parse_http_date(text).ok().map(since))
 }
 
-/// The items of a `RateLimit`, each with the window of its policy where it names no reset.
+/// The items of a `RateLimit`, each with the window of its policy where it names no reset. Those that count calls under
+/// way at a time (`qu="concurrent-requests"` of their policy) are no count over time.
 fn ietf(text: &str, policies: &str) -> Option<Vec<Remaining>> {
     if !text.contains(';') {
         // The earlier drafts: one policy, in parts.
@@ -89,15 +90,17 @@ fn ietf(text: &str, policies: &str) -> Option<Vec<Remaining>> {
         let units = remaining(left)?;
         return Some(vec![Remaining { units, reset }]);
     }
-    let window = |name: &str| {
-        let mut named = items(policies).filter(|item| name_of(item) == name);
-        parameter(named.next()?.split(';'), "w").and_then(seconds)
+    let of_policy = |item: &str, what: &str| {
+        let mut named = items(policies).filter(|policy| name_of(policy) == name_of(item));
+        parameter(named.next()?.split(';'), what)
     };
-    let read = items(text).map(|item| {
+    let is_over_time =
+        |item: &&str| of_policy(item, "qu").is_none_or(|unit| !unit.contains("concurren"));
+    let read = items(text).filter(is_over_time).map(|item| {
         let reset = parameter(item.split(';'), "t").and_then(seconds);
         Some(Remaining {
             units: remaining(parameter(item.split(';'), "r")?)?,
-            reset: reset.or_else(|| window(name_of(item))),
+            reset: reset.or_else(|| of_policy(item, "w").and_then(seconds)),
         })
     });
     read.collect()

@@ -38,6 +38,11 @@ fn the_headers_of_the_ietf_draft_are_read() {
     assert_eq!(ietf("\"day\";r=7", policies), Some(vec![(7, Some(86_400))]));
     assert_eq!(ietf("\"other\";r=7", policies), Some(vec![(7, None)]));
     assert_eq!(ietf("\"a,b\";r=7;t=2", ""), Some(vec![(7, Some(2))]));
+    // Calls at a time are no count over time.
+    let policies =
+        "\"calls\";q=10;qu=\"concurrent-requests\", \"hour\";q=100;qu=\"requests\";w=3600";
+    let both = ietf("\"calls\";r=1, \"hour\";r=40;t=9", policies);
+    assert_eq!(both, Some(vec![(40, Some(9))]));
     // Earlier drafts.
     assert_eq!(
         ietf("limit=100, remaining=50, reset=7", ""),
