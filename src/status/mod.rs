@@ -112,6 +112,8 @@ pub struct Route {
     /// Messages done, since the replica was started and in the last seconds.
     pub done: u64,
     pub per_second: f64,
+    /// Calls in the last seconds, whatever was answered.
+    pub calls_per_second: f64,
     /// Calls by answer, since the replica was started; those that came.
     pub answers: BTreeMap<String, u64>,
 }
@@ -361,6 +363,7 @@ impl Fleet {
             sum.dead = sum.dead.max(route.dead);
             sum.done = sum.done.saturating_add(route.done);
             sum.per_second += route.per_second;
+            sum.calls_per_second += route.calls_per_second;
             for (answer, count) in &route.answers {
                 let sum = sum.answers.entry(answer.clone()).or_default();
                 *sum = sum.saturating_add(*count);
@@ -382,7 +385,7 @@ fn most_of(
 ) -> Option<String> {
     let sharing = names.iter().filter(|(_, limits)| limits.contains(limit));
     let rates: Vec<_> = sharing
-        .map(|(name, _)| (name, sums[name].per_second))
+        .map(|(name, _)| (name, sums[name].calls_per_second))
         .collect();
     let total: f64 = rates.iter().map(|(_, rate)| rate).sum();
     let (most, rate) = rates.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;

@@ -16,18 +16,15 @@ use crate::telemetry::recent;
 /// Rates are those of an interval of at least this: samples are taken at any time.
 const SHORTEST: Duration = Duration::from_secs(5);
 
-/// The sum and the count of `names::QUEUE_DELAY` in a scrape.
-const DELAY_SUM: &str = "sluiced_queue_delay_seconds_sum";
-const DELAY_COUNT: &str = "sluiced_queue_delay_seconds_count";
-
 /// The samples of one process.
 #[derive(Debug)]
 pub(super) struct Sampler {
     name: String,
     /// When this interval began (Unix time).
     began: Duration,
-    /// Messages done by route, and units used by limit.
+    /// Messages done and calls by route, and units used by limit.
     done: BTreeMap<String, Counter>,
+    calls: BTreeMap<String, Counter>,
     used: BTreeMap<String, Counter>,
     /// The delays of accepted calls by route.
     delays: BTreeMap<String, Mean>,
@@ -82,6 +79,7 @@ impl Sampler {
             name,
             began: now,
             done: BTreeMap::new(),
+            calls: BTreeMap::new(),
             used: BTreeMap::new(),
             delays: BTreeMap::new(),
             history: History::default(),
@@ -119,11 +117,10 @@ impl Sampler {
                 );
             } else if let Some(route) = series.label("route") {
                 let reasons = reasons.entry(route.to_owned()).or_default();
-                let (seconds, calls) = delays.entry(route.to_owned()).or_default();
-                if series.name == DELAY_SUM {
-                    *seconds = series.value;
-                } else if series.name == DELAY_COUNT {
-                    *calls = series.value;
+                match series.name.strip_prefix(names::QUEUE_DELAY.name) {
+                    Some("_sum") => delays.entry(route.to_owned()).or_default().0 = series.value,
+                    Some("_count") => delays.entry(route.to_owned()).or_default().1 = series.value,
+                    _ => {}
                 }
                 let route = replica.routes.entry(route.to_owned()).or_default();
                 of_route(route, reasons, &series);
@@ -134,6 +131,9 @@ impl Sampler {
         for (name, route) in &mut replica.routes {
             let counter = self.done.entry(name.clone()).or_default();
             route.per_second = counter.rate(route.done as f64, ended);
+            let calls: u64 = route.answers.values().sum();
+            let counter = self.calls.entry(name.clone()).or_default();
+            route.calls_per_second = counter.rate(calls as f64, ended);
             let mean = self.delays.entry(name.clone()).or_default();
             let totals = delays.get(name).copied().unwrap_or_default();
             route.delay = mean.mean(totals, ended.is_some());

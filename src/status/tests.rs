@@ -57,8 +57,9 @@ fn a_way_that_varies_by_more_than_is_kept_is_that_of_the_replica_that_has_it_wor
 
 #[test]
 fn what_takes_the_rate_is_named_where_messages_wait_for_too_long() {
-    let route = |per_second, oldest| Route {
+    let route = |per_second, calls_per_second, oldest| Route {
         per_second,
+        calls_per_second,
         oldest,
         max_delay: 30.0,
         ready: 900,
@@ -66,10 +67,11 @@ fn what_takes_the_rate_is_named_where_messages_wait_for_too_long() {
         ..Route::default()
     };
     let routes = [
-        ("password", route(5.0, 40.0)),
-        ("bulk", route(95.0, 3.0)),
-        ("mail", route(500.0, 40.0)),
-        ("quiet", route(0.0, 1.0)),
+        ("password", route(5.0, 5.0, 40.0)),
+        // Nearly all of its calls fail.
+        ("bulk", route(1.0, 95.0, 3.0)),
+        ("mail", route(500.0, 500.0, 40.0)),
+        ("quiet", route(0.0, 0.0, 1.0)),
     ];
     let replica = Replica {
         routes: routes.map(|(name, route)| (name.to_owned(), route)).into(),

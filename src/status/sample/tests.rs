@@ -12,6 +12,7 @@ fn text(done: u64, units: u64, open: u8) -> String {
          sluiced_queue_delay_seconds_bucket{{route=\"sms\",le=\"1\"}} {done}\n\
          sluiced_queue_delay_seconds_sum{{route=\"sms\"}} {units}\n\
          sluiced_queue_delay_seconds_count{{route=\"sms\"}} {done}\n\
+         sluiced_answers_total{{route=\"sms\",answer=\"503\"}} {units}\n\
          sluiced_answers_total{{route=\"sms\",answer=\"timeout\"}} 0\n\
          sluiced_queue_messages{{route=\"sms\",part=\"dead\"}} 2\n\
          sluiced_breaker_open{{route=\"sms\"}} 1\n\
@@ -33,10 +34,12 @@ async fn counters_become_rates() {
     );
     assert_eq!((route.per_second, &*route.why), (0.0, ""));
     assert!(route.away, "also while the tap is open");
-    assert_eq!(route.answers, BTreeMap::from([("2xx".to_owned(), 100)]));
+    let came = [("2xx".to_owned(), 100), ("503".to_owned(), 100)];
+    assert_eq!(route.answers, BTreeMap::from(came));
 
     let second = sampler.take(&text(600, 700, 1), &health, at(1005));
     assert_eq!(second.routes["sms"].per_second, 100.0);
+    assert_eq!(second.routes["sms"].calls_per_second, 216.7);
     assert_eq!(
         second.routes["sms"].delay,
         Some(1.167),
