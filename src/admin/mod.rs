@@ -101,7 +101,7 @@ impl Admin {
         self.address
     }
 
-    /// Answers until `stop`, then lets answers that are under way finish.
+    /// Replies to requests until `stop`, then lets answers that are under way finish.
     pub async fn serve(
         self,
         metrics: Metrics,

@@ -32,7 +32,7 @@ pub struct Behaviour {
 }
 
 impl Behaviour {
-    /// Answers 202 to everything, at once, and judges by `rate`.
+    /// Returns 202 for everything, at once, and judges by `rate`.
     #[must_use]
     pub const fn judging(rate: Rate) -> Self {
         Self {
@@ -104,7 +104,7 @@ pub struct ScriptStep {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
-    /// Answers.
+    /// Returns an answer.
     #[default]
     Answer,
     /// Closes the connection without a word.
