@@ -4,7 +4,7 @@
 //! A key is made of what the message says, which this command does not have. So keys are named with `--key`. One that
 //! a limit makes of the message id alone is looked up without being named.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -112,7 +112,7 @@ fn own_keys(settings: &Settings, route: Option<&str>, id: &str) -> Vec<(String, 
         },
         ..Message::default()
     };
-    let mut keys = BTreeMap::new();
+    let mut keys = BTreeSet::new();
     let routes = settings.routes.iter();
     for (name, of) in routes.filter(|(name, _)| route.is_none_or(|route| route == *name)) {
         let facts = Facts {
@@ -129,11 +129,11 @@ fn own_keys(settings: &Settings, route: Option<&str>, id: &str) -> Vec<(String, 
                 templates.uses("message_id").then_some(key)
             });
             if let Some(key) = made {
-                keys.insert((limit.clone(), key), ());
+                keys.insert((limit.clone(), key));
             }
         }
     }
-    keys.into_keys().collect()
+    keys.into_iter().collect()
 }
 
 async fn look_up(args: &FindArgs, keys: Vec<(String, String)>) -> Result<Vec<FoundKey>, Refusal> {
