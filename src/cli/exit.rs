@@ -208,7 +208,7 @@ impl Reloads {
     }
 }
 
-/// The keys whose values differ and that need a restart.
+/// The keys with other values that need a restart.
 fn changed(old: &Loaded, new: &Loaded) -> Vec<String> {
     let values = |loaded: &Loaded| -> BTreeMap<KeyPath, String> {
         let all = loaded.origins.all().iter();

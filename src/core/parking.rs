@@ -28,8 +28,8 @@
 //! Tenants whose hashes fall into the same space share it. Among them messages are taken in the
 //! order in which they were parked, within the prefetch of the space.
 //!
-//! **Whose messages are sent** ([`Takers`]). While messages wait for too long, an operator asks whose messages are sent
-//! instead. There may be a million tenants. So only a few are counted at a time, those that come often (Misra and Gries):
+//! **The tenant with most calls** ([`Takers`]). While messages wait for too long, an operator asks which messages are
+//! sent instead. There may be a million tenants. So only a few are counted at a time, those that come often (Misra and Gries):
 //! each that makes more than one in seventeen of the calls is among them. All counts are halved twice a minute, so that
 //! what is long ago counts little.
 

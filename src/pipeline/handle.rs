@@ -41,7 +41,7 @@ pub(super) struct Stopped {
 pub(super) enum Event {
     /// New messages.
     Decoded(Vec<Waiting>),
-    /// Messages whose permits ran out, or whose slots passed, before they were sent; and whether what they
+    /// Messages that were not sent before their permits ran out or their slots passed; and whether what they
     /// took went back.
     Unsent(Vec<Waiting>, bool),
     /// Calls of ours do not count in their `concurrency` limits any more.

@@ -106,7 +106,7 @@ pub(super) struct Route {
     for_all: Vec<KeyId>,
     in_flight: AtomicU64,
     ages: Mutex<Ages>,
-    /// Whose messages are called; counted where tenants share and `max_delay` is set.
+    /// The calls by tenant; counted where tenants share and `max_delay` is set.
     takers: Mutex<Takers>,
     /// It was warned of the age of the oldest message.
     is_late: AtomicBool,

@@ -9,7 +9,7 @@ use crate::time::{Mono, StoreTime};
 /// One key of one limit, as a number. Two with the same number share a queue, and no more.
 pub type KeyId = u64;
 
-/// Whose message it is.
+/// The tenant of a message, and its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// A hash of the tenant's name. Two names with one hash share one share.
@@ -42,7 +42,7 @@ pub trait Queued {
     fn is_urgent(&self) -> bool {
         false
     }
-    /// Whose it is.
+    /// Its tenant, and the weight of that.
     fn share(&self) -> Share {
         Share::default()
     }

@@ -136,7 +136,7 @@ impl<T: Queued> Scheduler<T> {
         Some(admitted)
     }
 
-    /// Messages whose permits ran out.
+    /// Messages with permits that ran out.
     pub(super) fn take_run_out(&mut self, now: Mono) -> Option<Action<T>> {
         let mut out = Vec::new();
         while let Some((_, place)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {

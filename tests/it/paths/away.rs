@@ -116,7 +116,7 @@ async fn refused_connections_kill_no_message() {
     nothing_died(&broker, name, daemons).await;
 }
 
-/// Of an outage whose answers change, the last one is reported, in the log of one replica and on its page.
+/// Where the answers of an outage change, the last one is reported, in the log of one replica and on its page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_reason_is_the_last_answer() {
     let name = "away-reason";
