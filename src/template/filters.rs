@@ -1,26 +1,15 @@
 //! Our own filters and functions for templates, besides those of minijinja: JSON in which no integer is rounded silently,
-//! and how many segments an SMS takes, which is what providers count and charge.
-//!
-//! An SMS of 140 octets holds 160 characters of the GSM alphabet at 7 bits, or 70 units of
-//! UCS-2 (3GPP TS 23.038, sections 4 and 6.2). A longer text is sent in parts, each of which
-//! begins with a header that joins them: 6 octets with a reference of 8 bits, 7 with one of 16
-//! bits (TS 23.040, sections 9.2.3.24.1 and 9.2.3.24.8). So a part holds 153 or 152 characters,
-//! or 67 or 66 units. What takes two places (an escaped character, a surrogate pair) stays in one
-//! part, which can leave the last place of a part empty: parts are filled one after the other and
-//! not counted by a division.
-//!
-//! One character outside of the GSM alphabet and its extension table turns the whole text into
-//! UCS-2. National language shift tables are not considered: hardly any provider uses them.
+//! and how many segments an SMS takes (`core::sms`), which is what providers count and charge.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::NonZeroU32;
 
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, Output, State};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::fault::{IS_NULL, OPTION, TOO_LARGE};
+use crate::core::sms::{Encoding, Reference, encoding, segments_as};
 use crate::ports::downstream::Undecodable;
 
 /// Prints a value. A `null` is an error: it would be printed as text.
@@ -224,87 +213,3 @@ impl<'de> Visitor<'de> for Exact {
         Ok(Value::from(map))
     }
 }
-
-/// How the text of an SMS is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoding {
-    /// The GSM 7 bit default alphabet with its extension table.
-    Gsm7,
-    /// UCS-2, in units of 16 bits; today in fact UTF-16.
-    Ucs2,
-}
-
-/// The length of the number by which the parts of a text are joined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Reference {
-    /// 8 bits, as most senders use.
-    #[default]
-    Short,
-    /// 16 bits.
-    Long,
-}
-
-/// The GSM 7 bit default alphabet in its own order (TS 23.038, section 6.2.1) without the escape.
-const BASIC: &str = "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?\
-                     ¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà";
-/// Its extension table (section 6.2.1.1): two places each, for the escape comes first.
-const EXTENSION: &str = "\u{c}^{}\\[~]|€";
-
-/// The places that a character takes in the GSM alphabet; `None`: it is not in there.
-fn septets(character: char) -> Option<u32> {
-    // The alphabet keeps the place of nearly all printable ASCII, which most texts are made of.
-    if character.is_ascii_alphanumeric() || BASIC.contains(character) {
-        Some(1)
-    } else {
-        EXTENSION.contains(character).then_some(2)
-    }
-}
-
-/// The shortest way to write a text: GSM if all of it can be.
-#[must_use]
-pub(super) fn encoding(text: &str) -> Encoding {
-    if text.chars().all(|c| septets(c).is_some()) {
-        Encoding::Gsm7
-    } else {
-        Encoding::Ucs2
-    }
-}
-
-/// The segments of a text that is written in `encoding`; an empty one is one segment. A character that the GSM alphabet lacks
-/// counts one place in it: senders that insist on that alphabet replace it by `?` or a similar
-/// letter.
-#[must_use]
-pub(super) fn segments_as(text: &str, encoding: Encoding, reference: Reference) -> NonZeroU32 {
-    let places = |c: char| match encoding {
-        Encoding::Gsm7 => septets(c).unwrap_or(1),
-        Encoding::Ucs2 => {
-            if u32::from(c) > 0xffff {
-                2
-            } else {
-                1
-            }
-        }
-    };
-    let (alone, joined) = match (encoding, reference) {
-        (Encoding::Gsm7, Reference::Short) => (160, 153),
-        (Encoding::Gsm7, Reference::Long) => (160, 152),
-        (Encoding::Ucs2, Reference::Short) => (70, 67),
-        (Encoding::Ucs2, Reference::Long) => (70, 66),
-    };
-    let all = text.chars().map(places).fold(0, u32::saturating_add);
-    if all <= alone {
-        return NonZeroU32::MIN;
-    }
-    let (mut parts, mut filled) = (NonZeroU32::MIN, 0);
-    for places in text.chars().map(places) {
-        if filled + places > joined {
-            parts = parts.saturating_add(1);
-            filled = 0;
-        }
-        filled += places;
-    }
-    parts
-}
-
-#[cfg(test)]
-mod tests;

@@ -95,6 +95,34 @@ fn texts_at_their_edges() {
 }
 
 #[test]
+fn octets_are_those_of_the_standard() {
+    let gsm = |text| octets(text, Encoding::Gsm7);
+    assert_eq!(
+        gsm("Hi @£$¥èéùìòÇ"),
+        b"Hi \x00\x01\x02\x03\x04\x05\x06\x07\x08\x09"
+    );
+    assert_eq!(gsm("ΞÆß É¤Äà¿§"), b"\x1a\x1c\x1e \x1f\x24\x5b\x7f\x60\x5f");
+    assert_eq!(
+        gsm("\u{c}^{}\\[~]|€"),
+        b"\x1b\x0a\x1b\x14\x1b\x28\x1b\x29\x1b\x2f\x1b\x3c\x1b\x3d\x1b\x3e\x1b\x40\x1b\x65"
+    );
+    // What the alphabet lacks.
+    assert_eq!(gsm("aж"), b"a?");
+    assert_eq!(
+        octets("aж😀", Encoding::Ucs2),
+        [0, 0x61, 4, 0x36, 0xd8, 0x3d, 0xde, 0]
+    );
+    assert_eq!(
+        joining(0x1234, Reference::Short, 3, 2),
+        [5, 0, 3, 0x34, 3, 2]
+    );
+    assert_eq!(
+        joining(0x1234, Reference::Long, 3, 2),
+        [6, 8, 4, 0x12, 0x34, 3, 2]
+    );
+}
+
+#[test]
 fn the_encoding_and_the_reference_can_be_given() {
     let as_given = |text: &str, encoding, reference| segments_as(text, encoding, reference).get();
     let text = "a".repeat(71);
@@ -157,6 +185,26 @@ proptest! {
             let all: usize = places.iter().sum();
             let wanted = if all <= alone { 1 } else { fewest(&places, joined) };
             prop_assert_eq!(segments_as(&text, encoding, reference).get(), wanted);
+        }
+    }
+
+    /// What is counted is what is sent: the parts are the text again, none is too long, and there are as many.
+    #[test]
+    fn the_parts_are_the_text(text in "[aéж€{😀\n]{0,400}", long in any::<bool>()) {
+        let reference = if long { Reference::Long } else { Reference::Short };
+        for encoding in [Encoding::Gsm7, Encoding::Ucs2] {
+            let parts: Vec<&str> = parts(&text, encoding, reference).collect();
+            prop_assert_eq!(parts.concat(), text.clone());
+            prop_assert_eq!(parts.len(), segments_as(&text, encoding, reference).get() as usize);
+            let header = if parts.len() == 1 { 0 } else if long { 7 } else { 6 };
+            for part in parts {
+                let octets = octets(part, encoding);
+                let most = match encoding {
+                    Encoding::Gsm7 => (140 - header) * 8 / 7,
+                    Encoding::Ucs2 => 140 - header,
+                };
+                prop_assert!(octets.len() <= most, "{} of {}", octets.len(), most);
+            }
         }
     }
 

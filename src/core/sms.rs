@@ -1,0 +1,153 @@
+//! The text of an SMS: how it is written, how many segments it takes, and the segments themselves. What is counted
+//! (`sms_segments` of the templates) and what is sent over SMPP are made here, so they cannot differ.
+//!
+//! An SMS of 140 octets holds 160 characters of the GSM alphabet at 7 bits, or 70 units of
+//! UCS-2 (3GPP TS 23.038, sections 4 and 6.2). A longer text is sent in parts, each of which
+//! begins with a header that joins them: 6 octets with a reference of 8 bits, 7 with one of 16
+//! bits (TS 23.040, sections 9.2.3.24.1 and 9.2.3.24.8). So a part holds 153 or 152 characters,
+//! or 67 or 66 units. What takes two places (an escaped character, a surrogate pair) stays in one
+//! part, which can leave the last place of a part empty: parts are filled one after the other and
+//! not counted by a division.
+//!
+//! One character outside of the GSM alphabet and its extension table turns the whole text into
+//! UCS-2. National language shift tables are not considered: hardly any provider uses them.
+
+use std::num::NonZeroU32;
+
+/// How the text of an SMS is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// The GSM 7 bit default alphabet with its extension table.
+    Gsm7,
+    /// UCS-2, in units of 16 bits; today in fact UTF-16.
+    Ucs2,
+}
+
+/// The length of the number by which the parts of a text are joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reference {
+    /// 8 bits, as most senders use.
+    #[default]
+    Short,
+    /// 16 bits.
+    Long,
+}
+
+/// The GSM 7 bit default alphabet in its own order (TS 23.038, section 6.2.1) without the escape.
+const BASIC: &str = "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?\
+                     ¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà";
+/// Its extension table (section 6.2.1.1): two places each, for the escape comes first.
+const EXTENSION: &str = "\u{c}^{}\\[~]|€";
+/// Their places in the extension table.
+const EXTENDED: [u8; 10] = [0x0a, 0x14, 0x28, 0x29, 0x2f, 0x3c, 0x3d, 0x3e, 0x40, 0x65];
+/// The escape, which is a place of the alphabet.
+const ESCAPE: u8 = 0x1b;
+
+/// The places that a character takes in the GSM alphabet; `None`: it is not in there.
+fn septets(character: char) -> Option<u32> {
+    // The alphabet keeps the place of nearly all printable ASCII, which most texts are made of.
+    if character.is_ascii_alphanumeric() || BASIC.contains(character) {
+        Some(1)
+    } else {
+        EXTENSION.contains(character).then_some(2)
+    }
+}
+
+/// The shortest way to write a text: GSM if all of it can be.
+#[must_use]
+pub fn encoding(text: &str) -> Encoding {
+    if text.chars().all(|c| septets(c).is_some()) {
+        Encoding::Gsm7
+    } else {
+        Encoding::Ucs2
+    }
+}
+
+/// The places of a character. One that the GSM alphabet lacks counts one place in it: it is replaced by `?`.
+fn places(character: char, encoding: Encoding) -> u32 {
+    match encoding {
+        Encoding::Gsm7 => septets(character).unwrap_or(1),
+        Encoding::Ucs2 => {
+            if u32::from(character) > 0xffff {
+                2
+            } else {
+                1
+            }
+        }
+    }
+}
+
+/// The segments of a text that is written in `encoding`; an empty one is one segment.
+#[must_use]
+pub fn segments_as(text: &str, encoding: Encoding, reference: Reference) -> NonZeroU32 {
+    let more = parts(text, encoding, reference).skip(1);
+    more.fold(NonZeroU32::MIN, |count, _| count.saturating_add(1))
+}
+
+/// The segments themselves, one or more, in their order.
+pub fn parts(
+    text: &str,
+    encoding: Encoding,
+    reference: Reference,
+) -> impl Iterator<Item = &str> + Clone {
+    let (alone, joined) = match (encoding, reference) {
+        (Encoding::Gsm7, Reference::Short) => (160, 153),
+        (Encoding::Gsm7, Reference::Long) => (160, 152),
+        (Encoding::Ucs2, Reference::Short) => (70, 67),
+        (Encoding::Ucs2, Reference::Long) => (70, 66),
+    };
+    let all = text
+        .chars()
+        .map(|c| places(c, encoding))
+        .fold(0, u32::saturating_add);
+    let most = if all <= alone { alone } else { joined };
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let mut filled = 0;
+        let end = text.char_indices().find(|(_, c)| {
+            filled += places(*c, encoding);
+            filled > most
+        });
+        let (part, after) = text.split_at(end.map_or(text.len(), |(at, _)| at));
+        rest = end.map(|_| after);
+        Some(part)
+    })
+}
+
+/// A part as it is sent: the GSM alphabet with one character an octet, which is how SMPP carries it as a rule, or
+/// UCS-2 with the high octet first.
+#[must_use]
+pub fn octets(part: &str, encoding: Encoding) -> Vec<u8> {
+    match encoding {
+        Encoding::Ucs2 => part.encode_utf16().flat_map(u16::to_be_bytes).collect(),
+        Encoding::Gsm7 => {
+            let mut octets = Vec::with_capacity(part.len());
+            for character in part.chars() {
+                if let Some(place) = BASIC.chars().position(|known| known == character) {
+                    let place = place as u8;
+                    octets.push(if place < ESCAPE { place } else { place + 1 });
+                } else if let Some(at) = EXTENSION.chars().position(|known| known == character) {
+                    octets.extend([ESCAPE, EXTENDED[at]]);
+                } else {
+                    octets.push(b'?');
+                }
+            }
+            octets
+        }
+    }
+}
+
+/// The header before part `number` (from 1) of `all`, which joins it to the others (TS 23.040, sections
+/// 9.2.3.24.1 and 9.2.3.24.8). A short reference takes the low eight bits.
+#[must_use]
+pub fn joining(id: u16, reference: Reference, all: u8, number: u8) -> Vec<u8> {
+    let [high, low] = id.to_be_bytes();
+    match reference {
+        Reference::Short => vec![5, 0, 3, low, all, number],
+        Reference::Long => vec![6, 8, 4, high, low, all, number],
+    }
+}
+
+#[cfg(test)]
+mod tests;
