@@ -1,4 +1,5 @@
-//! What a call came to, and what follows for the message: the answer of an HTTP downstream, or the lack of one, is judged.
+//! What a call came to, and what follows for the message: the answer of a downstream, or the lack of one, is judged.
+//! Here by the status codes of HTTP, in `smpp` by those of SMPP.
 //!
 //! An operator lists status codes, classes, `timeout` and `connection`. The lists are compiled into
 //! a table with one cell for each status code, so judging is a look-up. A code beats its class.
@@ -13,12 +14,17 @@
 //! A date in `Retry-After` is compared with the answer's own `Date`, because both come from one
 //! clock. Our own clock is used only if there is no `Date`.
 
+mod entries;
 pub mod quota;
+pub mod smpp;
 mod wait;
 
 use std::time::{Duration, SystemTime};
 
-pub use wait::{Hints, date, retry_after};
+use self::entries::Entries;
+pub use self::entries::{ListError, Lists, Texts};
+pub use self::wait::{Hints, date, retry_after};
+use super::smpp::CommandStatus;
 
 /// What one call came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +130,53 @@ enum Meaning {
     ThrottledIfDated,
 }
 
+/// What a downstream answered, in its protocol's own numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Http(u16),
+    Smpp(CommandStatus),
+}
+
+impl Status {
+    /// The number, as headers and logs have it.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Http(code) => code as u32,
+            Self::Smpp(CommandStatus(code)) => code,
+        }
+    }
+
+    /// Whether an answer with it that is no success says that no message passes now: an error of the downstream's own,
+    /// or it does not know us.
+    #[must_use]
+    pub const fn is_about_us(self) -> bool {
+        match self {
+            Self::Http(code) => matches!(code, 401 | 403 | 407 | 500..),
+            Self::Smpp(status) => status.is_about_us(),
+        }
+    }
+
+    /// The value of the metric label `answer`: the codes that ask for an action of their own, and classes for the
+    /// others.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Http(code) => match code {
+                401 => "401",
+                403 => "403",
+                429 => "429",
+                503 => "503",
+                ..300 => "2xx",
+                300..400 => "3xx",
+                400..500 => "4xx",
+                500.. => "5xx",
+            },
+            Self::Smpp(status) => status.label(),
+        }
+    }
+}
+
 /// Why there was no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
@@ -141,47 +194,6 @@ pub struct Reply<'a> {
     pub hints: Hints<'a>,
     /// Its first bytes, if [`Judge::reads`] them.
     pub body: &'a [u8],
-}
-
-/// The four lists of the configuration. Entries are codes (`"409"`), classes (`"5xx"`),
-/// `"timeout"` and `"connection"`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Lists<'a> {
-    pub accepted: &'a [String],
-    pub throttled: &'a [String],
-    pub transient: &'a [String],
-    pub permanent: &'a [String],
-    pub texts: Texts<'a>,
-}
-
-/// Texts in the body of an answer that mean something, whatever its status.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Texts<'a> {
-    pub throttled: &'a [String],
-    pub held: &'a [String],
-    pub transient: &'a [String],
-    pub permanent: &'a [String],
-}
-
-/// What is wrong with the lists.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ListError {
-    #[error(
-        "`{entry}` in `{list}` is no status; write a code such as \"409\", a class such as \"5xx\", \"timeout\" or \"connection\""
-    )]
-    Unknown { list: &'static str, entry: String },
-    #[error("`{entry}` is in `{first}` and in `{second}`; it can mean only one thing")]
-    Twice {
-        entry: String,
-        first: &'static str,
-        second: &'static str,
-    },
-    /// It is in every answer.
-    #[error("a text of an answer is empty; write what the answer contains")]
-    EmptyText,
-    /// It would remove messages that no downstream ever saw.
-    #[error("`connection` cannot be in `accepted`: a call that was never made delivered nothing")]
-    AcceptedUnsent,
 }
 
 /// A text, and what an answer means that contains it.
@@ -210,7 +222,16 @@ impl Judge {
         throttle_wait: Duration,
         max_throttle_wait: Duration,
     ) -> Result<Self, ListError> {
-        let entries = Entries::parse(lists)?;
+        let entries = Entries::parse(
+            &[
+                ("accepted", Meaning::Accepted, lists.accepted),
+                ("throttled", Meaning::Throttled, lists.throttled),
+                ("transient", Meaning::Transient, lists.transient),
+                ("permanent", Meaning::Permanent, lists.permanent),
+            ],
+            Entry::parse,
+            RIGHT,
+        )?;
         let by_status = (FIRST..=LAST)
             .map(|code| {
                 entries
@@ -334,6 +355,10 @@ fn contains(body: &[u8], text: &[u8]) -> bool {
     body.windows(text.len()).any(|part| part == text)
 }
 
+/// What an entry of the lists must be.
+const RIGHT: &str =
+    "write a code such as \"409\", a class such as \"5xx\", \"timeout\" or \"connection\"";
+
 /// What an entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
@@ -352,47 +377,6 @@ impl Entry {
             [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9'] => text.parse().ok().map(Self::Code),
             _ => None,
         }
-    }
-}
-
-/// All entries with what they mean and the list that they come from.
-struct Entries(Vec<(Entry, Meaning, &'static str)>);
-
-impl Entries {
-    fn parse(lists: Lists<'_>) -> Result<Self, ListError> {
-        let lists = [
-            ("accepted", Meaning::Accepted, lists.accepted),
-            ("throttled", Meaning::Throttled, lists.throttled),
-            ("transient", Meaning::Transient, lists.transient),
-            ("permanent", Meaning::Permanent, lists.permanent),
-        ];
-        let mut entries: Vec<(Entry, Meaning, &'static str)> = Vec::new();
-        for (list, meaning, texts) in lists {
-            for text in texts {
-                let entry = Entry::parse(text).ok_or_else(|| ListError::Unknown {
-                    list,
-                    entry: text.clone(),
-                })?;
-                match entries.iter().find(|(known, ..)| *known == entry) {
-                    Some((_, before, first)) if *before != meaning => {
-                        return Err(ListError::Twice {
-                            entry: text.clone(),
-                            first,
-                            second: list,
-                        });
-                    }
-                    _ => entries.push((entry, meaning, list)),
-                }
-            }
-        }
-        Ok(Self(entries))
-    }
-
-    fn find(&self, wanted: Entry) -> Option<Meaning> {
-        self.0
-            .iter()
-            .find(|(entry, ..)| *entry == wanted)
-            .map(|(_, meaning, _)| *meaning)
     }
 }
 

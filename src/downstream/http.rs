@@ -47,7 +47,7 @@ use super::connect::{WarmConnector, first_address, handshake, tls};
 use super::gate::{AnswerRead, Failure, Writing, find, joined, read_out, text};
 use super::request::RequestTemplate;
 use super::sign::{Signer, Signing};
-use crate::core::judge::{Hints, Judge, Lists, Outcome, Reply, Silence, Texts};
+use crate::core::judge::{Hints, Judge, Lists, Outcome, Reply, Silence, Status, Texts};
 use crate::ports::downstream::{
     Answer, Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable,
 };
@@ -339,10 +339,10 @@ impl Caller {
         }
         Judgement {
             outcome,
-            reply: Ok(status.as_u16()),
+            reply: Ok(Status::Http(status.as_u16())),
             detail,
             answer: self.keeps_answers.then(|| Answer {
-                status: status.as_u16(),
+                status: status.as_u16().into(),
                 headers: joined(headers),
                 body,
                 is_whole: read == AnswerRead::Whole,

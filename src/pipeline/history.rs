@@ -28,7 +28,7 @@ pub(super) struct History {
     pub(super) first_seen: StoreTime,
     /// The end of its AMQP expiration.
     pub(super) expires: Option<StoreTime>,
-    pub(super) last_status: Option<u16>,
+    pub(super) last_status: Option<u32>,
     /// A limit has sent it away before.
     pub(super) waited: bool,
     /// It was parked before.
@@ -57,7 +57,7 @@ impl History {
             // A later time, which a publisher may write, would keep it young for ever.
             first_seen: time(header::FIRST_SEEN).map_or(now, |at| at.min(now)),
             expires,
-            last_status: number(header::LAST_STATUS).and_then(|n| u16::try_from(n).ok()),
+            last_status: number(header::LAST_STATUS).and_then(|n| u32::try_from(n).ok()),
             waited: message.headers.contains_key(header::WAITED),
             parked: message.headers.contains_key(header::PARKED),
         }

@@ -218,7 +218,7 @@ struct Body<'a> {
     verdict: &'a str,
     reason: Option<&'static str>,
     detail: Option<&'a str>,
-    status: Option<u16>,
+    status: Option<u32>,
     attempts: u32,
     first_seen: Option<String>,
     settled: String,

@@ -94,8 +94,9 @@ impl RoutePolicy {
 
 /// What a call shows of the downstream. An outcome that is permanent is about the message.
 pub(super) fn sign(judgement: &Judgement) -> Sign {
-    match (judgement.outcome, judgement.status()) {
-        (Outcome::Transient, None | Some(401 | 403 | 407 | 500..)) => Sign::Away,
+    match (judgement.outcome, judgement.reply.ok()) {
+        (Outcome::Transient, None) => Sign::Away,
+        (Outcome::Transient, Some(status)) if status.is_about_us() => Sign::Away,
         (Outcome::Transient, Some(_)) | (_, None) => Sign::Unclear,
         (Outcome::Accepted, Some(_)) => Sign::Accepted,
         (Outcome::Permanent, Some(_)) => Sign::Rejected,
@@ -106,7 +107,7 @@ pub(super) fn sign(judgement: &Judgement) -> Sign {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::downstream::Silence;
+    use crate::ports::downstream::{Silence, Status};
 
     const THROTTLED: Outcome = Outcome::Throttled {
         wait: Duration::from_secs(1),
@@ -157,7 +158,7 @@ mod tests {
     fn judgement(outcome: Outcome, status: Option<u16>) -> Judgement {
         Judgement {
             outcome,
-            reply: status.ok_or(Silence::Timeout),
+            reply: status.map(Status::Http).ok_or(Silence::Timeout),
             detail: String::new(),
             answer: None,
             maybe_delivered: true,

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use super::clock::Clock;
 use super::message::Message;
 use crate::core::judge::Outcome;
-pub use crate::core::judge::Silence;
+pub use crate::core::judge::{Silence, Status};
 use crate::core::time::Mono;
 
 /// What a template may use besides the message.
@@ -40,7 +40,8 @@ pub const MAX_ANSWER: usize = 64 * 1024;
 /// What the downstream answered, for those that use more of it than its meaning.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Answer {
-    pub status: u16,
+    /// The number of the status.
+    pub status: u32,
     /// By name, in lower case. Several of one name are joined by commas (RFC 9110, section 5.3).
     pub headers: BTreeMap<String, String>,
     /// At most the first [`MAX_ANSWER`] bytes.
@@ -73,7 +74,7 @@ impl fmt::Debug for Answer {
 pub struct Judgement {
     pub outcome: Outcome,
     /// The status code, or why there was no answer.
-    pub reply: Result<u16, Silence>,
+    pub reply: Result<Status, Silence>,
     /// For a person: `503 Service Unavailable`, `no answer within 10s`. Never a message's content.
     pub detail: String,
     /// What was answered, where the configuration uses it.
@@ -85,25 +86,17 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// The status code, if there was an answer.
+    /// The number of the status, if there was an answer.
     #[must_use]
-    pub fn status(&self) -> Option<u16> {
-        self.reply.ok()
+    pub fn status(&self) -> Option<u32> {
+        self.reply.ok().map(Status::number)
     }
 
-    /// The value of the metric label `answer`: the codes that ask for an action of their own, and
-    /// classes for the others.
+    /// The value of the metric label `answer`.
     #[must_use]
     pub const fn reply_label(&self) -> &'static str {
         match self.reply {
-            Ok(401) => "401",
-            Ok(403) => "403",
-            Ok(429) => "429",
-            Ok(503) => "503",
-            Ok(..300) => "2xx",
-            Ok(300..400) => "3xx",
-            Ok(400..500) => "4xx",
-            Ok(500..) => "5xx",
+            Ok(status) => status.label(),
             Err(Silence::Timeout) => "timeout",
             Err(Silence::Connection) => "connection",
         }

@@ -11,7 +11,8 @@
 
 /// Values of the label `outcome` (`core::judge::Outcome::label`).
 pub const OUTCOMES: &[&str] = &["accepted", "throttled", "held", "transient", "permanent"];
-/// Values of the label `answer` (`ports::downstream::Judgement::answer`).
+/// Values of the label `answer` (`ports::downstream::Judgement::reply_label`): those of HTTP, those of SMPP, and calls
+/// without an answer.
 pub const ANSWER_CLASSES: &[&str] = &[
     "2xx",
     "3xx",
@@ -21,6 +22,12 @@ pub const ANSWER_CLASSES: &[&str] = &[
     "429",
     "5xx",
     "503",
+    "ok",
+    "throttled",
+    "queue_full",
+    "refused",
+    "away",
+    "vendor",
     "timeout",
     "connection",
 ];

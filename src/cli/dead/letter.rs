@@ -129,8 +129,8 @@ pub(super) struct FilterArgs {
     #[arg(long, value_name = "REASON", value_parser = PossibleValuesParser::new(DeadReason::ALL.map(DeadReason::label)))]
     pub(super) reason: Vec<String>,
     /// Only with this last status of the downstream; may repeat
-    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..1000))]
-    pub(super) status: Vec<u16>,
+    #[arg(long, value_name = "CODE")]
+    pub(super) status: Vec<u32>,
     /// Only those that died longer ago, such as 1h
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(super) older: Option<Duration>,

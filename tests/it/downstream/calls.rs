@@ -9,7 +9,7 @@ use http_body_util::Full;
 use secrecy::SecretString;
 use sluiced::core::judge::Outcome;
 use sluiced::downstream::{Credentials, ResolvedAuth};
-use sluiced::ports::downstream::Silence;
+use sluiced::ports::downstream::{Silence, Status};
 use sluiced::settings::text::Length;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -282,13 +282,13 @@ async fn where_texts_matter_a_cut_answer_is_not_accepted() {
     let said = judged(|| whole("refused "), true).await;
     assert_eq!(
         said,
-        (Outcome::Permanent, Ok(200)),
+        (Outcome::Permanent, Ok(Status::Http(200))),
         "it says so at its beginning"
     );
     let said = judged(|| whole("taken "), true).await;
     assert_eq!(
         said,
-        (Outcome::Accepted, Ok(200)),
+        (Outcome::Accepted, Ok(Status::Http(200))),
         "the first 64 KiB are looked at"
     );
     let silence = (Outcome::Transient, Err(Silence::Connection));
@@ -300,8 +300,12 @@ async fn where_texts_matter_a_cut_answer_is_not_accepted() {
         silence
     );
     let said = judged(|| cut("200 OK", "refused, for "), true).await;
-    assert_eq!(said, (Outcome::Permanent, Ok(200)), "what came says so");
+    assert_eq!(
+        said,
+        (Outcome::Permanent, Ok(Status::Http(200))),
+        "what came says so"
+    );
     let (outcome, reply) = judged(|| cut("429 Too Many Requests", "half"), true).await;
     assert!(matches!(outcome, Outcome::Throttled { .. }), "{outcome:?}");
-    assert_eq!(reply, Ok(429));
+    assert_eq!(reply, Ok(Status::Http(429)));
 }

@@ -1,0 +1,290 @@
+//! What the status of a response of SMPP means.
+//!
+//! What no list of the configuration names follows the defaults:
+//! - `ESME_ROK`: accepted;
+//! - `ESME_RTHROTTLED` and `ESME_RMSGQFUL`: throttled;
+//! - what is wrong with the message (its addresses, text, coding, validity, parameters): permanent;
+//! - everything else is transient: errors of the centre, of the session or the account, `ESME_RSUBMITFAIL`, codes that no
+//!   specification names, and no answer. A repeat that is of no use ends in a dead letter, too, but a dead letter that
+//!   could have passed is work for a person.
+//!
+//! A message of several segments has as many answers, and one outcome ([`SmppJudge::all`]). It is accepted if all of
+//! them are. If one is permanent, the message can never be complete: it is a dead letter, and its detail says which
+//! segments were taken. Else the whole message is sent again later, with the same reference, so that a phone puts a
+//! segment that comes twice in its place again.
+
+use std::time::Duration;
+
+use super::entries::Entries;
+use super::{ListError, Meaning, Outcome, Silence, Status};
+use crate::smpp::CommandStatus;
+
+/// The lists of the configuration. Entries are statuses by name or number, `"timeout"` and `"connection"`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SmppLists<'a> {
+    pub accepted: &'a [String],
+    pub throttled: &'a [String],
+    /// "Not now" for the message alone.
+    pub held: &'a [String],
+    pub transient: &'a [String],
+    pub permanent: &'a [String],
+}
+
+/// What an entry must be.
+const RIGHT: &str = "write a name such as \"ESME_RTHROTTLED\", a number such as \"0x58\" or \"88\", \"timeout\" or \"connection\"";
+
+/// What an entry names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    Status(CommandStatus),
+    Silence(Silence),
+}
+
+fn read(text: &str) -> Option<Entry> {
+    match text {
+        "timeout" => Some(Entry::Silence(Silence::Timeout)),
+        "connection" => Some(Entry::Silence(Silence::Connection)),
+        status => status.parse().ok().map(Entry::Status),
+    }
+}
+
+/// Judges responses.
+pub struct SmppJudge {
+    entries: Entries<Entry>,
+    throttle_wait: Duration,
+}
+
+impl SmppJudge {
+    /// Reads the lists. `throttle_wait`: SMPP does not say how long to wait.
+    ///
+    /// # Errors
+    /// When an entry is no status, is in two lists, or would lose messages.
+    pub fn new(lists: SmppLists<'_>, throttle_wait: Duration) -> Result<Self, ListError> {
+        let entries = Entries::parse(
+            &[
+                ("accepted", Meaning::Accepted, lists.accepted),
+                ("throttled", Meaning::Throttled, lists.throttled),
+                ("held", Meaning::Held, lists.held),
+                ("transient", Meaning::Transient, lists.transient),
+                ("permanent", Meaning::Permanent, lists.permanent),
+            ],
+            read,
+            RIGHT,
+        )?;
+        let lost = |silence| entries.find(Entry::Silence(silence)) == Some(Meaning::Accepted);
+        if lost(Silence::Connection) || lost(Silence::Timeout) {
+            return Err(ListError::AcceptedUnsent);
+        }
+        Ok(Self {
+            entries,
+            throttle_wait,
+        })
+    }
+
+    /// What one answer means, or the lack of one.
+    #[must_use]
+    pub fn one(&self, reply: Result<CommandStatus, Silence>) -> Outcome {
+        let (entry, default) = match reply {
+            Ok(status) => (Entry::Status(status), default_meaning(status)),
+            Err(silence) => (Entry::Silence(silence), Meaning::Transient),
+        };
+        match self.entries.find(entry).unwrap_or(default) {
+            Meaning::Accepted => Outcome::Accepted,
+            Meaning::Permanent => Outcome::Permanent,
+            Meaning::Transient => Outcome::Transient,
+            Meaning::Held => Outcome::Held {
+                wait: self.throttle_wait,
+            },
+            Meaning::Throttled | Meaning::ThrottledIfDated => Outcome::Throttled {
+                wait: self.throttle_wait,
+            },
+        }
+    }
+
+    /// What the answers to the segments of one message mean together, and the answer that decides. `None`: there are
+    /// none.
+    #[must_use]
+    pub fn all(
+        &self,
+        replies: &[Result<CommandStatus, Silence>],
+    ) -> Option<(Outcome, Result<Status, Silence>)> {
+        let judged = replies.iter().map(|reply| (self.one(*reply), *reply));
+        // Of equal ones the first decides.
+        let decides = judged.rev().max_by_key(|(outcome, _)| weight(*outcome));
+        decides.map(|(outcome, reply)| (outcome, reply.map(Status::Smpp)))
+    }
+}
+
+impl std::fmt::Debug for SmppJudge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SmppJudge")
+            .field("throttle_wait", &self.throttle_wait)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Which outcome decides for a message.
+const fn weight(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Accepted => 0,
+        Outcome::Transient => 1,
+        Outcome::Held { .. } => 2,
+        // It is about all messages.
+        Outcome::Throttled { .. } => 3,
+        // It can never be complete.
+        Outcome::Permanent => 4,
+    }
+}
+
+const fn default_meaning(status: CommandStatus) -> Meaning {
+    match status.0 {
+        0x00 => Meaning::Accepted,
+        0x14 | 0x58 => Meaning::Throttled,
+        // Lengths, commands, flags; addresses and ids; service type, lists, replacing, class; types of numbers; times and
+        // canned messages; what an application refused; optional parameters; codings.
+        0x01..=0x03
+        | 0x06..=0x07
+        | 0x0a..=0x0c
+        | 0x11..=0x13
+        | 0x15
+        | 0x33..=0x34
+        | 0x40..=0x44
+        | 0x48..=0x51
+        | 0x54..=0x55
+        | 0x61..=0x63
+        | 0x65..=0x66
+        | 0xc0..=0xc4
+        | 0x103..=0x106 => Meaning::Permanent,
+        _ => Meaning::Transient,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(2);
+    const THROTTLED: Outcome = Outcome::Throttled { wait: WAIT };
+
+    fn judge(change: fn(&mut SmppLists<'_>)) -> Result<SmppJudge, ListError> {
+        let mut lists = SmppLists::default();
+        change(&mut lists);
+        SmppJudge::new(lists, WAIT)
+    }
+
+    fn own() -> SmppJudge {
+        let list = |words: &[&str]| {
+            words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>()
+        };
+        let lists = SmppLists {
+            accepted: &list(&["0x0b"]),
+            held: &list(&["RMSGQFUL"]),
+            throttled: &list(&["0x400", "1025"]),
+            permanent: &list(&["ESME_RSYSERR", "timeout"]),
+            ..SmppLists::default()
+        };
+        SmppJudge::new(lists, WAIT).expect("good lists")
+    }
+
+    #[test]
+    fn defaults_are_those_that_operators_expect() {
+        let judge = judge(|_| ()).expect("no lists");
+        let of = |code| judge.one(Ok(CommandStatus(code)));
+        assert_eq!(of(0), Outcome::Accepted);
+        for code in [0x14, 0x58] {
+            assert_eq!(of(code), THROTTLED, "{code:#x}");
+        }
+        for code in [
+            0x04,
+            0x05,
+            0x08,
+            0x0d,
+            0x0e,
+            0x0f,
+            0x45,
+            0x53,
+            0x64,
+            0xff,
+            0x102,
+            0x400,
+            0x4ff,
+            u32::MAX,
+        ] {
+            assert_eq!(of(code), Outcome::Transient, "{code:#x}");
+        }
+        for code in [
+            0x01, 0x03, 0x07, 0x0a, 0x0b, 0x15, 0x43, 0x48, 0x50, 0x51, 0x62, 0xc2, 0x104,
+        ] {
+            assert_eq!(of(code), Outcome::Permanent, "{code:#x}");
+        }
+        assert_eq!(judge.one(Err(Silence::Timeout)), Outcome::Transient);
+    }
+
+    #[test]
+    fn lists_go_before_defaults() {
+        let judge = own();
+        let of = |code| judge.one(Ok(CommandStatus(code)));
+        assert_eq!(of(0x0b), Outcome::Accepted);
+        assert_eq!(of(0x14), Outcome::Held { wait: WAIT });
+        assert_eq!((of(0x400), of(0x401)), (THROTTLED, THROTTLED));
+        assert_eq!(of(0x08), Outcome::Permanent);
+        assert_eq!(judge.one(Err(Silence::Timeout)), Outcome::Permanent);
+        assert_eq!(judge.one(Err(Silence::Connection)), Outcome::Transient);
+    }
+
+    #[test]
+    fn wrong_lists_are_refused() {
+        let said = |lists| {
+            SmppJudge::new(lists, WAIT)
+                .expect_err("a wrong list")
+                .to_string()
+        };
+        let (twice, same) = (["0x58".to_owned()], ["RTHROTTLED".to_owned()]);
+        let lists = SmppLists {
+            accepted: &twice,
+            permanent: &same,
+            ..SmppLists::default()
+        };
+        assert_eq!(
+            said(lists),
+            "`RTHROTTLED` is in `accepted` and in `permanent`; it can mean only one thing"
+        );
+        let unknown = ["5xx".to_owned()];
+        let lists = SmppLists {
+            held: &unknown,
+            ..SmppLists::default()
+        };
+        assert!(said(lists).starts_with("`5xx` in `held` is no status; write a name"));
+        let unsent = ["connection".to_owned()];
+        let lists = SmppLists {
+            accepted: &unsent,
+            ..SmppLists::default()
+        };
+        assert!(said(lists).contains("delivered nothing"));
+    }
+
+    #[test]
+    fn segments_have_one_outcome() {
+        let judge = judge(|_| ()).expect("no lists");
+        let status = |code| Ok(CommandStatus(code));
+        let of = |replies: &[_]| judge.all(replies).expect("answers");
+        let http = |code| Ok(Status::Smpp(CommandStatus(code)));
+        assert_eq!(of(&[status(0), status(0)]), (Outcome::Accepted, http(0)));
+        assert_eq!(
+            of(&[status(0), status(0x58), status(8)]),
+            (THROTTLED, http(0x58))
+        );
+        assert_eq!(
+            of(&[status(0x58), Err(Silence::Timeout), status(0x0b)]),
+            (Outcome::Permanent, http(0x0b))
+        );
+        assert_eq!(
+            of(&[status(0), Err(Silence::Connection), status(8)]),
+            (Outcome::Transient, Err(Silence::Connection))
+        );
+        assert_eq!(judge.all(&[]), None);
+    }
+}

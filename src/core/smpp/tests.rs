@@ -1,0 +1,269 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn a_bind_is_written_as_the_specification_shows_it() {
+    let bind = Bind {
+        bind_as: BindAs::Transmitter,
+        system_id: "SMPP3TEST",
+        password: "secret08",
+        system_type: "SUBMIT1",
+    };
+    // The example of section 3.2.2, but for the version and the range of addresses.
+    let mut wanted =
+        b"\0\0\0\x2f\0\0\0\x02\0\0\0\0\0\0\0\x01SMPP3TEST\0secret08\0SUBMIT1\0".to_vec();
+    wanted.extend([0x34, 0, 0, 0]);
+    let written = bind.write(1).expect("it fits");
+    assert_eq!(written, wanted);
+    let read = frame(&written).expect("a PDU").expect("all of it");
+    assert_eq!(
+        (read.command, read.sequence),
+        (Command::BIND_TRANSMITTER, 1)
+    );
+    let read = Bind::read(&read).expect("a bind");
+    assert_eq!((read.system_id, read.password), ("SMPP3TEST", "secret08"));
+    let long = Bind {
+        system_id: "sixteen letters.",
+        ..bind
+    };
+    assert_eq!(long.write(1), Err(Malformed::Long(16, 15)));
+}
+
+#[test]
+fn a_message_is_written_field_by_field() {
+    let message = Message {
+        service_type: b"OTP".to_vec(),
+        source: Address {
+            ton: 5,
+            npi: 0,
+            digits: b"Bank".to_vec(),
+        },
+        destination: Address {
+            ton: 1,
+            npi: 1,
+            digits: b"4915112345678".to_vec(),
+        },
+        validity: b"000001000000000R".to_vec(),
+        registered_delivery: 1,
+        data_coding: 8,
+        text: vec![4, 0x36],
+        tlvs: vec![Tlv {
+            tag: 0x1400,
+            value: b"12\0".to_vec(),
+        }],
+        ..Message::default()
+    };
+    let message = message.with_header();
+    let written = message.write(Command::SUBMIT_SM, 7).expect("it fits");
+    let body = b"OTP\0\x05\0Bank\0\x01\x014915112345678\0\x40\0\0\0000001000000000R\0\x01\0\x08\0\x02\x04\x36\x14\0\0\x0312\0";
+    assert_eq!(written[16..], body[..]);
+    assert_eq!(
+        written[..16],
+        [
+            0,
+            0,
+            0,
+            written.len() as u8,
+            0,
+            0,
+            0,
+            4,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            7
+        ]
+    );
+    assert_eq!(Message::read(&written[16..]), Ok(message));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_it_is_written() {
+    let write = |change: fn(&mut Message)| {
+        let mut message = Message::default();
+        change(&mut message);
+        message.write(Command::SUBMIT_SM, 1).err()
+    };
+    assert_eq!(write(|m| m.text = vec![1; 254]), None);
+    assert_eq!(
+        write(|m| m.text = vec![1; 255]),
+        Some(Malformed::Long(255, 254))
+    );
+    assert_eq!(
+        write(|m| m.destination.digits = vec![b'1'; 21]),
+        Some(Malformed::Long(21, 20))
+    );
+    // It would end the address, and what follows would be other fields.
+    assert_eq!(
+        write(|m| m.source.digits = b"1\x002".to_vec()),
+        Some(Malformed::Zero)
+    );
+}
+
+#[test]
+fn responses_are_read_as_centres_write_them() {
+    let whole = response(Command::SUBMIT_SM, CommandStatus::OK, 9, "id-1");
+    let read = frame(&whole).expect("a PDU").expect("all of it");
+    assert_eq!(read.command, Command::SUBMIT_SM.response());
+    assert!(read.command.is_response());
+    assert_eq!(response_id(read.body), "id-1");
+    let refused = response(Command::SUBMIT_SM, CommandStatus::THROTTLED, 9, "id-1");
+    let read = frame(&refused).expect("a PDU").expect("all of it");
+    assert_eq!(
+        (read.status, read.body),
+        (CommandStatus::THROTTLED, &b""[..])
+    );
+    assert_eq!(response_id(b"without its end"), "without its end");
+    assert_eq!(response_id(b"caf\xe9\0rest"), "caf\u{fffd}");
+}
+
+#[test]
+fn a_length_that_makes_no_sense_ends_the_stream() {
+    assert_eq!(frame(b"\0\0\0"), Ok(None));
+    assert_eq!(
+        frame(b"\0\0\0\x0f0123456789abcdef"),
+        Err(Malformed::Length(15))
+    );
+    assert_eq!(frame(b"HTTP/1.1"), Err(Malformed::Length(0x4854_5450)));
+    let two = [
+        plain(Command::ENQUIRE_LINK, CommandStatus::OK, 1),
+        plain(Command::UNBIND, CommandStatus::OK, 2),
+    ]
+    .concat();
+    let first = frame(&two).expect("a PDU").expect("all of it");
+    let second = frame(&two[first.length()..])
+        .expect("a PDU")
+        .expect("all of it");
+    assert_eq!((first.sequence, second.command), (1, Command::UNBIND));
+    let mut later = two.clone();
+    set_sequence(&mut later, 0x0102_0304);
+    assert_eq!(later[12..16], [1, 2, 3, 4]);
+}
+
+#[test]
+fn statuses_are_known_by_name_and_number() {
+    for text in [
+        "ESME_RTHROTTLED",
+        "RTHROTTLED",
+        "esme_rthrottled",
+        "0x58",
+        "0X58",
+        "88",
+    ] {
+        assert_eq!(text.parse(), Ok(CommandStatus::THROTTLED), "{text}");
+    }
+    assert_eq!("1027".parse(), Ok(CommandStatus(0x403)));
+    for text in ["", "ESME_", "0x", "5xx", "-1", "4294967296"] {
+        assert!(text.parse::<CommandStatus>().is_err(), "{text}");
+    }
+    assert!(NAMES.is_sorted());
+    assert_eq!(
+        CommandStatus::THROTTLED.to_string(),
+        "ESME_RTHROTTLED (0x58)"
+    );
+    assert_eq!(CommandStatus(0x403).to_string(), "status 0x403");
+    assert_eq!(CommandStatus(0x403).label(), "vendor");
+    assert_eq!(CommandStatus::SYSTEM_ERROR.label(), "away");
+}
+
+fn delivered(esm_class: u8, text: &str) -> Message {
+    Message {
+        esm_class,
+        text: text.as_bytes().to_vec(),
+        ..Message::default()
+    }
+}
+
+#[test]
+fn receipts_are_read_in_both_forms() {
+    let text = "id:4bc1 sub:001 dlvrd:001 submit date:2611250930 done date:2611250931 stat:DELIVRD err:000 text:stat:EXPIRED";
+    let receipt = Receipt::of(&delivered(4, text)).expect("a receipt");
+    assert_eq!(receipt.message_id, "4bc1");
+    assert_eq!(receipt.state, ReceiptState::Delivered);
+    assert_eq!(receipt.error.as_deref(), Some("000"));
+    assert_eq!(receipt.submitted.as_deref(), Some("2611250930"));
+    assert_eq!(receipt.done.as_deref(), Some("2611250931"));
+    // The class is zero, the text says it all.
+    assert_eq!(Receipt::of(&delivered(0, text)), Some(receipt));
+    let with = |tag, value: &[u8]| Tlv {
+        tag,
+        value: value.to_vec(),
+    };
+    let both = Message {
+        tlvs: vec![
+            with(tag::RECEIPTED_MESSAGE_ID, b"77\0"),
+            with(tag::MESSAGE_STATE, &[5]),
+        ],
+        ..delivered(4, text)
+    };
+    let receipt = Receipt::of(&both).expect("a receipt");
+    assert_eq!(
+        (receipt.message_id.as_str(), receipt.state.name()),
+        ("77", "undeliverable")
+    );
+    let own = Receipt::of(&delivered(4, "id:1 stat:BLOCKED")).expect("a receipt");
+    assert_eq!(own.state.name(), "blocked");
+    for text in ["", "hello", "id:5 is my number", "stat:DELIVRD"] {
+        assert_eq!(Receipt::of(&delivered(0, text)), None, "{text}");
+    }
+    assert_eq!(Receipt::of(&delivered(4, "")), Some(Receipt::default()));
+}
+
+fn octets(most: usize) -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(1..=255_u8, 0..=most)
+}
+
+prop_compose! {
+    fn address()(ton in any::<u8>(), npi in any::<u8>(), digits in octets(20)) -> Address {
+        Address { ton, npi, digits }
+    }
+}
+
+prop_compose! {
+    fn message()(
+        service_type in octets(5),
+        source in address(),
+        destination in address(),
+        numbers in any::<[u8; 3]>(),
+        validity in octets(16),
+        text in proptest::collection::vec(any::<u8>(), 0..=254),
+        tlvs in proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 0..40)), 0..4),
+    ) -> Message {
+        let [esm_class, registered_delivery, data_coding] = numbers;
+        let tlvs = tlvs.into_iter().map(|(tag, value)| Tlv { tag, value }).collect();
+        Message { service_type, source, destination, esm_class, validity, registered_delivery, data_coding, text, tlvs }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_again(message in message(), sequence in 1..=LAST_SEQUENCE) {
+        let written = message.write(Command::DELIVER_SM, sequence).expect("it fits");
+        let read = frame(&written).expect("a PDU").expect("all of it");
+        prop_assert_eq!((read.sequence, read.length()), (sequence, written.len()));
+        prop_assert_eq!(Message::read(read.body).expect("a message"), message);
+        prop_assert_eq!(frame(&written[..written.len() - 1]), Ok(None));
+    }
+
+    /// Whatever comes, nothing panics, and nothing is read past its end.
+    #[test]
+    fn rubbish_is_refused(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(frame(&octets).map_or(true, |frame| frame.is_none_or(|frame| frame.length() <= octets.len())));
+        if let Ok(message) = Message::read(&octets) {
+            drop(Receipt::of(&message));
+        }
+        drop(response_id(&octets));
+    }
+
+    #[test]
+    fn texts_of_receipts_are_never_too_much(text in ".{0,80}", esm_class in any::<u8>()) {
+        let text = format!("id:{text} stat:{text}");
+        let text: String = text.chars().take(60).collect();
+        drop(Receipt::of(&delivered(esm_class, &text)));
+    }
+}
