@@ -16,6 +16,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use jiff::ToSpan as _;
 use jiff::civil::{Date, Time, Weekday};
@@ -39,6 +40,8 @@ pub enum CalendarUnit {
 #[error("`{0}` is no window of the calendar; second, minute, hour, day, week and month are")]
 pub struct UnknownUnit(String);
 
+const HOUR: u64 = 3600;
+
 impl CalendarUnit {
     /// The word for it in a rate: the `day` of `10/day`.
     #[must_use]
@@ -51,6 +54,33 @@ impl CalendarUnit {
             Self::Week => "week",
             Self::Month => "month",
         }
+    }
+
+    /// The longest that such a window is as a rule: an hour has up to 90 minutes where clocks change by 30, a day up
+    /// to 25 hours.
+    #[must_use]
+    pub const fn longest(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => HOUR * 3 / 2,
+            Self::Day => 25 * HOUR,
+            Self::Week => (7 * 24 + 1) * HOUR,
+            Self::Month => (31 * 24 + 1) * HOUR,
+        })
+    }
+
+    /// How long such a window is where no clock changes; a month in the mean.
+    #[must_use]
+    pub const fn usual(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => HOUR,
+            Self::Day => 24 * HOUR,
+            Self::Week => 7 * 24 * HOUR,
+            Self::Month => 365 * 24 * HOUR / 12,
+        })
     }
 
     /// How it is counted.

@@ -13,9 +13,9 @@ use serde::de::DeserializeOwned;
 
 use super::collector::Collector;
 use super::fault::KeyPath;
+use super::layers::{Table, parsed};
 use super::schema::{Key, Need, Shape, TableKind, nearest};
 use super::text::Length;
-use super::tree::{Table, literal as value_of, what};
 use crate::core::rate::Span;
 
 /// Whether a value may stay; if not, something else stands in for it.
@@ -114,7 +114,7 @@ impl Conform<'_> {
             if !fits {
                 entries.remove(key.name);
                 if let Some(value) = key.need.stand_in() {
-                    let mut value = value_of(value);
+                    let mut value = parsed(value);
                     self.any(&mut value, &key.shape, &below);
                     entries.insert(key.name.to_owned(), value);
                 }
@@ -241,8 +241,23 @@ pub(super) fn literal(value: &ValueKind) -> String {
     }
 }
 
+/// What it is, with its article.
+pub(super) const fn what(kind: &ValueKind) -> &'static str {
+    match kind {
+        ValueKind::String(_) => "a text",
+        ValueKind::I64(_) => "a number",
+        ValueKind::Boolean(_) => "a flag",
+        ValueKind::Float(_) => "a number with a fraction",
+        ValueKind::Array(_) => "a list",
+        ValueKind::Table(_) => "a table",
+        // TOML has dates, and nothing that is no value.
+        ValueKind::Nil => "a date",
+        ValueKind::I128(_) | ValueKind::U64(_) | ValueKind::U128(_) => "a number beyond 64 bits",
+    }
+}
+
 /// Whether a value that is neither table nor list has this shape, or what is wrong with it.
-pub(in crate::settings) fn scalar(value: &ValueKind, shape: &Shape) -> Result<(), String> {
+pub(super) fn scalar(value: &ValueKind, shape: &Shape) -> Result<(), String> {
     let written = literal(value);
     match (shape, value) {
         (Shape::Whole(bounds), ValueKind::I64(number)) if bounds.contains(number) => Ok(()),
@@ -315,36 +330,4 @@ fn choice(written: &str, words: &[&'static str]) -> Result<(), String> {
         "`{written}` is not possible; write {}{hint}",
         quoted.join(" or ")
     ))
-}
-
-/// A plain text, of a variable say, as the value that its key takes. What does not fit stays a text, which
-/// the check of shapes reports. `value` says where the text came from.
-pub(in crate::settings) fn read(
-    text: &str,
-    shape: &Shape,
-    value: impl Fn(ValueKind) -> Value,
-) -> Value {
-    let trimmed = text.trim();
-    let kind = match shape {
-        Shape::Whole(_) | Shape::WholeOr(_) => trimmed.parse().map(ValueKind::I64).ok(),
-        Shape::Flag => trimmed.parse().map(ValueKind::Boolean).ok(),
-        Shape::List(_) | Shape::OneOrMore { .. } => {
-            let elements = elements(trimmed).into_iter();
-            let elements = elements.map(|element| value(element.into()));
-            Some(ValueKind::Array(elements.collect()))
-        }
-        _ => None,
-    };
-    value(kind.unwrap_or_else(|| text.into()))
-}
-
-/// `a, b` or `["a", "b"]`.
-fn elements(text: &str) -> Vec<String> {
-    if let ValueKind::Array(list) = value_of(text).kind {
-        return list.iter().map(|element| literal(&element.kind)).collect();
-    }
-    text.split(',')
-        .map(|element| element.trim().to_owned())
-        .filter(|element| !element.is_empty())
-        .collect()
 }

@@ -64,14 +64,22 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// An error of a key that shows nothing of its value.
-    pub(super) fn at(place: Place, path: &KeyPath, message: String) -> Self {
+    /// An error that is about no key.
+    pub(super) const fn whole(place: Place, message: String) -> Self {
         Self {
             severity: Severity::Error,
             place,
-            key: path.to_string(),
+            key: String::new(),
             message,
             excerpt: None,
+        }
+    }
+
+    /// An error of a key that shows nothing of its value.
+    pub(super) fn at(place: Place, path: &KeyPath, message: String) -> Self {
+        Self {
+            key: path.to_string(),
+            ..Self::whole(place, message)
         }
     }
 

@@ -1,26 +1,21 @@
 //! Loading: layers, shapes, types, checks; every fault at once.
 //!
-//! The layers are the files in turn, then variables. `config` merges them into one tree that knows where each
-//! value was written. What does not fit the table of keys is reported and replaced by a stand-in, and the defaults are
-//! added. Then serde makes the types. The checks across keys run even if there were faults, and report nothing about
-//! stand-ins.
+//! The layers are the files in turn, then variables. What does not fit the table of keys is reported and replaced by a
+//! stand-in, and the defaults are added. Then serde makes the types. The checks across keys run even if there were
+//! faults, and report nothing about stand-ins.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use config::Value;
-
-use super::checks;
 use super::collector::Collector;
 use super::conform::conform;
-use super::env;
-use super::fault::KeyPath;
-use super::fault::{Fault, Faults, Place, Severity};
+use super::fault::{Fault, Faults, KeyPath, Severity};
+use super::layers::Layers;
 use super::secrets::Secrets;
 use super::show::Origins;
-use super::tree::{self, Layer};
 use super::types::{ROOT, Settings};
+use super::{checks, variables};
 
 /// No configuration is larger; a wrong path must not fill the memory.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
@@ -80,39 +75,46 @@ pub fn load_with(
     extra: Option<Extra>,
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Loaded, Faults> {
-    let mut variables = BTreeMap::new();
+    let mut ours = BTreeMap::new();
     let mut credentials = None;
     for (name, value) in env {
         if name == "CREDENTIALS_DIRECTORY" {
             credentials = Some(PathBuf::from(value));
-        } else if name.starts_with(env::FAMILY) {
-            variables.insert(name, value);
+        } else if name.starts_with(variables::FAMILY) {
+            ours.insert(name, value);
         }
     }
     let secrets = Secrets::new(credentials).of(section);
-    let mut faults = Collector::default();
-    let texts = files
-        .iter()
-        .map(|file| (file.display().to_string(), read(file)));
-    let layers: Vec<_> = texts
-        .filter_map(|(name, text)| faults.layer(name, text))
-        .collect();
-    let extra = extra.and_then(|extra| faults.layer(extra.name, Ok(extra.text)));
-    let assembled = assemble(layers, extra, &variables, &mut faults);
-    match &assembled {
-        Ok((_, settings)) => checks::run(settings, &secrets, &mut faults),
-        Err(message) => faults.whole(Place::Default, message.clone()),
+    let mut layers = Layers::default();
+    for file in files {
+        layers.file(file.display().to_string(), read(file));
     }
-    let loaded = assembled.map(|(root, settings)| (Origins::of(&root, &faults), settings));
-    let faults = faults.finish();
-    match loaded {
-        Ok((origins, settings)) if faults.count(Severity::Error) == 0 => Ok(Loaded {
+    variables::add(&mut layers, &ours);
+    if let Some(Extra { name, text }) = extra {
+        layers.file(name, Ok(text));
+    }
+    let mut root = layers.merged();
+    let mut faults = Collector::new(layers);
+    conform(&mut root, &ROOT, &KeyPath::default(), &mut faults);
+    // An error means that our own table and types disagree, which tests exclude. Its reason may quote a secret.
+    let settings: Result<Settings, _> = serde_path_to_error::deserialize(root.clone());
+    match &settings {
+        Ok(settings) => checks::run(settings, &secrets, &mut faults),
+        Err(error) => faults.whole(format!(
+            "{}: the table and the types disagree",
+            error.path()
+        )),
+    }
+    let origins = Origins::of(&root, &faults.layers);
+    let warnings = faults.finish();
+    match settings {
+        Ok(settings) if warnings.count(Severity::Error) == 0 => Ok(Loaded {
             settings,
             origins,
-            warnings: faults,
+            warnings,
             secrets,
         }),
-        _ => Err(faults),
+        _ => Err(warnings),
     }
 }
 
@@ -127,29 +129,4 @@ fn read(file: &Path) -> Result<String, String> {
     }
     let bytes = fs::read(file).map_err(unreadable)?;
     String::from_utf8(bytes).map_err(|_| "the file is no text in UTF-8".to_owned())
-}
-
-/// The tree of all layers and the settings in it. An error means that our own table and types disagree,
-/// which tests exclude.
-fn assemble(
-    mut layers: Vec<Layer>,
-    extra: Option<Layer>,
-    variables: &BTreeMap<String, String>,
-    faults: &mut Collector,
-) -> Result<(Value, Settings), String> {
-    let count = layers.len();
-    // Variables name what is in any of them.
-    layers.extend(extra);
-    let files = tree::merge(&layers)?;
-    let extra = layers.split_off(count);
-    layers.extend(env::layers(&files, variables, faults));
-    layers.extend(extra);
-    let mut root = tree::merge(&layers)?;
-    faults.note(&root, &KeyPath::default());
-    conform(&mut root, &ROOT, &KeyPath::default(), faults);
-    let settings = serde_path_to_error::deserialize(root.clone());
-    // The reason may quote a secret; the path is enough to find what is wrong with our own table.
-    let settings =
-        settings.map_err(|error| format!("{}: the table and the types disagree", error.path()))?;
-    Ok((root, settings))
 }

@@ -1,19 +1,20 @@
 //! The configuration: one table of keys (`types`), loading with origins, checks across keys.
 //!
-//! `load` has the crate `config` merge the files and variables into one tree, in which every value knows where it
-//! was written, holds it against the table of keys, completes it with the defaults, checks what depends on several
-//! keys, and returns either settings that can be run or every fault at once.
+//! `layers` reads the files and the variables, has the crate `config` merge them into one tree, and knows where each
+//! key was written. `conform` holds the tree against the table of keys and completes it with the defaults. `checks`
+//! are about what depends on several keys. `load` runs these in turn, and returns either settings that can be run or
+//! every fault at once.
 //!
 //! Read them in this order: `schema` (the words of the table), `text` and `forms` (forms of text), `types` (the table),
-//! `tree`, `fault`, `collector`, `conform`, `env`, `checks`, `load`. What else is made from the table: `show`
+//! `fault`, `layers`, `variables`, `collector`, `conform`, `checks`, `load`. What else is made from the table: `show`
 //! (`check --print`), `reference` (`config/default.toml` and the JSON schema), `policy`, `words`.
 
 mod checks;
 mod collector;
 mod conform;
-mod env;
 mod fault;
 mod forms;
+mod layers;
 mod load;
 pub mod policy;
 mod reference;
@@ -21,17 +22,16 @@ mod schema;
 pub mod secrets;
 mod show;
 pub mod text;
-mod tree;
 pub mod types;
-pub mod window;
+mod variables;
 mod words;
 
 #[cfg(test)]
 mod tests;
 
-pub use env::PREFIX;
 pub use fault::{Fault, Faults, KeyPath, Place, Severity};
 pub use load::{Extra, Loaded, NO_SECTION, load, load_with};
 pub use reference::{json_schema, reference};
 pub use schema::nearest;
 pub use show::{Effective, Origins};
+pub use variables::PREFIX;

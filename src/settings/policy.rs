@@ -14,12 +14,13 @@ use serde::Deserialize as _;
 use crate::core::policy::{ending, ends};
 
 use super::collector::Collector;
-use super::conform::{conform, read, scalar};
+use super::conform::{conform, scalar};
 use super::fault::KeyPath;
+use super::layers::entries;
 use super::schema::{Key, Need, Shape};
 use super::text::Quota;
-use super::tree::{self, entries};
 use super::types::{LIMIT, Limit};
+use super::variables::read;
 
 /// What `adaptive` made of the rate of a paced limit.
 pub const ADAPTED: &str = "adapted";
@@ -110,7 +111,7 @@ impl Limit {
             }
             let key = self.live().find(|key| key.name == name);
             let key = key.ok_or_else(|| PolicyTextError::Name(name.to_owned()))?;
-            let value = read(text, &key.shape, |kind| Value::new(None, kind));
+            let value = read(text, &key.shape);
             scalar(&value.kind, &key.shape).map_err(|why| wrong(name, text, why))?;
             entries.insert(name.to_owned(), value);
         }
@@ -127,7 +128,7 @@ impl Limit {
     /// The limit as its table in a file.
     fn written(&self) -> Value {
         let text = toml::to_string(self).expect("every value of a limit is written as a plain one");
-        tree::parse(&text, None).0
+        toml::from_str(&text).expect("it was written just now")
     }
 
     fn keys(&self) -> impl Iterator<Item = &'static Key> + use<> {

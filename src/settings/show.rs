@@ -7,11 +7,10 @@ use std::fmt;
 
 use config::{Value, ValueKind};
 
-use super::collector::Collector;
-use super::fault::KeyPath;
-use super::fault::Place;
+use super::conform::what;
+use super::fault::{KeyPath, Place};
+use super::layers::{Layers, entries};
 use super::schema::Shape;
-use super::tree::{entries, what};
 use super::types::ROOT;
 
 /// One effective value.
@@ -40,9 +39,9 @@ impl fmt::Display for Effective {
 pub struct Origins(Vec<Effective>);
 
 impl Origins {
-    pub(super) fn of(root: &Value, faults: &Collector) -> Self {
+    pub(super) fn of(root: &Value, layers: &Layers) -> Self {
         let mut all = Vec::new();
-        gather(root, &ROOT, &KeyPath::default(), faults, &mut all);
+        gather(root, &ROOT, &KeyPath::default(), layers, &mut all);
         all.sort_by(|a, b| a.path.cmp(&b.path));
         Self(all)
     }
@@ -72,24 +71,18 @@ impl Origins {
     }
 }
 
-fn gather(
-    node: &Value,
-    shape: &Shape,
-    path: &KeyPath,
-    faults: &Collector,
-    all: &mut Vec<Effective>,
-) {
+fn gather(node: &Value, shape: &Shape, path: &KeyPath, layers: &Layers, all: &mut Vec<Effective>) {
     let Some(entries) = entries(node) else {
         all.push(Effective {
             path: path.clone(),
             value: value_of(node, shape),
-            place: faults.place(path, true),
+            place: layers.place(path, true),
         });
         return;
     };
     for (name, child) in entries {
         if let Some(below) = shape.below(name) {
-            gather(child, below, &path.join(name), faults, all);
+            gather(child, below, &path.join(name), layers, all);
         }
     }
 }

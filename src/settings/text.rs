@@ -122,6 +122,79 @@ impl fmt::Display for Quota {
     }
 }
 
+/// The rate of a fixed window: `"10/1d"`, or `"1000/month"` by the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowRate {
+    /// A window of a fixed length.
+    Every(Rate),
+    /// A window that the calendar of a time zone gives: days with 23 to 25 hours, months of 28 to
+    /// 31 days.
+    Calendar {
+        units: NonZeroU32,
+        each: CalendarUnit,
+    },
+}
+
+impl WindowRate {
+    /// Units a second, to compare it with others.
+    #[must_use]
+    pub fn per_second(self) -> f64 {
+        match self {
+            Self::Every(rate) => rate.per_second(),
+            Self::Calendar { units, each } => f64::from(units.get()) / each.usual().as_secs_f64(),
+        }
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub const fn units(self) -> NonZeroU32 {
+        match self {
+            Self::Every(rate) => rate.units(),
+            Self::Calendar { units, .. } => units,
+        }
+    }
+
+    /// The longest that a window of it can be.
+    #[must_use]
+    pub const fn longest(self) -> Duration {
+        match self {
+            Self::Every(rate) => rate.window(),
+            Self::Calendar { each, .. } => each.longest(),
+        }
+    }
+}
+
+impl FromStr for WindowRate {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let (units, window) = text.split_once('/').unwrap_or((text, ""));
+        let Ok(each) = window.parse() else {
+            return text.parse().map(Self::Every).map_err(|error| match error {
+                RateError::Window(window, _) => TextError(format!(
+                    "window `{window}`: write a duration such as 1d, or a word of the calendar: second, minute, hour, day, week, month"
+                )),
+                error => TextError(error.to_string()),
+            });
+        };
+        let digits = units.replace('_', "");
+        let units = digits.trim().parse::<NonZeroU32>().ok();
+        let units = units.filter(|units| units.get() <= MAX_UNITS);
+        let units = units
+            .ok_or_else(|| TextError(RateError::Units(digits.trim().to_owned()).to_string()))?;
+        Ok(Self::Calendar { units, each })
+    }
+}
+
+impl fmt::Display for WindowRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Every(rate) => rate.fmt(f),
+            Self::Calendar { units, each } => write!(f, "{units}/{each}"),
+        }
+    }
+}
+
 /// A size in bytes, written with its unit: `"64KiB"`, `"1MiB"`, `"500B"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
@@ -279,9 +352,9 @@ impl fmt::Display for Costing {
 /// Reads a text by what `FromStr` says, or a number like its text.
 macro_rules! read_as_text {
     ($($type:ty),*) => {$(
-        impl<'de> serde::Deserialize<'de> for $type {
+        impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let written = <config::Value as serde::Deserialize>::deserialize(from)?;
+                let written = config::Value::deserialize(from)?;
                 written.to_string().parse().map_err(serde::de::Error::custom)
             }
         }
@@ -291,15 +364,13 @@ macro_rules! read_as_text {
 /// Writes a value as `Display` does.
 macro_rules! write_as_text {
     ($($type:ty),*) => {$(
-        impl serde::Serialize for $type {
+        impl Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
                 to.collect_str(self)
             }
         }
     )*};
 }
-
-pub(super) use {read_as_text, write_as_text};
 
 read_as_text!(
     Costing,
@@ -308,6 +379,15 @@ read_as_text!(
     LossWait,
     Percent,
     Quota,
-    Size
+    Size,
+    WindowRate
 );
-write_as_text!(Costing, HeadroomText, Length, LossWait, Percent, Quota);
+write_as_text!(
+    Costing,
+    HeadroomText,
+    Length,
+    LossWait,
+    Percent,
+    Quota,
+    WindowRate
+);

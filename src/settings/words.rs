@@ -1,10 +1,10 @@
 //! What a limit and a route will do, in words, for `sluiced check`.
 
+use super::text::WindowRate;
 use super::types::{
     Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, Quota, ResultOn, Route,
     Unroutable, WindowStart,
 };
-use super::window::WindowRate;
 use crate::core::headroom::Headroom;
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::Span;

@@ -18,8 +18,8 @@ use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::micros;
 use crate::ports::store::Updated;
+use crate::settings::text::WindowRate;
 use crate::settings::types::Limit;
-use crate::settings::window::WindowRate;
 use crate::settings::{self, Extra, policy};
 use crate::wire::kind;
 

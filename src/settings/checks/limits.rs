@@ -5,9 +5,8 @@ use std::time::Duration;
 use super::Checks;
 use crate::core::rate::{MAX_WINDOW, Span};
 use crate::settings::fault::KeyPath;
-use crate::settings::text::{Costing, TemplateText};
+use crate::settings::text::{Costing, TemplateText, WindowRate};
 use crate::settings::types::{FixedWindow, Limit, Paced};
-use crate::settings::window::WindowRate;
 use crate::template;
 
 /// Below this a busy machine cannot keep its slots (measured: timers are late by up to 4 ms), and a grant

@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::collector::Collector;
-use super::fault::KeyPath;
-use super::fault::Severity;
+use super::fault::{KeyPath, Severity};
 use super::secrets::Secrets;
 use super::types::Settings;
 use crate::core::rate::Span;
@@ -60,7 +59,7 @@ impl Checks<'_> {
 
     /// Whether the operator wrote the value, rather than it being a default.
     fn is_written(&self, path: &KeyPath) -> bool {
-        self.faults.is_written(path)
+        self.faults.layers.has(path)
     }
 
     /// A time that must not be longer than another one, and why or what else would help.

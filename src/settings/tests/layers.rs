@@ -108,7 +108,7 @@ fn wrong_variables_are_named() {
         [
             "SLUICED__LIMITS__PROVIDER__RATE: limits.provider.rate: `400` is no rate; write units per window, such as \"400/1s\" or \"5/1h\"",
             "SLUICED__RDIS__URL: no key has this name; did you mean SLUICED__REDIS__URL?",
-            "SLUICED__REDIS: this is a table; set one of its keys, such as SLUICED__REDIS__URL",
+            "SLUICED__REDIS: no key has this name; write SLUICED__<TABLE>__<KEY>, such as SLUICED__REDIS__URL",
             "SLUICED__REDIS__URI: no key has this name; did you mean SLUICED__REDIS__URL?",
             "SLUICED__ROUTES__SMS__: no key has this name; write SLUICED__<TABLE>__<KEY>, such as SLUICED__REDIS__URL",
             "SLUICED__ROUTES__SMS__PREFETCH: routes.sms.prefetch: `many` does not fit; a whole number from 1 to 65535 is needed",
@@ -169,7 +169,7 @@ fn a_variable_that_fits_two_names_is_refused() {
     let text = "[limits.a-b]\nrate = \"1/1s\"\n[limits.a_b]\nrate = \"1/1s\"\n";
     let said = lines(&[GOOD, text], &[("SLUICED__LIMITS__A_B__RATE", "2/1s")]);
     assert!(
-        said.contains(&"SLUICED__LIMITS__A_B__RATE: it fits more than one name (`a-b`, `a_b`); set it in a file".to_owned()),
+        said.contains(&"SLUICED__LIMITS__A_B__RATE: it fits limits.a-b.rate and limits.a_b.rate; set it in a file".to_owned()),
         "{said:?}"
     );
 }
@@ -288,6 +288,16 @@ fn a_table_stands_in_a_file_if_one_has_it() {
     let said = lines(&[GOOD], &[("SLUICED__LIMITS__MORE__KIND", "gcra")]);
     let missing = "SLUICED__LIMITS__MORE__KIND: limits.more.rate: missing";
     assert!(said[0].starts_with(missing), "{said:?}");
+}
+
+/// What is missing as a whole is missing in no variable.
+#[test]
+fn a_fault_of_the_whole_has_no_place() {
+    let said = lines(&[], &[("SLUICED__REDIS__PREFIX", "x")]);
+    assert!(
+        said[0].starts_with("configuration: routes: no route"),
+        "{said:?}"
+    );
 }
 
 /// Names stay as they are written, whatever `config` would make of them in a path.

@@ -8,9 +8,8 @@ use super::{Files, GOOD, lines};
 use crate::core::calendar::CalendarUnit;
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::Span;
-use crate::settings::text::Costing;
+use crate::settings::text::{Costing, WindowRate};
 use crate::settings::types::{Limit, OfKind, Start, WindowStart};
-use crate::settings::window::WindowRate;
 
 /// The good configuration with a second limit, `x`, that its route names.
 fn with_limit(text: &str) -> String {

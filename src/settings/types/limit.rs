@@ -11,9 +11,8 @@ use crate::settings::forms::{COST, TEMPLATE, ZONE};
 use crate::settings::schema::Shape::{self, Flag, Length as Within, Text, Whole};
 use crate::settings::schema::{Form, SPAN, UNITS, kinds, table, words};
 use crate::settings::text::{
-    Costing, HeadroomText, Length, LossWait, Percent, Quota, TemplateText,
+    Costing, HeadroomText, Length, LossWait, Percent, Quota, TemplateText, WindowRate,
 };
-use crate::settings::window::WindowRate;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A shorter horizon does not outlast a question to Redis.

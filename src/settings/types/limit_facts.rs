@@ -11,8 +11,7 @@ use crate::core::rate::{Cost, Rate};
 use crate::core::schedule::DEFAULT_HORIZON;
 use crate::core::time::micros;
 use crate::core::zone::Zone;
-use crate::settings::text::{Costing, HeadroomText, Length, TemplateText};
-use crate::settings::window::WindowRate;
+use crate::settings::text::{Costing, HeadroomText, Length, TemplateText, WindowRate};
 
 /// When the windows of a `fixed_window` begin.
 #[derive(Clone, Debug)]

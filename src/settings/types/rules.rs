@@ -12,8 +12,7 @@ use crate::core::limits::token_bucket::{self, Bucket, Refill};
 use crate::core::limits::{Rule, RuleError, fixed_window};
 use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
-use crate::settings::text::Quota;
-use crate::settings::window::WindowRate;
+use crate::settings::text::{Quota, WindowRate};
 
 impl Limit {
     /// The rule of a keyed limit; `None` if it is paced.

@@ -1,0 +1,178 @@
+//! The variables `SLUICED__…`: which key each of them sets, and how its text is read.
+//!
+//! Two underscores stand between the steps of a key: `SLUICED__ROUTES__SMS__MAX_HOLD`. Names of variables have no
+//! case, and only letters, digits and `_`, so a step is matched to the names of limits and routes in the files. The
+//! table of keys says how the text is read: a list is split at commas. A variable that names no key is a fault, and so
+//! is one that would name a key if two underscores stood between its steps.
+
+use std::collections::BTreeMap;
+
+use config::{Value, ValueKind};
+
+use super::fault::{Fault, KeyPath, Place};
+use super::layers::{Layers, entries, parsed};
+use super::schema::{Shape, nearest};
+use super::types::ROOT;
+
+/// What every variable of ours starts with.
+pub const PREFIX: &str = "SLUICED__";
+/// What every variable starts with that may be ours. Kubernetes sets such variables, too, for a service
+/// `sluiced`.
+pub(super) const FAMILY: &str = "SLUICED_";
+
+/// Adds a layer for each variable that is ours.
+pub(super) fn add(layers: &mut Layers, variables: &BTreeMap<String, String>) {
+    let files = layers.merged();
+    for (name, text) in variables {
+        match key_of(&files, name) {
+            Ok(Some(key)) => layers.variable(name, &key.path, read(text, key.shape)),
+            Ok(None) => {}
+            Err(message) => {
+                let place = Place::Variable(name.clone());
+                layers.faults.push(Fault::whole(place, message));
+            }
+        }
+    }
+}
+
+/// The key that a variable names; `None`: it is meant for another program. Or what is wrong with its name.
+fn key_of<'a>(files: &'a Value, variable: &str) -> Result<Option<Named<'a>>, String> {
+    let top = Named {
+        path: KeyPath::default(),
+        shape: &ROOT,
+        written: Some(files),
+    };
+    let name = variable.to_lowercase();
+    let words = name.split('_').skip(1).filter(|word| !word.is_empty());
+    let mut keys = top.keys(&words.collect::<Vec<_>>());
+    let other = keys.first().map(Named::variable);
+    keys.retain(|key| key.variable() == variable.to_uppercase());
+    keys.sort_by(|a, b| a.path.cmp(&b.path));
+    if let [one, other, ..] = &keys[..] {
+        let (one, other) = (&one.path, &other.path);
+        return Err(format!("it fits {one} and {other}; set it in a file"));
+    }
+    match (keys.pop(), other, name.strip_prefix(&PREFIX.to_lowercase())) {
+        (Some(key), ..) => Ok(Some(key)),
+        (None, Some(right), _) => Err(format!(
+            "no key has this name; write two underscores between its steps: {right}"
+        )),
+        (None, None, Some(steps)) => Err(unknown(steps)),
+        (None, None, None) => Ok(None),
+    }
+}
+
+/// A key or a table that a variable may name.
+struct Named<'a> {
+    path: KeyPath,
+    shape: &'static Shape,
+    /// What the files have there.
+    written: Option<&'a Value>,
+}
+
+impl<'a> Named<'a> {
+    /// The keys that these words name, however they are put together to steps.
+    fn keys(self, words: &[&str]) -> Vec<Self> {
+        if words.is_empty() {
+            let table = self.shape.is_table();
+            return Vec::from_iter((!table).then_some(self));
+        }
+        let ends = 1..=words.len();
+        let below = ends.flat_map(|end| {
+            let below = self.below(&words[..end].join("_")).into_iter();
+            below.flat_map(move |named| named.keys(&words[end..]))
+        });
+        below.collect()
+    }
+
+    /// What a step leads to: names in the files that read like it, or else a new one.
+    fn below(&self, step: &str) -> Vec<Self> {
+        let below = |name: &str, written| {
+            let (path, shape) = (self.path.join(name), self.shape.below(name)?);
+            Some(Named {
+                path,
+                shape,
+                written,
+            })
+        };
+        let entries = self.written.and_then(entries).into_iter().flatten();
+        let written = entries.filter(|(name, _)| flat(name) == step);
+        let written = written.filter_map(|(name, value)| below(name, Some(value)));
+        let mut known: Vec<_> = written.collect();
+        if known.is_empty() {
+            // A header's name has hyphens where a variable can only have underscores.
+            let hyphen = match self.shape {
+                Shape::Named {
+                    of: Shape::Hidden(_),
+                    ..
+                } => "-",
+                _ => "_",
+            };
+            known.extend(below(&step.replace('_', hyphen), None));
+        }
+        known
+    }
+
+    /// The variable that names it.
+    fn variable(&self) -> String {
+        let steps = self.path.steps().iter().map(|step| flat(step));
+        variable_of(&steps.collect::<Vec<_>>())
+    }
+}
+
+/// What to say of a variable that names no key.
+fn unknown(steps: &str) -> String {
+    let mut shape = &ROOT;
+    let right = steps.split("__").map(|step| {
+        let known = shape.keys().map(|key| key.name);
+        let right = match shape {
+            Shape::Named { .. } => step,
+            _ => nearest(step, known)?,
+        };
+        shape = shape.below(right)?;
+        Some(right.to_owned())
+    });
+    match right.collect::<Option<Vec<_>>>() {
+        Some(right) if !shape.is_table() => {
+            format!(
+                "no key has this name; did you mean {}?",
+                variable_of(&right)
+            )
+        }
+        _ => "no key has this name; write SLUICED__<TABLE>__<KEY>, such as SLUICED__REDIS__URL"
+            .to_owned(),
+    }
+}
+
+fn variable_of(steps: &[String]) -> String {
+    format!("{PREFIX}{}", steps.join("__").to_uppercase())
+}
+
+/// A name with the characters that a variable can have.
+fn flat(name: &str) -> String {
+    let other = |c: char| !c.is_ascii_alphanumeric();
+    name.to_lowercase().replace(other, "_")
+}
+
+/// A plain text, of a variable say, as the value that its key takes. What does not fit stays a text, which
+/// the check of shapes reports.
+pub(super) fn read(text: &str, shape: &Shape) -> Value {
+    let trimmed = text.trim();
+    let kind = match shape {
+        Shape::Whole(_) | Shape::WholeOr(_) => trimmed.parse().map(ValueKind::I64).ok(),
+        Shape::Flag => trimmed.parse().map(ValueKind::Boolean).ok(),
+        Shape::List(_) | Shape::OneOrMore { .. } => Some(elements(trimmed).into()),
+        _ => None,
+    };
+    kind.unwrap_or_else(|| text.into()).into()
+}
+
+/// `a, b` or `["a", "b"]`.
+fn elements(text: &str) -> Vec<String> {
+    if let ValueKind::Array(list) = parsed(text).kind {
+        return list.iter().map(ToString::to_string).collect();
+    }
+    let elements = text.split(',').map(str::trim);
+    let elements = elements.filter(|element| !element.is_empty());
+    elements.map(ToOwned::to_owned).collect()
+}
