@@ -131,21 +131,19 @@ impl Conform<'_> {
     ) -> Fits {
         let at = path.join("kind");
         let named = |name: &str| kinds.iter().find(|kind| kind.name == name);
+        let names = kinds.iter().map(|kind| kind.name);
         let kind = match (entries.remove("kind"), default) {
             (Some(written), _) => {
                 let name = literal(&written.kind);
                 named(&name).or_else(|| {
-                    let near = nearest(&name, kinds.iter().map(|kind| kind.name));
-                    let hint =
-                        near.map_or_else(String::new, |n| format!("; did you mean \"{n}\"?"));
-                    let message = format!("`{name}` is no kind; write {}{hint}", names(kinds));
+                    let message = format!("`{name}` is no kind; {}", choices(&name, names.clone()));
                     self.faults.broken(&at, message);
-                    near.and_then(named)
+                    nearest(&name, names).and_then(named)
                 })
             }
             (None, Some(default)) => named(default),
             (None, None) => {
-                let message = format!("missing; write `kind = {}`", names(kinds));
+                let message = format!("missing; write `kind = {}`", one_of(names));
                 self.faults.missing(path, &at, message);
                 kinds.first().filter(|_| kinds.len() == 1)
             }
@@ -225,12 +223,16 @@ fn missing(key: &Key, example: &str, path: &KeyPath) -> String {
     }
 }
 
-fn names(kinds: &[TableKind]) -> String {
-    let names: Vec<_> = kinds
-        .iter()
-        .map(|kind| format!("\"{}\"", kind.name))
-        .collect();
-    names.join(" or ")
+/// What can be written in place of a wrong word.
+fn choices(wrong: &str, words: impl Iterator<Item = &'static str> + Clone) -> String {
+    let near = nearest(wrong, words.clone());
+    let hint = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
+    format!("write {}{hint}", one_of(words))
+}
+
+fn one_of(words: impl Iterator<Item = &'static str>) -> String {
+    let words: Vec<_> = words.map(|word| format!("\"{word}\"")).collect();
+    words.join(" or ")
 }
 
 /// A value as it would be written, for messages.
@@ -277,7 +279,11 @@ pub(super) fn scalar(value: &ValueKind, shape: &Shape) -> Result<(), String> {
         }
         (Shape::Flag, ValueKind::Boolean(_)) => Ok(()),
         (Shape::Flag, _) => Err(format!("`{written}` is no flag; write true or false")),
-        (Shape::Choice(words), _) => choice(&written, words),
+        (Shape::Choice(words), _) if words.contains(&written.as_str()) => Ok(()),
+        (Shape::Choice(words), _) => {
+            let choices = choices(&written, words.iter().copied());
+            Err(format!("`{written}` is not possible; {choices}"))
+        }
         (Shape::WholeOr(form), _) => (form.check)(&written),
         (Shape::Length(bounds), _) => {
             let length: Length = written.parse().map_err(|e| format!("{e}"))?;
@@ -317,17 +323,4 @@ fn is_text(value: &ValueKind) -> Result<(), String> {
             what(other)
         )),
     }
-}
-
-fn choice(written: &str, words: &[&'static str]) -> Result<(), String> {
-    if words.contains(&written) {
-        return Ok(());
-    }
-    let quoted: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
-    let hint = nearest(written, words.iter().copied())
-        .map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
-    Err(format!(
-        "`{written}` is not possible; write {}{hint}",
-        quoted.join(" or ")
-    ))
 }
