@@ -290,6 +290,15 @@ fn a_table_stands_in_a_file_if_one_has_it() {
     assert!(said[0].starts_with(missing), "{said:?}");
 }
 
+/// An element of a list stands in the layer whose list counts.
+#[test]
+fn a_fault_of_an_element_stands_where_its_list_was_written() {
+    let text = format!("{GOOD}[rabbitmq]\nurls = [\"amqp://h\"]\n");
+    let said = lines(&[&text], &[("SLUICED__RABBITMQ__URLS", "nonsense")]);
+    let begin = "SLUICED__RABBITMQ__URLS: rabbitmq.urls[0]: this is no URL";
+    assert!(said[0].starts_with(begin), "{said:?}");
+}
+
 /// What is missing as a whole is missing in no variable.
 #[test]
 fn a_fault_of_the_whole_has_no_place() {
