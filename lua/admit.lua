@@ -128,8 +128,8 @@ local function decide(charges, waited, others_wait, ticket)
   end
   answer(0)
   for i = 1, #charges do
-    local cell, kind, rule = charges[i].cell, charges[i].cell.kind, charges[i].cell.rule
-    cell.taken, cell.changed = kind.take(rule, cell.taken, charges[i].cost, ticket), true
+    local cell = charges[i].cell
+    take(cell, charges[i].cost, ticket)
     if cell.left then cell.left = max(cell.left - charges[i].cost, 0) end
     local remaining, reset_at = room(cell)
     answer(remaining, reset_at, number_of(fit(cell, 1)))

@@ -1,27 +1,61 @@
--- Writes down what answers said of keys: `core::limits::admission::tighten`. Behind limits/*.lua.
+-- Writes down what answers said of keys. Behind limits/*.lua.
 --
 -- KEYS     see limits/common.lua
--- ARGV     1…  see limits/common.lua, then: how many; for each: cell, the units that the downstream says are
---          left of it, and for how long (microseconds)
+-- ARGV     1…  see limits/common.lua, then: how many; for each: cell, what, and two numbers:
+--            0  the units that the downstream says are left, and for how long (microseconds):
+--               `core::limits::admission::tighten`
+--            1  units that a call did not use, and when they were granted: `core::limits::admission::refund`
+--            2  units that a call used beyond its cost, and 0: `core::limits::owed::charge`
 -- Reply    those that were not done, by their place from 0: the store has another policy than the asker knows
 --
--- Invariant: it only tightens. Until that time no more than these units pass; of two that overlap the smaller
--- one binds. Doing it twice changes nothing but its end.
+-- Invariant: of two words about what is left that overlap the smaller one binds, and it only tightens. What is taken
+-- back cannot let anything exceed the limit. What was used beyond the limit is owed until the limit has paid it. The
+-- caller must not repeat what is taken back; what it repeats of the others only tightens.
+
+local LEFT, LESS = 0, 1
+
+local function tighten(cell, left, length)
+  if not cell.taken then cell.taken = cell.kind.untouched(cell.rule) end
+  if cell.left and cell.left < left then return end
+  cell.left, cell.left_until = left, max(cell.left_until or 0, now + min(length, LEFT_MAX))
+  cell.changed = true
+end
+
+-- A window of the first call begins with a call: not with what earlier ones owe.
+local function room_for_debts(cell)
+  if cell.kind.is_open and not cell.kind.is_open(cell.rule, cell.taken) then return 0 end
+  return (cell.kind.room(cell.rule, cell.taken))
+end
+
+local function charge(cell, units)
+  units = owed(cell) + min(units, UNITS - 1)
+  if not cell.taken then cell.taken = cell.kind.untouched(cell.rule) end
+  local fits = min(units, room_for_debts(cell))
+  if fits > 0 then cell.taken = cell.kind.take(cell.rule, cell.taken, fits, '0') end
+  local rest = counted(cell, units - fits)
+  cell.owed, cell.changed = rest > 0 and rest or nil, true
+  cell.owed_from = max(cell.kind.back_at(cell.rule, cell.taken), now)
+end
 
 enter()
 declare()
 local undone = {}
 for i = 1, numeric() do
-  local cell, left, length = cells[numeric()], numeric(), numeric()
+  local cell, what, units, time = cells[numeric()], numeric(), numeric(), numeric()
   gate(cell.limit)
   if cell.limit.outdated then
     undone[#undone + 1] = i - 1
+  elseif what == LESS then
+    take_back(cell, time, units)
   else
     look(cell)
-    if not cell.taken and cell.kind.untouched then cell.taken = cell.kind.untouched(cell.rule) end
-    if cell.taken and cell.kind.untouched and not (cell.left and cell.left < left) then
-      cell.left, cell.left_until = left, max(cell.left_until or 0, now + min(length, LEFT_MAX))
-      cell.changed = true
+    -- A kind without it counts calls under way: no downstream reports them.
+    if not cell.kind.untouched then
+      -- Nothing to write down.
+    elseif what == LEFT then
+      tighten(cell, units, time)
+    else
+      charge(cell, units)
     end
   end
 end

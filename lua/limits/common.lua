@@ -27,8 +27,12 @@ local EXACT, UNITS, FULL = 2 ^ 53, 2 ^ 32, math.huge
 local GUARD = 2000000
 -- What the downstream says is left binds no longer than this: `core::limits::LEFT_MAX`.
 local LEFT_MAX = 24 * 3600 * 1000000
+-- No more than two years of a limit are owed: `core::limits::owed`.
+local MEMORY_MAX = 2 * 366 * 24 * 3600 * 1000000
 -- The clock may have gone back by so much without being noticed: a refund counts it as gone by.
 local UNNOTICED = 1000
+-- `core::policy::PolicyVersion::since`: first versions are milliseconds.
+local FIRST_END = 100000000000000
 -- Longer than anything that counts.
 local GENERATION_KEPT = 1100 * 24 * 3600 * 1000
 local PAUSED, GUARDED, LOST = 0, 1, 2
@@ -151,23 +155,55 @@ local function gate(limit)
   if untl > max(limit.untl, now) then limit.untl, limit.why = untl, why end
 end
 
+-- So many of the units that a state says are owed count (`Rule::counted`).
+local function counted(cell, units)
+  local most, span = cell.rule.most, max(cell.kind.span(cell.rule), 1)
+  return min(units, most * max(div(MEMORY_MAX, span), 1), UNITS - 1)
+end
+
+-- Since when all of the limit is back and pays what is owed (`Rule::rests_from`).
+local function rests_from(cell) return max(cell.kind.back_at(cell.rule, cell.taken), cell.owed_from) end
+
+-- Units that are owed now (`Rule::owed`).
+local function owed(cell)
+  if not cell.owed then return 0 end
+  local span = max(cell.kind.span(cell.rule), 1)
+  local paid = div(max(now - rests_from(cell), 0), span) * cell.rule.most
+  return max(counted(cell, cell.owed) - paid, 0)
+end
+
+-- When a cost fits together with what is owed, if that is more than the limit ever holds (`Rule::fit_behind_debt`).
+local function fit_behind_debt(cell, cost)
+  local most, span = cell.rule.most, max(cell.kind.span(cell.rule), 1)
+  local beyond = max(cost + counted(cell, cell.owed) - most, 0)
+  return rests_from(cell) + div_ceil(beyond, most) * span
+end
+
+-- From when on nothing is owed if nothing else is taken (`Rule::paid_at`).
+local function paid_at(cell) return cell.owed and fit_behind_debt(cell, cell.rule.most) or 0 end
+
 -- Reads what was taken of a cell, once (`record::read`, `Cell::of`). What cannot be read is no state.
 local function look(cell)
   if cell.read then return end
   cell.read, cell.line = true, 0
   local value = call('GET', cell.key)
   if not value then return end
-  local line, spacing, left, ends, bar = 0, 0, nil, nil, find(value, '|', 1, true)
+  local line, spacing, left, ends, units, from = 0, 0, 0, 0, 0, 0
+  local bar = find(value, '|', 1, true)
   if bar then
     local behind
-    line, spacing, behind = match(value, '^(%d+) (%d+)()', bar + 1)
-    line, spacing = number(line), number(spacing)
-    if not (line and spacing) then return end
-    if behind <= #value then
-      left, ends = match(value, '^|(%d+) (%d+)$', behind)
-      left, ends = number(left), number(ends)
-      if not (left and ends) then return end
+    local function pair()
+      local first, second
+      first, second, behind = match(value, '^|(%d+) (%d+)()', behind)
+      return number(first), number(second)
     end
+    behind = bar
+    line, spacing = pair()
+    if not (line and spacing) then return end
+    if behind <= #value then left, ends = pair() end
+    if not (left and ends) then return end
+    if behind <= #value then units, from = pair() end
+    if not (units and from) or behind <= #value then return end
     value = sub(value, 1, bar - 1)
   end
   local taken, ahead = cell.kind.load(cell.rule, value)
@@ -175,7 +211,14 @@ local function look(cell)
   -- Under a rule that spaces units otherwise, the line says nothing.
   if taken and spacing == cell.kind.spacing(cell.rule, 1) then cell.line = line end
   -- What the downstream says is left, while that binds. Further ahead than it can reach: the clock went back.
-  if taken and left and ends > now and ends <= now + LEFT_MAX then cell.left, cell.left_until = left, ends end
+  if taken and ends > now and ends <= now + LEFT_MAX then cell.left, cell.left_until = left, ends end
+  -- What calls used beyond their cost, unless it was paid meanwhile.
+  if taken and units > 0 then
+    cell.owed, cell.owed_from = units, from
+    if owed(cell) == 0 then cell.owed = nil end
+    -- Further ahead than a span: the clock went back.
+    cell.owed_from = min(from, now + cell.kind.span(cell.rule))
+  end
   -- The clock went back: what was taken counts from now on, and that is written down.
   if ahead then cell.line, cell.changed = 0, true end
 end
@@ -185,16 +228,26 @@ local function written(cell)
   local taken = cell.kind.save(cell.taken)
   if cell.line > now then
     taken = taken .. '|' .. text(cell.line) .. ' ' .. text(cell.kind.spacing(cell.rule, 1))
-  elseif cell.left then
+  elseif cell.left or cell.owed then
     taken = taken .. '|0 0'
   end
-  if not cell.left then return taken end
-  return taken .. '|' .. text(cell.left) .. ' ' .. text(cell.left_until)
+  if cell.left then
+    taken = taken .. '|' .. text(cell.left) .. ' ' .. text(cell.left_until)
+  elseif cell.owed then
+    taken = taken .. '|0 0'
+  end
+  if not cell.owed then return taken end
+  return taken .. '|' .. text(cell.owed) .. ' ' .. text(cell.owed_from)
 end
 
--- When a cost fits (`Rule::fit`): also what the downstream says is left must hold it.
+-- When a cost fits (`Rule::fit`), with what is owed: also what the downstream says is left must hold it.
 local function fit(cell, cost)
-  local at = cell.kind.fit(cell.rule, cell.taken, cost)
+  local all, at = cost + owed(cell), nil
+  if cell.owed and all > cell.rule.most then
+    at = fit_behind_debt(cell, cost)
+  else
+    at = cell.kind.fit(cell.rule, cell.taken, all)
+  end
   if at ~= FULL and cell.left and cost > cell.left then at = max(at, cell.left_until) end
   return at
 end
@@ -202,15 +255,35 @@ end
 -- What is left, and when all of it is back (`Rule::room`).
 local function room(cell)
   local remaining, reset_at = cell.kind.room(cell.rule, cell.taken)
+  if cell.owed then remaining, reset_at = max(remaining - owed(cell), 0), max(reset_at, paid_at(cell)) end
   if not cell.left or cell.left >= remaining then return remaining, reset_at end
   return cell.left, max(reset_at, cell.left_until)
+end
+
+-- Takes a cost, and what is owed with it (`Rule::take`).
+local function take(cell, cost, ticket)
+  cell.taken = cell.kind.take(cell.rule, cell.taken, cost + owed(cell), ticket)
+  cell.owed, cell.changed = nil, true
+end
+
+-- Takes back units that were granted then and not used (`admission::refund`). Returns whether it did.
+local function take_back(cell, granted_at, units)
+  local limit = cell.limit
+  local since = limit.version < FIRST_END and limit.version * 1000 or limit.version
+  if limit.outdated or granted_at < max(since, generation.lost_at) then return false end
+  look(cell)
+  local taken = cell.taken and cell.kind.refund(cell.rule, cell.taken, granted_at, units)
+  if not taken then return false end
+  cell.taken, cell.changed = taken, true
+  return true
 end
 
 local function save()
   for i = 1, #cells do
     local cell = cells[i]
     if cell.changed then
-      local left = max(cell.kind.dies_at(cell.rule, cell.taken), cell.left_until or 0) - now
+      local dies = max(cell.kind.dies_at(cell.rule, cell.taken), cell.left_until or 0, paid_at(cell))
+      local left = dies - now
       if left > 0 then
         call('SET', cell.key, written(cell), 'PX', text(div_ceil(left, 1000)))
       else

@@ -96,3 +96,5 @@ end
 function kinds.c.spacing() return 0 end
 function kinds.c.forgotten_at(r, since) return since + r.lease end
 function kinds.c.dies_at(r, s) return last(s) end
+function kinds.c.span(r) return r.lease end
+kinds.c.back_at = kinds.c.dies_at

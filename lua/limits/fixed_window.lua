@@ -1,7 +1,8 @@
 -- The kind `fixed_window`: `core::limits::fixed_window`, line by line.
 --
 -- KEYS, reply   those of the script that this is a part of
--- ARGV          limit, frame (0: windows of the first call, 1: of the clock, 2: of a calendar), length, guard,
+-- ARGV          limit, frame (0: windows of the first call, 1: of the clock, 2: of a calendar), length (of the
+--               longest window of a calendar), guard,
 --               how many boundaries of the calendar follow, and these
 -- State         w <start> <last> <used>: units of the window that began at `start`, the last at `last`
 --
@@ -63,6 +64,9 @@ end
 
 function kinds.w.untouched() return { start = now, last = now, used = 0 } end
 
+-- Whether what was used before can be taken of the present window, without another call.
+function kinds.w.is_open(r, s) return r.frame ~= FIRST_CALL or s.used > 0 and s.start + r.length > now end
+
 -- Of the present window only.
 function kinds.w.refund(r, s, at, cost)
   local start, _, used = window(r, s, now)
@@ -90,4 +94,13 @@ function kinds.w.dies_at(r, s)
   if r.frame == FIRST_CALL then return s.start + r.length end
   local start, ends = of_clock(r, s.last)
   return start and ends or s.last + UNKNOWN_KEPT
+end
+
+function kinds.w.span(r) return r.length end
+
+-- The boundaries around the last grant may not be known any more: at most the longest window later.
+function kinds.w.back_at(r, s)
+  if r.frame == FIRST_CALL then return s.start + r.length end
+  if r.frame == CALENDAR then return s.last + r.length end
+  return s.last - s.last % r.length + r.length
 end

@@ -24,7 +24,7 @@ end
 function kinds.g.save(s) return format('g %.0f %.0f %.0f', s.at, s.parts, s.period) end
 
 -- What is owed then, in parts.
-local function owed(r, s, at)
+local function debt(r, s, at)
   if not s then return 0 end
   local parts = min(s.parts, r.most * r.period)
   if s.period ~= r.period then
@@ -37,12 +37,12 @@ local function owed(r, s, at)
 end
 
 function kinds.g.fit(r, s, cost)
-  local over = owed(r, s, now) - (r.most - cost) * r.period
+  local over = debt(r, s, now) - (r.most - cost) * r.period
   return over <= 0 and now or now + div_ceil(over, r.units)
 end
 
 function kinds.g.take(r, s, cost)
-  return { at = now, parts = owed(r, s, now) + cost * r.period, period = r.period }
+  return { at = now, parts = debt(r, s, now) + cost * r.period, period = r.period }
 end
 
 function kinds.g.untouched(r) return { at = now, parts = 0, period = r.period } end
@@ -56,10 +56,12 @@ function kinds.g.refund(r, s, at, cost)
 end
 
 function kinds.g.room(r, s)
-  local parts = owed(r, s, now)
+  local parts = debt(r, s, now)
   return div(r.most * r.period - parts, r.period), now + div_ceil(parts, r.units)
 end
 
 function kinds.g.spacing(r, cost) return div_ceil(cost * r.period, r.units) end
 function kinds.g.forgotten_at(r, since) return since + r.memory end
-function kinds.g.dies_at(r, s) return s.at + div_ceil(owed(r, s, s.at), r.units) end
+function kinds.g.dies_at(r, s) return s.at + div_ceil(debt(r, s, s.at), r.units) end
+function kinds.g.span(r) return r.memory end
+kinds.g.back_at = kinds.g.dies_at

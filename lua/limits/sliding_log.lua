@@ -57,7 +57,23 @@ function kinds.l.fit(r, s, cost)
   return now + r.period
 end
 
+-- Makes text of what was unpacked.
+local function pack(s)
+  if not s.newer then return end
+  local parts, time = { sub(s.all, 1, s.cut) }, s.back
+  for i = #s.newer, 1, -1 do
+    local one = s.newer[i]
+    if one.units > 0 then
+      parts[#parts + 1] = format(' %.0f %.0f', one.time - time, one.units)
+      time = one.time
+    end
+  end
+  s.last, s.rest, s.newer = time, table.concat(parts), nil
+  s.time, s.units, s.from = entry(s.rest, 1)
+end
+
 function kinds.l.take(r, s, cost)
+  if s then pack(s) end
   if not s or s.total == 0 then return single(cost) end
   s.rest = s.rest .. format(' %.0f %.0f', now - s.last, cost)
   s.last, s.total = now, s.total + cost
@@ -85,21 +101,6 @@ local function unpack_to(s, at)
   end
 end
 
--- Makes text of what was unpacked.
-local function pack(s)
-  if not s.newer then return end
-  local parts, time = { sub(s.all, 1, s.cut) }, s.back
-  for i = #s.newer, 1, -1 do
-    local one = s.newer[i]
-    if one.units > 0 then
-      parts[#parts + 1] = format(' %.0f %.0f', one.time - time, one.units)
-      time = one.time
-    end
-  end
-  s.last, s.rest, s.newer = time, table.concat(parts), nil
-  s.time, s.units, s.from = entry(s.rest, 1)
-end
-
 function kinds.l.save(s)
   pack(s)
   -- Only kept for what else is known of the key.
@@ -107,7 +108,7 @@ function kinds.l.save(s)
   return format('l %.0f %.0f %.0f %.0f', s.last, s.total, s.time, s.units) .. sub(s.rest, s.from)
 end
 
--- After it, a state can only be refunded more of and written.
+-- After it, a state can only be refunded more of, taken of and written.
 function kinds.l.refund(r, s, at, cost)
   if s.total == 0 or at < s.time then return nil end
   unpack_to(s, at)
@@ -131,3 +132,5 @@ function kinds.l.dies_at(r, s)
   pack(s)
   return s.total > 0 and s.last + r.period or 0
 end
+function kinds.l.span(r) return r.period end
+kinds.l.back_at = kinds.l.dies_at

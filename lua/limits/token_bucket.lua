@@ -108,4 +108,6 @@ function kinds.t.forgotten_at(r, since) return since + r.memory end
 function kinds.t.dies_at(r, s)
   return full_at(r, s) + (r.empty and max(KEEP, r.memory) or 0)
 end
+function kinds.t.span(r) return r.memory end
+function kinds.t.back_at(r, s) return full_at(r, s) end
 function kinds.t.first_sight(r) return r.empty and unseen(r) or nil end

@@ -256,7 +256,12 @@ impl PacerHandle {
         });
     }
 
-    /// An answer said what is left of a key.
+    /// A call really used so many units of a limit.
+    pub(super) fn used_actually(&self, limit: &str, units: u64) {
+        self.refunder.used_actually(limit, units);
+    }
+
+    /// An answer said something of a key.
     pub(super) fn correct(&self, correction: Correction) {
         self.refunder.correct(correction);
     }

@@ -21,6 +21,7 @@ use crate::ports::queue::{Delivery, Verdict};
 use crate::settings::types::Route as Settings;
 use crate::template::{About, Template, Templates, WrongTemplate};
 
+use super::actual::Used;
 use super::history::History;
 use super::job::Job;
 use super::route::Route;
@@ -95,7 +96,13 @@ impl fmt::Display for Why<'_> {
 
 impl Job {
     /// A call that was made at `sent` has ended, after so long.
-    pub(super) fn journal_call(&self, judgement: &Judgement, length: Duration, sent: StoreTime) {
+    pub(super) fn journal_call(
+        &self,
+        judgement: &Judgement,
+        used: &[Used<'_>],
+        length: Duration,
+        sent: StoreTime,
+    ) {
         let Some(journal) = self.route.journal() else {
             return;
         };
@@ -120,6 +127,7 @@ impl Job {
             age_ms = micros(sent.since(self.history.born(message))) / 1000,
             redelivered = message.redelivered,
             provider_id,
+            used = (!used.is_empty()).then(|| display(Units(used))),
             keys = %Keys(&self.route, self.charges()),
             "call"
         );
@@ -177,6 +185,19 @@ impl Route {
             keys = %Keys(self, charges),
             "verdict"
         );
+    }
+}
+
+/// What a call used, by the names of the limits: `tokens=812`.
+struct Units<'a>(&'a [Used<'a>]);
+
+impl fmt::Display for Units<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, used) in self.0.iter().enumerate() {
+            let space = if i > 0 { " " } else { "" };
+            write!(f, "{space}{}={}", used.limit, used.units.get())?;
+        }
+        Ok(())
     }
 }
 

@@ -8,22 +8,25 @@
 //! thread with a runtime of its own for each paced limit, and for each route without one: it waits for
 //! slots and sends, so that neither AMQP traffic nor decoding can delay a slot. `admit` asks the keyed
 //! limits for the messages that the next slots would take. `send` makes the call, `route_policy` says
-//! what follows from the answer, `quota` heeds what it says of the provider's own count, and `verdict` has every verdict that there is.
+//! what follows from the answer, `quota` heeds what it says of the provider's own count, `actual` what the call used, and
+//! `verdict` has every verdict that there is.
 //!
 //! From decoding to the call one loop drives it all: `pacer::Pacer::run` asks `core::scheduler` what to do
 //! and calls `admit` and `send`. What happens outside reaches it as an `Event` (`handle` sends, `pacer::events`
 //! receives).
 //!
 //! Around the path: `route` and `rows` are what messages and slots belong to, `history` is what their
-//! headers say, `handle` is the way to a pacer, `permit` and `refunder` give back what was not used, `route_gate` decides whether a route sends
+//! headers say, `handle` is the way to a pacer, `permit` and `refunder` give back what was not used, `corrections` are what answers said of keys, `route_gate` decides whether a route sends
 //! and consumes at all, `held` settles what is held for too long, `policies` keeps the limits at the current policy,
 //! `progress` watches that calls leave, `way` measures by how much their way varies.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch. The pipeline knows the
 //! traits of `ports`, never a backend.
 
+mod actual;
 mod admit;
 mod alarm;
+mod corrections;
 mod decode;
 mod follow;
 mod handle;

@@ -47,12 +47,16 @@ impl Permit {
         }
     }
 
-    /// The message may have been sent: the units stay spent, and its calls count until it is dropped.
-    pub(super) fn consume(&mut self) {
+    /// The message may have been sent: the units stay spent, and its calls count until it is dropped. Returns the
+    /// units.
+    pub(super) fn consume(&mut self) -> Vec<Granted> {
         if let Some(refunder) = &self.refunder {
             refunder.used(&self.granted);
         }
-        self.granted.retain(Granted::is_call);
+        let granted = std::mem::take(&mut self.granted).into_iter();
+        let (calls, units) = granted.partition(Granted::is_call);
+        self.granted = calls;
+        units
     }
 
     /// What is given back if the message was certainly not sent, without waiting for the drop.

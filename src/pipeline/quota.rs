@@ -20,7 +20,7 @@ use tracing::warn;
 use crate::core::judge::Outcome;
 use crate::core::judge::quota::Remaining;
 use crate::ports::downstream::{Facts, Judgement};
-use crate::ports::limits::Correction;
+use crate::ports::limits::{Corrected, Correction};
 use crate::telemetry::LogLimit;
 use crate::template::Said;
 
@@ -82,8 +82,10 @@ fn tighten(job: &Job, said: &Said<'_>, left: &[Remaining], took: Duration, pacer
         return pacer.correct(Correction {
             limit: charge.limit.clone(),
             key: charge.key,
-            left: least.units.saturating_sub(said.spare),
-            length: wait(least),
+            what: Corrected::Left {
+                units: least.units.saturating_sub(said.spare),
+                length: wait(least),
+            },
         });
     }
     let Some(rows) = pacer.rows().filter(|_| *pacer.name == *said.limit) else {

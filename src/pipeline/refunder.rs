@@ -1,9 +1,8 @@
 //! Gives back what was granted and not used, keeps calls under way in their `concurrency` limits, and writes down what
 //! answers said of keys.
 //!
-//! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip. What answers said
-//! is collected for a moment first: a busy key is in many answers. A downstream does not know of calls that are under
-//! way, so they are subtracted when it is written down, not before: others left while it was collected.
+//! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip, and so does what
+//! answers said (`corrections`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,22 +15,18 @@ use tracing::{debug, warn};
 use crate::core::limits::Rule;
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{
-    BATCH_MAX, Correction, Granted, KeyedLimit, LimitKey, LimitStore, Ticket,
-};
+use crate::ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore, Ticket};
 use crate::ports::store::StoreError;
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::KeyedMeters;
+
+use super::corrections::Corrections;
 
 static LOST: LogLimit = LogLimit::new(Duration::from_secs(10));
 static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// However short a lease is, its calls are not renewed more often than this.
 const RENEW_MIN: Duration = Duration::from_millis(10);
-/// What answers say is collected for so long, …
-const COLLECT: Duration = Duration::from_millis(50);
-/// … and written down no more often than this, however many answers say something.
-const WRITE_GAP: Duration = Duration::from_millis(500);
 
 /// Names for calls: unique in the fleet.
 #[derive(Debug)]
@@ -62,7 +57,7 @@ enum Entry {
     Began(Vec<Granted>),
     /// Calls that ended, and units that certainly were not used.
     Ended(Vec<Granted>),
-    /// An answer said what is left of a key, at this time.
+    /// An answer said something of a key, at this time.
     Said(Correction, Mono),
 }
 
@@ -75,8 +70,6 @@ pub(super) struct Refunder {
 
 /// Calls under way, by their tickets.
 type CallsByTicket = HashMap<Ticket, Vec<Granted>>;
-/// What answers said, by the limit and its key: the least, where several spoke of one.
-type SaidByKey = HashMap<(Arc<str>, LimitKey), (Correction, Mono)>;
 
 impl Refunder {
     /// A refunder, and its work: a future that ends once nothing can be sent to it any more. `freed` is called with
@@ -129,7 +122,14 @@ impl Refunder {
         }
     }
 
-    /// An answer said what is left of a key, calls under way included. It is written down soon.
+    /// The call of a message really used so many units of a limit.
+    pub(super) fn used_actually(&self, limit: &str, units: u64) {
+        if let Some(meters) = self.store.meters.get(limit) {
+            meters.actual.increment(units);
+        }
+    }
+
+    /// An answer said something of a key. It is written down soon.
     pub(super) fn correct(&self, correction: Correction) {
         self.send(Entry::Said(correction, self.store.clock.now()));
     }
@@ -157,18 +157,15 @@ async fn run(
 ) {
     let mut renewed = store.clock.now();
     let (mut running, mut entries) = (CallsByTicket::new(), Vec::new());
-    let (mut said, mut write_at) = (SaidByKey::new(), renewed);
+    let mut said = Corrections::new(renewed);
     loop {
         // Worked out each time: an operator may shorten a lease, and new calls begin after that.
         let due = (renewed + renew_every(&limits)).since(store.clock.now());
-        let collected = write_at.since(store.clock.now());
+        let collected = said.due(store.clock.now());
         tokio::select! {
             count = received.recv_many(&mut entries, BATCH_MAX) => {
                 if count == 0 {
-                    return store.correct(&mut said).await;
-                }
-                if said.is_empty() {
-                    write_at = write_at.max(store.clock.now() + COLLECT);
+                    return store.correct_last(&mut said).await;
                 }
                 let mut ended = note(&mut entries, &mut running, &mut said);
                 let is_released = store.release(&ended).await;
@@ -179,7 +176,6 @@ async fn run(
                 }
             }
             () = tokio::time::sleep(collected), if !said.is_empty() => {
-                write_at = store.clock.now() + WRITE_GAP;
                 store.correct(&mut said).await;
             }
             () = tokio::time::sleep(due), if !running.is_empty() => {
@@ -199,7 +195,7 @@ fn calls(granted: &[Granted]) -> Vec<Granted> {
 fn note(
     entries: &mut Vec<Entry>,
     running: &mut CallsByTicket,
-    said: &mut SaidByKey,
+    said: &mut Corrections,
 ) -> Vec<Granted> {
     let mut released = Vec::new();
     for entry in entries.drain(..) {
@@ -217,15 +213,7 @@ fn note(
                 }
                 released.extend(granted);
             }
-            Entry::Said(one, at) => {
-                let name = (Arc::clone(&one.limit.name), one.key);
-                if said
-                    .get(&name)
-                    .is_none_or(|(known, _)| one.left <= known.left)
-                {
-                    said.insert(name, (one, at));
-                }
-            }
+            Entry::Said(one, at) => said.note(one, at),
         }
     }
     released
@@ -262,25 +250,23 @@ impl Store {
         all
     }
 
-    /// Writes down what answers said. Under a policy that is not known yet it is not: the next answers say it again.
-    async fn correct(&self, said: &mut SaidByKey) {
-        let (now, askers) = (self.clock.now(), self.store.askers());
-        let present = |(one, at): (Correction, Mono)| {
-            let under_way = one.limit.under_way(one.key).saturating_mul(askers);
-            Correction {
-                left: one.left.saturating_sub(under_way),
-                length: one.length.saturating_sub(now.since(at)),
-                ..one
+    /// Writes down what answers said.
+    async fn correct(&self, said: &mut Corrections) {
+        if let Err(error) = said.write(&*self.store, self.clock).await {
+            self.doubt("what answers said was not written down", &error);
+        }
+    }
+
+    /// The same for the last time, and once more for what could not be written.
+    async fn correct_last(&self, said: &mut Corrections) {
+        for _ in 0..2 {
+            if said.is_empty() {
+                return;
             }
-        };
-        let all: Vec<_> = said.drain().map(|(_, one)| present(one)).collect();
-        for some in all.chunks(BATCH_MAX) {
-            if let Err(error) = self.store.correct(some).await {
-                self.doubt(
-                    "what the downstream says is left was not written down",
-                    &error,
-                );
-            }
+            self.correct(said).await;
+        }
+        if !said.is_empty() {
+            warn!("what the last calls used beyond their costs is not counted");
         }
     }
 

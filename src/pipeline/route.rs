@@ -22,7 +22,7 @@ use crate::ports::store::BreakerStore;
 use crate::telemetry::LogLimit;
 use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use crate::telemetry::meters::RouteMeters;
-use crate::template::{RouteLabels, RouteQuotas};
+use crate::template::{RouteActuals, RouteLabels, RouteQuotas};
 
 use super::decode::tenant_number;
 use super::history::History;
@@ -44,6 +44,8 @@ pub struct RouteSpec {
     pub downstream: Arc<dyn Downstream>,
     /// What its answers say of the provider's own count.
     pub quotas: RouteQuotas,
+    /// Where they say what a call used.
+    pub actuals: RouteActuals,
     /// `None`: calls never stop because it is away.
     pub breaker: Option<(BreakerRule, Arc<dyn BreakerStore>)>,
     pub subscription: Arc<Subscription>,
@@ -94,6 +96,7 @@ pub(super) struct Route {
     pub(super) counting: Counting,
     pub(super) downstream: Arc<dyn Downstream>,
     pub(super) quotas: RouteQuotas,
+    pub(super) actuals: RouteActuals,
     pub(super) gate: RouteGate,
     pub(super) subscription: Arc<Subscription>,
     pub(super) meters: Arc<RouteMeters>,
@@ -150,6 +153,7 @@ impl Route {
             counting: spec.counting,
             downstream: spec.downstream,
             quotas: spec.quotas,
+            actuals: spec.actuals,
             subscription: spec.subscription,
             meters: spec.meters,
             journal: spec.journal,

@@ -15,6 +15,7 @@ use crate::core::time::Mono;
 use crate::ports::downstream::{Gate, Judgement};
 use crate::ports::queue::Verdict;
 
+use super::actual::{self, Used};
 use super::handle::{Event, PacerHandle};
 use super::job::{Job, Waiting};
 use super::journal::Why;
@@ -38,12 +39,16 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, under_way: InFlight, p
     let sent = call.send(Gate::new(pacer.clock, slot.leave_by)).await;
     match sent {
         Ok(judgement) => {
-            if judgement.maybe_delivered {
-                permit.consume();
-            }
+            let taken = if judgement.maybe_delivered {
+                permit.consume()
+            } else {
+                Vec::new()
+            };
             // A call that has ended counts in `concurrency` limits no more.
             drop(permit);
-            measure(&job, &judgement, slot, started, &pacer);
+            let used = actual::read(&job, &judgement, &taken, &pacer);
+            measure(&job, &judgement, (slot, started), &used, &pacer);
+            actual::correct(&used, &taken, &pacer);
             quota::heed(&job, &judgement, pacer.clock.now().since(started), &pacer);
             settle(job, judgement, &pacer);
             drop(under_way);
@@ -70,7 +75,13 @@ fn missed(under_way: InFlight, slot: Slot, pacer: &PacerHandle) {
     }
 }
 
-fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &PacerHandle) {
+fn measure(
+    job: &Job,
+    judgement: &Judgement,
+    (slot, started): (Slot, Mono),
+    used: &[Used<'_>],
+    pacer: &PacerHandle,
+) {
     pacer.meters.permits.increment(job.slots().units());
     let late = started.since(slot.at);
     pacer
@@ -89,7 +100,7 @@ fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &
         meters.queue_delay_seconds.record(delay.as_secs_f64());
     }
     let length = pacer.clock.now().since(started);
-    job.journal_call(judgement, length, sent);
+    job.journal_call(judgement, used, length, sent);
     meters.call_seconds.record(length.as_secs_f64());
     meters.call(judgement.outcome.label(), judgement.reply_label());
     if judgement.maybe_delivered && judgement.reply.is_err() {

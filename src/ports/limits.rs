@@ -17,6 +17,7 @@ use super::lock;
 use super::store::{Notices, StoreFuture};
 use crate::core::limits::{Rule, State, admission};
 use crate::core::policy::PolicyVersion;
+use crate::core::rate::Cost;
 use crate::core::scheduler::KeyId;
 use crate::core::time::StoreTime;
 
@@ -230,10 +231,18 @@ impl Granted {
 pub struct Correction {
     pub limit: Arc<KeyedLimit>,
     pub key: LimitKey,
-    /// The downstream says that so many units are left …
-    pub left: u64,
-    /// … for so long.
-    pub length: Duration,
+    pub what: Corrected,
+}
+
+/// What is written down of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Corrected {
+    /// The downstream says that so many units are left, for so long (`core::limits::admission::tighten`).
+    Left { units: u64, length: Duration },
+    /// A call used so many units less than were granted at `at` (`core::limits::admission::refund`).
+    Less { units: Cost, at: StoreTime },
+    /// A call used so many units more than were granted (`core::limits::charge`).
+    More { units: u64 },
 }
 
 /// The store of keyed limits. Every call ends within the store's own timeout.
@@ -251,9 +260,9 @@ pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// not in it any more.
     fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>>;
 
-    /// Writes down what answers said of keys (`core::limits::admission::tighten`): it only ever tightens. Returns those
-    /// that were not done, by their place, because the store has another policy of their limit than this replica
-    /// knows.
+    /// Writes down what answers said of keys. Returns those that were not done, by their place, because the store has
+    /// another policy of their limit than this replica knows. After an error nothing may come back
+    /// ([`Corrected::Less`]) for a second time; of the others a repetition only tightens.
     fn correct<'a>(&'a self, corrections: &'a [Correction]) -> StoreFuture<'a, Vec<usize>>;
 
     /// How many replicas ask, this one included, as far as it knows.

@@ -16,6 +16,7 @@ use super::fault::KeyPath;
 use super::layers::{Table, parsed};
 use super::schema::{Key, Need, Shape, TableKind, nearest};
 use super::text::Length;
+use super::types::ABSENT;
 use crate::core::rate::Span;
 
 /// Whether a value may stay; if not, something else stands in for it.
@@ -201,7 +202,11 @@ fn unknown(
         let others: Vec<_> = kinds.iter().filter(has).map(|kind| kind.name).collect();
         if !others.is_empty() {
             let (own, others) = (own.name, others.join(", "));
-            return format!("the kind {own} has no such key; kinds that have it: {others}");
+            let why = ABSENT
+                .iter()
+                .find(|(kind, key, _)| (*kind, *key) == (own, name));
+            let why = why.map_or_else(String::new, |(.., why)| format!(", for {why}"));
+            return format!("the kind {own} has no such key{why}; kinds that have it: {others}");
         }
     }
     match nearest(name, known.clone()) {

@@ -37,7 +37,7 @@ pub use route::{
     Downstream, Http, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, Outcomes, QueueType, Route,
 };
 
-pub(super) use limit::LIMIT;
+pub(super) use limit::{ABSENT, LIMIT};
 
 /// A probe of a downstream that was away has ended after the call's timeout and this.
 const PROBE_SLACK: Duration = Duration::from_secs(1);
@@ -94,6 +94,24 @@ impl Settings {
         let paced = self.paced_limit(route);
         paced.map_or(route.prefetch_unpaced(), |(_, paced)| {
             route.prefetch_for(paced.rate.0)
+        })
+    }
+
+    /// Whether more of the answers of a route is used than their meaning.
+    #[must_use]
+    pub fn uses_answers(&self, route: &Route) -> bool {
+        route.keep_answer()
+            || route.results.is_some()
+            || route.journal && route.journal_id.is_some()
+            || !route.quotas().is_empty()
+            || self.actuals(route).next().is_some()
+    }
+
+    /// Where the answers of a route say what a call used, by the names of its limits.
+    pub fn actuals<'a>(&'a self, route: &'a Route) -> impl Iterator<Item = (&'a str, &'a str)> {
+        route.limits.iter().filter_map(|name| {
+            let actual = self.limits.get(name)?.actual()?;
+            Some((name.as_str(), actual.as_str()))
         })
     }
 

@@ -1,6 +1,6 @@
 //! What a limit and a route will do, in words, for `sluiced check`.
 
-use super::text::WindowRate;
+use super::text::{Costing, WindowRate};
 use super::types::{
     Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, Quota, ResultOn, Route,
     Unroutable, WindowStart,
@@ -29,6 +29,7 @@ impl Limit {
             .into_iter()
             .flatten()
             .chain(passed_over)
+            .chain(self.actual_words())
             .chain(lost)
             .collect()
     }
@@ -75,6 +76,17 @@ impl Limit {
                 format!("at most {} in flight at once", units(limit.own.limit.get()))
             }
         }
+    }
+
+    fn actual_words(&self) -> Option<String> {
+        let actual = self.actual()?.as_str();
+        let estimate = match self.cost() {
+            Costing::Units(cost) => units(cost.get()),
+            Costing::Made(text) => format!("`{}`", text.as_str()),
+        };
+        Some(format!(
+            "a message takes {estimate} as an estimate before its call; what the call really used (`{actual}`) is corrected after its answer, and what was used beyond the limit makes later messages wait; without such an answer the estimate stands"
+        ))
     }
 
     fn reserve_words(&self) -> Option<String> {

@@ -93,6 +93,8 @@ pub struct RouteMeters {
     pub closed: Gauge,
     /// Accepted answers that do not say what is left of a quota.
     pub quota_unreadable: Counter,
+    /// Calls of which no answer said what they used.
+    pub actual_unreadable: Counter,
     /// Copies that were not confirmed.
     pub unconfirmed: Counter,
     /// Results by what became of them.
@@ -142,6 +144,7 @@ impl RouteMeters {
             stopped: gauge(&names::STOPPED, &labels),
             closed: gauge(&names::CLOSED, &labels),
             quota_unreadable: counter(&names::QUOTA_UNREADABLE, &labels),
+            actual_unreadable: counter(&names::ACTUAL_UNREADABLE, &labels),
             unconfirmed: counter(&names::UNCONFIRMED, &labels),
             results: Labelled::new(
                 &names::PUBLISHED_RESULTS,
@@ -306,6 +309,8 @@ impl AdmissionMeters {
 pub struct KeyedMeters {
     /// Units that calls used.
     pub permits: Counter,
+    /// Units that calls used by their answers, where `actual` reads them.
+    pub actual: Counter,
     /// Messages that it made wait.
     pub denials: Counter,
     /// Grants offered back.
@@ -321,6 +326,7 @@ impl KeyedMeters {
         let labels = [("limit", limit)];
         Self {
             permits: counter(&names::PERMITS, &labels),
+            actual: counter(&names::ACTUAL_UNITS, &labels),
             denials: counter(&names::KEYED_DENIALS, &labels),
             refunds: counter(&names::REFUNDS, &labels),
             leases_lost: counter(&names::LEASES_LOST, &labels),

@@ -278,6 +278,11 @@ metrics! {
         ROUTE,
         "Accepted answers that do not say what is left, or in a form that cannot be read.",
     );
+    ACTUAL_UNREADABLE = counter(
+        "sluiced_actual_unreadable_total",
+        ROUTE,
+        "Calls whose answer did not say what they used, or that had none: their costs stand as they were estimated.",
+    );
     UNCONFIRMED = counter(
         "sluiced_unconfirmed_total",
         ROUTE,
@@ -404,6 +409,11 @@ metrics! {
         PACER,
         ASK_BOUNDS,
         "Round trip of one request to the store of keyed limits.",
+    );
+    ACTUAL_UNITS = counter(
+        "sluiced_actual_units_total",
+        LIMIT,
+        "Units that calls used by their answers, of a limit with actual; sluiced_permits_total has the estimates.",
     );
     KEYED_DENIALS = counter(
         "sluiced_keyed_denials_total",

@@ -19,6 +19,7 @@
 //! Numbers: integers from -2^63 to 2^64-1 are exact. A larger one cannot be used (it would be
 //! rounded silently) but does no harm if no template prints it. Fractions are doubles.
 
+mod actuals;
 mod fault;
 mod filters;
 mod labels;
@@ -31,6 +32,7 @@ use std::fmt;
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 
+pub use self::actuals::RouteActuals;
 pub use self::fault::{WrongTemplate, says_none};
 use self::fault::{is_null, render_error, unreadable};
 pub use self::labels::{CostOf, LabelCounting, RouteLabels, WrongLabel};

@@ -33,6 +33,7 @@ use crate::settings::types::Settings;
 use crate::status::Limits;
 use crate::telemetry::health::Health;
 use crate::telemetry::traces::Traces;
+use crate::template::RouteActuals;
 
 /// Why the daemon could not be put together. The configuration was checked before, so something has changed
 /// since, or only a backend could find it.
@@ -100,8 +101,15 @@ pub fn start(
             name: Arc::from(name.as_str()),
             policy,
             counting: pacers.counting(name, route)?,
-            downstream: Arc::new(options::downstream(name, route, secrets, traces.as_ref())?),
+            downstream: Arc::new(options::downstream(
+                name,
+                (route, settings.uses_answers(route)),
+                secrets,
+                traces.as_ref(),
+            )?),
             quotas: pacers::route_quotas(name, route)?,
+            actuals: RouteActuals::new(settings.actuals(route))
+                .map_err(|e| WireError::new(e.key, e.wrong))?,
             breaker: pacers.breaker(route),
             subscription,
             meters: Arc::clone(&events.meters[name.as_str()]),

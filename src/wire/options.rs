@@ -115,7 +115,7 @@ fn certificate(
 /// A route's downstream.
 pub(super) fn downstream(
     name: &str,
-    route: &Route,
+    (route, uses_answers): (&Route, bool),
     secrets: &Secrets,
     traces: Option<&Traces>,
 ) -> Result<HttpDownstream, WireError> {
@@ -124,7 +124,7 @@ pub(super) fn downstream(
     HttpDownstream::new(
         http,
         credentials(name, route, secrets)?,
-        route.uses_answers(),
+        uses_answers,
         traces,
     )
     .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))

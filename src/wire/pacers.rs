@@ -286,7 +286,7 @@ impl Trial {
                 (Some(auth), None) => authorizing(auth),
                 _ => Vec::new(),
             },
-            downstream: options::downstream(name, &bare, &loaded.secrets, None)?,
+            downstream: options::downstream(name, (&bare, false), &loaded.secrets, None)?,
             route: Planned::new(&loaded.settings, name, route)?,
         })
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::generation::{Closing, Generation, LostWait};
 use super::rule::{Left, Line, Rule, State, Taken};
-use super::{Fit, Room, Ticket};
+use super::{Fit, Owed, Room, Ticket};
 use crate::policy::PolicyVersion;
 use crate::rate::Cost;
 use crate::time::StoreTime;
@@ -103,17 +103,35 @@ impl Cell {
             return Self::default();
         };
         let left = state.as_ref().and_then(|state| state.left.at(now));
+        let owed = state.as_ref().map(|state| state.owed).unwrap_or_default();
         let line = state.map(|state| state.line);
         let line = line.filter(|line| !ahead && line.spacing == rule.spacing(1, now));
+        let mut state = State {
+            taken,
+            line: line.unwrap_or_default(),
+            left: left.unwrap_or_default(),
+            owed,
+        };
+        state.owed = rule.still_owed(&state, now);
         Self {
-            state: Some(State {
-                taken,
-                line: line.unwrap_or_default(),
-                left: left.unwrap_or_default(),
-            }),
+            state: Some(state),
             changed: ahead,
             full: false,
         }
+    }
+
+    /// What was taken is this; what else is known of the key stays.
+    pub(super) fn put(&mut self, taken: Taken) {
+        let known = self.state.take();
+        let known = known.map(|state| (state.line, state.left, state.owed));
+        let (line, left, owed) = known.unwrap_or_default();
+        self.state = Some(State {
+            taken,
+            line,
+            left,
+            owed,
+        });
+        self.changed = true;
     }
 }
 
@@ -301,15 +319,16 @@ fn note(charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
     if known.is_none_or(|state| !rule.is_of(&state.taken))
         && let Some(taken) = rule.first_sight(now)
     {
-        put(cell, taken);
+        cell.put(taken);
     }
 }
 
 fn take(charge: &CellCharge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime) -> Pass {
     let rule = charge.limit.rule;
     let taken = rule.take(cell.state.as_ref(), now, charge.cost, ticket);
-    put(cell, taken);
+    cell.put(taken);
     if let Some(state) = &mut cell.state {
+        state.owed = Owed::default();
         state.left.units = state.left.units.saturating_sub(charge.cost.units());
     }
     let state = cell.state.as_ref();
@@ -334,7 +353,7 @@ pub fn refund(
     let state = cell.state.as_ref();
     let taken = state.and_then(|state| limit.rule.refund(state, at, cost, now));
     taken.is_some_and(|taken| {
-        put(cell, taken);
+        cell.put(taken);
         true
     })
 }
@@ -358,7 +377,7 @@ pub fn tighten(
         return true;
     }
     if cell.state.is_none() {
-        put(cell, untouched);
+        cell.put(untouched);
     }
     let until = (now + length.min(Left::MAX)).as_micros();
     let until = known.map_or(until, |known| known.until.max(until));
@@ -367,13 +386,6 @@ pub fn tighten(
         cell.changed = true;
     }
     true
-}
-
-fn put(cell: &mut Cell, taken: Taken) {
-    let known = cell.state.as_ref().map(|state| (state.line, state.left));
-    let (line, left) = known.unwrap_or_default();
-    cell.state = Some(State { taken, line, left });
-    cell.changed = true;
 }
 
 fn deny(

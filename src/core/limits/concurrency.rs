@@ -173,4 +173,8 @@ impl Kind for Concurrency {
     fn dies_at(&self, calls: &Calls) -> u64 {
         calls.calls.iter().map(|call| call.ends).max().unwrap_or(0)
     }
+
+    fn span(&self) -> u64 {
+        self.lease
+    }
 }

@@ -36,7 +36,7 @@ const KEEP: u64 = 366 * 24 * 3600 * 1_000_000;
 pub struct FixedWindow {
     limit: u64,
     frame: Frame,
-    /// From the start of a window to that of the next; zero for a calendar.
+    /// From the start of a window to that of the next; for a calendar, of the longest one.
     length: u64,
     /// What is kept free at the end of a window.
     guard: u64,
@@ -104,22 +104,17 @@ impl FixedWindow {
         headroom: impl Into<Headroom>,
     ) -> Result<Self, RuleError> {
         let hour = Duration::from_secs(3600);
-        let shortest = match calendar.unit {
-            CalendarUnit::Second => Duration::from_secs(1),
-            CalendarUnit::Minute => Duration::from_secs(60),
+        let [shortest, longest] = match calendar.unit {
+            CalendarUnit::Second => [Duration::from_secs(1); 2],
+            CalendarUnit::Minute => [Duration::from_secs(60); 2],
             // A clock that goes half an hour ahead leaves half of one.
-            CalendarUnit::Hour => hour / 2,
-            CalendarUnit::Day => hour * 20,
-            CalendarUnit::Week => hour * 24 * 6,
-            CalendarUnit::Month => hour * 24 * 27,
+            CalendarUnit::Hour => [hour / 2, hour * 2],
+            CalendarUnit::Day => [hour * 20, hour * 28],
+            CalendarUnit::Week => [hour * 24 * 6, hour * 24 * 8],
+            CalendarUnit::Month => [hour * 24 * 27, hour * 24 * 32],
         };
-        Self::new(
-            units,
-            Frame::Calendar(calendar),
-            0,
-            shortest,
-            headroom.into(),
-        )
+        let frame = Frame::Calendar(calendar);
+        Self::new(units, frame, micros(longest), shortest, headroom.into())
     }
 
     fn new(
@@ -192,6 +187,12 @@ impl FixedWindow {
                 Some((*self.bounds.get(after.checked_sub(1)?)?, self.bounds[after]))
             }
         }
+    }
+
+    /// Whether what was used before can be taken of the window that `now` lies in, without another call.
+    pub(super) fn is_open(&self, windows: &Windows, now: u64) -> bool {
+        let began = windows.used > 0 && windows.start + self.length > now;
+        self.frame != Frame::FirstCall || began
     }
 
     /// The window that `now` lies in, if it is known. One of the first call that is over, or that all
@@ -295,6 +296,19 @@ impl Kind for FixedWindow {
                 let end = self.of_clock(windows.last).map(|(_, end)| end);
                 end.unwrap_or(windows.last + KEEP)
             }
+        }
+    }
+
+    fn span(&self) -> u64 {
+        self.length
+    }
+
+    /// The boundaries around the last grant may not be known any more: at most the longest window later.
+    fn back_at(&self, windows: &Windows) -> u64 {
+        match self.frame {
+            Frame::FirstCall => windows.start + self.length,
+            Frame::Epoch => windows.last - windows.last % self.length + self.length,
+            Frame::Calendar(_) => windows.last + self.length,
         }
     }
 }

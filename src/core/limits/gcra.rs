@@ -161,4 +161,8 @@ impl Kind for Gcra {
     fn dies_at(&self, debt: &Debt) -> u64 {
         debt.at + self.owed(Some(debt), debt.at).div_ceil(self.units)
     }
+
+    fn span(&self) -> u64 {
+        self.memory()
+    }
 }

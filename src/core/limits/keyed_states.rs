@@ -106,6 +106,14 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         done
     }
 
+    /// A call of a key used so many units more than its message took (`limits::charge`).
+    pub fn charge(&mut self, (name, limit): (&N, &Limit<'_>), units: u64, now: StoreTime) -> bool {
+        let mut cell = self.cell(name, limit.rule, now);
+        let done = super::charge(limit, &mut cell, units, now);
+        self.put(name, limit.rule, cell, now);
+        done
+    }
+
     /// Gives a call another lease; `false`: it has ended.
     pub fn renew(&mut self, (name, rule): (&N, &Rule), ticket: Ticket, now: StoreTime) -> bool {
         let calls = self.change_calls((name, rule), now, |rule, calls| {

@@ -17,6 +17,7 @@ pub mod fixed_window;
 pub mod gcra;
 pub mod generation;
 pub mod keyed_states;
+mod owed;
 pub mod record;
 mod rule;
 pub mod sliding_log;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use crate::time::micros;
 
+pub use owed::{Owed, charge};
 pub use rule::{Left, Line, Rule, State, Taken};
 
 #[cfg(test)]
@@ -89,6 +91,12 @@ pub(super) trait Kind {
     fn forgotten_at(&self, since: u64) -> u64;
     /// From when on the state says no more than its absence.
     fn dies_at(&self, taken: &Self::Taken) -> u64;
+    /// How long it takes until all of the limit is back.
+    fn span(&self) -> u64;
+    /// From when on nothing that was taken counts.
+    fn back_at(&self, taken: &Self::Taken) -> u64 {
+        self.dies_at(taken)
+    }
 }
 
 /// Why a rule cannot be kept exactly.

@@ -3,19 +3,20 @@
 //! A letter for the kind and the numbers of the state, with a space in between: short, because
 //! there may be a million of them, and readable with `redis-cli`. A log writes its last time and its
 //! units together, then its first time in full and of the others only the differences. Where a line
-//! lies ahead, it follows behind a bar; what the downstream says is left follows behind another one.
+//! lies ahead, it follows behind a bar; what the downstream says is left follows behind another one, and what calls
+//! used beyond their cost behind a third.
 //!
 //! What cannot be read, or is of another kind, is no state.
 
 use std::fmt::Write as _;
 
-use super::Ticket;
 use super::concurrency::{Calls, CountedCall};
 use super::fixed_window::Windows;
 use super::gcra::Debt;
 use super::rule::{Left, Line, Rule, State, Taken};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
+use super::{Owed, Ticket};
 use crate::time::StoreTime;
 
 /// A number below this is exact in a double.
@@ -52,15 +53,23 @@ pub fn write(state: &State, now: StoreTime) -> String {
             text
         }
     };
-    let (line, left) = (state.line, state.left);
+    let State {
+        line, left, owed, ..
+    } = state;
     let is_left = left.until > now.as_micros();
+    let is_owed = owed.units > 0;
     if line.at > now.as_micros() {
         write!(text, "|{} {}", line.at, line.spacing).ok();
-    } else if is_left {
+    } else if is_left || is_owed {
         text.push_str("|0 0");
     }
     if is_left {
         write!(text, "|{} {}", left.units, left.until).ok();
+    } else if is_owed {
+        text.push_str("|0 0");
+    }
+    if is_owed {
+        write!(text, "|{} {}", owed.units, owed.from).ok();
     }
     text
 }
@@ -72,13 +81,14 @@ fn push(text: &mut String, number: u64) {
 /// The state that `text` holds, if it is one of a rule of this kind.
 #[must_use]
 pub fn read(text: &str, rule: &Rule) -> Option<State> {
-    let (text, line, left) = match text.split_once('|') {
-        Some((text, rest)) => match rest.split_once('|') {
-            Some((line, left)) => (text, read_line(line)?, read_left(left)?),
-            None => (text, read_line(rest)?, Left::default()),
-        },
-        None => (text, Line::default(), Left::default()),
-    };
+    let mut parts = text.splitn(4, '|');
+    let text = parts.next()?;
+    let [mut line, mut left, mut owed] = [(0, 0); 3];
+    for pair in [&mut line, &mut left, &mut owed] {
+        if let Some(text) = parts.next() {
+            *pair = read_pair(text)?;
+        }
+    }
     let mut words = text.split(' ');
     let letter = words.next()?;
     let words: Vec<&str> = words.collect();
@@ -90,23 +100,26 @@ pub fn read(text: &str, rule: &Rule) -> Option<State> {
         (Rule::Concurrency(_), "c") => Taken::Concurrency(calls(&words)?),
         _ => return None,
     };
-    Some(State { taken, line, left })
-}
-
-fn read_line(text: &str) -> Option<Line> {
-    let (at, spacing) = text.split_once(' ')?;
-    Some(Line {
-        at: number(at)?,
-        spacing: number(spacing)?,
+    Some(State {
+        taken,
+        line: Line {
+            at: line.0,
+            spacing: line.1,
+        },
+        left: Left {
+            units: left.0,
+            until: left.1,
+        },
+        owed: Owed {
+            units: owed.0,
+            from: owed.1,
+        },
     })
 }
 
-fn read_left(text: &str) -> Option<Left> {
-    let (units, until) = text.split_once(' ')?;
-    Some(Left {
-        units: number(units)?,
-        until: number(until)?,
-    })
+fn read_pair(text: &str) -> Option<(u64, u64)> {
+    let (first, second) = text.split_once(' ')?;
+    Some((number(first)?, number(second)?))
 }
 
 fn debt(words: &[&str]) -> Option<Debt> {

@@ -7,7 +7,7 @@ use super::fixed_window::{FixedWindow, Windows};
 use super::gcra::{Debt, Gcra};
 use super::sliding_log::{Log, SlidingLog};
 use super::token_bucket::{TokenBucket, Tokens};
-use super::{Fit, Kind, Room, Ticket};
+use super::{Fit, Kind, Owed, Room, Ticket};
 use crate::headroom::Headroom;
 use crate::rate::Cost;
 use crate::time::StoreTime;
@@ -38,6 +38,7 @@ pub struct State {
     pub taken: Taken,
     pub line: Line,
     pub left: Left,
+    pub owed: Owed,
 }
 
 /// When the next message that is sent away shall come back. It promises nothing, and says nothing
@@ -133,7 +134,11 @@ impl Rule {
     #[must_use]
     pub fn fit(&self, state: Option<&State>, now: StoreTime, cost: Cost) -> Fit {
         let (at, units) = (now.as_micros(), cost.units());
-        let fit = of_kind!(self, taken(state), |kind, own, _| kind.fit(own, at, units));
+        let all = units + self.owed(state, now);
+        let fit = match state.filter(|_| all > self.most()) {
+            Some(state) => self.fit_behind_debt(state, units),
+            None => of_kind!(self, taken(state), |kind, own, _| kind.fit(own, at, all)),
+        };
         let left = state.and_then(|state| state.left.at(now));
         match (left.filter(|left| units > left.units), fit) {
             (Some(left), Fit::Now) => Fit::At(left.until),
@@ -142,16 +147,24 @@ impl Rule {
         }
     }
 
-    /// What was taken once `cost` is.
+    /// What was taken once `cost` is, and what was owed.
     #[must_use]
     pub fn take(&self, state: Option<&State>, now: StoreTime, cost: Cost, ticket: Ticket) -> Taken {
+        let units = cost.units() + self.owed(state, now);
+        self.take_units(state, now, units, ticket)
+    }
+
+    pub(super) fn take_units(
+        &self,
+        state: Option<&State>,
+        now: StoreTime,
+        units: u64,
+        ticket: Ticket,
+    ) -> Taken {
         let now = now.as_micros();
-        of_kind!(self, taken(state), |kind, own, wrap| wrap(kind.take(
-            own,
-            now,
-            cost.units(),
-            ticket
-        )))
+        of_kind!(self, taken(state), |kind, own, wrap| wrap(
+            kind.take(own, now, units, ticket)
+        ))
     }
 
     /// What was taken without units that were taken at `at` and certainly not used. `None`: they
@@ -173,8 +186,13 @@ impl Rule {
     /// What is left at `now`.
     #[must_use]
     pub fn room(&self, state: Option<&State>, now: StoreTime) -> Room {
-        let at = now.as_micros();
-        let room = of_kind!(self, taken(state), |kind, own, _| kind.room(own, at));
+        let of_kind = self.room_of_kind(state, now);
+        let room = Room {
+            remaining: of_kind.remaining.saturating_sub(self.owed(state, now)),
+            reset_at: of_kind
+                .reset_at
+                .max(state.map_or(0, |state| self.paid_at(state))),
+        };
         match state.and_then(|state| state.left.at(now)) {
             Some(left) if left.units < room.remaining => Room {
                 remaining: left.units,
@@ -182,6 +200,11 @@ impl Rule {
             },
             _ => room,
         }
+    }
+
+    pub(super) fn room_of_kind(&self, state: Option<&State>, now: StoreTime) -> Room {
+        let at = now.as_micros();
+        of_kind!(self, taken(state), |kind, own, _| kind.room(own, at))
     }
 
     /// How long the limit takes for so many units at its rate, in microseconds.
@@ -204,7 +227,18 @@ impl Rule {
     pub fn dies_at(&self, state: &State) -> StoreTime {
         let dies = of_kind!(self, Some(&state.taken), |kind, own, _| own
             .map_or(0, |own| kind.dies_at(own)));
-        StoreTime::from_micros(dies.max(state.left.until))
+        StoreTime::from_micros(dies.max(state.left.until).max(self.paid_at(state)))
+    }
+
+    /// How long it takes until all of the limit is back, in microseconds. At least one.
+    pub(super) fn span(&self) -> u64 {
+        of_kind!(self, |kind| kind.span()).max(1)
+    }
+
+    /// From when on nothing that was taken counts, in microseconds.
+    pub(super) fn back_at(&self, taken: &Taken) -> u64 {
+        of_kind!(self, Some(taken), |kind, own, _| own
+            .map_or(0, |own| kind.back_at(own)))
     }
 
     /// The state of a key that nothing was taken of. `None`: there is none, or the kind counts what no downstream

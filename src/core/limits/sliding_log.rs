@@ -149,4 +149,8 @@ impl Kind for SlidingLog {
         let last = log.entries.last();
         last.map_or(0, |(time, _)| time + self.period)
     }
+
+    fn span(&self) -> u64 {
+        self.period
+    }
 }

@@ -294,4 +294,12 @@ impl Kind for TokenBucket {
             Start::Empty => full + KEEP.max(self.memory()),
         }
     }
+
+    fn span(&self) -> u64 {
+        self.memory()
+    }
+
+    fn back_at(&self, tokens: &Tokens) -> u64 {
+        self.full_at(*tokens)
+    }
 }

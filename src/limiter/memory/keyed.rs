@@ -15,8 +15,8 @@ use crate::core::policy::PolicyVersion;
 use crate::core::rate::Cost;
 use crate::core::time::StoreTime;
 use crate::ports::limits::{
-    Candidate, Charge, Correction, Decision, Decisions, Granted, KeyedLimit, LimitKey, LimitStore,
-    Look, Ticket,
+    Candidate, Charge, Corrected, Correction, Decision, Decisions, Granted, KeyedLimit, LimitKey,
+    LimitStore, Look, Ticket,
 };
 use crate::ports::store::{Notice, StoreFuture};
 
@@ -171,7 +171,16 @@ impl LimitStore for MemoryStore {
                 let undone = corrections.iter().enumerate().filter_map(|(place, one)| {
                     let limit = self.in_force(&one.limit, now);
                     let key = (&name(&one.limit, one.key), &limit.limit());
-                    let done = states.tighten(key, (one.left, one.length), now);
+                    let done = match one.what {
+                        Corrected::Left { units, length } => {
+                            states.tighten(key, (units, length), now)
+                        }
+                        Corrected::Less { units, at } => {
+                            states.refund(key, limit.version.since(), (at, units), now);
+                            limit.gate != LimitGate::Outdated
+                        }
+                        Corrected::More { units } => states.charge(key, units, now),
+                    };
                     (!done).then_some(place)
                 });
                 undone.collect()

@@ -24,6 +24,7 @@ impl Checks<'_> {
                 counted => self.counted(&path, counted),
             }
             self.cost(&path, limit);
+            self.estimate(&path, limit);
             self.varies(path.join("key"), limit.key(), "key");
             self.unused(path, name);
         }
@@ -105,6 +106,15 @@ impl Checks<'_> {
                 self.warning(keys, message);
             }
             _ => {}
+        }
+    }
+
+    /// Until an answer says what a call used, it counts by its cost.
+    fn estimate(&mut self, path: &KeyPath, limit: &Limit) {
+        let [actual, cost] = path.all(["actual", "cost"]);
+        if limit.actual().is_some() && !self.is_written(&cost) {
+            let message = "each call counts 1 until its answer says more, so that as many are under way as the limit has units; write a cost beside it: about what a call uses";
+            self.warning([actual, cost], message);
         }
     }
 

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::rate::MAX_UNITS;
 use crate::core::zone::Zone;
-use crate::settings::forms::{COST, TEMPLATE, ZONE};
+use crate::settings::forms::{ANSWER_TEMPLATE, COST, TEMPLATE, ZONE};
 use crate::settings::schema::Shape::{self, Flag, Length as Within, Text, Whole};
-use crate::settings::schema::{Form, SPAN, UNITS, kinds, table, words};
+use crate::settings::schema::{Form, Key, SPAN, UNITS, kinds, table, words};
 use crate::settings::text::{
     Costing, HeadroomText, Length, LossWait, Percent, Quota, TemplateText, WindowRate,
 };
@@ -41,7 +41,7 @@ kinds! {
         /// exactly so many in any window. Remembers every unit, so it is for small numbers.
         SlidingLog(OfKind<SlidingLog>) = "sliding_log", "recipient", SlidingLog::KEYS, KeyedCounting::KEYS;
         /// calls in flight over the whole fleet.
-        Concurrency(OfKind<Concurrency>) = "concurrency", "calls", Concurrency::KEYS, KeyedCounting::KEYS;
+        Concurrency(OfKind<Concurrency>) = "concurrency", "calls", Concurrency::KEYS, IN_FLIGHT;
     }
 }
 
@@ -77,8 +77,32 @@ table! {
         /// use is then unknown. 0s: do not wait; up to twice the limit may pass. forever: until nothing that was used
         /// before can count, a day for 10/1d.
         lost_wait: LossWait = LOST_WAIT, Default "1m";
+        /// A template over the answer (answer.status, answer.headers, answer.body) that returns what the call really
+        /// used: a whole number. cost is then the estimate that is taken before the call, and the difference comes
+        /// back or is charged after it; what was charged beyond the limit makes later messages wait. Where an answer
+        /// does not say it, the estimate stands. Absent: a message takes its cost.
+        actual: Option<TemplateText> = ANSWER_TEMPLATE, Optional "{{ answer.body.usage.total_tokens }}";
     }
 }
+
+/// Those of a limit of calls in flight: what a call used counts while it runs. The last one is `actual`.
+const IN_FLIGHT: &[Key] = KeyedCounting::KEYS
+    .split_at(KeyedCounting::KEYS.len() - 1)
+    .0;
+
+/// Keys that a kind does not have, and why.
+pub(in crate::settings) const ABSENT: [(&str, &str, &str); 2] = [
+    (
+        "paced",
+        "actual",
+        "its slots were used when the answer comes, and a pace cannot be corrected afterwards",
+    ),
+    (
+        "concurrency",
+        "actual",
+        "a call counts while it is in flight, and not for what it used",
+    ),
+];
 
 table! {
     /// Slots at even distance, leased in batches. It counts all messages together: it has no key.

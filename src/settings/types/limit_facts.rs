@@ -76,6 +76,12 @@ impl Limit {
         self.counting()?.key.as_ref()
     }
 
+    /// Where answers say what a call really took of it.
+    #[must_use]
+    pub fn actual(&self) -> Option<&TemplateText> {
+        self.counting()?.actual.as_ref()
+    }
+
     /// What one message takes of it.
     #[must_use]
     pub const fn cost(&self) -> &Costing {

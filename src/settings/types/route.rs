@@ -223,15 +223,6 @@ impl Route {
         }
     }
 
-    /// Whether more of an answer is used than its meaning.
-    #[must_use]
-    pub fn uses_answers(&self) -> bool {
-        self.keep_answer()
-            || self.results.is_some()
-            || self.journal && self.journal_id.is_some()
-            || !self.quotas().is_empty()
-    }
-
     /// What the downstream says of its own count, by the names of limits.
     #[must_use]
     pub const fn quotas(&self) -> &BTreeMap<String, Quota> {

@@ -1,6 +1,7 @@
 //! Keyed limits on real servers: the scripts against the decisions in Rust, what every store of them
 //! must do, and each trap that others fell into.
 
+mod actual;
 mod contract;
 mod late;
 mod long;

@@ -207,6 +207,25 @@ impl Crowd {
         self.refunds.clear();
     }
 
+    /// A call that was granted then and took `cost` used `actual`.
+    pub(super) fn used(&mut self, granted: u64, cost: u64, actual: u64) {
+        if actual < cost {
+            self.refund(granted, cost - actual);
+            return;
+        }
+        let now = at(self.now - self.back);
+        let rule = self.rule.around(now);
+        let limit = Limit {
+            rule: &rule,
+            gate: LimitGate::Open,
+        };
+        let mut cell = Cell::of(&rule, self.state.clone(), now);
+        if actual > cost {
+            crate::limits::charge(&limit, &mut cell, actual - cost, now);
+        }
+        self.keep(cell);
+    }
+
     fn refund(&mut self, granted: u64, cost: u64) -> bool {
         let now = at(self.now - self.back);
         let rule = self.rule.around(now);

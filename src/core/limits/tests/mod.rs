@@ -5,6 +5,7 @@ mod changes;
 mod crowd;
 mod exact;
 mod never_over;
+mod owed;
 mod records;
 
 use std::num::NonZeroU32;

@@ -33,8 +33,8 @@ use crate::limiter::redis::store::RedisStore;
 use crate::limiter::redis::{STORE, unreachable};
 use crate::ports::connect::Link;
 use crate::ports::limits::{
-    BATCH_MAX, Candidate, Correction, Decision, Decisions, Granted, KeyedLimit, LimitKey,
-    LimitStore, Look, Room, Ticket,
+    BATCH_MAX, Candidate, Corrected, Correction, Decision, Decisions, Granted, KeyedLimit,
+    LimitKey, LimitStore, Look, Room, Ticket,
 };
 use crate::ports::lock;
 use crate::ports::store::{StoreError, StoreFuture};
@@ -71,9 +71,13 @@ impl Limits {
             args.push(Arg::Number(places.len() as u64));
             let (cell, count) = (batch.cells(), places.len());
             for (one, place) in rest.iter().zip(places) {
+                let [what, units, time] = match one.what {
+                    Corrected::Left { units, length } => [0, units, micros(length)],
+                    Corrected::Less { units, at } => [1, units.units(), at.as_micros()],
+                    Corrected::More { units } => [2, units, 0],
+                };
                 args.push(cell(place));
-                args.push(Arg::Number(one.left));
-                args.push(Arg::Number(micros(one.length)));
+                args.extend([what, units, time].map(Arg::Number));
             }
             let reply: Vec<usize> = self.call(&self.correct, &batch, args).await?;
             undone.extend(reply.into_iter().map(|place| done + place));

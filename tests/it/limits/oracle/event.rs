@@ -20,11 +20,22 @@ pub(super) struct Message {
 /// One of the last grants, taken so much earlier or later, with another cost or not.
 pub(super) type Back = (prop::sample::Index, i64, Option<u32>);
 
+/// What an answer says of a key.
+#[derive(Clone, Debug)]
+pub(super) enum Said {
+    /// What is left, and for how long.
+    Left(u64, u64),
+    /// So many units of one of the last grants, taken so much earlier or later, were not used.
+    Less(prop::sample::Index, i64, u32),
+    /// So many units were used beyond a cost.
+    More(u64),
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Ask(Vec<Message>, u64),
-    /// The downstream says what is left of keys of one limit, and for how long.
-    Correct(usize, Vec<(usize, u64, u64)>),
+    /// Answers say something of keys of one limit.
+    Correct(usize, Vec<(usize, Said)>),
     /// Offers grants of one key back.
     Refund(Vec<Back>),
     /// Calls of one key.
@@ -89,18 +100,25 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
     );
     let spoilt = prop_oneof![
         Just(String::new()),
-        "[gtwlc]?[0-9]{0,20} [0-9]{0,20} [0-9-]{0,18}( [0-9a-f]{0,9}){0,3}(\\|[0-9]{0,17} [0-9]{0,5}(\\|[0-9]{0,4} [0-9]{0,17})?)?",
+        "[gtwlc]?[0-9]{0,20} [0-9]{0,20} [0-9-]{0,18}( [0-9a-f]{0,9}){0,3}(\\|[0-9]{0,17} [0-9]{0,5}(\\|[0-9]{0,4} [0-9]{0,17}(\\|[0-9]{0,4} [0-9]{0,17})?)?)?",
         ".{0,12}",
     ];
     let index = any::<prop::sample::Index>;
+    let said = prop_oneof![
+        2 => (0..12_u64, prop_oneof![4 => 0..3_000_000_u64, 1 => any::<u64>().prop_map(|l| l >> 12)])
+            .prop_map(|(units, length)| Said::Left(units, length)),
+        3 => (index(), prop_oneof![5 => Just(0_i64), 1 => -20_000..20_000_i64], 1..4_u32)
+            .prop_map(|(which, by, units)| Said::Less(which, by, units)),
+        4 => prop_oneof![8 => 1..9_u64, 3 => 1..200_u64, 1 => any::<u64>().prop_map(|u| (u >> 12).max(1))]
+            .prop_map(Said::More),
+    ];
     let moved = prop_oneof![5 => Just(0_i64), 1 => -20_000..20_000_i64];
     prop_oneof![
         28 => batch.prop_map(|(messages, wanted)| Event::Ask(messages, wanted)),
         8 => prop::collection::vec((index(), moved, prop::option::weighted(0.2, 1..9_u32)), 1..6)
             .prop_map(Event::Refund),
-        3 => (limit.clone(), prop::collection::vec(
-            (key.clone(), 0..12_u64, prop_oneof![4 => 0..3_000_000_u64, 1 => any::<u64>().prop_map(|l| l >> 12)]), 1..4,
-        )).prop_map(|(limit, said)| Event::Correct(limit, said)),
+        8 => (limit.clone(), prop::collection::vec((key.clone(), said), 1..5))
+            .prop_map(|(limit, said)| Event::Correct(limit, said)),
         2 => prop::collection::vec(index(), 1..4).prop_map(Event::Renew),
         2 => prop::collection::vec(index(), 1..4).prop_map(Event::Release),
         1 => (limit.clone(), key.clone()).prop_map(|(l, k)| Event::Delete(l, k)),

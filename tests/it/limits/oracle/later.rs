@@ -1,6 +1,6 @@
 //! Time passes by moving the times in the states.
 
-use sluiced::core::limits::{Left, Line, State, Taken};
+use sluiced::core::limits::{Left, Line, Owed, State, Taken};
 use sluiced::core::time::StoreTime;
 
 pub(super) fn moved(time: StoreTime, by: i64) -> StoreTime {
@@ -45,6 +45,10 @@ pub(super) fn later(state: State, by: i64) -> State {
         left: Left {
             until: moved(state.left.until),
             ..state.left
+        },
+        owed: Owed {
+            from: moved(state.owed.from),
+            ..state.owed
         },
     }
 }

@@ -19,7 +19,7 @@ use crate::support::soak::longer;
 
 use self::event::event;
 use self::play::play;
-use self::world::{AHEAD, BACK, CLOSED, FULL, GRANTED, KINDS, LEFT, LINES, world};
+use self::world::{AHEAD, BACK, CLOSED, FULL, GRANTED, KINDS, LEFT, LINES, OWED, world};
 
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
@@ -40,7 +40,9 @@ fn lua_decides_as_rust_does() {
         let agreed = runner.run(&events, |events| play(world(), &events));
         assert!(agreed.is_ok(), "{kinds:?}: {agreed:?}");
     }
-    let seen = [&GRANTED, &LINES, &FULL, &CLOSED, &BACK, &LEFT, &AHEAD];
+    let seen = [
+        &GRANTED, &LINES, &FULL, &CLOSED, &BACK, &LEFT, &OWED, &AHEAD,
+    ];
     let seen = seen.map(|count| count.load(Ordering::Relaxed));
     assert!(seen.iter().all(|count| *count >= 100), "{seen:?}");
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluiced::core::limits::admission::{self, Cell, Limit, LimitGate};
-use sluiced::core::limits::{Rule, Taken, record};
+use sluiced::core::limits::{Rule, Taken, charge as charge_more, record};
 use sluiced::core::time::StoreTime;
-use sluiced::ports::limits::{Charge, Correction, Granted, LimitStore as _, Ticket};
+use sluiced::ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _, Ticket};
 
-use super::event::Back;
+use super::event::{Back, Said};
 use super::later::moved;
 use super::play::{Name, Play};
-use super::world::{BACK, KEYS, LEFT};
+use super::world::{BACK, KEYS, LEFT, OWED};
 use crate::limits::rules::*;
 
 impl Play<'_> {
@@ -65,12 +65,11 @@ impl Play<'_> {
     }
 
     /// Each key of the limit: one moment must explain the reply and all states.
-    pub(super) fn correct(&mut self, limit: usize, said: &[(usize, u64, u64)]) -> TestCaseResult {
-        let corrections = said.iter().map(|(at, left, length)| Correction {
+    pub(super) fn correct(&mut self, limit: usize, said: &[(usize, Said)]) -> TestCaseResult {
+        let corrections = said.iter().map(|(at, said)| Correction {
             limit: self.world.limits[limit].clone(),
             key: key(KEYS[*at]),
-            left: *left,
-            length: Duration::from_micros(*length),
+            what: self.corrected((limit, *at), said),
         });
         let corrections: Vec<Correction> = corrections.collect();
         let names = said.iter().map(|(at, ..)| (limit, *at));
@@ -84,19 +83,63 @@ impl Play<'_> {
                 let (rule, gate) = play.gate(limit, now);
                 let state = before.as_ref().and_then(|text| record::read(text, &rule));
                 let mut cell = Cell::of(&rule, state, now);
-                let asked = gate != LimitGate::Outdated;
-                cell.changed &= asked;
+                let (_, version, _) = play.rule(limit);
+                let since = version.since().max(play.record().lost_at);
                 let limit = Limit { rule: &rule, gate };
-                for (_, left, length) in said.iter().filter(|(at, ..)| *at == name.1) {
-                    let left = (*left, Duration::from_micros(*length));
-                    admission::tighten(&limit, &mut cell, left, now);
+                let own = corrections.iter().zip(said);
+                let own = own.filter(|(_, (at, _))| *at == name.1);
+                let own: Vec<Corrected> = own.map(|(one, _)| one.what).collect();
+                let is_current = gate != LimitGate::Outdated;
+                // What lies ahead of now is only written down once it is looked at.
+                cell.changed &= is_current
+                    && own.iter().any(|what| match what {
+                        Corrected::Less { at, .. } => *at >= since,
+                        _ => true,
+                    });
+                for what in own {
+                    match what {
+                        Corrected::Left { units, length } => {
+                            admission::tighten(&limit, &mut cell, (units, length), now);
+                        }
+                        Corrected::Less { units, at } => {
+                            let units = (at, units);
+                            let done = admission::refund(&limit, since, &mut cell, units, now);
+                            BACK.fetch_add(usize::from(done), Ordering::Relaxed);
+                        }
+                        Corrected::More { units } => {
+                            charge_more(&limit, &mut cell, units, now);
+                        }
+                    }
                 }
-                let all = (0..said.len()).filter(|_| !asked).collect();
+                let owed = cell.state.as_ref().map_or(0, |state| state.owed.units);
+                OWED.fetch_add(usize::from(owed > 0), Ordering::Relaxed);
+                let all = (0..said.len()).filter(|_| !is_current).collect();
                 (all, expected(&rule, &cell, before, now))
             };
             self.is_explained(*name, (undone.clone(), before), from, explains)?;
         }
         Ok(())
+    }
+
+    /// What is written down of what an answer says.
+    fn corrected(&self, name: Name, said: &Said) -> Corrected {
+        match *said {
+            Said::Left(units, length) => Corrected::Left {
+                units,
+                length: Duration::from_micros(length),
+            },
+            Said::Less(which, by, units) => {
+                let own: Vec<_> = self.grants.iter().filter(|grant| grant.0 == name).collect();
+                let at = chosen(&own, std::iter::once(&which))
+                    .first()
+                    .map(|one| one.2);
+                Corrected::Less {
+                    units: cost(units),
+                    at: moved(at.unwrap_or_default(), by),
+                }
+            }
+            Said::More(units) => Corrected::More { units },
+        }
     }
 
     pub(super) fn about_calls(

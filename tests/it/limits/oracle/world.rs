@@ -20,13 +20,14 @@ pub(super) const KEYS: [&str; 2] = ["a", "b"];
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
 /// How many messages were granted, sent away with a line, found a limit full, or closed; how often
-/// units came back, a downstream said what is left, and a state lay ahead of now.
+/// units came back, an answer was written down, something was owed after it, and a state lay ahead of now.
 pub(super) static GRANTED: AtomicUsize = AtomicUsize::new(0);
 pub(super) static LINES: AtomicUsize = AtomicUsize::new(0);
 pub(super) static FULL: AtomicUsize = AtomicUsize::new(0);
 pub(super) static CLOSED: AtomicUsize = AtomicUsize::new(0);
 pub(super) static BACK: AtomicUsize = AtomicUsize::new(0);
 pub(super) static LEFT: AtomicUsize = AtomicUsize::new(0);
+pub(super) static OWED: AtomicUsize = AtomicUsize::new(0);
 pub(super) static AHEAD: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) struct World {

@@ -1,0 +1,126 @@
+//! What calls used beyond their cost, where the limit had no room for it.
+//!
+//! Problem: the cost of some calls is known only afterwards (the tokens of a language model). Their message took an
+//! estimate. Where the call used less, the rest comes back as a refund does. Where it used more, the difference is
+//! taken at once, as far as there is room. Units beyond that are **owed**: the next grant takes them with its own cost,
+//! and so it waits until the limit has room for both. Nothing of a debt is ever dropped: it holds under any rate of its
+//! kind, beyond the end of a window and while the key rests.
+//!
+//! A debt of more than the limit ever holds is paid while nothing passes: each full span of the limit, from when all
+//! of it was back, pays as much as the limit holds. So the key opens again after as much time as the limit needs for
+//! what was used. It is the same for every kind, so no kind knows of it.
+
+use super::admission::{Cell, Limit, LimitGate};
+use super::fixed_window::FixedWindow;
+use super::rule::{Rule, State};
+use super::{Fit, MEMORY_MAX, Taken, Ticket};
+use crate::time::{StoreTime, micros};
+
+/// The most units that can be owed.
+const UNITS_MAX: u64 = (1 << 32) - 1;
+
+/// Units that were used and not taken yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// Zero: none.
+    pub units: u64,
+    /// From when on full spans of the limit pay it, in microseconds: when all was back that had been taken until units
+    /// were added last. What was taken by then need not be known any more.
+    pub from: u64,
+}
+
+impl Rule {
+    /// What is owed of a state that was read. No time lies further ahead than a span, or the clock went back.
+    pub(super) fn still_owed(&self, state: &State, now: StoreTime) -> Owed {
+        if self.owed(Some(state), now) == 0 {
+            return Owed::default();
+        }
+        let latest = now.as_micros() + self.span();
+        Owed {
+            from: state.owed.from.min(latest),
+            ..state.owed
+        }
+    }
+
+    /// Units that are owed at `now`.
+    pub(super) fn owed(&self, state: Option<&State>, now: StoreTime) -> u64 {
+        let Some(state) = state.filter(|state| state.owed.units > 0) else {
+            return 0;
+        };
+        let rested = now.as_micros().saturating_sub(self.rests_from(state));
+        let paid = (rested / self.span()).saturating_mul(self.most());
+        self.counted(state.owed.units).saturating_sub(paid)
+    }
+
+    /// When a cost fits together with what is owed, if that is more than the limit ever holds.
+    pub(super) fn fit_behind_debt(&self, state: &State, cost: u64) -> Fit {
+        let beyond = (cost + self.counted(state.owed.units)).saturating_sub(self.most());
+        Fit::At(self.rests_from(state) + beyond.div_ceil(self.most()) * self.span())
+    }
+
+    /// From when on nothing is owed if nothing else is taken, in microseconds; zero if nothing is.
+    pub(super) fn paid_at(&self, state: &State) -> u64 {
+        match self.fit_behind_debt(state, self.most()) {
+            Fit::At(at) if state.owed.units > 0 => at,
+            _ => 0,
+        }
+    }
+
+    /// Since when all of the limit is back and pays what is owed.
+    fn rests_from(&self, state: &State) -> u64 {
+        self.back_at(&state.taken).max(state.owed.from)
+    }
+
+    /// No more than two years of the limit are owed, so that times stay exact.
+    fn counted(&self, units: u64) -> u64 {
+        let spans = (micros(MEMORY_MAX) / self.span()).max(1);
+        units.min(self.most().saturating_mul(spans).min(UNITS_MAX))
+    }
+}
+
+/// A call of this key used `units` more than its message took. `false`: the asker knows another policy than the store,
+/// and nothing was done.
+pub fn charge(limit: &Limit<'_>, cell: &mut Cell, units: u64, now: StoreTime) -> bool {
+    if limit.gate == LimitGate::Outdated {
+        return false;
+    }
+    let rule = limit.rule;
+    let Some(untouched) = rule.untouched(now) else {
+        return true;
+    };
+    let owed = (rule.owed(cell.state.as_ref(), now)).saturating_add(units.min(UNITS_MAX));
+    if cell.state.is_none() {
+        cell.put(untouched);
+    }
+    let state = cell.state.as_ref();
+    let fits = owed.min(room_for_debts(rule, state, now));
+    if fits > 0 {
+        cell.put(rule.take_units(state, now, fits, Ticket(0)));
+    }
+    if let Some(state) = &mut cell.state {
+        state.owed = match rule.counted(owed - fits) {
+            0 => Owed::default(),
+            units => Owed {
+                units,
+                from: rule.back_at(&state.taken).max(now.as_micros()),
+            },
+        };
+    }
+    cell.changed = true;
+    true
+}
+
+/// What can be taken without a call. A window of the first call begins with a call: not with what earlier ones owe.
+fn room_for_debts(rule: &Rule, state: Option<&State>, now: StoreTime) -> u64 {
+    match (rule, state) {
+        (Rule::FixedWindow(rule), Some(state)) if !is_open(rule, state, now) => 0,
+        _ => rule.room_of_kind(state, now).remaining,
+    }
+}
+
+fn is_open(rule: &FixedWindow, state: &State, now: StoreTime) -> bool {
+    match &state.taken {
+        Taken::FixedWindow(windows) => rule.is_open(windows, now.as_micros()),
+        _ => false,
+    }
+}

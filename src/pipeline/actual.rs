@@ -1,0 +1,115 @@
+//! Costs that are known only afterwards: what a call used of a limit with `actual`, as its answer says.
+//!
+//! Problem: how many tokens a language model uses is known when it has answered. Their message took an estimate, its
+//! `cost`. What the call used less comes back, what it used more is charged (`core::limits`, `owed`): a debt makes
+//! later messages wait. So over a window the limit holds for what calls really used, but for what those that were
+//! under way used beyond their estimates.
+//!
+//! A call without an answer, or whose answer says no number, may have used anything: its estimate stands. As each
+//! message does, a call takes at least one unit.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tracing::warn;
+
+use crate::core::judge::Outcome;
+use crate::core::rate::Cost;
+use crate::ports::downstream::{Facts, Judgement};
+use crate::ports::limits::{Corrected, Correction, Granted};
+use crate::telemetry::LogLimit;
+
+use super::handle::PacerHandle;
+use super::job::Job;
+
+static UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
+
+/// What the call of a message used of a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Used<'a> {
+    pub(super) limit: &'a str,
+    pub(super) units: Cost,
+}
+
+/// Reads what a call used of the limits that granted it these units.
+pub(super) fn read<'a>(
+    job: &'a Job,
+    judgement: &Judgement,
+    granted: &[Granted],
+    pacer: &PacerHandle,
+) -> Vec<Used<'a>> {
+    let actuals = &job.route.actuals;
+    let facts = Facts {
+        route: &job.route.name,
+        attempt: job.history.attempts + 1,
+    };
+    let mut said = match &judgement.answer {
+        Some(answer) => actuals.read(job.delivery.message(), facts, answer),
+        None => Vec::new(),
+    }
+    .into_iter();
+    // An answer that refuses or fails need not say it.
+    let must_say = judgement.outcome == Outcome::Accepted || judgement.reply.is_err();
+    let mut used = Vec::new();
+    for limit in actuals.limits() {
+        let units = said.next().flatten();
+        let is_charged = granted.iter().any(|one| *one.charge().limit.name == *limit);
+        match units {
+            _ if !is_charged => {}
+            Some(units) => used.push(Used {
+                limit,
+                units: at_least_one(units),
+            }),
+            None if must_say => unreadable(job, limit, judgement.reply.is_err(), pacer),
+            None => {}
+        }
+    }
+    used
+}
+
+/// Corrects the limits that granted a call these units by what it used.
+pub(super) fn correct(used: &[Used<'_>], granted: &[Granted], pacer: &PacerHandle) {
+    for one in granted {
+        let Granted::Units { charge, at } = one else {
+            continue;
+        };
+        let Some(used) = used.iter().find(|used| *charge.limit.name == *used.limit) else {
+            continue;
+        };
+        let (estimate, actual) = (charge.cost.units(), used.units.units());
+        pacer.used_actually(used.limit, actual);
+        let what = match NonZeroU32::new(charge.cost.get().saturating_sub(used.units.get())) {
+            Some(less) => Corrected::Less {
+                units: Cost::new(less),
+                at: *at,
+            },
+            None if actual > estimate => Corrected::More {
+                units: actual - estimate,
+            },
+            None => continue,
+        };
+        pacer.correct(Correction {
+            limit: charge.limit.clone(),
+            key: charge.key,
+            what,
+        });
+    }
+}
+
+fn at_least_one(units: u64) -> Cost {
+    let units = u32::try_from(units).unwrap_or(u32::MAX);
+    Cost::new(NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN))
+}
+
+fn unreadable(job: &Job, limit: &str, is_unanswered: bool, pacer: &PacerHandle) {
+    job.route.meters.actual_unreadable.increment(1);
+    if let Some(more) = UNREADABLE.event(pacer.clock.now()) {
+        let why = if is_unanswered {
+            "a call had no answer"
+        } else {
+            "the answer says no number where limits.X.actual looks for it"
+        };
+        warn!(route = %job.route.name, limit,
+            "{why}: what it used is not known, and its cost stands as it was estimated{more}");
+    }
+}

@@ -1,0 +1,146 @@
+//! What answers said of keys, until it is written down: what is left, and what calls really used.
+//!
+//! It is collected for a moment first: a busy key is in many answers. A downstream does not know of calls that are
+//! under way, so they are subtracted when it is written down, not before: others left while it was collected.
+//!
+//! What was used beyond a cost is never forgotten: it is written again until the store has confirmed it. In doubt it
+//! counts twice. What was not used is written once: in doubt it stays spent.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::time::Mono;
+use crate::ports::clock::Clock;
+use crate::ports::limits::{BATCH_MAX, Corrected, Correction, KeyedLimit, LimitKey, LimitStore};
+use crate::ports::store::StoreError;
+
+/// What answers say is collected for so long, …
+const COLLECT: Duration = Duration::from_millis(50);
+/// … and written down no more often than this, however many answers say something.
+const WRITE_GAP: Duration = Duration::from_millis(500);
+
+type Name = (Arc<str>, LimitKey);
+
+/// What was not written down yet. Bounded by the calls that were made since: a few for each message of the prefetch.
+#[derive(Debug)]
+pub(super) struct Corrections {
+    /// What is left, calls under way included, and when that was said: the least, where several spoke of one.
+    left: HashMap<Name, (Correction, Mono)>,
+    /// What was not used.
+    less: Vec<Correction>,
+    /// What was used beyond the costs: the sum.
+    more: HashMap<Name, (Arc<KeyedLimit>, u64)>,
+    due: Mono,
+}
+
+impl Corrections {
+    pub(super) fn new(now: Mono) -> Self {
+        Self {
+            left: HashMap::new(),
+            less: Vec::new(),
+            more: HashMap::new(),
+            due: now,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.left.is_empty() && self.less.is_empty() && self.more.is_empty()
+    }
+
+    /// How long until they are to be written.
+    pub(super) fn due(&self, now: Mono) -> Duration {
+        self.due.since(now)
+    }
+
+    /// An answer said this at `now`.
+    pub(super) fn note(&mut self, one: Correction, now: Mono) {
+        if self.is_empty() {
+            self.due = self.due.max(now + COLLECT);
+        }
+        match one.what {
+            Corrected::Left { units, .. } => {
+                let name = (Arc::clone(&one.limit.name), one.key);
+                let known = self.left.get(&name).map(|(known, _)| known.what);
+                let binds = known.is_none_or(
+                    |known| !matches!(known, Corrected::Left { units: k, .. } if k < units),
+                );
+                if binds {
+                    self.left.insert(name, (one, now));
+                }
+            }
+            Corrected::Less { .. } => self.less.push(one),
+            Corrected::More { units } => self.owe(&one.limit, one.key, units),
+        }
+    }
+
+    fn owe(&mut self, limit: &Arc<KeyedLimit>, key: LimitKey, units: u64) {
+        let name = (Arc::clone(&limit.name), key);
+        let known = self.more.entry(name);
+        known.or_insert_with(|| (Arc::clone(limit), 0)).1 += units;
+    }
+
+    /// Writes them down. Under a policy that is not known yet nothing is: what was used beyond a cost is kept for the
+    /// next time, as after an error; of the rest the next answers say what is left again, and what was granted under
+    /// an older policy stays spent.
+    ///
+    /// # Errors
+    /// The last one of the store.
+    pub(super) async fn write(
+        &mut self,
+        store: &dyn LimitStore,
+        clock: Clock,
+    ) -> Result<(), StoreError> {
+        let now = clock.now();
+        self.due = now + WRITE_GAP;
+        let mut result = Ok(());
+        for some in self.take(store.askers(), now).chunks(BATCH_MAX) {
+            match store.correct(some).await {
+                Ok(undone) => {
+                    let undone = undone.into_iter().filter_map(|place| some.get(place));
+                    self.keep(undone);
+                }
+                Err(error) => {
+                    self.keep(some.iter());
+                    result = Err(error);
+                }
+            }
+        }
+        result
+    }
+
+    fn keep<'a>(&mut self, undone: impl Iterator<Item = &'a Correction>) {
+        for one in undone {
+            if let Corrected::More { units } = one.what {
+                self.owe(&one.limit, one.key, units);
+            }
+        }
+    }
+
+    /// All of them, as they are true at `now`.
+    fn take(&mut self, askers: u64, now: Mono) -> Vec<Correction> {
+        let more = self
+            .more
+            .drain()
+            .map(|((_, key), (limit, units))| Correction {
+                limit,
+                key,
+                what: Corrected::More { units },
+            });
+        let left = self.left.drain().map(|(_, (one, at))| match one.what {
+            Corrected::Left { units, length } => Correction {
+                what: Corrected::Left {
+                    units: units
+                        .saturating_sub(one.limit.under_way(one.key).saturating_mul(askers)),
+                    length: length.saturating_sub(now.since(at)),
+                },
+                ..one
+            },
+            _ => one,
+        });
+        self.less.drain(..).chain(more).chain(left).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

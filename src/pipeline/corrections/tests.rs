@@ -1,0 +1,149 @@
+use std::num::NonZeroU32;
+use std::sync::Mutex;
+
+use futures::FutureExt as _;
+
+use super::*;
+use crate::core::limits::Rule;
+use crate::core::limits::gcra::Gcra;
+use crate::core::rate::Cost;
+use crate::core::time::StoreTime;
+use crate::ports::limits::{Candidate, Decisions, Granted, Look, LostWait, Ticket};
+use crate::ports::lock;
+use crate::ports::store::{Notice, Notices, StoreFuture};
+
+/// A store that remembers what is written, and does not do what it shall not.
+#[derive(Debug, Default)]
+struct Written {
+    all: Mutex<Vec<Vec<Corrected>>>,
+    refuses: bool,
+    /// Places that are not done.
+    undone: Vec<usize>,
+}
+
+impl Notices for Written {
+    fn notices(&self) -> tokio::sync::broadcast::Receiver<Notice> {
+        tokio::sync::broadcast::channel(1).1
+    }
+}
+
+impl LimitStore for Written {
+    fn admit<'a>(&'a self, _: &'a [Candidate], _: u64) -> StoreFuture<'a, Decisions> {
+        unreachable!("nothing is asked for")
+    }
+
+    fn release<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, usize> {
+        unreachable!("nothing is released")
+    }
+
+    fn renew<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
+        unreachable!("nothing is renewed")
+    }
+
+    fn correct<'a>(&'a self, corrections: &'a [Correction]) -> StoreFuture<'a, Vec<usize>> {
+        let what = corrections.iter().map(|one| one.what);
+        lock(&self.all).push(what.collect());
+        let answer = if self.refuses {
+            Err(StoreError::Unreachable {
+                store: "test",
+                reason: "away".to_owned(),
+            })
+        } else {
+            Ok(self.undone.clone())
+        };
+        async { answer }.boxed()
+    }
+
+    fn askers(&self) -> u64 {
+        3
+    }
+
+    fn look<'a>(&'a self, _: &'a Arc<KeyedLimit>, _: LimitKey) -> StoreFuture<'a, Look> {
+        unreachable!("nothing is looked at")
+    }
+}
+
+fn limit() -> Arc<KeyedLimit> {
+    let rule = Gcra::new("10/1s".parse().unwrap(), 99, Duration::ZERO).unwrap();
+    Arc::new(KeyedLimit::new(
+        "tokens",
+        Rule::Gcra(rule),
+        LostWait::Forever,
+    ))
+}
+
+fn of(limit: &Arc<KeyedLimit>, what: Corrected) -> Correction {
+    Correction {
+        limit: Arc::clone(limit),
+        key: LimitKey::from_digest([7; 16]),
+        what,
+    }
+}
+
+fn less(units: u32) -> Corrected {
+    Corrected::Less {
+        units: Cost::new(NonZeroU32::new(units).unwrap()),
+        at: StoreTime::from_micros(5),
+    }
+}
+
+const fn left(units: u64) -> Corrected {
+    let length = Duration::from_secs(30);
+    Corrected::Left { units, length }
+}
+
+/// What a store is given of these, and what of it is kept.
+async fn written(store: &Written, all: &[Corrected]) -> (Vec<Corrected>, Vec<Corrected>) {
+    let (clock, limit) = (Clock::start(), limit());
+    let now = clock.now();
+    let mut corrections = Corrections::new(now);
+    for what in all {
+        corrections.note(of(&limit, *what), now);
+    }
+    assert!(corrections.due(now) >= COLLECT);
+    let result = corrections.write(store, clock).await;
+    assert_eq!(result.is_err(), store.refuses);
+    assert!(corrections.due(clock.now()) > COLLECT, "the next one waits");
+    let given = lock(&store.all).concat();
+    let kept = corrections.take(1, now);
+    (given, kept.into_iter().map(|one| one.what).collect())
+}
+
+#[tokio::test]
+async fn many_answers_about_a_key_are_few_corrections() {
+    let more = |units| Corrected::More { units };
+    let all = [
+        more(5),
+        left(9),
+        less(2),
+        more(7),
+        left(4),
+        left(6),
+        less(1),
+    ];
+    let store = Written::default();
+    let (given, kept) = written(&store, &all).await;
+    let [first, second, third, Corrected::Left { units: 4, .. }] = given[..] else {
+        panic!("{given:?}");
+    };
+    assert_eq!([first, second, third], [less(2), less(1), more(12)]);
+    assert_eq!(kept, []);
+}
+
+#[tokio::test]
+async fn what_was_used_beyond_a_cost_is_kept_until_it_is_written() {
+    let all = [Corrected::More { units: 5 }, less(2), left(4)];
+    for store in [
+        Written {
+            refuses: true,
+            ..Written::default()
+        },
+        Written {
+            undone: vec![0, 1, 2],
+            ..Written::default()
+        },
+    ] {
+        let (_, kept) = written(&store, &all).await;
+        assert_eq!(kept, [Corrected::More { units: 5 }]);
+    }
+}

@@ -1,0 +1,136 @@
+//! Costs that are known only after the call, held against both stores: what was not used comes back, what was used
+//! beyond the estimate is taken, and what is beyond the limit is owed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluiced::core::limits::Rule;
+use sluiced::core::limits::token_bucket::{Refill, Start};
+use sluiced::core::policy::PolicyVersion;
+use sluiced::core::time::StoreTime;
+use sluiced::limiter::memory::MemoryStore;
+use sluiced::ports::clock::Clock;
+use sluiced::ports::limits::{
+    Corrected, Correction, Decision, Fit, KeyedLimit, LimitStore, Policy,
+};
+
+use super::rules::*;
+use crate::support::contract::contract;
+use crate::support::redis::RedisServer;
+
+type Store = Arc<dyn LimitStore>;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn redis() -> Store {
+    Arc::new(established(RedisServer::shared(), "actual").await)
+}
+
+async fn memory() -> Store {
+    std::future::ready(Arc::new(MemoryStore::new(Clock::start())) as Store).await
+}
+
+/// Kinds that correct, of so many units; none comes back while a test runs.
+fn kinds(units: u32) -> [Rule; 6] {
+    [
+        gcra("1/1h", units - 1, MS),
+        bucket([units, 1, 0], HOUR, Refill::Continuous, Start::Full),
+        bucket([units, 1, 0], HOUR, Refill::Stepped, Start::Full),
+        first_call(&format!("{units}/1h"), MS),
+        aligned(&format!("{units}/366d"), MS),
+        log(&format!("{units}/1h"), MS),
+    ]
+}
+
+fn of(limit: &Arc<KeyedLimit>, what: Corrected) -> [Correction; 1] {
+    [Correction {
+        limit: Arc::clone(limit),
+        key: key("a"),
+        what,
+    }]
+}
+
+fn more(limit: &Arc<KeyedLimit>, units: u64) -> [Correction; 1] {
+    of(limit, Corrected::More { units })
+}
+
+/// Takes so many units.
+async fn take(store: &Store, limit: &Arc<KeyedLimit>, units: u32) -> (StoreTime, Decision) {
+    let asked = [new(vec![charge(limit, "a", units)])];
+    let mut answer = store.admit(&asked, 1).await.unwrap();
+    (answer.now, answer.decisions.remove(0))
+}
+
+async fn remaining(store: &Store, limit: &Arc<KeyedLimit>) -> u64 {
+    store.look(limit, key("a")).await.unwrap().room.remaining
+}
+
+async fn an_estimate_is_corrected_in_both_directions(store: Store) {
+    for (i, rule) in kinds(100).into_iter().enumerate() {
+        let limit = limit(&format!("corrected-{i}"), rule);
+        let (at, decision) = take(&store, &limit, 30).await;
+        assert!(is_granted(&decision));
+        assert_eq!(remaining(&store, &limit).await, 70, "{limit:?}");
+        let units = cost(20);
+        let less = of(&limit, Corrected::Less { units, at });
+        assert_eq!(store.correct(&less).await.unwrap(), [0; 0]);
+        assert_eq!(remaining(&store, &limit).await, 90, "{limit:?}");
+        assert_eq!(store.correct(&more(&limit, 15)).await.unwrap(), [0; 0]);
+        assert_eq!(remaining(&store, &limit).await, 75, "{limit:?}");
+    }
+}
+
+async fn a_debt_delays_what_follows_and_is_paid_first(store: Store) {
+    for (i, rule) in kinds(100).into_iter().enumerate() {
+        let limit = limit(&format!("owed-{i}"), rule);
+        assert!(is_granted(&take(&store, &limit, 30).await.1));
+        store.correct(&more(&limit, 170)).await.unwrap();
+        // A second answer says so, too.
+        store.correct(&more(&limit, 25)).await.unwrap();
+        let (at, denied) = take(&store, &limit, 1).await;
+        let Decision::Denied {
+            fits: Fit::At(fits),
+            room,
+            ..
+        } = denied
+        else {
+            panic!("{limit:?}: {denied:?}");
+        };
+        assert_eq!(room.remaining, 0, "{limit:?}");
+        // 225 units were used: two times the limit has to come back, and a part of the third.
+        let span = limit.policy().rule.forgotten_at(at).as_micros() - at.as_micros();
+        assert!(fits > at.as_micros() + span, "{limit:?}: {fits}");
+        let look = store.look(&limit, key("a")).await.unwrap();
+        assert_eq!(look.state.unwrap().owed.units, 125, "{limit:?}");
+        assert_eq!(look.fits, Fit::At(fits), "{limit:?}");
+    }
+}
+
+/// What a limit of calls in flight counts, no answer says.
+async fn calls_in_flight_are_not_corrected(store: Store) {
+    let limit = limit("flight", concurrency(3, HOUR));
+    assert!(is_granted(&take(&store, &limit, 1).await.1));
+    assert_eq!(store.correct(&more(&limit, 50)).await.unwrap(), [0; 0]);
+    assert_eq!(remaining(&store, &limit).await, 2);
+}
+
+/// The caller writes it again once it knows the policy.
+async fn under_an_unknown_policy_nothing_is_done(store: Store) {
+    let limit = limit("unknown", log("100/1h", MS));
+    assert!(is_granted(&take(&store, &limit, 1).await.1));
+    let policy = limit.policy();
+    limit.adopt(Policy {
+        version: PolicyVersion::new(77),
+        ..Policy::clone(&policy)
+    });
+    assert_eq!(store.correct(&more(&limit, 5)).await.unwrap(), [0]);
+    limit.adopt(Policy::clone(&policy));
+    assert_eq!(remaining(&store, &limit).await, 99);
+}
+
+contract!(redis, memory; (
+    an_estimate_is_corrected_in_both_directions,
+    a_debt_delays_what_follows_and_is_paid_first,
+    calls_in_flight_are_not_corrected,
+    under_an_unknown_policy_nothing_is_done,
+));
