@@ -52,7 +52,7 @@ pub struct Batch<L> {
 }
 
 /// A delivery that is settled, but in no frame yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Settled<L> {
     fate: Fate,
     label: L,
@@ -103,7 +103,7 @@ impl Bounds {
     }
 }
 
-impl<L: Copy> Acks<L> {
+impl<L: Clone> Acks<L> {
     /// No deliveries yet.
     #[must_use]
     pub const fn new(bounds: Bounds) -> Self {
@@ -230,22 +230,21 @@ impl<L: Copy> Acks<L> {
     fn collect_blocked(&mut self, batch: &mut Batch<L>, now: Option<Mono>) {
         let crowded = self.settled.len() >= self.bounds.blocked;
         let mut due: Option<Mono> = None;
-        self.settled
-            .retain(|&tag, &mut Settled { fate, label, at }| {
-                let end = at + self.bounds.patience;
-                let waits = !crowded && now.is_some_and(|now| end > now);
-                if waits {
-                    due = Some(due.map_or(end, |earlier| earlier.min(end)));
-                } else {
-                    batch.labels.push(label);
-                    batch.frames.push(Frame {
-                        fate,
-                        tag,
-                        multiple: false,
-                    });
-                }
-                waits
-            });
+        self.settled.retain(|&tag, Settled { fate, label, at }| {
+            let (fate, end) = (*fate, *at + self.bounds.patience);
+            let waits = !crowded && now.is_some_and(|now| end > now);
+            if waits {
+                due = Some(due.map_or(end, |earlier| earlier.min(end)));
+            } else {
+                batch.labels.push(label.clone());
+                batch.frames.push(Frame {
+                    fate,
+                    tag,
+                    multiple: false,
+                });
+            }
+            waits
+        });
         self.due = due;
     }
 }

@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::future::pending;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -105,6 +105,8 @@ pub struct Settlement {
     pub verdict: Verdict,
     /// To be published first.
     pub result: Option<Publication>,
+    /// The route that gave the verdict. Another one of the same queue may have received the message.
+    pub route: Arc<str>,
 }
 
 /// A message with the duty to settle it.
@@ -112,26 +114,34 @@ pub struct Delivery {
     message: Message,
     received: Mono,
     tag: u64,
+    /// The route that has the message.
+    route: Arc<str>,
     /// `None` once settled. The channel belongs to one session of the backend: when that ends,
     /// verdicts go nowhere and the broker delivers the message again.
     sink: Option<mpsc::UnboundedSender<Settlement>>,
 }
 
 impl Delivery {
-    /// For backends: a delivery whose verdict goes into `sink` (bounded by the prefetch).
+    /// For backends: a delivery of a route, whose verdict goes into `sink` (bounded by the prefetch).
     #[must_use]
     pub fn new(
         message: Message,
         received: Mono,
         tag: u64,
-        sink: mpsc::UnboundedSender<Settlement>,
+        (route, sink): (Arc<str>, mpsc::UnboundedSender<Settlement>),
     ) -> Self {
         Self {
             message,
             received,
             tag,
+            route,
             sink: Some(sink),
         }
+    }
+
+    /// Another route of the same queue has the message now. Its verdict still goes to the session that delivered it.
+    pub fn move_to(&mut self, route: &Arc<str>) {
+        self.route = Arc::clone(route);
     }
 
     /// The message.
@@ -172,12 +182,13 @@ impl Delivery {
 
     fn hand_over(&mut self, verdict: Verdict, result: Option<Publication>) -> bool {
         self.sink.take().is_some_and(|sink| {
-            sink.send(Settlement {
+            let settlement = Settlement {
                 tag: self.tag,
                 verdict,
                 result,
-            })
-            .is_ok()
+                route: Arc::clone(&self.route),
+            };
+            sink.send(settlement).is_ok()
         })
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn route(
         route.retry.max.get()
     };
     RouteOptions {
-        name: name.to_owned(),
+        name: Arc::from(name),
         settings: route,
         prefetch,
         longest_wait,

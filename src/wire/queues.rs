@@ -135,7 +135,7 @@ impl Queues {
                     _ => Input::File(input.clone()),
                 };
                 let options = EmbeddedOptions {
-                    route: name.to_owned(),
+                    route: name.into(),
                     prefetch: policy.prefetch,
                     leftover: Some(leftover.clone()),
                     // Not for a pipe: what was read of it does not come again.

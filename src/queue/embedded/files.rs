@@ -34,7 +34,7 @@ impl LocalQueue {
     ) -> Option<InputLines> {
         let failed = |what: &str, error: &io::Error| {
             let reason = format!("{what} cannot be opened: {error}");
-            tracing::error!(route = self.route, "{reason}");
+            tracing::error!(route = %self.route, "{reason}");
             link.send_replace(Link::Down(reason.into()));
         };
         let list = match &input {
@@ -55,7 +55,7 @@ impl LocalQueue {
             && done + dead > 0
         {
             tracing::info!(
-                route = self.route,
+                route = %self.route,
                 done,
                 dead,
                 "the list goes on where it was"
@@ -71,13 +71,13 @@ impl LocalQueue {
     /// Makes the leftover file and the checkpoint safe, in this order.
     pub(super) async fn write_down(&mut self) {
         if let Err(error) = self.leftover.sync().await {
-            tracing::error!(route = self.route, %error, "the leftover file may be incomplete");
+            tracing::error!(route = %self.route, %error, "the leftover file may be incomplete");
         }
         if let Some(checkpoint) = &mut self.checkpoint
             && let Err(error) = checkpoint.write().await
             && let Some(more) = UNWRITTEN.fault(&error.to_string(), self.clock.now())
         {
-            tracing::error!(route = self.route, %error,
+            tracing::error!(route = %self.route, %error,
                 "the checkpoint cannot be written: another run would send it all again{more}");
         }
     }
@@ -107,7 +107,7 @@ impl LocalQueue {
         if let Err(error) = &written {
             self.lost += 1;
             let line = item.line.number;
-            tracing::error!(route = self.route, line, %error, "the leftover file cannot be written");
+            tracing::error!(route = %self.route, line, %error, "the leftover file cannot be written");
         }
         written.is_ok()
     }
@@ -151,7 +151,7 @@ impl LocalQueue {
                 Ok(Err(_)) | Err(_) => {
                     let line = lines.number() + 1;
                     tracing::warn!(
-                        route = self.route,
+                        route = %self.route,
                         line,
                         "the input was not read from this line on"
                     );

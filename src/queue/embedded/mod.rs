@@ -26,7 +26,7 @@ use crate::ports::queue::{ServeChannels, Source, Subscription};
 #[derive(Clone, Debug)]
 pub struct EmbeddedOptions {
     /// For logs and events.
-    pub route: String,
+    pub route: Arc<str>,
     /// How many deliveries are out at most; at least 1.
     pub prefetch: u16,
     /// Where messages go that are dead or were not delivered; nowhere if absent.
@@ -37,7 +37,7 @@ pub struct EmbeddedOptions {
 
 /// The subscription to an input.
 pub struct EmbeddedQueue {
-    route: String,
+    route: Arc<str>,
     parked: Arc<AtomicU64>,
 }
 

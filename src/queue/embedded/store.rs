@@ -38,7 +38,7 @@ pub(super) struct Item {
 
 /// The state of the queue. One task owns it.
 pub(super) struct LocalQueue {
-    pub(super) route: String,
+    pub(super) route: Arc<str>,
     prefetch: usize,
     /// Of each space.
     parked_prefetch: usize,
@@ -213,7 +213,7 @@ impl LocalQueue {
             }
             Ok(None) => false,
             Err(error) => {
-                tracing::error!(route = self.route, %error, "the input cannot be read on");
+                tracing::error!(route = %self.route, %error, "the input cannot be read on");
                 // What follows is not sent: at least one message.
                 self.lost += 1;
                 false
@@ -246,7 +246,7 @@ impl LocalQueue {
             return;
         };
         tracing::warn!(
-            route = self.route,
+            route = %self.route,
             line = item.line.number,
             detail,
             "a line is no message"
@@ -266,7 +266,8 @@ impl LocalQueue {
             ..Message::default()
         };
         self.out.insert(self.next_tag, item);
-        let delivery = Delivery::new(message, self.clock.now(), self.next_tag, sink.clone());
+        let whose = (Arc::clone(&self.route), sink.clone());
+        let delivery = Delivery::new(message, self.clock.now(), self.next_tag, whose);
         // If the pipeline is gone, the delivery is dropped, which gives it back.
         drop(self.deliveries.send(delivery));
     }

@@ -92,7 +92,7 @@ impl Broker {
             // If more than this question failed, the session notices by itself.
             if let Err(error) = self.count(&mut waits).await {
                 let route = &self.context.route.name;
-                tracing::debug!(route, %error, "its messages are not counted");
+                tracing::debug!(%route, %error, "its messages are not counted");
             }
             sleep(EVERY).await;
         }
@@ -193,7 +193,7 @@ impl ParkedCounter {
                 // If more than this question failed, the session notices by itself.
                 Err(error) => {
                     let route = &broker.context.route.name;
-                    tracing::debug!(route, %error, "parked messages are not counted");
+                    tracing::debug!(%route, %error, "parked messages are not counted");
                     parked.set(UNKNOWN);
                 }
             }
@@ -240,7 +240,7 @@ impl LeftBehind {
             // If more than this question failed, the session notices by itself.
             if let Err(error) = self.look(&mut known).await {
                 let route = &self.broker.context.route.name;
-                tracing::debug!(route, %error, "no look for parked messages");
+                tracing::debug!(%route, %error, "no look for parked messages");
             }
             // Once there are some, what is in them is counted as often as all other queues are.
             sleep(if known.is_empty() { pause } else { EVERY }).await;
@@ -259,7 +259,7 @@ impl LeftBehind {
         let spaces: BTreeSet<Space> = found.into_iter().map(|(space, _)| space).collect();
         if !spaces.is_subset(known) {
             tracing::info!(
-                route = route.name,
+                route = %route.name,
                 queue = route.queue(),
                 messages,
                 "parked queues of an earlier configuration are consumed too; delete them when they are empty"

@@ -191,7 +191,7 @@ impl RabbitOptions {
 #[derive(Clone, Debug)]
 pub struct RouteOptions {
     /// The name of the route, for logs and events.
-    pub name: String,
+    pub name: Arc<str>,
     pub settings: Arc<Route>,
     /// How many unsettled deliveries the broker hands out at most; at least 1. Each parked queue has
     /// one of its own beside it ([`Space::prefetch`]).

@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn the_command_names_the_queues_of_all_routes() {
         let route = |queue: &str, declare| RouteOptions {
-            name: queue.to_owned(),
+            name: queue.into(),
             settings: Arc::new(Route {
                 queue: queue.to_owned(),
                 declare,

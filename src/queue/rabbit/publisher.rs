@@ -258,7 +258,7 @@ impl Outbox {
             self.failing.store(false, Ordering::Relaxed);
             if self.log.over() {
                 let route = &self.context.route.name;
-                tracing::info!(route, "copies are confirmed again");
+                tracing::info!(%route, "copies are confirmed again");
             }
         }
     }
@@ -303,9 +303,9 @@ impl Outbox {
         };
         // A queue that was declared a moment ago may refuse once: that is no warning.
         if self.failures <= 1 && matches!(error, RabbitError::NotTaken { .. }) {
-            tracing::info!(route, %error, "copies are not confirmed, trying again{more}");
+            tracing::info!(%route, %error, "copies are not confirmed, trying again{more}");
         } else {
-            tracing::warn!(route, %error, "copies are not confirmed, trying again{more}");
+            tracing::warn!(%route, %error, "copies are not confirmed, trying again{more}");
         }
     }
 }

@@ -18,6 +18,7 @@ mod consuming;
 mod kept;
 mod settling;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,8 +56,8 @@ const HEALTH: Duration = Duration::from_millis(250);
 /// prefetches.
 const RENEWED: i64 = 10;
 
-/// The labels by which settled deliveries are counted.
-const LABELS: [&str; 6] = ["done", "dropped", "later", "parked", "given_back", "dead"];
+/// What a settled delivery is counted as: the route that gave the verdict, and the verdict's label.
+type Label = (Arc<str>, &'static str);
 
 /// How a session ended.
 #[derive(Debug)]
@@ -217,7 +218,8 @@ impl Session {
         let (message, original) = message(delivery);
         let verdict = if message.redelivered {
             let kept = self.context.kept.take(&original, now);
-            kept.or_else(|| worn.then(|| Kept::Copy(renewed())))
+            let route = &self.context.route.name;
+            kept.or_else(|| worn.then(|| Kept::Copy(renewed(route))))
         } else {
             None
         };
@@ -225,13 +227,14 @@ impl Session {
         if let Some(verdict) = verdict {
             return self.apply_kept(tag, verdict);
         }
-        let delivery = Delivery::new(message, now, tag, self.sink.clone());
+        let route = Arc::clone(&self.context.route.name);
+        let delivery = Delivery::new(message, now, tag, (route, self.sink.clone()));
         // If the pipeline is gone, the delivery is dropped, which gives it back.
         drop(self.context.deliveries.send(delivery));
     }
 
     /// Writes frames, all of them before waiting for the first.
-    async fn write(&mut self, batch: Batch<&'static str>) -> Result<(), RabbitError> {
+    async fn write(&mut self, batch: Batch<Label>) -> Result<(), RabbitError> {
         self.acknowledged |= !batch.frames.is_empty();
         let writes = join_all(batch.frames.iter().map(|frame| self.write_frame(*frame)));
         let bound = self.context.bound();
@@ -243,12 +246,12 @@ impl Session {
         for result in written {
             result.map_err(|error| self.lost(&error))?;
         }
-        for label in LABELS {
-            let count = batch.labels.iter().filter(|&&other| other == label).count();
-            if count > 0 {
-                let route = &self.context.route.name;
-                self.context.events.settled(route, label, count as u64);
-            }
+        let mut counts: BTreeMap<Label, u64> = BTreeMap::new();
+        for label in batch.labels {
+            *counts.entry(label).or_default() += 1;
+        }
+        for ((route, verdict), count) in counts {
+            self.context.events.settled(&route, verdict, count);
         }
         Ok(())
     }

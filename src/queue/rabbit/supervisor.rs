@@ -58,7 +58,7 @@ impl Context {
         self.events.shortened(route);
         if let Some(more) = self.shortened.event(self.clock.now()) {
             tracing::warn!(
-                route,
+                %route,
                 "a copy does not fit a frame: its largest headers stay behind{more}"
             );
         }
@@ -197,7 +197,7 @@ impl SessionHistory {
     fn opened(&mut self, route: &RouteOptions) {
         if self.log.over() {
             tracing::info!(
-                route = route.name,
+                route = %route.name,
                 queue = route.queue(),
                 "the queue can be consumed again"
             );
@@ -209,7 +209,7 @@ impl SessionHistory {
         let now = context.clock.now();
         if let Some(more) = self.log.fault(&error.to_string(), now) {
             let route = &context.route;
-            tracing::warn!(route = route.name, queue = route.queue(), %error, "the queue cannot be consumed, trying again{more}");
+            tracing::warn!(route = %route.name, queue = route.queue(), %error, "the queue cannot be consumed, trying again{more}");
         }
         if started.elapsed() >= HEALTHY {
             self.failures = 0;

@@ -118,7 +118,7 @@ impl Bench {
 
 fn route(queue: String, queue_type: QueueType, (parks, declare): (bool, bool)) -> RouteOptions {
     RouteOptions {
-        name: "sms".to_owned(),
+        name: "sms".into(),
         settings: Arc::new(Route {
             queue,
             declare,

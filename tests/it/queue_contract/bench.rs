@@ -185,7 +185,7 @@ fn embedded(
     let text: String = (1..=count).map(|n| format!("{{\"n\":{n}}}\n")).collect();
     std::fs::write(&input, text).unwrap();
     let options = EmbeddedOptions {
-        route: "sms".to_owned(),
+        route: "sms".into(),
         prefetch,
         leftover: Some(dir.path().join("leftover.ndjson")),
         checkpoint: None,
@@ -219,7 +219,7 @@ async fn rabbit(
     let events = Arc::<Counted>::clone(events);
     let rabbit = RabbitQueue::new(options(server), Clock::start(), events);
     let route = RouteOptions {
-        name: "sms".to_owned(),
+        name: "sms".into(),
         settings: Arc::new(Route {
             queue: queue.to_owned(),
             queue_type,

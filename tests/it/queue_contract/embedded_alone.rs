@@ -15,7 +15,7 @@ use super::BOUND;
 
 fn start(input: Input, dir: &tempfile::TempDir) -> Arc<Subscription> {
     let options = EmbeddedOptions {
-        route: "sms".to_owned(),
+        route: "sms".into(),
         prefetch: 10,
         leftover: Some(dir.path().join("leftover.ndjson")),
         checkpoint: None,

@@ -9,6 +9,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -255,7 +256,7 @@ impl Session {
     /// parks declares the queue again; otherwise it was left behind, and is not missed.
     pub(super) async fn part(&mut self, queue: &str) -> Result<(), RabbitError> {
         let route = &self.context.route;
-        tracing::info!(route = route.name, queue, "a parked queue was deleted");
+        tracing::info!(route = %route.name, queue, "a parked queue was deleted");
         let groups = &mut self.consumers.groups;
         for group in groups.iter_mut() {
             group.queues.retain(|known| known != queue);
@@ -281,11 +282,12 @@ impl Session {
 
     /// The delivery goes back to its queue.
     pub(super) fn has_no_room(&mut self, delivery: &Item) {
-        let label = Verdict::GiveBack.label();
+        let route = Arc::clone(&self.context.route.name);
+        let label = (route, Verdict::GiveBack.label());
         self.settle_as(delivery.delivery_tag, Fate::Requeue, label);
         if let Some(more) = self.context.no_room.event(self.context.clock.now()) {
             tracing::warn!(
-                route = self.context.route.name,
+                route = %self.context.route.name,
                 bytes = delivery.data.len(),
                 most = self.unsettled.budget.most(),
                 "the messages in memory are too large together: fewer are consumed at a time for now{more}"

@@ -15,10 +15,9 @@ use std::time::Duration;
 use lapin::protocol::basic::gen_properties;
 use sha2::{Digest, Sha256};
 
-use super::settling::CopyVerdict;
+use super::settling::{CopyVerdict, Reported};
 use crate::core::time::Mono;
 use crate::ports::lock;
-use crate::ports::queue::{Publication, Verdict};
 use crate::queue::rabbit::convert::{Original, copy_properties};
 
 /// How long a verdict is kept. A broker may be away for a while.
@@ -29,7 +28,7 @@ const AGE: Duration = Duration::from_secs(3600);
 pub(super) enum Kept {
     Copy(CopyVerdict),
     /// Its result comes first.
-    Reported(Verdict, Box<Publication>),
+    Reported(Box<Reported>),
 }
 
 /// The same for messages with the same properties and body, which are interchangeable.

@@ -9,12 +9,13 @@
 //! the rest. All of it has a time to end at.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::Session;
 use super::consuming::cancelled;
 use super::kept::Kept;
+use super::{Label, Session};
 use crate::core::channel::{Acks, Bounds, ByteBudget, Fate};
 use crate::ports::message::{HeaderValue, header};
 use crate::ports::queue::{HeaderPatch, Leftover, Publication, Settlement, Verdict};
@@ -29,7 +30,7 @@ use crate::queue::rabbit::topology::{Target, answered};
 /// The deliveries of a channel that are not settled or not acknowledged yet.
 #[derive(Debug)]
 pub(super) struct Unsettled {
-    pub(super) acks: Acks<&'static str>,
+    pub(super) acks: Acks<Label>,
     /// For the bodies of `delivered` and `copying`.
     pub(super) budget: ByteBudget,
     /// Without a verdict, by tag: what a copy would be made of.
@@ -37,7 +38,15 @@ pub(super) struct Unsettled {
     /// Their copies are not confirmed yet, by tag.
     copying: HashMap<u64, (Original, CopyVerdict)>,
     /// Their results are not confirmed yet, by tag. What they were made of is in `delivered`.
-    reporting: HashMap<u64, (Verdict, Publication)>,
+    reporting: HashMap<u64, Reported>,
+}
+
+/// A verdict whose result comes first, and the route that gave it.
+#[derive(Clone, Debug)]
+pub(super) struct Reported {
+    pub(super) verdict: Verdict,
+    pub(super) result: Publication,
+    pub(super) route: Arc<str>,
 }
 
 /// A verdict that makes a copy.
@@ -45,7 +54,7 @@ pub(super) struct Unsettled {
 pub(super) struct CopyVerdict {
     target: Target,
     /// What it is counted as.
-    label: &'static str,
+    label: Label,
     patch: HeaderPatch,
 }
 
@@ -82,11 +91,11 @@ impl Unsettled {
         let mut kept: Vec<_> = copies
             .map(|(_, (original, verdict))| (original, Kept::Copy(verdict)))
             .collect();
-        for (tag, (verdict, result)) in self.reporting.drain() {
+        for (tag, reported) in self.reporting.drain() {
             let original = self.delivered.remove(&tag);
-            let known = |original: &Original| verdict != Verdict::Done || original.has_id();
-            if let Some(original) = original.filter(known) {
-                kept.push((original, Kept::Reported(verdict, Box::new(result))));
+            let is_done = reported.verdict == Verdict::Done;
+            if let Some(original) = original.filter(|original| !is_done || original.has_id()) {
+                kept.push((original, Kept::Reported(Box::new(reported))));
             }
         }
         kept
@@ -99,10 +108,18 @@ impl Session {
             tag,
             verdict,
             result,
+            route,
         } = settlement;
         match result {
-            Some(result) => self.report(tag, verdict, result),
-            None => self.carry_out(tag, verdict),
+            Some(result) => self.report(
+                tag,
+                Reported {
+                    verdict,
+                    result,
+                    route,
+                },
+            ),
+            None => self.carry_out(tag, verdict, route),
         }
     }
 
@@ -110,33 +127,34 @@ impl Session {
     pub(super) fn apply_kept(&mut self, tag: u64, kept: Kept) {
         match kept {
             Kept::Copy(verdict) => self.copy(tag, verdict),
-            Kept::Reported(verdict, result) => self.report(tag, verdict, *result),
+            Kept::Reported(reported) => self.report(tag, *reported),
         }
     }
 
     /// Publishes the result of a message; its verdict waits for the confirm.
-    fn report(&mut self, tag: u64, verdict: Verdict, result: Publication) {
+    fn report(&mut self, tag: u64, reported: Reported) {
         if !self.unsettled.delivered.contains_key(&tag) {
             return;
         }
+        let result = &reported.result;
         self.results.publish(Republish {
             tag,
             to: Destination::Result(result.routing_key.clone()),
-            properties: result_properties(&result),
+            properties: result_properties(result),
             body: result.body.clone(),
         });
-        self.unsettled.reporting.insert(tag, (verdict, result));
+        self.unsettled.reporting.insert(tag, reported);
     }
 
     /// The result is safe, or was dropped.
     pub(super) fn on_reported(&mut self, tag: u64) {
-        if let Some((verdict, _)) = self.unsettled.reporting.remove(&tag) {
-            self.carry_out(tag, verdict);
+        if let Some(Reported { verdict, route, .. }) = self.unsettled.reporting.remove(&tag) {
+            self.carry_out(tag, verdict, route);
         }
     }
 
-    fn carry_out(&mut self, tag: u64, verdict: Verdict) {
-        let label = verdict.label();
+    fn carry_out(&mut self, tag: u64, verdict: Verdict, route: Arc<str>) {
+        let label = (route, verdict.label());
         let (target, patch) = match verdict {
             Verdict::Done | Verdict::Dropped => return self.settle_as(tag, Fate::Ack, label),
             Verdict::GiveBack => return self.settle_as(tag, Fate::Requeue, label),
@@ -148,11 +166,11 @@ impl Session {
                 (Target::Parked(space), headers)
             }
             Verdict::Dead { reason, headers } => {
-                let route = &self.context.route;
+                let queue = self.context.route.queue();
                 let mut patch: HeaderPatch = vec![
                     (header::REASON, HeaderValue::Text(reason.label().to_owned())),
-                    (header::ROUTE, HeaderValue::Text(route.name.clone())),
-                    (header::QUEUE, HeaderValue::Text(route.queue().to_owned())),
+                    (header::ROUTE, HeaderValue::Text(label.0.to_string())),
+                    (header::QUEUE, HeaderValue::Text(queue.to_owned())),
                 ];
                 patch.extend(headers);
                 (Target::Dead, patch)
@@ -167,7 +185,7 @@ impl Session {
     }
 
     /// The delivery is acknowledged or returned with the next frames.
-    pub(super) fn settle_as(&mut self, tag: u64, fate: Fate, label: &'static str) {
+    pub(super) fn settle_as(&mut self, tag: u64, fate: Fate, label: Label) {
         if let Some(original) = self.unsettled.delivered.remove(&tag) {
             self.unsettled.budget.settle(original.size());
         }
@@ -204,10 +222,10 @@ impl Session {
 }
 
 /// The message goes to the end of its queue, without the returns behind it.
-pub(super) fn renewed() -> CopyVerdict {
+pub(super) fn renewed(route: &Arc<str>) -> CopyVerdict {
     CopyVerdict {
         target: Target::Work,
-        label: Verdict::GiveBack.label(),
+        label: (Arc::clone(route), Verdict::GiveBack.label()),
         patch: Vec::new(),
     }
 }
@@ -248,7 +266,7 @@ impl Session {
         let (given_back, unsettled) = match finished {
             Ok(Ok(given_back)) => (given_back, 0),
             Ok(Err(error)) => {
-                tracing::warn!(route = self.context.route.name, %error, "verdicts could not be made safe");
+                tracing::warn!(route = %self.context.route.name, %error, "verdicts could not be made safe");
                 self.uncertain()
             }
             Err(_) => self.uncertain(),

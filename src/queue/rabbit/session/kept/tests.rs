@@ -14,7 +14,7 @@ fn a_verdict_is_applied_once_and_forgotten_in_the_end() {
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
     let keep = |seconds| {
         kept.keep(
-            [(original(), Kept::Copy(renewed()))].into_iter(),
+            [(original(), Kept::Copy(renewed(&"sms".into())))].into_iter(),
             10,
             at(seconds),
         );
