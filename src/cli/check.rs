@@ -76,7 +76,9 @@ pub async fn check(
         writeln!(out, "limits.{name}: {}", words.join("\n  "))?;
     }
     for (name, route) in &loaded.settings.routes {
-        writeln!(out, "routes.{name}: {}", route.in_words().join("\n  "))?;
+        let shares = loaded.settings.sharing_words(name, route);
+        let words: Vec<_> = shares.into_iter().chain(route.in_words()).collect();
+        writeln!(out, "routes.{name}: {}", words.join("\n  "))?;
     }
     report(&loaded.warnings, out, colour)?;
     if args.connect && !connect(probes(&loaded), out).await? {

@@ -121,6 +121,16 @@ impl Breaker {
         matches!(self.state, BreakerState::Probing { .. })
     }
 
+    /// Whether it needs a message for the probe: the pause is over, or the store has just been asked, or said yes.
+    #[must_use]
+    pub fn probes(&self, now: Mono) -> bool {
+        match self.state {
+            BreakerState::Open(until) => until <= now,
+            BreakerState::Asking(_) | BreakerState::Probe(_) => true,
+            BreakerState::Closed | BreakerState::Probing { .. } | BreakerState::Ramp(_) => false,
+        }
+    }
+
     /// How many calls were rejected in a row, if these are so many that they keep it open.
     #[must_use]
     pub fn rejections(&self) -> Option<u32> {

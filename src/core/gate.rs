@@ -265,11 +265,26 @@ impl Gate {
         }
     }
 
-    /// What the store is to be asked about the breaker now, if anything.
-    pub fn ask(&mut self, now: Mono) -> Option<BreakerReport> {
-        let report = self.breaker.as_mut()?.ask(now)?;
+    /// What the store is to be asked about the breaker now, if anything. `waiting`: messages of the route that are not
+    /// called for. Without one there is nothing to probe with: another replica shall have the probe.
+    pub fn ask(&mut self, waiting: u64, now: Mono) -> Option<BreakerReport> {
+        let breaker = self.breaker.as_mut().filter(|_| waiting > 0)?;
+        let report = breaker.ask(now)?;
         self.look = None;
         Some(report)
+    }
+
+    /// A message came: there may be something to probe with.
+    pub fn arrived(&mut self) {
+        if self.is_away() {
+            self.look = None;
+        }
+    }
+
+    /// Whether the breaker needs a message for the probe.
+    #[must_use]
+    pub fn probes(&self, now: Mono) -> bool {
+        self.breaker.as_ref().is_some_and(|own| own.probes(now))
     }
 
     /// The store answered about the breaker; `None`: it did not. Returns whether the downstream went or came back.

@@ -20,6 +20,7 @@ pub mod policy;
 pub mod rate;
 pub mod schedule;
 pub mod scheduler;
+pub mod sharing;
 pub mod smpp;
 pub mod sms;
 pub mod stall;

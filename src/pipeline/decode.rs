@@ -42,10 +42,35 @@ pub(super) fn decode(
     if message.redelivered {
         route.meters.redelivered.increment(1);
     }
+    let wait = own_wait(message, store_now);
+    let origin = origin(message, &history, wait);
+    made(route, delivery, history, origin, (now, store_now))
+}
+
+/// The same of a delivery that another route of the queue received. It is never parked: that route has done so, or
+/// holds it for a reason.
+pub(super) fn decode_moved(
+    route: &Arc<Route>,
+    delivery: Delivery,
+    history: History,
+    at: (Mono, StoreTime),
+) -> Option<Waiting> {
+    made(route, delivery, history, CameFrom::Bound, at)
+}
+
+/// The message of a delivery, or `None` if it is settled.
+fn made(
+    route: &Arc<Route>,
+    delivery: Delivery,
+    history: History,
+    origin: CameFrom,
+    (now, store_now): (Mono, StoreTime),
+) -> Option<Waiting> {
     let reading = Reading {
         route,
-        message,
+        message: delivery.message(),
         history: &history,
+        origin,
         now,
         store_now,
     };
@@ -89,6 +114,7 @@ struct Reading<'a> {
     route: &'a Arc<Route>,
     message: &'a Message,
     history: &'a History,
+    origin: CameFrom,
     now: Mono,
     store_now: StoreTime,
 }
@@ -103,10 +129,9 @@ impl Reading<'_> {
             attempt: self.history.attempts + 1,
         };
         let takes = self.counted(facts)?;
-        let origin = origin(self.message, self.history, wait);
         let born = self.history.born(self.message);
         let held = route
-            .take_in(takes.share, origin, (born, self.now))
+            .take_in(takes.share, self.origin, (born, self.now))
             .ok_or_else(|| parked(takes.share, self.history, self.store_now))?;
         let call = route
             .downstream

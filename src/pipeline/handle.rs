@@ -22,6 +22,7 @@ use super::job::Waiting;
 use super::policies::CurrentPolicy;
 use super::refunder::Refunder;
 use super::rows::PacedRows;
+use super::sharing::Intake;
 
 /// Several calls that were under way together are throttled together.
 static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
@@ -137,6 +138,26 @@ impl PacerHandle {
         tokio::spawn(async move {
             let went_back = pacer.refunder.give_back(&granted).await;
             pacer.send(Event::Unsent(messages, went_back));
+        });
+    }
+
+    /// Moves messages to another route of their queue, once they have given back what they took of their limits.
+    pub(super) fn move_on(&self, to: &Arc<Intake>, mut messages: Vec<Waiting>) {
+        let granted = messages.iter_mut().flat_map(|one| one.permit.take_back());
+        let granted: Vec<_> = granted.collect();
+        let to = Arc::clone(to);
+        let send = move |messages: Vec<Waiting>| {
+            for Waiting { job, .. } in messages {
+                job.move_to(&to);
+            }
+        };
+        if granted.is_empty() {
+            return send(messages);
+        }
+        let refunder = self.refunder.clone();
+        tokio::spawn(async move {
+            refunder.give_back(&granted).await;
+            send(messages);
         });
     }
 

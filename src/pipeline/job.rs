@@ -24,6 +24,7 @@ use super::journal::Why;
 use super::permit::Permit;
 use super::refunder::Refunder;
 use super::route::{Held, Route};
+use super::sharing::Intake;
 
 /// A message that was decoded: its delivery, what it takes, and its history.
 pub(super) struct Job {
@@ -113,6 +114,12 @@ impl Job {
             Ok(call) => Ok(self.waiting(call)),
             Err(why) => Err(Box::new((self, why))),
         }
+    }
+
+    /// Moves it to another route of its queue.
+    pub(super) fn move_to(self, to: &Intake) {
+        self.route.meters.moved.increment(1);
+        to.take(self.delivery, self.history);
     }
 
     /// How many slots of its paced limit it takes.

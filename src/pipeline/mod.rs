@@ -47,6 +47,7 @@ mod route_gate;
 mod route_policy;
 mod rows;
 mod send;
+mod sharing;
 mod verdict;
 mod way;
 
@@ -170,6 +171,7 @@ impl Pipeline {
         for spec in pacers {
             pipeline.add(spec, &outdated, clock, phase, health)?;
         }
+        sharing::introduce(pipeline.routes.iter().map(|(route, _)| route));
         for policy in keyed {
             if let Some(outdated) = outdated.get(&policy.limit.name) {
                 pipeline.watch(policy, Arc::clone(outdated), phase, clock);

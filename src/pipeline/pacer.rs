@@ -308,6 +308,11 @@ impl Pacer {
         if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
         }
+        let route = &waiting.job.route;
+        route.gate.arrived();
+        if let Some(direction) = route.direction(now) {
+            return self.handle.move_on(&direction.to, vec![waiting]);
+        }
         if waiting.arrival.is_none() {
             self.arrivals += 1;
             waiting.arrival = Some(self.arrivals);

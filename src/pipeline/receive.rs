@@ -1,6 +1,7 @@
 //! Receive: the deliveries of one route, batch by batch, are decoded and handed to its pacer.
 //!
-//! Deliveries come from a session of the queue (`queue::rabbit::session`, `hand_out`). Decoded messages go to
+//! Deliveries come from a session of the queue (`queue::rabbit::session`, `hand_out`), or from another route of the
+//! queue (`sharing`). Decoded messages go to
 //! the pacer's loop as `Event::Decoded` (`pacer::events`, `take_in`), and from there into the scheduler.
 //!
 //! While messages die in a row (`core::stall`) one at a time is decoded, after a pause. The others stand in the
@@ -17,20 +18,22 @@ use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::queue::Delivery;
 
-use super::decode::decode;
+use super::decode::{decode, decode_moved};
 use super::handle::PacerHandle;
 use super::job::Waiting;
 use super::route::Route;
+use super::sharing::Moved;
 
 /// Deliveries taken from the channel at a time.
 const BATCH: usize = 64;
 
 /// Decodes the route's deliveries until no more can come.
 pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
-    let Some(mut deliveries) = route.subscription.deliveries() else {
+    let deliveries = route.subscription.deliveries().zip(route.sharing.moved());
+    let Some((mut deliveries, mut moved)) = deliveries else {
         return;
     };
-    let mut batch = Vec::with_capacity(BATCH);
+    let (mut batch, mut others) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
     let mut emptied = clock.now();
     loop {
         let mut most = BATCH;
@@ -40,16 +43,25 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
             give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
             most = 1;
         }
-        if deliveries.recv_many(&mut batch, most).await == 0 {
-            return;
+        tokio::select! {
+            count = deliveries.recv_many(&mut batch, most) => if count == 0 {
+                return;
+            },
+            // Never zero: the route has a sender itself.
+            _ = moved.recv_many(&mut others, most) => {}
         }
         let now = clock.now();
         // The tap opens only once the time of the store is known.
         let Some(store_now) = pacer.known_store_time(now) else {
             batch.clear();
+            others.clear();
             continue;
         };
-        let mut messages: Vec<Waiting> = Vec::with_capacity(batch.len());
+        let mut messages: Vec<Waiting> = Vec::with_capacity(batch.len() + others.len());
+        for Moved { delivery, history } in others.drain(..) {
+            route.sharing.arrived();
+            messages.extend(decode_moved(&route, delivery, history, (now, store_now)));
+        }
         for delivery in batch.drain(..) {
             // The rest of a batch goes back to its queue.
             if route.deaths.are_in_a_row() && most > 1 {

@@ -31,6 +31,7 @@ use super::progress::Passage;
 use super::results::{End, Results};
 use super::route_gate::RouteGate;
 use super::route_policy::RoutePolicy;
+use super::sharing::Sharing;
 use super::verdict::Deaths;
 use super::way::RouteWay;
 
@@ -116,6 +117,7 @@ pub(super) struct Route {
     late: LogLimit,
     pub(super) passage: Passage,
     pub(super) way: RouteWay,
+    pub(super) sharing: Sharing,
     /// `None`: it parks nothing.
     parking: Option<Mutex<Parking>>,
 }
@@ -145,6 +147,7 @@ impl Route {
         let for_all = keyed.map(|limit| key_id(&limit.name, key)).collect();
         Self {
             for_all,
+            sharing: Sharing::new(Arc::clone(&spec.name), &policy.settings),
             parking: parking.map(Mutex::new),
             name: spec.name,
             number,
@@ -211,6 +214,7 @@ impl Route {
             }
         }
         self.meters.held.increment(1.0);
+        self.sharing.held();
         lock(&self.ages).took(born);
         Some(Held {
             route: Arc::clone(self),
@@ -228,6 +232,13 @@ impl Route {
         let Some(most) = self.policy.settings.max_delay else {
             return;
         };
+        // A standby goes on until the delay is clearly shorter again.
+        let longest = if self.sharing.is_late() {
+            most.get() / 2
+        } else {
+            most.get()
+        };
+        self.sharing.show_late(age > longest);
         let (route, oldest_s, max_delay_s) = (&self.name, age.as_secs(), most.get().as_secs());
         if age <= most.get() {
             if self.is_late.swap(false, Ordering::Relaxed) {
@@ -285,6 +296,11 @@ impl Route {
         }
     }
 
+    /// Messages that are held, or on the way here from another route, and not called for.
+    pub(super) fn waiting(&self) -> u64 {
+        self.sharing.holds().saturating_sub(self.in_flight())
+    }
+
     /// Calls that were started and have not ended.
     pub(super) fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
@@ -335,6 +351,7 @@ pub(super) struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.route.meters.held.decrement(1.0);
+        self.route.sharing.left();
         lock(&self.route.ages).left(self.born);
         if let Some(parking) = &self.route.parking {
             lock(parking).left(self.share, self.origin);

@@ -22,6 +22,7 @@ use crate::settings::types::OnDenied;
 use super::handle::{Event, PacerHandle};
 use super::route::Route;
 use super::route_policy::sign;
+use super::sharing::Direction;
 
 /// A route's gate.
 pub(super) struct RouteGate {
@@ -69,6 +70,16 @@ impl RouteGate {
     /// Whether the breaker limits what is sent.
     pub(super) fn is_away(&self) -> bool {
         lock(&self.gate).is_away()
+    }
+
+    /// See [`Gate::arrived`].
+    pub(super) fn arrived(&self) {
+        lock(&self.gate).arrived();
+    }
+
+    /// See [`Gate::probes`].
+    pub(super) fn probes(&self, now: Mono) -> bool {
+        lock(&self.gate).probes(now)
     }
 
     /// See [`Gate::close`].
@@ -155,7 +166,7 @@ impl Route {
     pub(super) fn review_gate(self: &Arc<Self>, pacer: &PacerHandle, now: Mono) -> Option<Turn> {
         let (report, turn) = {
             let mut gate = lock(&self.gate.gate);
-            let report = gate.ask(now);
+            let report = gate.ask(self.waiting(), now);
             let turn = gate.review(pacer.known_store_time(now), self.in_flight(), now);
             (report, turn)
         };
@@ -227,13 +238,14 @@ impl Route {
         }
     }
 
-    /// Opens or closes the tap as the gate and this availability want it.
+    /// Opens or closes the tap as the gate and this availability want it. Returns where all messages of the route move,
+    /// too, if they do.
     pub(super) fn turn_tap(
         &self,
         availability: Availability,
         pacer: &PacerHandle,
         now: Mono,
-    ) -> TapTurn {
+    ) -> (TapTurn, Option<Direction>) {
         let rule = TapRule {
             max_hold: self.policy.settings.max_hold.get(),
             hold_limit: self.policy.hold_limit,
@@ -244,21 +256,30 @@ impl Route {
             },
         };
         let turn = lock(&self.gate.gate).turn_tap(availability, &rule, now);
+        let is_standby = self.sharing.is_standby();
         if turn.is != turn.was {
-            self.log_tap(turn, availability, pacer.is_paused(now), now);
+            if !is_standby {
+                self.log_tap(turn, availability, pacer.is_paused(now), now);
+            }
             let by_limit = turn.shut.is_none() && availability != Availability::OutOfReach(None);
             if turn.is == Tap::Closed && by_limit {
                 self.meters.denials.increment(1);
             }
-            self.subscription.set_tap(turn.is);
         }
-        let is_open = turn.is == Tap::Open;
+        self.sharing
+            .show_sending(turn.is == Tap::Open && !self.gate.is_away());
+        let moving = self.moves_on(now);
+        // Another route sends what comes.
+        let tap = moving.as_ref().map_or(turn.is, |_| Tap::Open);
+        self.subscription.set_tap(tap);
+        let is_open = tap == Tap::Open && !is_standby;
         self.meters.tap_open.set(f64::from(u8::from(is_open)));
-        turn
+        (turn, moving)
     }
 
     /// Consumes no more, for good.
     pub(super) fn close_tap(&self) {
+        self.sharing.show_sending(false);
         if lock(&self.gate.gate).close_tap() {
             self.subscription.set_tap(Tap::Closed);
         }

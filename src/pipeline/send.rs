@@ -22,6 +22,7 @@ use super::journal::Why;
 use super::quota;
 use super::route::InFlight;
 use super::route_policy::Next;
+use super::sharing::Direction;
 use super::verdict::{dead, keep, later};
 
 /// Sends a message whose slot is due and sees it through.
@@ -123,7 +124,7 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
     let is_away = away.is_some();
     match policy.next(judgement.outcome, attempts, is_away, fraction) {
         Next::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
-        Next::Away => again(job, pacer, away.and_then(|away| away.behind_others)),
+        Next::Away => elsewhere(job, pacer, away.and_then(|away| away.behind_others)),
         Next::Thaw(wait) => {
             job.route.meters.denials.increment(1);
             pacer.freeze(wait, &judgement.detail);
@@ -160,6 +161,14 @@ fn after(job: Job, wait: Duration, why: Why<'_>, pacer: &PacerHandle) {
     } else {
         let verdict = later(&job.history, wait, store_now);
         job.settle_because(verdict, Some(why));
+    }
+}
+
+/// To another route of the queue that sends, or as `again`.
+fn elsewhere(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
+    match job.route.other_that_sends() {
+        Some(Direction { to, .. }) => job.move_to(&to),
+        None => again(job, pacer, at),
     }
 }
 

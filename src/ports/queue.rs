@@ -259,6 +259,16 @@ pub trait Source: Send + Sync + fmt::Debug {
     }
 }
 
+/// There is no queue.
+#[derive(Debug)]
+struct Idle;
+
+impl Source for Idle {
+    fn parked(&self) -> Option<u64> {
+        None
+    }
+}
+
 /// The channels of the task that serves a route: commands come in, deliveries and states go out.
 #[derive(Debug)]
 pub struct ServeChannels {
@@ -322,6 +332,25 @@ impl Subscription {
             leftover: leftover_seen,
             task: AbortOnDropHandle::new(tokio::spawn(task)),
         }
+    }
+
+    /// A subscription that delivers nothing, for a route that gets its messages from another one.
+    #[must_use]
+    pub fn idle() -> Self {
+        Self::start(Idle, |channels| async move {
+            let ServeChannels {
+                mut closing,
+                link,
+                leftover,
+                deliveries,
+                ..
+            } = channels;
+            link.send_replace(Link::Up);
+            time_to_close(&mut closing).await;
+            leftover.send_replace(Some(Leftover::default()));
+            // The route ends only now.
+            drop(deliveries);
+        })
     }
 
     /// The deliveries: at most the prefetch at a time from the work queue, and at most

@@ -115,6 +115,13 @@ impl Settings {
         })
     }
 
+    /// The routes of a queue, by name.
+    pub fn of_queue<'s>(&'s self, queue: &'s str) -> impl Iterator<Item = (&'s str, &'s Route)> {
+        let all = self.routes.iter();
+        all.filter(move |(_, route)| route.queue == queue)
+            .map(|(name, route)| (name.as_str(), route))
+    }
+
     /// When calls of a route stop because its downstream is away; `None`: never.
     #[must_use]
     pub fn breaker(&self, route: &Route) -> Option<BreakerRule> {

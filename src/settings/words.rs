@@ -3,7 +3,7 @@
 use super::text::{Costing, WindowRate};
 use super::types::{
     Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, Quota, ResultOn, Route,
-    Unroutable, WindowStart,
+    Settings, Unroutable, WindowStart,
 };
 use crate::core::headroom::Headroom;
 use crate::core::limits::generation::LostWait;
@@ -135,6 +135,39 @@ impl Limit {
                 "if {store} loses its state, nothing passes until nothing that was used before can count: up to {memory}"
             ),
         }
+    }
+}
+
+impl Settings {
+    /// What a route has to do with the other routes of its queue, if there are any.
+    #[must_use]
+    pub fn sharing_words(&self, name: &str, route: &Route) -> Option<String> {
+        if let Some(main) = &route.standby_for {
+            let late = self.routes.get(main).and_then(|main| main.max_delay);
+            let late = late.map_or(String::new(), |most| {
+                format!(
+                    ", and for some while that route is late by more than {}",
+                    Span(most.get())
+                )
+            });
+            return Some(format!(
+                "consumes nothing itself: it calls for messages that routes.{main} cannot send{late}"
+            ));
+        }
+        let consuming = self
+            .of_queue(&route.queue)
+            .filter(|(_, other)| other.standby_for.is_none());
+        let others = consuming
+            .map(|(other, _)| other)
+            .filter(|other| *other != name);
+        let others: Vec<String> = others.map(|other| format!("routes.{other}")).collect();
+        (!others.is_empty()).then(|| {
+            format!(
+                "consumes `{}` together with {}; each takes over what the other cannot send",
+                route.queue,
+                others.join(" and ")
+            )
+        })
     }
 }
 

@@ -73,6 +73,8 @@ pub struct RouteMeters {
     pub received: Counter,
     /// Deliveries that the broker had handed out before.
     pub redelivered: Counter,
+    /// Messages that moved to another route of the queue.
+    pub moved: Counter,
     /// Calls with no answer that may have been delivered.
     pub maybe_delivered: Counter,
     /// 1 while the tap is open, 0 while it is closed.
@@ -133,6 +135,7 @@ impl RouteMeters {
             denials: counter(&names::DENIALS, &labels),
             received: counter(&names::RECEIVED, &labels),
             redelivered: counter(&names::REDELIVERED, &labels),
+            moved: counter(&names::MOVED, &labels),
             maybe_delivered: counter(&names::MAYBE_DELIVERED, &labels),
             tap_open: gauge(&names::TAP_OPEN, &labels),
             breaker_open: gauge(&names::BREAKER_OPEN, &labels),

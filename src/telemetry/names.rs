@@ -218,6 +218,11 @@ metrics! {
         ROUTE,
         "Deliveries that the broker had handed out before.",
     );
+    MOVED = counter(
+        "sluiced_moved_total",
+        ROUTE,
+        "Messages that the route could not send and that moved to another route of its queue.",
+    );
     MAYBE_DELIVERED = counter(
         "sluiced_maybe_delivered_total",
         ROUTE,

@@ -27,6 +27,7 @@ use self::stores::Stores;
 use crate::core::leases::Phase;
 use crate::pipeline::{Journal, Pipeline, Results, RoutePolicy, RouteSpec};
 use crate::ports::clock::Clock;
+use crate::ports::queue::Subscription;
 use crate::ports::store::StatusStore;
 use crate::settings::secrets::Secrets;
 use crate::settings::types::Settings;
@@ -95,7 +96,10 @@ pub fn start(
     for (name, route) in &settings.routes {
         let policy = RoutePolicy::new(settings, Arc::new(route.clone()))
             .map_err(|e| WireError::new(format!("routes.{name}.open"), e))?;
-        let subscription = queues.subscribe(settings, name, &policy)?;
+        let subscription = match route.standby_for {
+            Some(_) => Arc::new(Subscription::idle()),
+            None => queues.subscribe(settings, name, &policy)?,
+        };
         health.component(&format!("route {name}"), subscription.link());
         let spec = RouteSpec {
             name: Arc::from(name.as_str()),

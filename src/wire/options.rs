@@ -75,16 +75,25 @@ pub(super) fn route(
         limit.is_some_and(|limit| limit.as_paced().is_none())
     };
     // A key with a long backlog sends messages away for hours: the longest step saves rounds.
-    let longest_wait = if route.limits.iter().any(keyed) {
-        LONGEST_WAIT
-    } else {
-        route.retry.max.get()
+    let longest_wait = |route: &Route| {
+        if route.limits.iter().any(keyed) {
+            LONGEST_WAIT
+        } else {
+            route.retry.max.get()
+        }
     };
+    // Verdicts on what one route of a queue received may be those of another.
+    let of_queue = || settings.of_queue(&route.queue).map(|(_, other)| other);
+    let mut consuming = settings
+        .of_queue(&route.queue)
+        .filter(|(_, other)| other.standby_for.is_none());
     RouteOptions {
         name: Arc::from(name),
-        settings: route,
         prefetch,
-        longest_wait,
+        longest_wait: of_queue().map(longest_wait).max().unwrap_or_default(),
+        results: of_queue().find_map(|other| other.results.clone()),
+        counts: consuming.next().is_none_or(|(first, _)| first == name),
+        settings: Arc::clone(&route),
     }
 }
 

@@ -105,7 +105,8 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     // Messages are held until an answer of the store, however the pauses grow.
     assert!(turn.is.held_until() > Some(at(3_000)));
 
-    assert_eq!(gate.ask(at(2)), Some(BreakerReport::Probe));
+    assert_eq!(gate.ask(0, at(2)), None, "nothing to probe with");
+    assert_eq!(gate.ask(1, at(2)), Some(BreakerReport::Probe));
     let probe = open(1, at(2), at(12), true);
     gate.answered(Some(&probe), at(2));
     let turn = gate.review(store(at(2)), 0, at(2)).expect("the probe");

@@ -103,8 +103,12 @@ impl Pacer {
         let mut next = now + ROUND;
         for route in self.routes.iter() {
             let availability = self.scheduler.availability(now, route.is_keyed());
-            let turn = route.turn_tap(availability, &self.handle, now);
-            if let Some(wait) = turn.denied {
+            let (turn, moving) = route.turn_tap(availability, &self.handle, now);
+            if let Some(direction) = moving {
+                let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
+                let messages = self.scheduler.extract(of_route);
+                self.handle.move_on(&direction.to, messages);
+            } else if let Some(wait) = turn.denied {
                 held::deny(&mut self.scheduler, route, wait, &self.handle, now);
             }
             next = turn.look.map_or(next, |look| next.min(look));

@@ -139,7 +139,9 @@ impl Broker {
 
     fn counted(&self, part: Part, count: u64) {
         let Context { events, route, .. } = &*self.context;
-        events.counted(&route.name, part, count);
+        if route.counts {
+            events.counted(&route.name, part, count);
+        }
     }
 }
 

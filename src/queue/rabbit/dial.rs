@@ -35,7 +35,7 @@ use super::guard::{Control, Guarded};
 use crate::core::backoff::Ladder;
 use crate::core::parking::Space;
 use crate::ports::connect::{Resolver, Secret, Tls};
-use crate::settings::types::{RabbitMq, Route, Settings};
+use crate::settings::types::{RabbitMq, Results, Route, Settings};
 
 /// Where to connect to, and how.
 pub(super) struct Dial<'a> {
@@ -198,6 +198,10 @@ pub struct RouteOptions {
     pub prefetch: u16,
     /// The longest wait that one step of the ladder should cover (a step is 4096 s at most).
     pub longest_wait: Duration,
+    /// Where results of the routes of this queue go.
+    pub results: Option<Results>,
+    /// Whether its messages at the broker are counted for this route. Otherwise they are for another one of the queue.
+    pub counts: bool,
 }
 
 /// The longest suffix of a queue of ours.
@@ -206,7 +210,7 @@ const SUFFIX: usize = ".wait.4096s".len();
 impl RouteOptions {
     /// The exchange of its results.
     pub(super) fn exchange(&self) -> &str {
-        let results = self.settings.results.as_ref();
+        let results = self.results.as_ref();
         results.map_or("", |results| &results.exchange)
     }
 

@@ -296,6 +296,8 @@ mod tests {
     fn the_command_names_the_queues_of_all_routes() {
         let route = |queue: &str, declare| RouteOptions {
             name: queue.into(),
+            results: None,
+            counts: true,
             settings: Arc::new(Route {
                 queue: queue.to_owned(),
                 declare,

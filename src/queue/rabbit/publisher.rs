@@ -265,7 +265,7 @@ impl Outbox {
 
     /// Whether it is a result that is dropped once no queue takes it.
     fn may_be_dropped(&self, of: &Republish) -> bool {
-        let results = self.context.route.settings.results.as_ref();
+        let results = self.context.route.results.as_ref();
         let drops = results.is_some_and(|results| results.unroutable() == Unroutable::Drop);
         drops && matches!(of.to, Destination::Result(_))
     }

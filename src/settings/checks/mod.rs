@@ -7,6 +7,7 @@ mod downstream;
 mod limits;
 mod routes;
 mod sections;
+mod sharing;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,6 +1,5 @@
 //! Routes: their limits, whether prefetch, waits and timeouts fit each other, tenants and hours.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tracing::Level;
@@ -22,16 +21,10 @@ impl Checks<'_> {
             let message = "no route: nothing would be consumed; write a table [routes.NAME] with queue, limits and downstream, in a file that --config names";
             self.error(KeyPath::of(&["routes"]), message);
         }
-        let mut queues: BTreeMap<&str, &str> = BTreeMap::new();
         for (name, route) in &settings.routes {
             let path = KeyPath::of(&["routes", name]);
             self.name(&path, name);
-            if let Some(other) = queues.insert(&route.queue, name) {
-                let message =
-                    format!("`routes.{other}` consumes this queue already; one queue, one route");
-                let other = KeyPath::of(&["routes", other, "queue"]);
-                self.error([path.join("queue"), other], message);
-            }
+            self.shares_queue(name, route);
             self.limits_of(&path, route);
             self.gives_back(&path, route);
             if let Some((limit, rate)) = self.pace_of(route) {

@@ -31,6 +31,11 @@ table! {
         /// The work queue: a quorum queue or a classic one. A stream is refused. A classic queue brings back, after
         /// a crash of the broker, what was acknowledged in its last second: those calls are made twice.
         queue: String = QUEUE, Required "sms";
+        /// Another route of the same queue: this one consumes nothing itself. It calls for the messages which that one
+        /// cannot send for longer than its max_hold, because its downstream is away, its limit is frozen or spent, or
+        /// its hours are over; and for some of them while that one exceeds its max_delay. Absent: routes of one queue
+        /// all consume it, and each takes over what another one cannot send.
+        standby_for: Option<String> = TEXT, Apart "sms";
         /// true: declare the work queue (durable, of queue_type). false: it must exist.
         declare: bool = Flag, Default false;
         /// The type of the queues that sluiced declares for this route, wait queues and dead letters included:

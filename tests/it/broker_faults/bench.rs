@@ -119,6 +119,8 @@ impl Bench {
 fn route(queue: String, queue_type: QueueType, (parks, declare): (bool, bool)) -> RouteOptions {
     RouteOptions {
         name: "sms".into(),
+        results: None,
+        counts: true,
         settings: Arc::new(Route {
             queue,
             declare,

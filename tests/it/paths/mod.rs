@@ -12,6 +12,7 @@ mod guides;
 mod held;
 mod hours;
 mod journal;
+mod providers;
 mod quota;
 mod recipes;
 mod requeue;

@@ -1,5 +1,6 @@
 //! Every recipe of the documentation runs as it stands, on real servers.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use lapin::BasicProperties;
@@ -31,8 +32,8 @@ pub(super) fn recipes() -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// The values of the keys `queue`.
-fn queues(recipe: &str) -> Vec<&str> {
+/// The values of the keys `queue`, each once.
+fn queues(recipe: &str) -> BTreeSet<&str> {
     let values = recipe
         .lines()
         .filter_map(|line| line.strip_prefix("queue = \""));

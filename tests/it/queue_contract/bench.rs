@@ -220,6 +220,8 @@ async fn rabbit(
     let rabbit = RabbitQueue::new(options(server), Clock::start(), events);
     let route = RouteOptions {
         name: "sms".into(),
+        results: None,
+        counts: true,
         settings: Arc::new(Route {
             queue: queue.to_owned(),
             queue_type,

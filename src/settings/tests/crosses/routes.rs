@@ -95,15 +95,50 @@ fn a_journal_that_is_not_logged() {
     assert_eq!(quiet("warn,sluiced::journal=info"), [""; 0]);
 }
 
+/// Another route of the same queue, with more in its table.
+fn with_other(more: &str) -> Vec<String> {
+    let other = format!(
+        "[routes.b]\nqueue = \"sms\"\nlimits = [\"provider\"]\ndownstream = {{ kind = \"http\", url = \"http://h\" }}\n{more}\n[routes.sms]"
+    );
+    changed("[routes.sms]", &other)
+}
+
 #[test]
-fn one_queue_twice() {
+fn routes_may_share_a_queue_that_they_declare_alike() {
+    assert_eq!(with_other(""), [""; 0]);
     assert_eq!(
-        changed(
-            "[routes.sms]",
-            "[routes.b]\nqueue = \"sms\"\nlimits = [\"provider\"]\ndownstream = { kind = \"http\", url = \"http://h\" }\n[routes.sms]"
-        ),
+        with_other("queue_type = \"classic\""),
         [
-            "a.toml:9:9: routes.sms.queue: `routes.b` consumes this queue already; one queue, one route"
+            "a.toml:9:9: routes.sms.queue_type: `routes.b` has \"classic\"; routes of one queue declare it alike, so write the same"
+        ]
+    );
+    assert_eq!(
+        with_other("declare = true"),
+        [
+            "a.toml:9:9: routes.sms.declare: `routes.b` has true; routes of one queue declare it alike, so write the same"
+        ]
+    );
+    assert_eq!(
+        with_other("fair_by = \"{{ body.tenant }}\""),
+        [
+            "a.toml:9:9: routes.sms.fair_by: only one of this route and `routes.b` parks messages beside their queue; write fair_by in both, or parked = 0"
+        ]
+    );
+}
+
+#[test]
+fn a_standby_names_a_route_that_consumes_its_queue() {
+    assert_eq!(with_other("standby_for = \"sms\""), [""; 0]);
+    assert_eq!(
+        with_other("standby_for = \"smms\""),
+        [
+            "a.toml:8:15: routes.b.standby_for: no route has the name `smms`; name a route with queue = \"sms\""
+        ]
+    );
+    assert_eq!(
+        with_other("standby_for = \"b\""),
+        [
+            "a.toml:8:15: routes.b.standby_for: a route cannot stand by for itself; name the other route of the queue"
         ]
     );
 }

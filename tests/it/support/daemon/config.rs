@@ -26,6 +26,7 @@ pub struct Config {
 /// A route, of the limit `provider` alone unless it says otherwise.
 #[derive(Clone, Debug)]
 pub struct Route {
+    pub name: String,
     pub queue: String,
     /// The limits by name.
     pub limits: Vec<&'static str>,
@@ -43,6 +44,7 @@ impl Route {
     #[must_use]
     pub fn new(queue: &str, provider: SocketAddr) -> Self {
         Self {
+            name: queue.to_owned(),
             queue: queue.to_owned(),
             limits: vec!["provider"],
             provider,
@@ -108,9 +110,9 @@ impl Config {
             );
         }
         for route in &self.routes {
-            let name = &route.queue;
+            let (name, queue) = (&route.name, &route.queue);
             text += &format!(
-                "[routes.{name}]\nqueue = \"{name}\"\nlimits = {:?}\n{}\n\
+                "[routes.{name}]\nqueue = \"{queue}\"\nlimits = {:?}\n{}\n\
                  [routes.{name}.downstream]\nkind = \"http\"\nurl = \"http://{}/send\"\n\
                  latency = \"20ms\"\nheaders = {{ x-caller = {} }}\n{}\n{}\n",
                 route.limits,

@@ -1,0 +1,305 @@
+//! Two providers for one queue: routes that share it use both limits, and what one of them cannot send the other
+//! one sends, without an attempt and without a repeat.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use lapin::BasicProperties;
+
+use super::{config, header, holds, numbered, queue, to};
+use crate::support::broker::Broker;
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED, get};
+use crate::support::judge::fullest;
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::wait::eventually;
+
+const AWAY: &str = "the downstream is away";
+const MESSAGES: u64 = 400;
+/// What replicas may say.
+const DECLARED: &[&str] = &[
+    NEW_SCHEDULE,
+    AWAY,
+    THROTTLED,
+    "no connection to the downstream yet",
+];
+/// Probes find an end of an outage soon.
+const SOON: &str = "breaker = { max_pause = \"500ms\" }\n";
+
+/// A provider whose answer can be changed.
+struct Account {
+    recorder: Recorder,
+    status: Arc<AtomicU16>,
+}
+
+impl Account {
+    async fn start() -> Self {
+        let status = Arc::new(AtomicU16::new(202));
+        let says = Arc::clone(&status);
+        let recorder = Recorder::start(move |_| match says.load(Ordering::SeqCst) {
+            // For longer than the test waits for anything.
+            429 => Reply::retry_after(429, "600"),
+            status => Reply::status(status),
+        });
+        Self {
+            recorder: recorder.await,
+            status,
+        }
+    }
+
+    fn answers(&self, status: u16) {
+        self.status.store(status, Ordering::SeqCst);
+    }
+
+    fn count(&self) -> usize {
+        self.recorder.count()
+    }
+
+    /// The numbers of the messages that it has seen.
+    fn numbers(&self) -> BTreeSet<u64> {
+        let calls = self.recorder.calls();
+        calls.iter().map(|call| call.number).collect()
+    }
+
+    /// Its calls within any second.
+    fn fullest(&self) -> usize {
+        let calls = self.recorder.calls();
+        let at: Vec<_> = calls.iter().map(|call| call.at).collect();
+        let first = at.first().copied();
+        let since = at.iter().map(|at| {
+            let since = at.duration_since(first.expect("there is one"));
+            sluiced::core::time::Mono::from_micros(u64::try_from(since.as_micros()).unwrap())
+        });
+        fullest(&since.collect::<Vec<_>>(), super::seconds(1))
+    }
+}
+
+/// Two accounts of 100 calls a second, for the routes `name.a` and `name.b` of one queue.
+struct Pair {
+    name: &'static str,
+    broker: Broker,
+    a: Account,
+    b: Account,
+    config: Config,
+}
+
+impl Pair {
+    async fn of(name: &'static str) -> Self {
+        let broker = queue(name, "quorum").await;
+        let (a, b) = (Account::start().await, Account::start().await);
+        let route = |which: &str, limit: &'static str, account: &Account| Route {
+            name: format!("{name}-{which}"),
+            limits: vec![limit],
+            keys: "prefetch = 100\n".to_owned(),
+            downstream: SOON.to_owned(),
+            ..Route::new(name, account.recorder.address)
+        };
+        let routes = vec![route("a", "provider", &a), route("b", "second", &b)];
+        let mut config = config(name, routes);
+        config.tables =
+            "[limits.second]\nkind = \"paced\"\nrate = \"100/1s\"\nheadroom = \"50ms\"\nhorizon = \"200ms\"\n"
+                .to_owned();
+        Self {
+            name,
+            broker,
+            a,
+            b,
+            config,
+        }
+    }
+
+    /// The second route stands by for the first one.
+    fn with_standby(mut self, main: &str) -> Self {
+        let standby = format!("standby_for = \"{}-a\"\n", self.name);
+        self.config.routes[1].keys += &standby;
+        self.config.routes[0].keys += main;
+        self
+    }
+
+    async fn publish(&self, first: u64, last: u64) {
+        self.broker.publish(self.name, numbered(first, last)).await;
+    }
+
+    /// Waits until both together have seen so many messages.
+    async fn have(&self, count: u64) {
+        let seen = || self.a.numbers().union(&self.b.numbers()).count() as u64;
+        eventually(LONG, &format!("{count} messages"), || seen() >= count).await;
+    }
+
+    /// Each message arrived and is settled, none is dead, and no account saw too many calls within a second.
+    async fn proves(&self, daemons: Vec<Daemon>) -> Vec<String> {
+        let mut logs = Vec::new();
+        for daemon in daemons {
+            logs.push(daemon.stop(DECLARED).await);
+        }
+        assert_eq!(self.broker.counts(self.name).await, Some((0, 0)));
+        let dead = self.broker.counts(&format!("{}.dead", self.name)).await;
+        assert_eq!(dead, Some((0, 0)));
+        for account in [&self.a, &self.b].into_iter().filter(|one| one.count() > 0) {
+            assert!(
+                account.fullest() <= 100,
+                "{} in a second",
+                account.fullest()
+            );
+        }
+        logs
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_limits_are_used() {
+    let pair = Pair::of("pair-both").await;
+    pair.publish(1, 2 * MESSAGES).await;
+    let daemons = vec![Daemon::start(&pair.config), Daemon::start(&pair.config)];
+    pair.have(2 * MESSAGES).await;
+    let (a, b) = (pair.a.numbers(), pair.b.numbers());
+    assert!(a.is_disjoint(&b), "none twice");
+    // Either alone would have taken eight seconds; the split depends on nothing but the two rates.
+    let (fewer, more) = (a.len().min(b.len()), a.len().max(b.len()));
+    assert!(fewer * 2 > more, "{fewer} and {more}");
+    pair.proves(daemons).await;
+}
+
+async fn fails_over(name: &'static str, status: u16) {
+    let pair = Pair::of(name).await;
+    pair.publish(1, MESSAGES).await;
+    let daemons = vec![Daemon::start(&pair.config), Daemon::start(&pair.config)];
+    pair.have(60).await;
+    pair.a.answers(status);
+    let before = pair.a.count();
+    pair.publish(MESSAGES + 1, 2 * MESSAGES).await;
+    // All of them arrive at the other one: what the first one holds, too.
+    let others = || {
+        let accepted: BTreeSet<u64> = pair.a.recorder.calls()[..before]
+            .iter()
+            .map(|call| call.number)
+            .collect();
+        pair.b.numbers().union(&accepted).count() as u64
+    };
+    eventually(LONG, "the other one takes all", || others() >= 2 * MESSAGES).await;
+    let during = pair.a.count() - before;
+    assert!(during <= 120, "{during} calls while it was away");
+    pair.a.answers(202);
+    let before = pair.a.count();
+    if status != 429 {
+        pair.publish(2 * MESSAGES + 1, 3 * MESSAGES).await;
+        eventually(LONG, "it is used again", || pair.a.count() > before + 50).await;
+        pair.have(3 * MESSAGES).await;
+    }
+    let logs = pair.proves(daemons).await;
+    assert!(logs.iter().any(|log| log.contains("its messages move")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_away_provider_cannot_take_the_other_one_takes() {
+    fails_over("pair-away", 500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_throttling_provider_cannot_take_the_other_one_takes() {
+    fails_over("pair-frozen", 429).await;
+}
+
+/// A message gives back what it took of a limit that both routes have, before it asks again for the other route:
+/// otherwise it would be denied for an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_moves_is_not_denied_for_what_it_took_itself() {
+    let name = "pair-keyed";
+    let mut pair = Pair::of(name).await;
+    pair.config.tables += "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"1/1h\"\nheadroom = \"100ms\"\nkey = \"{{ body.to }}\"\n";
+    for route in &mut pair.config.routes {
+        route.limits.push("recipient");
+    }
+    let all = (1..=MESSAGES).map(|number| to(number, &format!("r{number}")));
+    pair.broker.publish(pair.name, all).await;
+    let daemons = vec![Daemon::start(&pair.config), Daemon::start(&pair.config)];
+    pair.have(60).await;
+    let before = pair.a.count();
+    pair.a.answers(429);
+    pair.have(MESSAGES).await;
+    assert!(pair.b.numbers().len() > 100, "the other one took them");
+    for daemon in daemons {
+        daemon
+            .stop(&[&["nothing is kept on disk"], DECLARED].concat())
+            .await;
+    }
+    // What the first one refused has used its unit, and waits for the next.
+    let refused = pair.a.count() - before;
+    let mut waiting = 0;
+    for wait in ["1024s", "2048s", "4096s"] {
+        let counts = pair.broker.counts(&format!("{name}.wait.{wait}")).await;
+        waiting += counts.map_or(0, |(ready, _)| ready as usize);
+    }
+    assert!(waiting <= refused, "{waiting} wait, {refused} were refused");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_names_the_route_that_gave_up() {
+    let name = "pair-dead";
+    let mut pair = Pair::of(name).await;
+    for route in &mut pair.config.routes {
+        route.downstream = "breaker = { max_pause = \"500ms\", dead_letters = 0 }\n".to_owned();
+    }
+    pair.a.answers(500);
+    pair.b.answers(422);
+    pair.publish(1, 100).await;
+    let mut daemon = Daemon::start(&pair.config);
+    holds(&pair.broker, &format!("{name}.dead"), 100).await;
+    let series = format!("sluiced_settled_total{{route=\"{name}-b\",verdict=\"dead\"}}");
+    let admin = daemon.admin().await;
+    eventually(LONG, "each is counted", || {
+        let page = get(admin, "/metrics").1;
+        page.contains(&format!("{series} 100\n"))
+    })
+    .await;
+    daemon.stop(&[&["dead letter"], DECLARED].concat()).await;
+    let letters = pair.broker.drain(&format!("{name}.dead")).await;
+    for (_, properties) in letters {
+        let route = header(&properties, "x-sluiced-route");
+        assert_eq!(route, Some(format!("{name}-b")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_sends_only_while_its_main_route_cannot() {
+    let pair = Pair::of("pair-standby").await.with_standby("");
+    pair.publish(1, MESSAGES).await;
+    let daemons = vec![Daemon::start(&pair.config), Daemon::start(&pair.config)];
+    eventually(LONG, "the main one takes all", || {
+        pair.a.count() as u64 >= MESSAGES
+    })
+    .await;
+    assert_eq!(pair.b.count(), 0, "the standby waits");
+    pair.a.answers(500);
+    pair.publish(MESSAGES + 1, 2 * MESSAGES).await;
+    let taken = || pair.b.numbers().len() as u64;
+    eventually(LONG, "the standby takes all", || taken() >= MESSAGES).await;
+    pair.a.answers(202);
+    let (main, standby) = (pair.a.count(), pair.b.count());
+    pair.publish(2 * MESSAGES + 1, 3 * MESSAGES).await;
+    pair.have(3 * MESSAGES).await;
+    for daemon in &daemons {
+        daemon.says("the downstream is back").await;
+    }
+    // Until a probe passes, the standby sends.
+    let (main, standby) = (pair.a.count() - main, pair.b.count() - standby);
+    assert!(main > standby, "{main} and {standby} calls");
+    pair.proves(daemons).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_helps_a_route_that_is_late() {
+    let pair = Pair::of("pair-late")
+        .await
+        .with_standby("max_delay = \"2s\"\n");
+    let ago = |properties: BasicProperties| properties.with_timestamp(super::unix() - 10);
+    let all = numbered(1, 3 * MESSAGES).map(|(body, properties)| (body, ago(properties)));
+    pair.broker.publish(pair.name, all).await;
+    let daemon = Daemon::start(&pair.config);
+    pair.have(3 * MESSAGES).await;
+    let (a, b) = (pair.a.numbers(), pair.b.numbers());
+    assert!(a.is_disjoint(&b), "none twice");
+    assert!(b.len() > 100, "the standby took {}", b.len());
+    let late = ["max_delay"];
+    daemon.stop(&[&late, DECLARED].concat()).await;
+}
