@@ -2,10 +2,11 @@
 //!
 //! The message comes from stdin, or with `--peek` it is the first one of the route's queue, which is given
 //! back. For each limit of the route it says the key and the cost that the templates make of the message
-//! and what the limit answers now; then what is before it (`ahead`) and the request that would be sent,
-//! without secrets.
+//! and what the limit answers now; then what is before it (`ahead`) and the request that would be sent, without secrets
+//! (`rendered`).
 
 mod ahead;
+mod rendered;
 
 use std::io::{self, IsTerminal as _, Read as _, Write};
 use std::path::PathBuf;
@@ -13,7 +14,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use http::{HeaderMap, Request};
 use serde_json::{Value, json};
 
 use self::ahead::Ahead;
@@ -27,12 +27,7 @@ use crate::ports::limits::{KeyText, Label};
 use crate::ports::message::{HeaderValue, Message};
 use crate::queue::rabbit::letters::Letters;
 use crate::settings::types::{QueueBackend, Route, Settings};
-use crate::wire::{self, PlannedLimit, Trial};
-
-/// Headers whose values are not shown: their name has one of these words.
-const SECRET: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];
-/// So much of a body is shown, in characters.
-const SHOWN: usize = 2000;
+use crate::wire::{self, PlannedLimit, Rendered, Trial};
 
 /// The arguments of `sluiced try`.
 #[derive(Args, Clone, Debug)]
@@ -290,7 +285,7 @@ fn write(
     route: &str,
     answers: &[LimitAnswer],
     ahead: &Ahead,
-    request: &Request<Bytes>,
+    request: &Rendered,
     out: &mut impl Write,
 ) -> Result<(), Refusal> {
     writeln!(out, "route {route}\n")?;
@@ -310,21 +305,11 @@ fn write(
         writeln!(out, "  {what:<16} {how}")?;
     }
     writeln!(out, "\nit would go {}\n", when(answers, ahead))?;
-    writeln!(out, "{} {}", request.method(), request.uri())?;
-    for (name, value) in shown(request.headers()) {
-        writeln!(out, "{name}: {}", printable(&value))?;
-    }
-    writeln!(out)?;
-    let body = String::from_utf8_lossy(request.body());
-    let shown: String = body.chars().take(SHOWN).collect();
-    writeln!(out, "{}", printable(&shown))?;
-    if shown.len() < body.len() {
-        writeln!(out, "... and {} bytes more", body.len() - shown.len())?;
-    }
+    rendered::write(request, out)?;
     Ok(())
 }
 
-fn as_json(route: &str, answers: &[LimitAnswer], ahead: &Ahead, request: &Request<Bytes>) -> Value {
+fn as_json(route: &str, answers: &[LimitAnswer], ahead: &Ahead, request: &Rendered) -> Value {
     let limits = answers.iter().map(|answer| {
         json!({
             "limit": answer.limit,
@@ -339,25 +324,7 @@ fn as_json(route: &str, answers: &[LimitAnswer], ahead: &Ahead, request: &Reques
         "limits": limits.collect::<Vec<_>>(),
         "fleet": ahead.as_json(),
         "wait_us": longest(answers, ahead).map(micros),
-        "request": {
-            "method": request.method().as_str(),
-            "url": request.uri().to_string(),
-            "headers": shown(request.headers()).collect::<Vec<_>>(),
-            "body": String::from_utf8_lossy(request.body()),
-        },
-    })
-}
-
-fn shown(headers: &HeaderMap) -> impl Iterator<Item = (&str, String)> {
-    headers.iter().map(|(name, value)| {
-        let name = name.as_str();
-        let hidden = value.is_sensitive() || SECRET.iter().any(|word| name.contains(word));
-        let value = if hidden {
-            "(hidden)".to_owned()
-        } else {
-            String::from_utf8_lossy(value.as_bytes()).into_owned()
-        };
-        (name, value)
+        "request": rendered::as_json(request),
     })
 }
 

@@ -340,19 +340,35 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Miscon
         })
 }
 
-/// Where connections to `origin` lead.
-pub(super) async fn first_address(origin: &Uri, bound: Duration) -> Option<SocketAddr> {
+/// Host and port of `origin`.
+pub(super) fn place(origin: &Uri) -> Option<(&str, u16)> {
     // An address of the sixth version stands in brackets.
     let host = origin.host()?.trim_matches(['[', ']']);
     let is_tls = origin.scheme() == Some(&Scheme::HTTPS);
     let port = origin.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    Some((host, port))
+}
+
+/// How long the handshake of a connection takes, and whether it leads to this host: then it is not made. `None`: it could
+/// not be made.
+pub(super) async fn way(host: &str, port: u16, bound: Duration) -> Option<(Duration, bool)> {
+    let address = first_address(host, port, bound).await?;
+    if address.ip().is_loopback() {
+        // What varies is the time that processes get.
+        return Some((Duration::ZERO, true));
+    }
+    Some((handshake(address, bound).await?, false))
+}
+
+/// Where connections to a host lead.
+async fn first_address(host: &str, port: u16, bound: Duration) -> Option<SocketAddr> {
     let found = timeout(bound, Resolver::new().addresses(host)).await;
     let address = *found.ok()?.ok()?.first()?;
     Some(SocketAddr::new(address, port))
 }
 
 /// How long one takes. `None`: it could not be made.
-pub(super) async fn handshake(address: SocketAddr, bound: Duration) -> Option<Duration> {
+async fn handshake(address: SocketAddr, bound: Duration) -> Option<Duration> {
     let took = spawn_blocking(move || {
         let clock = Clock::start();
         let began = clock.now();

@@ -43,7 +43,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 use super::auth::{Credentials, Misconfigured, ResolvedAuth, RotatingAuth};
-use super::connect::{WarmConnector, first_address, handshake, tls};
+use super::connect::{WarmConnector, place, tls, way};
 use super::gate::{AnswerRead, Failure, Writing, find, joined, read_out, text};
 use super::request::RequestTemplate;
 use super::sign::{Signer, Signing};
@@ -173,9 +173,8 @@ impl HttpDownstream {
     /// How long the handshake of a connection takes, and whether it leads to this host. `None`: it could not be
     /// made.
     pub async fn any_handshake(&self, bound: Duration) -> Option<(Duration, bool)> {
-        let address = first_address(self.origin()?, bound).await?;
-        let took = handshake(address, bound).await?;
-        Some((took, address.ip().is_loopback()))
+        let (host, port) = place(self.origin()?)?;
+        way(host, port, bound).await
     }
 
     /// Scheme and host of every call; none if they differ from message to message.
@@ -220,12 +219,8 @@ impl Downstream for HttpDownstream {
 
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Duration>> {
         Box::pin(async move {
-            let address = first_address(self.origin()?, bound).await?;
-            if address.ip().is_loopback() {
-                // What varies is the time that processes get.
-                return Some(Duration::ZERO);
-            }
-            handshake(address, bound).await
+            let (took, _) = self.any_handshake(bound).await?;
+            Some(took)
         })
     }
 }

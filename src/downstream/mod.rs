@@ -1,9 +1,10 @@
-//! The rate-limited service that messages go to, called over HTTP.
+//! The rate-limited service that messages go to, called over HTTP or SMPP.
 //!
-//! Its settings are `settings::types::Http`; `auth` has the secrets that these name. `url` and `request` make the
+//! Of HTTP the settings are `settings::types::Http`; `auth` has the secrets that these name. `url` and `request` make the
 //! request, with templates from `template`; `sign` signs it. `connect` opens connections, also ahead of time, and measures
 //! the way. `gate` holds back a call that is too late, and says what a failed call means. `http` puts them together
 //! behind `ports::downstream`.
+//! `smpp` does the same for SMPP.
 
 mod auth;
 mod connect;
@@ -11,7 +12,9 @@ mod gate;
 mod http;
 mod request;
 mod sign;
+mod smpp;
 mod url;
 
 pub use auth::{Credentials, Misconfigured, ResolvedAuth};
 pub use http::HttpDownstream;
+pub use smpp::{SmppCredentials, SmppDownstream, Submission};

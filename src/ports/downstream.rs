@@ -131,6 +131,12 @@ impl Gate {
     pub fn is_closed(&self) -> bool {
         self.clock.now() > self.leave_by
     }
+
+    /// How long it is open still.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.leave_by.since(self.clock.now())
+    }
 }
 
 /// The call was held back: not a byte of it has left, and its slot is lost.

@@ -289,7 +289,7 @@ pub(super) fn scalar(value: &ValueKind, shape: &Shape) -> Result<(), String> {
             let choices = choices(&written, words.iter().copied());
             Err(format!("`{written}` is not possible; {choices}"))
         }
-        (Shape::WholeOr(form), _) => (form.check)(&written),
+        (Shape::WholeOr(_, form), _) => (form.check)(&written),
         (Shape::Length(bounds), _) => {
             let length: Length = written.parse().map_err(|e| format!("{e}"))?;
             bounded(&written, length.get(), *bounds.start(), *bounds.end())?;

@@ -8,7 +8,8 @@ use tracing_subscriber::filter::Targets;
 use url::Url;
 
 use super::schema::{Form, Shape, nearest};
-use super::text::Costing;
+use super::text::{Costing, OctetText};
+use crate::core::smpp::CommandStatus;
 use crate::core::zone::Zone;
 use crate::template::{self, About, WrongTemplate};
 
@@ -31,10 +32,21 @@ pub(super) const ANSWER_TEMPLATE: Shape = Shape::Text(form(|text| wrong_in(text,
 /// A template that may hold a key of an API.
 pub(super) const SECRET_TEMPLATE: Shape = Shape::Hidden(form(template));
 /// A whole number of units, or a template that makes one.
-pub(super) const COST: Shape = Shape::WholeOr(Form {
-    check: cost,
-    pattern: r"\{\{|\{%|^ *[0-9]+ *$",
-});
+pub(super) const COST: Shape = Shape::WholeOr(
+    1,
+    Form {
+        check: cost,
+        pattern: r"\{\{|\{%|^ *[0-9]+ *$",
+    },
+);
+/// A number of one octet, or a template that makes one.
+pub(super) const OCTET: Shape = Shape::WholeOr(
+    0,
+    Form {
+        check: octet,
+        pattern: r"\{\{|\{%|^ *[0-9]+ *$",
+    },
+);
 /// Free text that may be a secret.
 pub(super) const SECRET: Shape = Shape::Hidden(ANY);
 pub(super) const LISTEN: Shape = Shape::Text(form(listen));
@@ -61,6 +73,25 @@ pub(super) const AMQP_URL: Shape = Shape::Url(form(|text| {
 }));
 pub(super) const REDIS_URL: Shape = Shape::Url(form(redis));
 pub(super) const HTTP_URL: Shape = Shape::Url(form(call));
+pub(super) const SMPP_URL: Shape = Shape::Url(form(|text| {
+    server(text, ["smpp", "smpps"], "smpp://host:2775")?;
+    let url = Url::parse(text).map_err(|reason| reason.to_string())?;
+    check(
+        url.username().is_empty() && url.password().is_none(),
+        "credentials in this URL are not used; write system_id and password_file beside it",
+    )
+}));
+/// A status of SMPP, or no answer.
+pub(super) const SMPP_ANSWER: Shape = Shape::Text(form(smpp_answer));
+/// A status of SMPP that says that the message was taken.
+pub(super) const SMPP_GOOD_ANSWER: Shape = Shape::Text(form(|text| {
+    smpp_answer(text)?;
+    is_given(text)
+}));
+/// SMPP 3.4, section 5.2.1.
+pub(super) const SYSTEM_ID: Shape = Shape::Text(form(|text| short(text, 15)));
+/// SMPP 3.4, section 5.2.3.
+pub(super) const SYSTEM_TYPE: Shape = Shape::Text(form(|text| short(text, 12)));
 
 /// `Ok` if `fine`, else the message.
 fn check(fine: bool, message: impl Into<String>) -> Result<(), String> {
@@ -199,6 +230,35 @@ fn answer(text: &str) -> Result<(), String> {
 
 fn good_answer(text: &str) -> Result<(), String> {
     answer(text)?;
+    is_given(text)
+}
+
+fn smpp_answer(text: &str) -> Result<(), String> {
+    if matches!(text, "timeout" | "connection") {
+        return Ok(());
+    }
+    let read = text.parse::<CommandStatus>();
+    read.map(drop)
+        .map_err(|wrong| format!("{wrong}, \"timeout\" or \"connection\""))
+}
+
+/// Text of a bind.
+fn short(text: &str, most: usize) -> Result<(), String> {
+    check(
+        text.len() <= most && !text.contains('\0'),
+        format!("this has {} octets; SMPP takes {most} at most", text.len()),
+    )
+}
+
+fn octet(text: &str) -> Result<(), String> {
+    match text.parse().map_err(|error| format!("{error}"))? {
+        OctetText::Fixed(_) => Ok(()),
+        OctetText::Made(made) => template(made.as_str()),
+    }
+}
+
+/// An answer that is there.
+fn is_given(text: &str) -> Result<(), String> {
     check(
         !matches!(text, "timeout" | "connection"),
         format!("`{text}` is no answer, so nothing can have been accepted; take it out"),

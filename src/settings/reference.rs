@@ -156,8 +156,8 @@ fn shape(of: &Shape) -> Value {
         }
         Shape::Flag => json!({ "type": "boolean" }),
         Shape::Choice(words) => json!({ "enum": words }),
-        Shape::WholeOr(form) => {
-            json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, text(form)] })
+        Shape::WholeOr(least, form) => {
+            json!({ "anyOf": [{ "type": "integer", "minimum": least }, text(form)] })
         }
         Shape::List(of) => json!({ "type": "array", "items": shape(of) }),
         Shape::OneOrMore { most, of } => {

@@ -29,8 +29,8 @@ pub(super) enum Shape {
     Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A whole number, or a text.
-    WholeOr(Form),
+    /// A whole number from this one on, or a text.
+    WholeOr(i64, Form),
     /// A list of these.
     List(&'static Self),
     /// One of these, or a list of 1 to `most`.

@@ -349,6 +349,28 @@ impl fmt::Display for Costing {
     }
 }
 
+/// A number of one octet: as written, or what a template makes of the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OctetText {
+    Fixed(u8),
+    Made(TemplateText),
+}
+
+impl FromStr for OctetText {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        if text.contains("{{") || text.contains("{%") {
+            return Ok(Self::Made(TemplateText(text.to_owned())));
+        }
+        text.trim().parse().map(Self::Fixed).map_err(|_| {
+            TextError(format!(
+                "`{text}` does not fit; write a whole number from 0 to 255, or a template that makes one"
+            ))
+        })
+    }
+}
+
 /// Reads a text by what `FromStr` says, or a number like its text.
 macro_rules! read_as_text {
     ($($type:ty),*) => {$(
@@ -377,6 +399,7 @@ read_as_text!(
     HeadroomText,
     Length,
     LossWait,
+    OctetText,
     Percent,
     Quota,
     Size,

@@ -11,6 +11,7 @@ mod quota;
 mod results;
 mod route;
 mod rules;
+mod smpp;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -34,8 +35,10 @@ pub use limit_facts::WindowStart;
 pub use quota::{Quota, QuotaFormat};
 pub use results::{ResultOn, Results, Unroutable};
 pub use route::{
-    Downstream, Http, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, Outcomes, QueueType, Route,
+    Breaker, Downstream, Http, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, Outcomes, QueueType,
+    Route,
 };
+pub use smpp::{Smpp, SmppBind, SmppEncoding, SmppLong, SmppOutcomes};
 
 pub(super) use limit::{ABSENT, LIMIT};
 
@@ -125,15 +128,15 @@ impl Settings {
     /// When calls of a route stop because its downstream is away; `None`: never.
     #[must_use]
     pub fn breaker(&self, route: &Route) -> Option<BreakerRule> {
-        let Downstream::Http(http) = &route.downstream;
+        let breaker = route.breaker();
         // A message must not be dead before the breaker opens.
-        let failures = NonZeroU32::new(http.breaker.failures.min(route.max_attempts));
+        let failures = NonZeroU32::new(breaker.failures.min(route.max_attempts));
         let rejections = self.dying(route);
         (failures.is_some() || rejections.is_some()).then(|| BreakerRule {
             failures,
             rejections,
-            pause: Backoff::new(http.breaker.pause.get(), http.breaker.max_pause.get()),
-            probe: http.timeout.get() + PROBE_SLACK,
+            pause: Backoff::new(breaker.pause.get(), breaker.max_pause.get()),
+            probe: route.call_timeout() + PROBE_SLACK,
         })
     }
 
@@ -144,8 +147,7 @@ impl Settings {
         if self.backend.queue == QueueBackend::Embedded {
             return None;
         }
-        let Downstream::Http(http) = &route.downstream;
-        NonZeroU32::new(http.breaker.dead_letters)
+        NonZeroU32::new(route.breaker().dead_letters)
     }
 }
 

@@ -159,7 +159,7 @@ fn flat(name: &str) -> String {
 pub(super) fn read(text: &str, shape: &Shape) -> Value {
     let trimmed = text.trim();
     let kind = match shape {
-        Shape::Whole(_) | Shape::WholeOr(_) => trimmed.parse().map(ValueKind::I64).ok(),
+        Shape::Whole(_) | Shape::WholeOr(..) => trimmed.parse().map(ValueKind::I64).ok(),
         Shape::Flag => trimmed.parse().map(ValueKind::Boolean).ok(),
         Shape::List(_) | Shape::OneOrMore { .. } => Some(elements(trimmed).into()),
         _ => None,

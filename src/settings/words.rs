@@ -235,7 +235,9 @@ impl Route {
     }
 
     fn signed_words(&self) -> Option<String> {
-        let Downstream::Http(http) = &self.downstream;
+        let Downstream::Http(http) = &self.downstream else {
+            return None;
+        };
         let Some(Auth::Hmac(hmac)) = &http.auth else {
             return None;
         };

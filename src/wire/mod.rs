@@ -1,6 +1,7 @@
 //! The only room that names concrete backends: from settings to a running pipeline, and to the
 //! probes of `sluiced check --connect`.
 
+mod downstreams;
 mod options;
 mod pacers;
 mod probes;
@@ -18,7 +19,7 @@ pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
 pub use self::stores::{Policies, as_json, kind, replica, state_word};
 pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of, replicas};
 
-pub use self::pacers::{Planned, PlannedLimit, Trial};
+pub use self::pacers::{Planned, PlannedLimit, Rendered, Trial};
 
 use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
@@ -101,16 +102,19 @@ pub fn start(
             None => queues.subscribe(settings, name, &policy)?,
         };
         health.component(&format!("route {name}"), subscription.link());
+        let traces = traces.as_ref();
+        let traces = traces.map(|traces| traces.of_route(name, &route.queue));
         let spec = RouteSpec {
             name: Arc::from(name.as_str()),
             policy,
             counting: pacers.counting(name, route)?,
-            downstream: Arc::new(options::downstream(
+            downstream: downstreams::downstream(
                 name,
                 (route, settings.uses_answers(route)),
                 secrets,
-                traces.as_ref(),
-            )?),
+                traces,
+            )?
+            .into(),
             quotas: pacers::route_quotas(name, route)?,
             actuals: RouteActuals::new(settings.actuals(route))
                 .map_err(|e| WireError::new(e.key, e.wrong))?,

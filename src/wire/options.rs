@@ -5,23 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
-
 use super::WireError;
-use crate::downstream::{Credentials, HttpDownstream, ResolvedAuth};
 use crate::limiter::redis::RedisOptions;
 use crate::ports::connect::Secret;
 use crate::ports::connect::{ClientCertificate, Tls};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
 use crate::settings::secrets::{SecretError, Secrets};
-use crate::settings::types::{Auth, Downstream, Route, Settings};
-use crate::telemetry::traces::Traces;
+use crate::settings::types::{Route, Settings};
 
 /// How far the wait ladder of a route with keyed limits reaches.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The secret in a file, which is read anew where it is used.
-fn rotating(secrets: &Secrets, file: Option<&Path>) -> Result<Option<Secret>, SecretError> {
+pub(super) fn rotating(
+    secrets: &Secrets,
+    file: Option<&Path>,
+) -> Result<Option<Secret>, SecretError> {
     let Some(first) = secrets.optional(file)? else {
         return Ok(None);
     };
@@ -111,7 +110,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, WireError> {
 }
 
 /// Our own certificate, which is read anew for each connection.
-fn certificate(
+pub(super) fn certificate(
     secrets: &Secrets,
     certificate: Option<&Path>,
     key: Option<&Path>,
@@ -119,67 +118,4 @@ fn certificate(
     let (certificate, key) = (rotating(secrets, certificate)?, rotating(secrets, key)?);
     let both = certificate.zip(key);
     Ok(both.map(|(certificate, key)| ClientCertificate { certificate, key }))
-}
-
-/// A route's downstream.
-pub(super) fn downstream(
-    name: &str,
-    (route, uses_answers): (&Route, bool),
-    secrets: &Secrets,
-    traces: Option<&Traces>,
-) -> Result<HttpDownstream, WireError> {
-    let Downstream::Http(http) = &route.downstream;
-    let traces = traces.map(|traces| traces.of_route(name, &route.queue));
-    HttpDownstream::new(
-        http,
-        credentials(name, route, secrets)?,
-        uses_answers,
-        traces,
-    )
-    .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
-}
-
-/// The secrets and certificates that the settings of a route's downstream name.
-pub(super) fn credentials(
-    name: &str,
-    route: &Route,
-    secrets: &Secrets,
-) -> Result<Credentials, WireError> {
-    let Downstream::Http(http) = &route.downstream;
-    let failed = |e| WireError::new(format!("routes.{name}.downstream"), e);
-    let auth = http.auth.as_ref().map(|auth| resolved(auth, secrets));
-    let (cert_file, key_file) = (http.cert_file.as_deref(), http.key_file.as_deref());
-    Ok(Credentials {
-        auth: auth.transpose().map_err(failed)?,
-        certificate: certificate(secrets, cert_file, key_file).map_err(failed)?,
-    })
-}
-
-/// Credentials with their secret, which stands in the configuration or in a file.
-fn resolved(auth: &Auth, secrets: &Secrets) -> Result<ResolvedAuth, SecretError> {
-    let secret = |value: Option<&SecretString>, file: Option<&Path>, name| match (
-        value,
-        rotating(secrets, file)?,
-    ) {
-        (Some(value), None) => Ok(Secret::from(value.clone())),
-        (None, Some(file)) => Ok(file),
-        _ => Err(SecretError::Choice(name)),
-    };
-    Ok(match auth {
-        Auth::Basic(basic) => ResolvedAuth::Basic {
-            user: basic.user.clone(),
-            password: secret(
-                basic.password.as_ref(),
-                basic.password_file.as_deref(),
-                "password",
-            )?,
-        },
-        Auth::Bearer(bearer) => ResolvedAuth::Bearer {
-            token: secret(bearer.token.as_ref(), bearer.token_file.as_deref(), "token")?,
-        },
-        Auth::Hmac(hmac) => ResolvedAuth::Hmac {
-            settings: hmac.clone(),
-            secret: secret(hmac.secret.as_ref(), hmac.secret_file.as_deref(), "secret")?,
-        },
-    })
 }

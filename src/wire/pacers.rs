@@ -13,14 +13,14 @@ use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue, Request};
 
-use super::probes::without_secrets;
-use super::{Policies, WireError, keyed_limit, options};
+use super::downstreams::{Built, downstream, without_secrets};
+use super::{Policies, WireError, keyed_limit};
 use crate::core::breaker::BreakerRule;
 use crate::core::hours::OpeningHours;
 use crate::core::limits::Rule;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Pace;
-use crate::downstream::HttpDownstream;
+use crate::downstream::Submission;
 use crate::limiter::limit_key;
 use crate::pipeline::{Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RouteSpec};
 use crate::ports::downstream::{Facts, Undecodable};
@@ -267,7 +267,7 @@ impl Planned {
 #[derive(Debug)]
 pub struct Trial {
     pub route: Planned,
-    downstream: HttpDownstream,
+    downstream: Built,
     /// The headers that would be made with a secret that is not at hand.
     lacks: Vec<HeaderName>,
 }
@@ -279,31 +279,48 @@ impl Trial {
     /// When a template or an option cannot be used.
     pub fn new(loaded: &Loaded, name: &str, route: &Route) -> Result<Self, WireError> {
         let bare = without_secrets(route, &loaded.secrets);
-        let Downstream::Http(http) = &route.downstream;
-        let Downstream::Http(bare_http) = &bare.downstream;
+        let auth = |route: &Route| match &route.downstream {
+            Downstream::Http(http) => http.auth.clone(),
+            // Its password is in no message.
+            Downstream::Smpp(_) => None,
+        };
         Ok(Self {
-            lacks: match (&http.auth, &bare_http.auth) {
-                (Some(auth), None) => authorizing(auth),
+            lacks: match (auth(route), auth(&bare)) {
+                (Some(auth), None) => authorizing(&auth),
                 _ => Vec::new(),
             },
-            downstream: options::downstream(name, (&bare, false), &loaded.secrets, None)?,
+            downstream: downstream(name, (&bare, false), &loaded.secrets, None)?,
             route: Planned::new(&loaded.settings, name, route)?,
         })
     }
 
-    /// The request of its first call.
+    /// What its first call would send.
     ///
     /// # Errors
-    /// When none can be made of it.
-    pub fn request(&self, message: &Message) -> Result<Request<Bytes>, Undecodable> {
-        let mut request = self.downstream.request(message, self.route.facts())?;
+    /// When nothing can be made of the message.
+    pub fn request(&self, message: &Message) -> Result<Rendered, Undecodable> {
+        let http = match &self.downstream {
+            Built::Http(http) => http,
+            Built::Smpp(smpp) => {
+                let submission = smpp.submission(message, self.route.facts())?;
+                return Ok(Rendered::Smpp(submission));
+            }
+        };
+        let mut request = http.request(message, self.route.facts())?;
         for name in &self.lacks {
             let mut unknown = HeaderValue::from_static("unknown");
             unknown.set_sensitive(true);
             request.headers_mut().insert(name.clone(), unknown);
         }
-        Ok(request)
+        Ok(Rendered::Http(request))
     }
+}
+
+/// What would be sent.
+#[derive(Debug)]
+pub enum Rendered {
+    Http(Request<Bytes>),
+    Smpp(Submission),
 }
 
 /// The headers that carry credentials or a signature.

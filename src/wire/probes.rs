@@ -1,7 +1,7 @@
 //! What the backends say about a configuration: without connecting, and on trying.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use secrecy::ExposeSecret as _;
 
+use super::downstreams::{Built, Unusable, without_secrets};
 use super::{Trial, WireError, options, reach};
 use crate::core::stall::{TooFar, horizon_needed, millis};
-use crate::downstream::{Credentials, HttpDownstream};
 use crate::limiter;
-use crate::ports::downstream::Downstream as _;
 use crate::ports::message::Message;
 use crate::queue::rabbit::letters::Letters;
 use crate::queue::rabbit::probe::{self, QueueState};
 use crate::queue::rabbit::{RabbitError, RabbitOptions, RouteOptions};
 use crate::settings::secrets::Secrets;
-use crate::settings::types::{
-    Downstream, Http, Limit, LimitBackend, QueueBackend, QueueType, Route,
-};
+use crate::settings::types::{Downstream, Limit, LimitBackend, QueueBackend, QueueType, Route};
 use crate::settings::{Faults, KeyPath, Loaded};
+
+/// A connection says itself that it took too long, before the probe gives up.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// A try to reach something: its name, and the result in a few words without secrets.
 pub type Probe = (String, BoxFuture<'static, Result<String, String>>);
@@ -34,11 +34,10 @@ pub fn misfits(loaded: &Loaded) -> Faults {
     let found = routes.filter_map(|(name, route)| {
         let path = KeyPath::of(&["routes", name, "downstream"]);
         let route = without_secrets(route, &loaded.secrets);
-        let Downstream::Http(http) = &route.downstream;
-        match options::credentials(name, &route, &loaded.secrets) {
-            Err(error) => Some((path, error.why)),
-            Ok(credentials) => {
-                let misfit = HttpDownstream::new(http, credentials, false, None).err()?;
+        match Built::new(&route, &loaded.secrets, false, None) {
+            Ok(_) => None,
+            Err(Unusable::Secret(error)) => Some((path, error.to_string())),
+            Err(Unusable::Key(misfit)) => {
                 // The name of a header may have dots of its own.
                 let steps = misfit.key.splitn(2, '.');
                 Some((steps.fold(path, |path, step| path.join(step)), misfit.why))
@@ -51,18 +50,6 @@ pub fn misfits(loaded: &Loaded) -> Faults {
         Some((KeyPath::of(&["limits", name]), error.to_string()))
     });
     loaded.faults(found.chain(uncounted))
-}
-
-/// The route as it is, or without what needs a secret that is not to be read.
-pub(super) fn without_secrets<'a>(route: &'a Route, secrets: &Secrets) -> Cow<'a, Route> {
-    if secrets.are_complete() {
-        return Cow::Borrowed(route);
-    }
-    let mut route = route.clone();
-    let Downstream::Http(http) = &mut route.downstream;
-    http.auth = None;
-    (http.cert_file, http.key_file) = (None, None);
-    Cow::Owned(route)
 }
 
 /// What `sluiced check --connect` tries: the backends in use, each bounded, none changed. A URL or
@@ -103,13 +90,12 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
         probes.push(("redis".to_owned(), probe.boxed()));
     }
     for (name, route) in &loaded.settings.routes {
-        let Downstream::Http(http) = route.downstream.clone();
-        let credentials = options::credentials(name, route, &loaded.secrets);
+        let (route, secrets) = (route.clone(), loaded.secrets.clone());
         let limits = loaded.settings.limits.iter();
         let limits = limits.filter(|(limit, _)| route.limits.contains(limit));
         let limits = limits.map(|(name, limit)| (name.clone(), limit.clone()));
         let limits: Vec<_> = limits.collect();
-        let probe = async move { open(*http, credentials.map_err(|e| e.why)?, &limits).await };
+        let probe = async move { open(route, &secrets, &limits).await };
         probes.push((format!("routes.{name}.downstream"), probe.boxed()));
     }
     probes
@@ -295,23 +281,34 @@ fn covered(name: &str, horizon: Duration, slow_trip: Duration) -> String {
     )
 }
 
-/// Opens one connection, TLS and all, and makes no call; then measures the way.
+/// Opens one connection, TLS and bind and all, and makes no call; then measures the way.
 async fn open(
-    mut http: Http,
-    credentials: Credentials,
+    mut route: Route,
+    secrets: &Secrets,
     limits: &[(String, Limit)],
 ) -> Result<String, String> {
-    http.warm_connections = 1;
-    let downstream =
-        HttpDownstream::new(&http, credentials, false, None).map_err(|e| e.to_string())?;
-    let Some(origin) = downstream.origin().map(ToString::to_string) else {
+    let bound = match &mut route.downstream {
+        Downstream::Http(http) => {
+            http.warm_connections = 1;
+            http.connect_timeout.get()
+        }
+        Downstream::Smpp(smpp) => {
+            smpp.binds = NonZeroU16::MIN;
+            smpp.connect_timeout.get()
+        }
+    };
+    let downstream = Built::new(&route, secrets, false, None).map_err(|e| e.to_string())?;
+    let (origin, done) = match &downstream {
+        Built::Http(http) => (http.origin().map(ToString::to_string), "connected"),
+        Built::Smpp(smpp) => (Some(smpp.name()), "connected and bound"),
+    };
+    let Some(origin) = origin else {
         return Ok("not tried: the host differs from message to message".to_owned());
     };
-    let bound = http.connect_timeout.get();
-    match downstream.warm(bound).await {
+    match downstream.as_port().warm(bound + SLACK).await {
         Ok(()) => {
             let way = reach::measured(&downstream, bound, limits).await;
-            Ok(format!("connected, no call made{way}"))
+            Ok(format!("{done}, no call made{way}"))
         }
         Err(why) => Err(reach::explained(why, &origin).await),
     }

@@ -14,9 +14,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
+use super::downstreams::Built;
 use crate::core::headroom::{Spread, TooThin, Way};
 use crate::core::stall::millis;
-use crate::downstream::HttpDownstream;
 use crate::ports::clock::Clock;
 use crate::settings::types::Limit;
 
@@ -28,7 +28,7 @@ const ALL: Duration = Duration::from_secs(5);
 
 /// What some handshakes came to, in words. Nothing, if too few could be made.
 pub(super) async fn measured(
-    downstream: &HttpDownstream,
+    downstream: &Built,
     bound: Duration,
     limits: &[(String, Limit)],
 ) -> String {

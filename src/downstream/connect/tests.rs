@@ -50,6 +50,7 @@ async fn it_leads_where_calls_do() {
     ] {
         let origin = origin.parse().expect("a uri");
         let leads = leads.map(|leads| leads.parse().expect("an address"));
-        assert_eq!(first_address(&origin, bound).await, leads, "{origin}");
+        let (host, port) = place(&origin).expect("it has a host");
+        assert_eq!(first_address(host, port, bound).await, leads, "{origin}");
     }
 }

@@ -22,7 +22,10 @@ fn options(url: &str, headers: &[(&str, &str)]) -> Http {
     "#;
     let (name, text) = ("test".to_owned(), text.to_owned());
     let loaded = load_with(None, &[], Some(Extra { name, text }), std::iter::empty());
-    let Downstream::Http(http) = &loaded.expect("it loads").settings.routes["sms"].downstream;
+    let Downstream::Http(http) = &loaded.expect("it loads").settings.routes["sms"].downstream
+    else {
+        panic!("another kind");
+    };
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     Http {
         url: url.to_owned(),

@@ -15,7 +15,9 @@ const FACTS: Facts<'_> = Facts {
 };
 
 fn http() -> Http {
-    let Downstream::Http(http) = Route::example().downstream;
+    let Downstream::Http(http) = Route::example().downstream else {
+        panic!("another kind");
+    };
     *http
 }
 

@@ -1,6 +1,7 @@
 //! Downstreams: headers, credentials and signatures, what answers mean, times.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use http::HeaderName;
 
@@ -125,6 +126,17 @@ impl Checks<'_> {
             Auth::Bearer(bearer) => ("token", bearer.token.is_some(), &bearer.token_file),
             Auth::Hmac(hmac) => ("secret", hmac.secret.is_some(), &hmac.secret_file),
         };
+        self.one_secret(path, name, value, file);
+    }
+
+    /// A secret stands in the configuration or in a file.
+    pub(super) fn one_secret(
+        &mut self,
+        path: &KeyPath,
+        name: &str,
+        value: bool,
+        file: &Option<PathBuf>,
+    ) {
         let (at_value, at_file) = (path.join(name), path.join(&format!("{name}_file")));
         match (value, file) {
             (true, Some(_)) => {

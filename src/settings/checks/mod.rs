@@ -8,6 +8,7 @@ mod limits;
 mod routes;
 mod sections;
 mod sharing;
+mod smpp;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -39,6 +39,10 @@ impl Checks<'_> {
             self.priority(&path, name, route);
             match &route.downstream {
                 Downstream::Http(http) => self.http(&path.join("downstream"), http),
+                Downstream::Smpp(smpp) => {
+                    self.smpp(&path.join("downstream"), smpp);
+                    self.window(&path, route, smpp);
+                }
             }
             self.quotas(&path, route);
         }
@@ -82,7 +86,7 @@ impl Checks<'_> {
     }
 
     /// The paced limit of a route, if it has one and all of its limits are known.
-    fn pace_of<'r>(&self, route: &'r Route) -> Option<(&'r str, Rate)> {
+    pub(super) fn pace_of<'r>(&self, route: &'r Route) -> Option<(&'r str, Rate)> {
         let known = |name: &String| self.settings.limits.contains_key(name);
         match self.paces_of(route)[..] {
             [paced] if route.limits.iter().all(known) => Some(paced),

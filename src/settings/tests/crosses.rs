@@ -5,6 +5,7 @@ mod limits;
 mod redis;
 mod routes;
 mod sections;
+mod smpp;
 
 use super::{GOOD, lines};
 

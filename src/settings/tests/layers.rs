@@ -70,7 +70,9 @@ fn variables_carry_lists_numbers_flags_and_names() {
     assert_eq!(route.limits, ["b"]);
     assert_eq!((route.prefetch, route.declare), (Some(12), true));
     assert_eq!(route.queue, "12");
-    let crate::settings::types::Downstream::Http(http) = &route.downstream;
+    let crate::settings::types::Downstream::Http(http) = &route.downstream else {
+        panic!("another kind");
+    };
     assert_eq!(http.warm_connections, 9);
     assert_eq!(http.headers["x-api-key"], "k");
 }

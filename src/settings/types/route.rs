@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::auth::Auth;
 use super::quota::Quota;
+use super::smpp::Smpp;
 use crate::core::backoff::Backoff;
 use crate::core::hours::{Days, HourRange, HoursError, OpeningHours};
 use crate::core::rate::Rate;
@@ -217,6 +218,7 @@ impl Route {
     pub fn call_timeout(&self) -> Duration {
         match &self.downstream {
             Downstream::Http(http) => http.timeout.get(),
+            Downstream::Smpp(smpp) => smpp.timeout.get(),
         }
     }
 
@@ -225,14 +227,18 @@ impl Route {
     pub fn keep_answer(&self) -> bool {
         match &self.downstream {
             Downstream::Http(http) => http.keep_answer,
+            Downstream::Smpp(_) => false,
         }
     }
 
     /// What the downstream says of its own count, by the names of limits.
     #[must_use]
     pub const fn quotas(&self) -> &BTreeMap<String, Quota> {
+        static NONE: BTreeMap<String, Quota> = BTreeMap::new();
         match &self.downstream {
             Downstream::Http(http) => &http.quota,
+            // Its responses say nothing of a count.
+            Downstream::Smpp(_) => &NONE,
         }
     }
 
@@ -241,6 +247,7 @@ impl Route {
     pub const fn throttle_wait(&self) -> Duration {
         match &self.downstream {
             Downstream::Http(http) => http.throttle_wait.get(),
+            Downstream::Smpp(smpp) => smpp.throttle_wait.get(),
         }
     }
 
@@ -249,6 +256,7 @@ impl Route {
     pub const fn max_throttle_wait(&self) -> Duration {
         match &self.downstream {
             Downstream::Http(http) => http.max_throttle_wait.get(),
+            Downstream::Smpp(smpp) => smpp.throttle_wait.get(),
         }
     }
 
@@ -257,6 +265,16 @@ impl Route {
     pub fn call_latency(&self) -> Duration {
         match &self.downstream {
             Downstream::Http(http) => http.latency.get(),
+            Downstream::Smpp(smpp) => smpp.latency.get(),
+        }
+    }
+
+    /// When its calls stop.
+    #[must_use]
+    pub const fn breaker(&self) -> &Breaker {
+        match &self.downstream {
+            Downstream::Http(http) => &http.breaker,
+            Downstream::Smpp(smpp) => &smpp.breaker,
         }
     }
 
@@ -288,6 +306,8 @@ kinds! {
     pub enum Downstream, None; {
         /// one call a message.
         Http(Box<Http>) = "http", "", Http::KEYS, &[];
+        /// one or more submit_sm a message, to a message centre.
+        Smpp(Box<Smpp>) = "smpp", "", Smpp::KEYS, &[];
     }
 }
 
@@ -363,8 +383,9 @@ table! {
     /// When calls stop because the downstream is away, or because messages die in a row.
     #[derive(Clone, Debug, Deserialize)]
     pub struct Breaker {
-        /// After so many calls in a row without an answer, or answered by 5xx, 401, 403 or 407, nothing is sent: messages
-        /// wait, and no attempt is spent. Never more than max_attempts. 0: never.
+        /// After so many calls in a row without an answer, or answered by 5xx, 401, 403 or 407 (SMPP: by a status about the
+        /// session, the account or the centre, such as ESME_RSYSERR), nothing is sent: messages wait, and no attempt is
+        /// spent. Never more than max_attempts. 0: never.
         failures: u32 = Whole(0..=1_000_000), Default 5;
         /// After so many messages in a row that are dead letters because they are rejected, with none accepted between, or
         /// because they cannot be decoded or counted, the route stops: one at a time is tried. 0: never.

@@ -37,7 +37,10 @@ fn options(url: &str) -> Http {
     "#;
     let (name, text) = ("test".to_owned(), text.to_owned());
     let loaded = load_with(None, &[], Some(Extra { name, text }), std::iter::empty());
-    let Downstream::Http(http) = &loaded.expect("it loads").settings.routes["sms"].downstream;
+    let Downstream::Http(http) = &loaded.expect("it loads").settings.routes["sms"].downstream
+    else {
+        panic!("another kind");
+    };
     Http {
         url: url.to_owned(),
         ..(**http).clone()

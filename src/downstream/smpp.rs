@@ -1,0 +1,326 @@
+//! Calls over SMPP 3.4: one or more `submit_sm` a message, to a message centre.
+//!
+//! `submission` makes the PDUs of a message before its slot, `link` keeps the connections bound, `session` writes on one
+//! of them and waits for the answers. `core::smpp` has the protocol, `core::judge::smpp` says what answers mean, and
+//! `core::sms` cuts texts.
+//!
+//! **Segments.** A message of several segments takes as many units of its limits, and all of its segments are written
+//! together at its slot, which is the last of those units. So no window holds more than was taken for it: the units
+//! stand before that moment, unused. The message has one outcome: see `core::judge::smpp`.
+//!
+//! **Is a repeat a duplicate?** Nothing was written if no connection was bound, none had room, or the gate was closed.
+//! In every other case without an answer the centre may have the message.
+
+mod link;
+mod session;
+mod submission;
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use rustls::pki_types::ServerName;
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use url::Url;
+
+use self::link::{Centre, Keeping, Links};
+use self::session::{Response, Written};
+pub use self::submission::Submission;
+use self::submission::SubmitTemplate;
+use super::auth::Misconfigured;
+use super::connect::{tls, way};
+use crate::core::judge::smpp::{SmppJudge, SmppLists};
+use crate::core::smpp::{BindAs, CommandStatus};
+use crate::ports::connect::{ClientCertificate, Secret};
+use crate::ports::downstream::{
+    Answer, Call, Downstream, Facts, Gate, Judgement, Silence, TooLate, Undecodable,
+};
+use crate::ports::message::Message;
+use crate::settings::types::{Smpp, SmppBind};
+
+/// The usual ports, without and with TLS.
+const PORTS: [u16; 2] = [2775, 3550];
+
+/// A message centre.
+pub struct SmppDownstream {
+    template: SubmitTemplate,
+    caller: Arc<Caller>,
+    host: String,
+    port: u16,
+}
+
+/// What a call needs after it was prepared.
+struct Caller {
+    links: Arc<Links>,
+    judge: SmppJudge,
+    timeout: Duration,
+    keeps_answers: bool,
+}
+
+struct SmppCall {
+    caller: Arc<Caller>,
+    pdus: Vec<Vec<u8>>,
+}
+
+/// The secrets that the settings of a message centre name, read.
+#[derive(Clone, Debug)]
+pub struct SmppCredentials {
+    pub password: Secret,
+    /// Ours, where the centre asks for one.
+    pub certificate: Option<ClientCertificate>,
+}
+
+impl SmppDownstream {
+    /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: what is answered
+    /// is part of each judgement.
+    ///
+    /// # Errors
+    /// When a key of the configuration cannot be used.
+    pub fn new(
+        smpp: &Smpp,
+        credentials: SmppCredentials,
+        keeps_answers: bool,
+    ) -> Result<Self, Misconfigured> {
+        let url = Url::parse(&smpp.url).map_err(|why| Misconfigured::new("url", why))?;
+        let is_tls = url.scheme() == "smpps";
+        // An address of the sixth version stands in brackets.
+        let host = url.host_str().unwrap_or_default();
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let port = url.port().unwrap_or(PORTS[usize::from(is_tls)]);
+        let tls = match is_tls {
+            false => None,
+            true => {
+                let ours = credentials.certificate.as_ref();
+                let config = tls(smpp.ca_file.as_deref(), ours, true)?;
+                let name = ServerName::try_from(host.clone())
+                    .map_err(|_| Misconfigured::new("url", "its host is no name of a server"))?;
+                Some((TlsConnector::from(Arc::new(config)), name))
+            }
+        };
+        let centre = Centre {
+            host: host.clone(),
+            port,
+            tls,
+            connect_timeout: smpp.connect_timeout.get(),
+            bind_as: match smpp.bind {
+                SmppBind::Transmitter => BindAs::Transmitter,
+                SmppBind::Transceiver => BindAs::Transceiver,
+            },
+            system_id: smpp.system_id.clone(),
+            password: credentials.password,
+            system_type: smpp.system_type.clone(),
+        };
+        let keeping = Keeping {
+            binds: smpp.binds.get().into(),
+            window: smpp.window.get().into(),
+            enquire_link: smpp.enquire_link.get(),
+            timeout: smpp.timeout.get(),
+        };
+        Ok(Self {
+            template: SubmitTemplate::new(smpp)?,
+            caller: Arc::new(Caller {
+                links: Links::new(centre, keeping),
+                judge: judge(smpp)?,
+                timeout: smpp.timeout.get(),
+                keeps_answers,
+            }),
+            host,
+            port,
+        })
+    }
+
+    /// What a call would send. Calls nothing.
+    ///
+    /// # Errors
+    /// When nothing can be made of the message.
+    pub fn submission(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<Submission, Undecodable> {
+        let submission = self.template.submission(message, facts)?;
+        submission.pdus()?;
+        Ok(submission)
+    }
+
+    /// The centre, for a person: `smpp.example.com:2775`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// How long the handshake of a connection takes, and whether it leads to this host. `None`: it could not be
+    /// made.
+    pub async fn any_handshake(&self, bound: Duration) -> Option<(Duration, bool)> {
+        way(&self.host, self.port, bound).await
+    }
+}
+
+/// What answers mean.
+fn judge(smpp: &Smpp) -> Result<SmppJudge, Misconfigured> {
+    let outcomes = &smpp.outcomes;
+    let lists = SmppLists {
+        accepted: &outcomes.accepted,
+        throttled: &outcomes.throttled,
+        held: &outcomes.held,
+        transient: &outcomes.transient,
+        permanent: &outcomes.permanent,
+    };
+    let judge = SmppJudge::new(lists, smpp.throttle_wait.get());
+    judge.map_err(|error| Misconfigured::new("outcomes", error))
+}
+
+impl Downstream for SmppDownstream {
+    fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
+        let submission = self.template.submission(message, facts)?;
+        Ok(Box::new(SmppCall {
+            caller: Arc::clone(&self.caller),
+            pdus: submission.pdus()?,
+        }))
+    }
+
+    fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            self.caller.links.start();
+            self.caller.links.opened(bound).await
+        })
+    }
+
+    fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Duration>> {
+        Box::pin(async move {
+            let (took, _) = self.any_handshake(bound).await?;
+            Some(took)
+        })
+    }
+}
+
+impl Drop for SmppDownstream {
+    fn drop(&mut self) {
+        self.caller.links.stop();
+    }
+}
+
+impl fmt::Debug for SmppDownstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SmppDownstream")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Call for SmppCall {
+    fn send(self: Box<Self>, gate: Gate) -> BoxFuture<'static, Result<Judgement, TooLate>> {
+        Box::pin(async move { self.caller.call(self.pdus, gate).await })
+    }
+}
+
+impl Caller {
+    async fn call(&self, mut pdus: Vec<Vec<u8>>, gate: Gate) -> Result<Judgement, TooLate> {
+        let deadline = Instant::now() + self.timeout;
+        self.links.start();
+        let outstanding = loop {
+            // Registered before the look, so that no room is missed.
+            let mut room = pin!(self.links.room.notified());
+            room.as_mut().enable();
+            match self.links.write(&mut pdus, gate) {
+                Ok(Written::Begun(outstanding)) => break outstanding,
+                Ok(Written::TooLate) => return Err(TooLate),
+                Ok(Written::Broken) => {
+                    let why = "connection lost while the request was written".to_owned();
+                    return Ok(self.silent(Silence::Connection, why, true));
+                }
+                Ok(Written::Full) => {}
+                Err(why) => return Ok(self.silent(Silence::Connection, why, false)),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let why = format!("no room in the window within {:?}", self.timeout);
+                return Ok(self.silent(Silence::Connection, why, false));
+            }
+            if gate.is_closed() {
+                return Err(TooLate);
+            }
+            // What is left of a slot is short; the gate is looked at again after it.
+            drop(timeout(gate.left().min(left), room).await);
+        };
+        Ok(self.judged(&outstanding.answers(deadline).await))
+    }
+
+    /// Nothing was answered.
+    fn silent(&self, silence: Silence, detail: String, maybe_delivered: bool) -> Judgement {
+        Judgement {
+            outcome: self.judge.one(Err(silence)),
+            reply: Err(silence),
+            detail,
+            answer: None,
+            maybe_delivered,
+        }
+    }
+
+    /// The answers to all segments of a message.
+    fn judged(&self, responses: &[Result<Response, Silence>]) -> Judgement {
+        let replies = responses.iter();
+        let replies = replies.map(|reply| reply.as_ref().map(|one| one.status).map_err(|no| *no));
+        let replies: Vec<_> = replies.collect();
+        let Some((outcome, reply)) = self.judge.all(&replies) else {
+            let why = "there was nothing to send".to_owned();
+            return self.silent(Silence::Connection, why, false);
+        };
+        let answer = reply.ok().filter(|_| self.keeps_answers);
+        Judgement {
+            outcome,
+            reply,
+            detail: self.detail(&replies),
+            answer: answer.map(|status| Answer {
+                status: status.number(),
+                body: body(responses).into(),
+                is_whole: true,
+                ..Answer::default()
+            }),
+            maybe_delivered: true,
+        }
+    }
+
+    /// What the centre said, in a few words.
+    fn detail(&self, replies: &[Result<CommandStatus, Silence>]) -> String {
+        let said = |reply: &Result<CommandStatus, Silence>| match reply {
+            Ok(status) => status.to_string(),
+            Err(Silence::Timeout) => format!("no answer within {:?}", self.timeout),
+            Err(Silence::Connection) => "connection lost before the answer".to_owned(),
+        };
+        if let [only] = replies {
+            return said(only);
+        }
+        let mut texts: Vec<String> = Vec::new();
+        for (number, reply) in replies.iter().enumerate() {
+            if *reply != Ok(CommandStatus::OK) && texts.len() < 3 {
+                texts.push(format!("segment {}: {}", number + 1, said(reply)));
+            }
+        }
+        let taken = replies
+            .iter()
+            .filter(|reply| **reply == Ok(CommandStatus::OK));
+        texts.insert(
+            0,
+            format!("{} of {} segments taken", taken.count(), replies.len()),
+        );
+        texts.join("; ")
+    }
+}
+
+/// What results and the journal see as the body of the answer.
+fn body(responses: &[Result<Response, Silence>]) -> String {
+    let known = responses
+        .iter()
+        .filter_map(|response| response.as_ref().ok());
+    let ids: Vec<&str> = known
+        .map(|response| response.message_id.as_str())
+        .filter(|id| !id.is_empty())
+        .collect();
+    json!({ "message_id": ids.first(), "message_ids": ids }).to_string()
+}

@@ -1,0 +1,88 @@
+//! Downstreams over SMPP.
+
+use crate::settings::tests::lines;
+
+const SMPP: &str = r#"[limits.provider]
+rate = "40/1s"
+[routes.sms]
+queue = "sms"
+limits = ["provider"]
+[routes.sms.downstream]
+kind = "smpp"
+url = "smpp://127.0.0.1:2775"
+system_id = "account"
+source = "{{ body.from }}"
+destination = "{{ body.to }}"
+text = "{{ body.text }}"
+"#;
+
+/// What is said about a good downstream with these keys below it.
+fn below(keys: &str) -> Vec<String> {
+    lines(&[&format!("{SMPP}{keys}\n")], &[])
+}
+
+#[test]
+fn the_keys_that_must_be_there_are_enough() {
+    assert_eq!(below("password = \"p\""), [""; 0]);
+}
+
+#[test]
+fn keys_of_the_other_kind_are_refused() {
+    assert_eq!(
+        below("password = \"p\"\nheaders = {}\nbody = \"x\"\nwindw = 1"),
+        [
+            "a.toml:14:1: routes.sms.downstream.headers: the kind smpp has no such key; kinds that have it: http",
+            "a.toml:15:1: routes.sms.downstream.body: the kind smpp has no such key; kinds that have it: http",
+            "a.toml:16:1: routes.sms.downstream.windw: unknown key; did you mean `window`?"
+        ]
+    );
+}
+
+#[test]
+fn a_password_and_its_place() {
+    assert_eq!(
+        below(""),
+        ["a.toml:6:13: routes.sms.downstream: no password; write password_file or password"]
+    );
+    assert_eq!(
+        below("password_file = \"/nowhere\"\nurl2 = \"\""),
+        [
+            "a.toml:13:17: routes.sms.downstream.password_file: `/nowhere` cannot be read: No such file or directory (os error 2)",
+            "a.toml:14:1: routes.sms.downstream.url2: unknown key; did you mean `url`?"
+        ]
+    );
+    let said = lines(&[&SMPP.replace("smpp://", "smpp://me:hunter2@")], &[]).join("\n");
+    assert!(
+        said.contains("credentials in this URL are not used"),
+        "{said}"
+    );
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn statuses_codings_and_numbers() {
+    assert_eq!(
+        below(
+            "password = \"p\"\ndata_coding = 3\nsource_ton = 300\nwindow = 2400\nlatency = \"1m\"\nsystem_type = \"thirteen char\"\n\
+             outcomes = { throttled = [\"0x58\", \"5xx\"], accepted = [\"timeout\"] }"
+        ),
+        [
+            "a.toml:14:15: routes.sms.downstream.data_coding: one number cannot stand for two alphabets; write encoding = \"gsm7\" or \"ucs2\" beside it, or take it out",
+            "a.toml:15:14: routes.sms.downstream.source_ton: `300` does not fit; write a whole number from 0 to 255, or a template that makes one",
+            "a.toml:17:11: routes.sms.downstream.latency: 1m is longer than timeout of 10s; write 10s or less",
+            "a.toml:18:15: routes.sms.downstream.system_type: this has 13 octets; SMPP takes 12 at most",
+            "a.toml:19:35: routes.sms.downstream.outcomes.throttled[1]: `5xx` is no status of SMPP; write a name such as \"ESME_RTHROTTLED\" or a number such as \"0x58\" or \"88\", \"timeout\" or \"connection\"",
+            "a.toml:19:55: routes.sms.downstream.outcomes.accepted[0]: `timeout` is no answer, so nothing can have been accepted; take it out"
+        ]
+    );
+}
+
+#[test]
+fn a_window_that_is_too_small_for_the_rate() {
+    assert_eq!(
+        below("password = \"p\"\nbinds = 2\nwindow = 4"),
+        [
+            "a.toml:15:10: warning: routes.sms.downstream.window: 8 segments without an answer do not keep 40/1s busy at a latency of 250ms: one replica alone needs 10 or more; write 5, or run more replicas"
+        ]
+    );
+}
