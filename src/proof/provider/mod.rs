@@ -5,7 +5,8 @@
 //! that does nothing else, and says afterwards how full the worst sliding window was, what came
 //! too early, and which messages were lost or taken twice. Like most real providers it answers
 //! 202 to everything; it can also enforce its limit, be slow, fail, or hang. It speaks TLS where a
-//! test says so, and is what is wrong with the way to it ([`Way`]): nothing stands between it and its callers.
+//! test says so, and is what is wrong with the way to it ([`Way`]): nothing stands between it and its callers. A caller
+//! whose first octet is zero speaks SMPP with it, at the same address (`smpp`).
 //!
 //! `sluiced demo`, the fleet tests and the benchmarks use it, in their own process ([`Provider`])
 //! or as a process of its own (`sluiced provider`).
@@ -14,6 +15,7 @@ pub mod connection;
 mod ledger;
 mod script;
 mod serve;
+mod smpp;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -221,6 +223,18 @@ impl Provider {
     /// Closes all connections.
     pub fn cut(&self) {
         self.endpoint.cut();
+    }
+
+    /// How many receipts were sent over SMPP, and the answers to them: sequence numbers and statuses.
+    #[must_use]
+    pub fn receipts(&self) -> (u32, Vec<(u32, u32)>) {
+        let answered = self.endpoint.answered_receipts();
+        (self.endpoint.sent_receipts(), answered)
+    }
+
+    /// Ends all SMPP sessions with an unbind.
+    pub fn unbind(&self) {
+        self.endpoint.unbind.send_modify(|times| *times += 1);
     }
 
     /// Stops serving: its connections are closed, and new ones refused. What it knows can still be asked.

@@ -86,6 +86,9 @@ pub struct ScriptStep {
     /// The status of the answer; 202 if absent.
     #[serde(deserialize_with = "status")]
     pub status: Option<StatusCode>,
+    /// The status of a response of SMPP. Absent, it follows from `status`: 429 is `ESME_RTHROTTLED`, another 4xx
+    /// `ESME_RINVDSTADR`, 5xx `ESME_RSYSERR`.
+    pub smpp: Option<u32>,
     /// The answer's `Retry-After`, as it is.
     pub retry_after: Option<String>,
     /// Added to the usual latency.
@@ -182,6 +185,7 @@ impl Script {
 pub(super) struct ResponsePlan {
     pub(super) act: Act,
     pub(super) status: StatusCode,
+    pub(super) smpp: Option<u32>,
     pub(super) retry_after: Option<String>,
     pub(super) delay: Duration,
     pub(super) accepted: bool,

@@ -19,7 +19,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::spawn_blocking;
@@ -29,6 +29,8 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{LastArrival, Stamped, Treated, Way};
 use super::ledger::{Arrival, Entry, Expect, Ledger};
 use super::script::{Act, Behaviour, ResponsePlan, Script, ScriptFull, ScriptStep};
+use super::smpp;
+use crate::core::smpp::CommandStatus;
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::lock;
@@ -40,6 +42,8 @@ const MAX_CONNECTIONS: usize = 10_000;
 const MAX_BODY: usize = 1024 * 1024;
 /// The largest body of a question: a million ids.
 const MAX_QUESTION: usize = 64 * 1024 * 1024;
+/// So many answers to receipts are kept.
+const MAX_RECEIPTS: usize = 1_000_000;
 /// How often fresh entries are moved into the ledger.
 const ABSORB_EVERY: Duration = Duration::from_millis(50);
 /// After a failed accept (no file descriptors, say) the next try waits so long.
@@ -60,6 +64,8 @@ pub(super) struct Endpoint {
     ledger: Ledger,
     state: Mutex<Answering>,
     pub(super) way: watch::Sender<Way>,
+    /// How often SMPP sessions were ended.
+    pub(super) unbind: watch::Sender<u64>,
     /// Ends the connections that are open.
     cut: Mutex<CancellationToken>,
 }
@@ -69,6 +75,10 @@ struct Answering {
     script: Script,
     /// The calls that were let through, where the limit is enforced.
     passed: Tally,
+    /// How many receipts were sent over SMPP …
+    receipts: u32,
+    /// … and the answers to them.
+    receipted: Vec<(u32, u32)>,
 }
 
 impl Endpoint {
@@ -79,8 +89,11 @@ impl Endpoint {
             state: Mutex::new(Answering {
                 script: Script::default(),
                 passed: Tally::new(behaviour.rate),
+                receipts: 0,
+                receipted: Vec::new(),
             }),
             way: watch::Sender::default(),
+            unbind: watch::Sender::default(),
             cut: Mutex::default(),
             behaviour,
         }
@@ -107,15 +120,17 @@ impl Endpoint {
         lock(&self.state)
     }
 
-    fn plan(&self, at: Mono) -> ResponsePlan {
+    pub(super) fn plan(&self, at: Mono) -> ResponsePlan {
         let usual = self.behaviour.latency + self.behaviour.jitter.mul_f64(rand::random());
         let mut state = self.state();
         if let Some(step) = state.script.next(at) {
             let status = step.status.unwrap_or(StatusCode::ACCEPTED);
-            let answered = step.act == Act::Answer && status.is_success();
+            let is_taken = step.smpp.map_or(status.is_success(), |status| status == 0);
+            let answered = step.act == Act::Answer && is_taken;
             return ResponsePlan {
                 act: step.act,
                 status,
+                smpp: step.smpp,
                 retry_after: step.retry_after,
                 delay: usual + step.delay.map_or(Duration::ZERO, |delay| delay.get()),
                 accepted: step.accept || answered,
@@ -131,10 +146,36 @@ impl Endpoint {
         ResponsePlan {
             act: Act::Answer,
             status,
+            smpp: None,
             retry_after,
             delay: usual,
             accepted: status.is_success(),
         }
+    }
+
+    /// The sequence number of the next receipt.
+    pub(super) fn next_receipt(&self) -> u32 {
+        let mut state = self.state();
+        state.receipts += 1;
+        state.receipts
+    }
+
+    /// How many receipts were sent.
+    pub(super) fn sent_receipts(&self) -> u32 {
+        self.state().receipts
+    }
+
+    /// A client answered a receipt.
+    pub(super) fn receipted(&self, sequence: u32, status: CommandStatus) {
+        let mut state = self.state();
+        if state.receipted.len() < MAX_RECEIPTS {
+            state.receipted.push((sequence, status.0));
+        }
+    }
+
+    /// The receipts that were answered, by sequence number, with the status of each answer.
+    pub(super) fn answered_receipts(&self) -> Vec<(u32, u32)> {
+        self.state().receipted.clone()
     }
 
     fn fail(&self) -> Option<StatusCode> {
@@ -219,11 +260,29 @@ async fn connection(socket: TcpStream, endpoint: Arc<Endpoint>) {
     }
     let socket = Treated::new(socket, way);
     match tls {
-        None => serve_http(socket, endpoint, arrival).await,
+        None => serve_any(socket, endpoint, arrival).await,
         Some(tls) => match tls.accept(socket).await {
-            Ok(socket) => serve_http(socket, endpoint, arrival).await,
+            Ok(socket) => serve_any(socket, endpoint, arrival).await,
             Err(error) => tracing::debug!(%error, "no TLS with a client of the provider"),
         },
+    }
+}
+
+/// What a client speaks, its first octet says: the length of a bind begins with zero, and no method of HTTP does.
+async fn serve_any(
+    mut socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    endpoint: Arc<Endpoint>,
+    arrival: LastArrival,
+) {
+    let mut first = [0];
+    match socket.read(&mut first).await {
+        Ok(1) if first == [0] => smpp::serve(socket, first.to_vec(), endpoint, arrival).await,
+        Ok(1) => {
+            let (input, output) = tokio::io::split(socket);
+            let whole = tokio::io::join(io::Cursor::new(first).chain(input), output);
+            serve_http(whole, endpoint, arrival).await;
+        }
+        _ => {}
     }
 }
 

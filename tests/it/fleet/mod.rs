@@ -15,6 +15,7 @@ mod judged;
 mod keyed;
 mod killed;
 mod priority;
+mod smpp;
 mod unpaced;
 
 use std::time::Duration;
@@ -50,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) settings: Vec<(&'static str, String)>,
     /// A command that ends in becoming the replica; none, if it is empty.
     pub(crate) launcher: Vec<String>,
+    /// The provider is called over SMPP.
+    pub(crate) smpp: bool,
     /// How late a call may arrive after its slot.
     pub(crate) headroom: &'static str,
     /// The header `x-key`, a template, and more headers behind it: what `Provider::keyed` reports of a call beside its time. `REPLICA` is
@@ -80,6 +83,7 @@ impl Plan {
             downstream: "",
             settings: Vec::new(),
             launcher: Vec::new(),
+            smpp: false,
             // The machine that runs tests is busy; how little it can be is a matter for benchmarks.
             headroom: "50ms",
             marked: "{{ body.id }}",
@@ -200,6 +204,7 @@ impl Fleet {
         let calls = self.provider.address();
         let mut route = Route::new(self.plan.name, calls);
         route.caller.clone_from(&caller);
+        route.smpp = self.plan.smpp;
         route.limits = self.plan.limits.to_vec();
         route.keys = self.plan.keys.to_owned();
         route.downstream = self.plan.downstream.to_owned();

@@ -31,8 +31,10 @@ pub struct Route {
     /// The limits by name.
     pub limits: Vec<&'static str>,
     pub provider: SocketAddr,
-    /// The value of the header `x-caller`, a template.
+    /// The value of the header `x-caller`, a template. Over SMPP: the `system_id`.
     pub caller: String,
+    /// It is called over SMPP.
+    pub smpp: bool,
     /// Further keys, of the route and of its downstream.
     pub keys: String,
     pub downstream: String,
@@ -49,6 +51,7 @@ impl Route {
             limits: vec!["provider"],
             provider,
             caller: "daemon".to_owned(),
+            smpp: false,
             keys: String::new(),
             downstream: String::new(),
             tables: String::new(),
@@ -111,16 +114,23 @@ impl Config {
         }
         for route in &self.routes {
             let (name, queue) = (&route.name, &route.queue);
+            let (limits, keys, to) = (&route.limits, &route.keys, route.provider);
+            let caller = quoted(&route.caller);
+            let called = match route.smpp {
+                false => format!(
+                    "kind = \"http\"\nurl = \"http://{to}/send\"\nheaders = {{ x-caller = {caller} }}\n"
+                ),
+                // The parameter is the one by which the provider knows a message.
+                true => format!(
+                    "kind = \"smpp\"\nurl = \"smpp://{to}\"\nsystem_id = {caller}\npassword = \"secret\"\n\
+                     source = \"Test\"\ndestination = \"+4915112345678\"\n\
+                     text = \"{{{{ body.text | default(body.id) }}}}\"\ntlvs = {{ 0x1403 = \"{{{{ body.id }}}}\" }}\n"
+                ),
+            };
             text += &format!(
-                "[routes.{name}]\nqueue = \"{queue}\"\nlimits = {:?}\n{}\n\
-                 [routes.{name}.downstream]\nkind = \"http\"\nurl = \"http://{}/send\"\n\
-                 latency = \"20ms\"\nheaders = {{ x-caller = {} }}\n{}\n{}\n",
-                route.limits,
-                route.keys,
-                route.provider,
-                quoted(&route.caller),
-                route.downstream,
-                route.tables
+                "[routes.{name}]\nqueue = \"{queue}\"\nlimits = {limits:?}\n{keys}\n\
+                 [routes.{name}.downstream]\n{called}latency = \"20ms\"\n{}\n{}\n",
+                route.downstream, route.tables
             );
         }
         if !self.tables.contains("[admin]") {

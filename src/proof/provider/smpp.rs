@@ -1,0 +1,314 @@
+//! The provider's SMPP side: a message centre that stamps each `submit_sm`, answers as its behaviour and its script say,
+//! and reports on what it took if that was asked for.
+//!
+//! Each `submit_sm` is a call of one unit. Tests name what HTTP has headers for in optional parameters of their own: the
+//! message's id ([`ID`]) and a key ([`KEY`]); the caller is the `system_id`. A message of several segments is taken
+//! once all of its segments are.
+//!
+//! **When did it arrive?** Calls are pipelined here. Where one read brings more than one message, the kernel's stamp is
+//! that of the last of them, and the others came at some time before. They have no time, as if their connection had
+//! ended: a judge that dated them by the last would accuse callers of bunching that was its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::connection::LastArrival;
+use super::ledger::{Arrival, Entry};
+use super::script::{Act, ResponsePlan};
+use super::serve::Endpoint;
+use crate::core::smpp::{
+    Address, Bind, BindAs, Command, CommandStatus, Frame, Message, Tlv, frame, plain, response, tag,
+};
+
+/// The parameter with the id of a message.
+const ID: u16 = 0x1403;
+/// The parameter with the key of a call.
+const KEY: u16 = 0x1404;
+/// The parameter of a receipt with the id that the message had (`ID`), so that a test knows it again.
+const RECEIPT_OF: u16 = ID;
+/// Responses that wait to be written; a client's window is far below it.
+const MAX_RESPONSES: usize = 100_000;
+/// A receipt comes so long after the response.
+const RECEIPT_AFTER: Duration = Duration::from_millis(50);
+
+/// What is done next on a connection.
+enum Next {
+    Write(Vec<u8>),
+    /// Closed without a word.
+    Close,
+}
+
+/// Serves a client until it ends. `received` was read before.
+pub(super) async fn serve(
+    socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    received: Vec<u8>,
+    endpoint: Arc<Endpoint>,
+    arrival: LastArrival,
+) {
+    let (mut input, mut output) = tokio::io::split(socket);
+    let (sender, mut next) = mpsc::channel(MAX_RESPONSES);
+    let mut unbind = endpoint.unbind.subscribe();
+    let mut centre = Centre {
+        endpoint,
+        arrival,
+        sender,
+        received,
+        system_id: None,
+        takes_receipts: false,
+        taking: None,
+        count: 0,
+    };
+    let mut chunk = vec![0; 64 * 1024];
+    loop {
+        tokio::select! {
+            read = input.read(&mut chunk) => match read {
+                Ok(0) | Err(_) => return,
+                Ok(count) => {
+                    centre.received.extend_from_slice(&chunk[..count]);
+                    if !centre.take_in() {
+                        return;
+                    }
+                }
+            },
+            next = next.recv() => match next {
+                Some(Next::Write(pdu)) if output.write_all(&pdu).await.is_ok() => {}
+                _ => return,
+            },
+            Ok(()) = unbind.changed() => {
+                let pdu = plain(Command::UNBIND, CommandStatus::OK, 1);
+                if output.write_all(&pdu).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// One connection of the centre.
+struct Centre {
+    endpoint: Arc<Endpoint>,
+    arrival: LastArrival,
+    sender: mpsc::Sender<Next>,
+    received: Vec<u8>,
+    system_id: Option<Box<str>>,
+    takes_receipts: bool,
+    /// Whether all segments so far of the message that is being sent were taken.
+    taking: Option<bool>,
+    count: u64,
+}
+
+/// A `submit_sm` that was read.
+struct Submitted {
+    sequence: u32,
+    message: Message,
+}
+
+impl Submitted {
+    /// The number of its segment, and how many there are.
+    fn part(&self) -> (u8, u8) {
+        let text = &self.message.text;
+        match text.first() {
+            Some(header) if self.message.has_header() => {
+                let end = usize::from(*header);
+                match (text.get(end), text.get(end.wrapping_sub(1))) {
+                    (Some(number), Some(all)) => (*number, *all),
+                    _ => (1, 1),
+                }
+            }
+            _ => (1, 1),
+        }
+    }
+
+    fn text(&self, tag: u16) -> Option<Box<str>> {
+        let value = self.message.tlv(tag)?;
+        Some(String::from_utf8_lossy(value).into())
+    }
+}
+
+impl Centre {
+    /// Every PDU that is whole; false: the connection ends.
+    fn take_in(&mut self) -> bool {
+        let received = std::mem::take(&mut self.received);
+        let (mut rest, mut submitted) = (received.as_slice(), Vec::new());
+        loop {
+            let next = match frame(rest) {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(_) => return false,
+            };
+            rest = &rest[next.length()..];
+            match next.command {
+                Command::SUBMIT_SM if self.system_id.is_some() => {
+                    let Ok(message) = Message::read(next.body) else {
+                        return false;
+                    };
+                    let sequence = next.sequence;
+                    submitted.push(Submitted { sequence, message });
+                }
+                _ if self.other(&next) => {}
+                _ => return false,
+            }
+        }
+        self.received = rest.to_vec();
+        self.submitted(submitted);
+        true
+    }
+
+    /// What is no message; false: the connection ends.
+    fn other(&mut self, pdu: &Frame<'_>) -> bool {
+        let answer = |status| plain(pdu.command.response(), status, pdu.sequence);
+        let answer = match pdu.command {
+            Command::BIND_TRANSMITTER | Command::BIND_TRANSCEIVER => {
+                let Ok(bind) = Bind::read(pdu) else {
+                    return false;
+                };
+                let status = match bind.password {
+                    "wrong" => CommandStatus::INVALID_PASSWORD,
+                    _ => CommandStatus::OK,
+                };
+                if status == CommandStatus::OK {
+                    self.system_id = Some(bind.system_id.into());
+                    self.takes_receipts = bind.bind_as == BindAs::Transceiver;
+                }
+                response(pdu.command, status, pdu.sequence, "provider")
+            }
+            Command::ENQUIRE_LINK => answer(CommandStatus::OK),
+            Command::UNBIND => {
+                // Written before the connection ends.
+                return self.write(answer(CommandStatus::OK)) && self.send(Next::Close);
+            }
+            other if other.is_response() => {
+                if other == Command::DELIVER_SM.response() {
+                    self.endpoint.receipted(pdu.sequence, pdu.status);
+                }
+                return other != Command::UNBIND.response();
+            }
+            _ => plain(
+                Command::GENERIC_NACK,
+                CommandStatus::INVALID_COMMAND,
+                pdu.sequence,
+            ),
+        };
+        self.write(answer)
+    }
+
+    /// The messages of one read.
+    fn submitted(&mut self, all: Vec<Submitted>) {
+        // The last message begins with its first segment, if that came in this read.
+        let last = all.iter().rposition(|one| one.part().0 == 1);
+        for (number, one) in all.into_iter().enumerate() {
+            let is_last = last.is_none_or(|last| number >= last);
+            let at = self.arrival.get().filter(|_| is_last);
+            self.endpoint.ledger().arrived(at.map(|at| Arrival {
+                at,
+                units: 1,
+                key: one.text(KEY),
+            }));
+            let at = at.unwrap_or_else(|| self.endpoint.clock().now());
+            let plan = self.endpoint.plan(at);
+            self.enter(&one, &plan);
+            self.answer(one, plan);
+        }
+    }
+
+    /// Enters a message once its last segment is there.
+    fn enter(&mut self, one: &Submitted, plan: &ResponsePlan) {
+        let (number, all) = one.part();
+        let before = if number == 1 { None } else { self.taking };
+        let taken = before.unwrap_or(true) && plan.accepted;
+        self.taking = Some(taken);
+        if number == all {
+            self.endpoint.ledger().read(Entry {
+                id: one.text(ID),
+                caller: self.system_id.clone(),
+                accepted: taken,
+            });
+        }
+    }
+
+    fn answer(&mut self, one: Submitted, plan: ResponsePlan) {
+        self.count += 1;
+        let caller = self.system_id.as_deref().unwrap_or_default();
+        let message_id = format!("{caller}-{}", self.count);
+        let status = status(&plan);
+        let wants_receipt = self.takes_receipts && one.message.registered_delivery & 1 != 0;
+        let receipt = (wants_receipt && status == CommandStatus::OK)
+            .then(|| receipt(&one, &message_id, self.endpoint.next_receipt()));
+        let answer = response(Command::SUBMIT_SM, status, one.sequence, &message_id);
+        let next = match plan.act {
+            Act::Answer => Next::Write(answer),
+            Act::Close => Next::Close,
+            Act::Hang => return,
+        };
+        if plan.delay.is_zero() && receipt.is_none() {
+            self.send(next);
+            return;
+        }
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            sleep(plan.delay).await;
+            if sender.send(next).await.is_ok()
+                && let Some(receipt) = receipt
+            {
+                sleep(RECEIPT_AFTER).await;
+                // A connection that has ended takes none.
+                drop(sender.send(Next::Write(receipt)).await);
+            }
+        });
+    }
+
+    fn write(&self, pdu: Vec<u8>) -> bool {
+        self.send(Next::Write(pdu))
+    }
+
+    fn send(&self, next: Next) -> bool {
+        self.sender.try_send(next).is_ok()
+    }
+}
+
+fn status(plan: &ResponsePlan) -> CommandStatus {
+    match (plan.smpp, plan.status.as_u16()) {
+        (Some(status), _) => CommandStatus(status),
+        (None, 200..300) => CommandStatus::OK,
+        (None, 429) => CommandStatus::THROTTLED,
+        (None, 400..500) => CommandStatus(0x0b),
+        (None, _) => CommandStatus::SYSTEM_ERROR,
+    }
+}
+
+/// What the centre reports of a message that it has delivered.
+fn receipt(one: &Submitted, message_id: &str, sequence: u32) -> Vec<u8> {
+    let text = format!(
+        "id:{message_id} sub:001 dlvrd:001 submit date:2601010000 done date:2601010001 stat:DELIVRD err:000 text:"
+    );
+    let known = one.message.tlv(ID).map(<[u8]>::to_vec);
+    let receipt = Message {
+        source: one.message.destination.clone(),
+        destination: Address {
+            digits: one.message.source.digits.clone(),
+            ..one.message.source
+        },
+        // A receipt (section 5.2.12).
+        esm_class: 0x04,
+        text: text.into_bytes(),
+        tlvs: vec![
+            Tlv {
+                tag: tag::RECEIPTED_MESSAGE_ID,
+                value: [message_id.as_bytes(), &[0]].concat(),
+            },
+            Tlv {
+                tag: RECEIPT_OF,
+                value: known.unwrap_or_default(),
+            },
+        ],
+        ..Message::default()
+    };
+    // Its fields are those of a message that was read, and a short text.
+    receipt
+        .write(Command::DELIVER_SM, sequence)
+        .unwrap_or_default()
+}

@@ -1,0 +1,142 @@
+//! The same over SMPP: four replicas with two binds each, judged where their `submit_sm` arrive.
+
+use std::time::Duration;
+
+use sluiced::proof::provider::{Act, Report, ScriptStep};
+
+use super::{Fleet, Plan};
+use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
+use crate::support::soak::longer;
+
+/// What replicas may say when the centre fails.
+const DECLARED: &[&str] = &[
+    NEW_SCHEDULE,
+    THROTTLED,
+    "not bound",
+    "the downstream is away",
+];
+
+/// 400 segments a second.
+fn plan(name: &'static str) -> Plan {
+    Plan {
+        rate: "400/1s",
+        smpp: true,
+        downstream: "binds = 2\nwindow = 50\ntimeout = \"2s\"\n",
+        ..Plan::of(name)
+    }
+}
+
+fn step(json: &str) -> ScriptStep {
+    serde_json::from_str(json).expect(json)
+}
+
+/// Waits for all of it. A repeat needs a reason, which `may_repeat` says.
+async fn finish(mut fleet: Fleet, may_repeat: bool) -> Report {
+    let report = fleet.finish(DECLARED).await;
+    eprintln!(
+        "{} of {} came at a time that is not known",
+        report.undated, report.calls
+    );
+    assert!(may_repeat || report.repeated == 0, "{report:?}");
+    report
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_replicas_with_two_binds_each_keep_one_limit() {
+    let count = longer(2_400_u64);
+    let fleet = plan("smpp-flow").start(4, count).await;
+    fleet.arrived(count).await;
+    let report = finish(fleet, false).await;
+    assert_eq!(report.callers.len(), 4, "{:?}", report.callers);
+}
+
+/// What a message costs is what is sent: the provider counts `submit_sm`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_messages_take_their_segments_of_the_limit() {
+    let cost = "kind = \"paced\"\ncost = \"{{ body.text | sms_segments }}\"\nmax_cost = 3\n";
+    let plan = Plan {
+        settings: vec![("kind = \"paced\"\n", cost.to_owned())],
+        ..plan("smpp-long")
+    };
+    let mut fleet = plan.prepare().await;
+    let texts = ["short".to_owned(), "a".repeat(200), "ж".repeat(180)];
+    let count = longer(900_usize);
+    let messages = (0..count).map(|n| {
+        (
+            super::id(n as u64),
+            format!("\"text\":\"{}\"", texts[n % 3]),
+        )
+    });
+    fleet.publish_with(messages).await;
+    fleet.add(4);
+    let report = finish(fleet, false).await;
+    assert_eq!(report.calls, count as u64 * 2, "1, 2 and 3 segments");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_is_killed() {
+    let count = longer(1_600_u64);
+    let mut fleet = plan("smpp-killed").start(4, count).await;
+    fleet.calls(count / 4).await;
+    let old = fleet.replace(0);
+    old.kill(DECLARED).await;
+    // What it had called and not acknowledged comes again.
+    finish(fleet, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_centre_ends_all_sessions() {
+    let count = longer(1_600_u64);
+    let fleet = plan("smpp-unbind").start(4, count).await;
+    for part in 1..4 {
+        fleet.calls(count * part / 4).await;
+        fleet.provider.unbind();
+    }
+    finish(fleet, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_connections_break() {
+    let count = longer(1_600_u64);
+    let fleet = plan("smpp-cut").start(4, count).await;
+    fleet.calls(count / 4).await;
+    fleet.provider.cut();
+    finish(fleet, true).await;
+}
+
+/// Messages that the centre took, and does not answer: each of them is tried again after the timeout.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_centre_is_silent() {
+    let count = longer(1_200_u64);
+    let fleet = plan("smpp-silent").start(4, count).await;
+    fleet.calls(count / 4).await;
+    let silent = ScriptStep {
+        act: Act::Hang,
+        accept: true,
+        ..step(r#"{"for": "3s"}"#)
+    };
+    fleet.provider.script(silent).expect("room for it");
+    finish(fleet, true).await;
+}
+
+/// `ESME_RTHROTTLED` and `ESME_RMSGQFUL` for a while: every replica stands still, and no attempt is spent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_centre_throttles() {
+    let count = longer(1_200_u64);
+    let plan = Plan {
+        keys: "prefetch = 100\nmax_attempts = 1\n",
+        ..plan("smpp-throttled")
+    };
+    let fleet = plan.start(4, count).await;
+    for status in [0x58, 0x14] {
+        fleet.calls(count / 4).await;
+        let storm = ScriptStep {
+            smpp: Some(status),
+            ..step(r#"{"for": "1s"}"#)
+        };
+        fleet.provider.script(storm).expect("room for it");
+        // Until the storm is over.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    finish(fleet, false).await;
+}
