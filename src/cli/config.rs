@@ -40,6 +40,8 @@ pub enum Start {
     Email,
     /// Webhooks: servers that state no limit and may be away for hours
     Webhook,
+    /// Language models: requests a minute and tokens a minute, by what each call really used
+    Llm,
     /// No rate for the account, only one for each key
     Unpaced,
 }
@@ -50,6 +52,7 @@ impl Start {
             Self::Sms => include_str!("../../config/init/sms.toml"),
             Self::Email => include_str!("../../config/init/email.toml"),
             Self::Webhook => include_str!("../../config/init/webhook.toml"),
+            Self::Llm => include_str!("../../config/init/llm.toml"),
             Self::Unpaced => include_str!("../../config/init/unpaced.toml"),
         }
     }

@@ -165,7 +165,7 @@ fn a_directory_for_manual_pages_that_cannot_be_made_is_named() {
 #[test]
 fn a_first_configuration_passes_the_check_and_is_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
-    for kind in ["sms", "email", "webhook", "unpaced"] {
+    for kind in ["sms", "email", "webhook", "llm", "unpaced"] {
         let text = printed(&["config", "init", "--kind", kind]);
         let file = folder.path().join(kind);
         let file = file.to_str().unwrap();

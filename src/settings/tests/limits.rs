@@ -369,3 +369,48 @@ fn numbers_too_large_to_wait_for() {
         assert_eq!(said_of(text), [said]);
     }
 }
+
+#[test]
+fn a_cost_that_is_known_afterwards() {
+    let tokens = "kind = \"gcra\"\nrate = \"30/1s\"\nburst = 99\n";
+    let actual = "actual = \"{{ answer.body.used }}\"\n";
+    let known = limit(&format!("{tokens}cost = 20\n{actual}"));
+    assert_eq!(
+        known.actual().map(|text| text.as_str()),
+        Some("{{ answer.body.used }}")
+    );
+    assert_eq!(
+        known
+            .in_words(Some("Redis"))
+            .join("\n")
+            .matches("estimate")
+            .count(),
+        2
+    );
+    assert_eq!(
+        said_of(&format!("{tokens}{actual}")),
+        [
+            "a.toml:15:10: warning: limits.x.actual: each call counts 1 until its answer says more, so that as many are under way as the limit has units; write a cost beside it: about what a call uses"
+        ]
+    );
+    assert_eq!(
+        said_of(&format!(
+            "{tokens}cost = 2\nactual = \"{{{{ answr.body }}}}\""
+        )),
+        ["a.toml:16:10: limits.x.actual: templates know no `answr`; did you mean `answer`?"]
+    );
+    // Kinds that cannot be corrected say why.
+    let of_kind = |kind: &str| said_of(&format!("{kind}\n{actual}"));
+    assert_eq!(
+        of_kind("kind = \"concurrency\"\nlimit = 3"),
+        [
+            "a.toml:14:1: limits.x.actual: the kind concurrency has no such key, for a call counts while it is in flight, and not for what it used; kinds that have it: gcra, token_bucket, fixed_window, sliding_log"
+        ]
+    );
+    assert!(
+        of_kind("kind = \"paced\"\nrate = \"3/1s\"")
+            .iter()
+            .any(|said| said
+                .contains("a pace cannot be corrected afterwards; kinds that have it: gcra")),
+    );
+}

@@ -1,4 +1,5 @@
 //! The paths of a message, from a real queue through real daemons to a verdict.
+mod actual;
 mod adaptive;
 mod auto;
 mod away;

@@ -1,0 +1,175 @@
+//! A provider that says afterwards how many tokens a call used: no window of it holds more than the limit, but for
+//! what calls used beyond their estimates whose answers were not written down yet.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{numbered, queue};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::recorder::{Call, Recorder, Reply};
+use crate::support::wait::eventually;
+
+const WINDOW: Duration = Duration::from_secs(6);
+const LIMIT: u64 = 1000;
+const ESTIMATE: u64 = 12;
+const LATENCY: Duration = Duration::from_millis(200);
+/// What an answer says is written down within this, on a busy machine too.
+const WRITTEN: Duration = Duration::from_secs(2);
+const MESSAGES: u64 = 100;
+
+/// What a call used: twice the estimate on average.
+const fn used(call: &Call) -> u64 {
+    [6, 48, 12, 30][(call.number as usize + call.repeat) % 4]
+}
+
+/// A provider whose answers say what their calls used.
+async fn provider() -> Recorder {
+    Recorder::start(|call: &Call| {
+        let body = format!(r#"{{"usage":{{"total_tokens":{}}}}}"#, used(call));
+        Reply {
+            latency: LATENCY,
+            body: body.leak(),
+            ..Reply::status(200)
+        }
+    })
+    .await
+}
+
+/// A configuration of two calls at a time in each replica, with `keys` for the limit.
+fn config(name: &'static str, provider: &Recorder, keys: &str) -> Config {
+    let seconds = WINDOW.as_secs();
+    let route = Route {
+        limits: vec!["tokens"],
+        keys: "prefetch = 2\njournal = true\n".to_owned(),
+        tables: format!(
+            "[limits.tokens]\nkind = \"sliding_log\"\nrate = \"{LIMIT}/{seconds}s\"\ncost = {ESTIMATE}\n{keys}"
+        ),
+        ..Route::new(name, provider.address)
+    };
+    Config::shared(name, "100/1s", vec![route])
+}
+
+const ACTUAL: &str = "actual = \"{{ answer.body.usage.total_tokens }}\"\n";
+
+/// The most that a window holds at one of the calls: what is known to have been used, and of calls whose answers may
+/// not be written down yet, what was estimated. So it stays for those of a replica that was killed then.
+fn fullest(calls: &[Call], killed: Option<Instant>) -> u64 {
+    let known = |call: &Call, at: Instant| {
+        let written = call.at + LATENCY + WRITTEN;
+        let is_lost = killed.is_some_and(|killed| call.at <= killed && killed < written);
+        if is_lost || at < written {
+            used(call).min(ESTIMATE)
+        } else {
+            used(call)
+        }
+    };
+    let at = |last: &Call| {
+        let within = calls
+            .iter()
+            .filter(|call| call.at <= last.at && last.at - call.at < WINDOW);
+        within.map(|call| known(call, last.at)).sum()
+    };
+    calls.iter().map(at).max().unwrap_or(0)
+}
+
+async fn delivered(provider: &Recorder) {
+    eventually(LONG * 2, "all came", || {
+        let calls = provider.calls();
+        (1..=MESSAGES).all(|n| calls.iter().any(|call| call.number == n))
+    })
+    .await;
+}
+
+const FINE: [&str; 2] = [NEW_SCHEDULE, "nothing is kept on disk"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_window_holds_more_tokens_than_the_limit_and_what_was_under_way() {
+    let name = "actual-windows";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, MESSAGES)).await;
+    let provider = provider().await;
+    let config = config(name, &provider, ACTUAL);
+    let mut daemons = ["one", "two"].map(|_| Daemon::start(&config));
+    delivered(&provider).await;
+    let calls = provider.calls();
+    assert_eq!(calls.len() as u64, MESSAGES, "each once");
+    let total: u64 = calls.iter().map(used).sum();
+    let mut counted = 0.0;
+    for daemon in &mut daemons {
+        daemon.says("\"used\":\"tokens=48\"").await;
+        let ended = |daemon: &Daemon| daemon.said("\"verdict\":\"done\"");
+        counted += daemon
+            .metric("sluiced_actual_units_total{limit=\"tokens\"}")
+            .await;
+        assert!(ended(daemon) > 0);
+    }
+    assert!(counted >= total as f64 - 200.0, "{counted} of {total}");
+    for daemon in daemons {
+        daemon.stop(&FINE).await;
+    }
+    let fullest = fullest(&calls, None);
+    assert!(fullest <= LIMIT, "{fullest} in a window");
+}
+
+/// The judge notices a limit that counts estimates only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_counts_estimates_goes_over() {
+    let name = "actual-estimates";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, MESSAGES)).await;
+    let provider = provider().await;
+    let config = config(name, &provider, "");
+    let daemons = ["one", "two"].map(|_| Daemon::start(&config));
+    delivered(&provider).await;
+    for daemon in daemons {
+        daemon.stop(&FINE).await;
+    }
+    assert!(fullest(&provider.calls(), None) > LIMIT);
+}
+
+/// The estimates of its calls stand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_is_killed_between_a_call_and_its_correction() {
+    let name = "actual-killed";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, MESSAGES)).await;
+    let provider = provider().await;
+    let config = config(name, &provider, ACTUAL);
+    let [one, two] = ["one", "two"].map(|_| Daemon::start(&config));
+    eventually(LONG, "some calls", || provider.count() >= 30).await;
+    one.kill(&FINE).await;
+    let killed = Instant::now();
+    delivered(&provider).await;
+    two.stop(&FINE).await;
+    let fullest = fullest(&provider.calls(), Some(killed));
+    assert!(fullest <= LIMIT, "{fullest} in a window");
+}
+
+/// Answers without a number, and none at all: the estimates stand, and it is said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_without_a_number_is_counted_and_changes_nothing() {
+    let name = "actual-unreadable";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 3)).await;
+    let provider = Recorder::start(|call: &Call| Reply {
+        body: if call.number == 1 { "{}" } else { "not JSON" },
+        // A refusal need not say what it used.
+        ..Reply::status(if call.number == 3 { 400 } else { 200 })
+    })
+    .await;
+    let mut daemon = Daemon::start(&config(name, &provider, ACTUAL));
+    eventually(LONG, "three calls", || provider.count() == 3).await;
+    daemon.says("its cost stands as it was estimated").await;
+    let unreadable = format!("sluiced_actual_unreadable_total{{route=\"{name}\"}}");
+    daemon.says("\"outcome\":\"permanent\"").await;
+    eventually(LONG, "the calls are in the journal", || {
+        daemon.said("\"target\":\"sluiced::journal\"") >= 6
+    })
+    .await;
+    assert_eq!(daemon.metric(&unreadable).await, 2.0);
+    let used = "sluiced_actual_units_total{limit=\"tokens\"}";
+    assert_eq!(daemon.metric(used).await, 0.0);
+    let declared = [FINE[0], FINE[1], "its cost stands", "dead letter"];
+    daemon.stop(&declared).await;
+}
