@@ -21,9 +21,9 @@ use crate::core::rate::Span;
 use crate::pipeline::Remains;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
-use crate::settings::types::QueueBackend;
+use crate::settings::types::{QueueBackend, Route};
 use crate::settings::{self, Loaded, Severity};
-use crate::status::Board;
+use crate::status::{Board, RouteFacts};
 use crate::telemetry::health::{Health, stop_on_panic};
 use crate::telemetry::notify::Notifier;
 use crate::telemetry::{self, Metrics, logs, traces};
@@ -231,7 +231,11 @@ async fn serve(
     let (process, starting) = watch::channel(Link::Connecting);
     health.component("process", starting);
     let routes = loaded.settings.routes.iter();
-    let routes = routes.map(|(name, route)| (name.clone(), route.limits.clone()));
+    let facts = |route: &Route| RouteFacts {
+        queue: route.queue.clone(),
+        limits: route.limits.clone(),
+    };
+    let routes = routes.map(|(name, route)| (name.clone(), facts(route)));
     let replica = wire::replica();
     let board = Board::new(replica, routes.collect(), metrics.clone(), health.clone());
     if let Err(why) = listen(loaded, metrics, &health, &board, &last).await {

@@ -5,12 +5,11 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::text::{counted, paused, printable, rough};
 use crate::core::time::StoreTime;
-use crate::status::{BARS, Fleet, PROBES_ONLY, Replica, Route};
+use crate::status::{BARS, Fleet, MOVING, PROBES_ONLY, Replica, Route};
 use crate::telemetry::CHANGE;
 
 const BARS_OF_TEXT: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -143,13 +142,12 @@ impl Page {
             if let Some(line) = self.delays(fleet, name, &route) {
                 lines.push(line);
             }
-            if !route.answers.is_empty() {
-                let answers = route
-                    .answers
-                    .iter()
-                    .map(|(answer, n)| format!("{answer}: {n}"));
-                let answers: Vec<_> = answers.collect();
-                lines.push(self.cut(&format!("  answers since start: {}", answers.join(", "))));
+            for (what, counts) in [("answers", &route.answers), ("results", &route.results)] {
+                let each = counts.iter().map(|(label, n)| format!("{label}: {n}"));
+                let each: Vec<_> = each.collect();
+                if !each.is_empty() {
+                    lines.push(self.cut(&format!("  {what} since start: {}", each.join(", "))));
+                }
             }
         }
         lines.push(String::new());
@@ -170,7 +168,7 @@ impl Page {
             let newest = &backlog[backlog.len().saturating_sub(BARS / 2)..];
             line += &format!("   backlog: {}", bars(newest, 0.0, BARS / 2));
         }
-        if let Some(gone) = route.lasts().and_then(|left| gone(&fleet.now, left)) {
+        if let Some(gone) = fleet.gone.get(name) {
             line += &format!("   gone at {gone} at this rate");
         }
         Some(self.cut(&line))
@@ -270,6 +268,9 @@ fn reasons(route: &Route) -> Vec<(&'static str, String)> {
     } else if route.away {
         why.push((YELLOW, format!("{PROBES_ONLY}: {}", route.away_why)));
     }
+    if route.moving {
+        why.push((YELLOW, MOVING.to_owned()));
+    }
     why.extend(route.late().map(|late| match route.taken.as_str() {
         "" => (YELLOW, late),
         taken => (YELLOW, format!("{late}; {taken}")),
@@ -314,18 +315,6 @@ fn short(seconds: f64) -> String {
     } else {
         rough(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
-}
-
-/// The time of day after `left`, with its date if that is another one.
-fn gone(now: &str, left: Duration) -> Option<String> {
-    let now: Timestamp = now.parse().ok()?;
-    let then = now.checked_add(left).ok()?.to_string();
-    let (day, time) = then.split_once('T')?;
-    let time = format!("{} UTC", time.get(..5)?);
-    Some(match now.to_string().starts_with(day) {
-        true => time,
-        false => format!("{day} {time}"),
-    })
 }
 
 fn number(n: f64) -> String {

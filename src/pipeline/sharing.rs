@@ -201,6 +201,7 @@ impl Route {
         let moves = direction.is_some() || was && self.gate.is_away();
         own.moves_on.store(moves, Ordering::Relaxed);
         if moves != was && !own.is_standby() {
+            self.meters.moving.set(f64::from(u8::from(moves)));
             match &direction {
                 Some(Direction { to, .. }) => {
                     info!(%route, to = %to.route, "its messages move to another route of its queue");

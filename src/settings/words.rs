@@ -154,20 +154,29 @@ impl Settings {
                 "consumes nothing itself: it calls for messages that routes.{main} cannot send{late}"
             ));
         }
-        let consuming = self
-            .of_queue(&route.queue)
-            .filter(|(_, other)| other.standby_for.is_none());
-        let others = consuming
-            .map(|(other, _)| other)
-            .filter(|other| *other != name);
-        let others: Vec<String> = others.map(|other| format!("routes.{other}")).collect();
-        (!others.is_empty()).then(|| {
+        let others = || {
+            self.of_queue(&route.queue)
+                .filter(|(other, _)| *other != name)
+        };
+        let named = |routes: Vec<&str>| {
+            let names = routes.iter().map(|name| format!("routes.{name}"));
+            names.collect::<Vec<_>>().join(" and ")
+        };
+        let consuming = others().filter(|(_, other)| other.standby_for.is_none());
+        let consuming: Vec<_> = consuming.map(|(other, _)| other).collect();
+        let standbys = others().filter(|(_, other)| other.standby_for.as_deref() == Some(name));
+        let standbys: Vec<_> = standbys.map(|(other, _)| other).collect();
+        let together = (!consuming.is_empty()).then(|| {
+            let others = named(consuming);
             format!(
-                "consumes `{}` together with {}; each takes over what the other cannot send",
-                route.queue,
-                others.join(" and ")
+                "consumes `{}` together with {others}; each takes over what the other cannot send",
+                route.queue
             )
-        })
+        });
+        let standing_by = (!standbys.is_empty())
+            .then(|| format!("what it cannot send moves to {}", named(standbys)));
+        let both: Vec<_> = together.into_iter().chain(standing_by).collect();
+        (!both.is_empty()).then(|| both.join("; "))
     }
 }
 

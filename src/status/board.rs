@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::sample::Sampler;
-use super::{Fleet, Limits, Replica};
+use super::{Fleet, Limits, Replica, Routes};
 use crate::ports::lock;
 use crate::ports::store::{BEAT, Heard, StatusReport, StatusStore};
 use crate::telemetry::Metrics;
@@ -34,8 +34,7 @@ struct Inner {
     health: Health,
     sampler: Mutex<Sampler>,
     stores: OnceLock<(Arc<dyn StatusStore>, Arc<dyn Limits>)>,
-    /// The limits of each route.
-    routes: BTreeMap<String, Vec<String>>,
+    routes: Routes,
     read: Turn<Option<(Instant, Known)>>,
 }
 
@@ -43,14 +42,9 @@ struct Inner {
 type Known = Option<(Heard, Vec<Value>)>;
 
 impl Board {
-    /// For the replica called `name`; `routes` has the limits of each route.
+    /// For the replica called `name`.
     #[must_use]
-    pub fn new(
-        name: String,
-        routes: BTreeMap<String, Vec<String>>,
-        metrics: Metrics,
-        health: Health,
-    ) -> Self {
+    pub fn new(name: String, routes: Routes, metrics: Metrics, health: Health) -> Self {
         Self {
             inner: Arc::new(Inner {
                 sampler: Mutex::new(Sampler::new(name.clone(), unix_time())),
@@ -116,9 +110,11 @@ impl Board {
             limits,
             used: heard.bars,
             curves: lock(&self.inner.sampler).curves(),
+            gone: BTreeMap::new(),
         };
         fleet.say_why(&self.inner.routes);
         fleet.say_what_takes(&self.inner.routes);
+        fleet.say_when_gone(&self.inner.routes);
         fleet
     }
 

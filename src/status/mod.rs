@@ -16,6 +16,7 @@
 //! What the replicas know is put together here: sums over the fleet, why its taps are closed, its last events.
 
 mod board;
+mod explained;
 mod history;
 mod sample;
 
@@ -41,6 +42,9 @@ pub const CLOSED_HOURS: &str = "closed hours";
 
 /// Why nothing else is sent while the breaker of a route is open.
 pub const PROBES_ONLY: &str = "only single probes are sent";
+
+/// What a route does while it cannot send and another route of its queue can.
+pub const MOVING: &str = "its messages move to another route of its queue";
 
 /// The policies of all limits, as the store has them.
 pub trait Limits: Send + Sync + fmt::Debug {
@@ -116,6 +120,10 @@ pub struct Route {
     pub calls_per_second: f64,
     /// Calls by answer, since the replica was started; those that came.
     pub answers: BTreeMap<String, u64>,
+    /// Results by what became of them, since the replica was started; those that there were.
+    pub results: BTreeMap<String, u64>,
+    /// Its messages move to another route of its queue, because it cannot send them.
+    pub moving: bool,
 }
 
 /// The use of a limit by one replica.
@@ -148,7 +156,20 @@ pub struct Fleet {
     pub used: BTreeMap<String, Vec<f64>>,
     /// Delay and backlog of each route, as this replica saw them.
     pub curves: BTreeMap<String, Curve>,
+    /// When the backlog of a route is gone at the rate of the last seconds, where that takes a while.
+    pub gone: BTreeMap<String, String>,
 }
+
+/// What the configuration says of a route.
+#[derive(Clone, Debug, Default)]
+pub struct RouteFacts {
+    pub queue: String,
+    /// The names of its limits.
+    pub limits: Vec<String>,
+}
+
+/// The routes of the configuration, by name.
+pub type Routes = BTreeMap<String, RouteFacts>;
 
 impl Replica {
     /// Those that reported. What one of a later version reports may be unreadable here.
@@ -182,6 +203,7 @@ impl Replica {
                 why: route.why.clone(),
                 away: route.away,
                 away_why: route.away_why.clone(),
+                moving: route.moving,
                 dying: route.dying.clone(),
                 // It says for how long.
                 stalled: String::from(if route.stalled.is_empty() { "" } else { "yes" }),
@@ -191,11 +213,6 @@ impl Replica {
         state
     }
 }
-
-/// A backlog that is gone within so many seconds is none.
-const MOMENT: f64 = 10.0;
-
-const NO_TURN: &str = "its limits let nothing pass yet";
 
 impl Route {
     /// What is wrong where the limits keep too little for the way.
@@ -229,60 +246,12 @@ impl Route {
     pub const fn backlog(&self) -> u64 {
         self.ready.saturating_add(self.parked)
     }
-
-    /// How long the backlog lasts at the rate of the last seconds. `None`: nothing goes, or it is gone in a moment.
-    #[must_use]
-    pub fn lasts(&self) -> Option<Duration> {
-        let left = self.backlog().saturating_add(self.held) as f64;
-        let seconds = left / self.per_second;
-        (seconds.is_finite() && seconds >= MOMENT)
-            .then(|| Duration::try_from_secs_f64(seconds).ok())
-            .flatten()
-    }
 }
 
 impl Fleet {
     /// The replicas that report how they are.
     pub fn heard(&self) -> impl Iterator<Item = &Replica> {
         self.replicas.iter().filter(|replica| replica.silent == 0)
-    }
-
-    /// Completes why taps are closed: those that no replica gave a reason for wait for a limit. `names` has
-    /// the limits of each route.
-    fn say_why(&mut self, names: &BTreeMap<String, Vec<String>>) {
-        let limits = &self.limits;
-        for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
-            if route.open || !route.why.is_empty() {
-                continue;
-            }
-            let own = names.get(name).map_or(&[][..], |own| own);
-            let shut = limits.iter().find_map(|limit| {
-                let name = own.iter().find(|name| limit["name"] == **name)?;
-                let state = limit["state"].as_str()?;
-                let shut = state == "paused" || state == "frozen";
-                shut.then(|| format!("its limit {name} is {state}"))
-            });
-            route.why = shut.unwrap_or_else(|| NO_TURN.to_owned());
-        }
-    }
-
-    /// Completes the routes whose oldest message waits for too long: what takes the rate. `names` has the limits of
-    /// each route.
-    fn say_what_takes(&mut self, names: &BTreeMap<String, Vec<String>>) {
-        let sums: BTreeMap<&String, Route> =
-            names.keys().map(|name| (name, self.route(name))).collect();
-        let late = names.iter().filter(|(name, _)| sums[name].late().is_some());
-        let taken: BTreeMap<String, String> = late
-            .filter_map(|(name, own)| {
-                let said = own.iter().find_map(|limit| most_of(limit, names, &sums));
-                Some((name.clone(), said?))
-            })
-            .collect();
-        for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
-            if let Some(said) = taken.get(name) {
-                route.taken.clone_from(said);
-            }
-        }
     }
 
     /// The last warnings, and what operators changed, the newest first, each with the replica that says
@@ -337,6 +306,7 @@ impl Fleet {
         for route in self.heard().filter_map(|r| r.routes.get(name)) {
             sum.open |= route.open;
             sum.away |= route.away;
+            sum.moving |= route.moving;
             for (sum, of) in [
                 (&mut sum.why, &route.why),
                 (&mut sum.away_why, &route.away_why),
@@ -364,9 +334,14 @@ impl Fleet {
             sum.done = sum.done.saturating_add(route.done);
             sum.per_second += route.per_second;
             sum.calls_per_second += route.calls_per_second;
-            for (answer, count) in &route.answers {
-                let sum = sum.answers.entry(answer.clone()).or_default();
-                *sum = sum.saturating_add(*count);
+            for (sum, of) in [
+                (&mut sum.answers, &route.answers),
+                (&mut sum.results, &route.results),
+            ] {
+                for (what, count) in of {
+                    let sum = sum.entry(what.clone()).or_default();
+                    *sum = sum.saturating_add(*count);
+                }
             }
         }
         if sum.open {
@@ -374,25 +349,6 @@ impl Fleet {
         }
         sum
     }
-}
-
-/// Which route makes most of the calls of a limit that several routes share; `None`: one route has it alone, or none
-/// makes a call.
-fn most_of(
-    limit: &String,
-    names: &BTreeMap<String, Vec<String>>,
-    sums: &BTreeMap<&String, Route>,
-) -> Option<String> {
-    let sharing = names.iter().filter(|(_, limits)| limits.contains(limit));
-    let rates: Vec<_> = sharing
-        .map(|(name, _)| (name, sums[name].calls_per_second))
-        .collect();
-    let total: f64 = rates.iter().map(|(_, rate)| rate).sum();
-    let (most, rate) = rates.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (rates.len() > 1 && total > 0.0).then(|| {
-        let share = 100.0 * rate / total;
-        format!("of the routes that share limit {limit}, {most} makes {share:.0} % of the calls")
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 use serde_json::json;
 
+use super::explained::{NO_TURN, gone};
 use super::*;
 
 #[test]
@@ -87,21 +88,66 @@ fn what_takes_the_rate_is_named_where_messages_wait_for_too_long() {
         ("mail", vec!["other"]),
         ("quiet", vec!["account"]),
     ];
-    let owned = |(route, limits): (&str, Vec<&str>)| {
-        let limits = limits.into_iter().map(str::to_owned).collect();
-        (route.to_owned(), limits)
-    };
-    fleet.say_what_takes(&limits.map(owned).into());
+    let routes = limits.map(|(route, limits)| facts(route, "", limits));
+    fleet.say_what_takes(&routes.into());
     let said = "of the routes that share limit account, bulk makes 95 % of the calls";
     assert_eq!(fleet.route("password").taken, said);
     assert_eq!(fleet.route("bulk").taken, "", "it is not late");
     assert_eq!(fleet.route("mail").taken, "", "it shares nothing");
-    assert_eq!(
-        fleet.route("password").lasts(),
-        Some(Duration::from_secs(200))
+}
+
+/// What the configuration says of a route.
+fn facts(route: &str, queue: &str, limits: Vec<&str>) -> (String, RouteFacts) {
+    let limits = limits.into_iter().map(str::to_owned).collect();
+    let queue = queue.to_owned();
+    (route.to_owned(), RouteFacts { queue, limits })
+}
+
+#[test]
+fn a_backlog_is_gone_when_all_routes_of_its_queue_have_sent_it() {
+    let route = |ready, per_second| Route {
+        ready,
+        held: 100,
+        per_second,
+        ..Route::default()
+    };
+    let routes = [
+        ("a", route(1_800, 3.0)),
+        ("b", route(0, 7.0)),
+        ("mail", route(900, 500.0)),
+        ("quiet", route(900, 0.0)),
+    ];
+    let replica = Replica {
+        routes: routes.map(|(name, route)| (name.to_owned(), route)).into(),
+        ..Replica::default()
+    };
+    let mut fleet = Fleet {
+        now: "2026-01-01T23:04:00Z".to_owned(),
+        replicas: vec![replica],
+        ..Fleet::default()
+    };
+    let queues = [
+        ("a", "sms"),
+        ("b", "sms"),
+        ("mail", "mail"),
+        ("quiet", "quiet"),
+    ];
+    fleet.say_when_gone(
+        &queues
+            .map(|(route, queue)| facts(route, queue, vec![]))
+            .into(),
     );
-    assert_eq!(fleet.route("mail").lasts(), None, "gone in a moment");
-    assert_eq!(fleet.route("quiet").lasts(), None, "nothing goes");
+    // The first of the two counts the queue; 2,000 messages go at ten a second. Those of `mail` are gone in a moment.
+    let gone = [("a".to_owned(), "23:07 UTC".to_owned())];
+    assert_eq!(fleet.gone, gone.into());
+}
+
+#[test]
+fn a_backlog_is_gone_at_a_time_of_day() {
+    let gone = |left| gone("2026-01-01T23:04:00Z", Duration::from_secs(left));
+    assert_eq!(gone(120).as_deref(), Some("23:06 UTC"));
+    assert_eq!(gone(3_600).as_deref(), Some("2026-01-02 00:04 UTC"));
+    assert_eq!(gone(u64::MAX), None);
 }
 
 #[test]
@@ -187,13 +233,8 @@ fn a_route_waits_for_its_own_limits_only() {
         ("night", vec!["sender"]),
         ("free", vec!["sender"]),
     ];
-    let owned = |(route, limits): (&str, Vec<&str>)| {
-        (
-            route.to_owned(),
-            limits.into_iter().map(str::to_owned).collect(),
-        )
-    };
-    fleet.say_why(&limits.map(owned).into());
+    let routes = limits.map(|(route, limits)| facts(route, "", limits));
+    fleet.say_why(&routes.into());
     let why = |name| fleet.route(name).why;
     assert_eq!(why("sms"), "its limit sender is paused");
     assert_eq!(why("mail"), NO_TURN);

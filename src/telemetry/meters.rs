@@ -75,6 +75,8 @@ pub struct RouteMeters {
     pub redelivered: Counter,
     /// Messages that moved to another route of the queue.
     pub moved: Counter,
+    /// 1 while all of them do.
+    pub moving: Gauge,
     /// Calls with no answer that may have been delivered.
     pub maybe_delivered: Counter,
     /// 1 while the tap is open, 0 while it is closed.
@@ -136,6 +138,7 @@ impl RouteMeters {
             received: counter(&names::RECEIVED, &labels),
             redelivered: counter(&names::REDELIVERED, &labels),
             moved: counter(&names::MOVED, &labels),
+            moving: gauge(&names::MOVING, &labels),
             maybe_delivered: counter(&names::MAYBE_DELIVERED, &labels),
             tap_open: gauge(&names::TAP_OPEN, &labels),
             breaker_open: gauge(&names::BREAKER_OPEN, &labels),

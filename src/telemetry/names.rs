@@ -223,6 +223,11 @@ metrics! {
         ROUTE,
         "Messages that the route could not send and that moved to another route of its queue.",
     );
+    MOVING = gauge(
+        "sluiced_moving",
+        ROUTE,
+        "1 while all messages of the route move to another route of its queue.",
+    );
     MAYBE_DELIVERED = counter(
         "sluiced_maybe_delivered_total",
         ROUTE,

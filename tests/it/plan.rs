@@ -217,6 +217,20 @@ fn a_dear_message_that_smaller_ones_pass_is_told() {
 }
 
 #[test]
+fn a_route_of_a_shared_queue_is_planned_alone() {
+    let other = "[routes.b]\nqueue = \"sms\"\nlimits = [\"provider\"]\n\
+                 downstream = { kind = \"http\", url = \"http://127.0.0.1:9/\" }\n";
+    let config = config("\"provider\"", "", other);
+    let arguments = [
+        "--route", "sms", "--burst", "200@0", "--for", "1m", "--json",
+    ];
+    plan(&config, &arguments).found(
+        "note",
+        "Its queue is shared with routes.b, which is not in this plan",
+    );
+}
+
+#[test]
 fn calls_at_once_that_cap_the_account_are_told() {
     let calls = "[limits.calls]\nkind = \"concurrency\"\nlimit = 5\n";
     let config = config("\"provider\", \"calls\"", "", calls);

@@ -345,6 +345,7 @@ impl PlanFacts<'_> {
 pub(super) fn left_out(
     route: &Route,
     others: &[(&str, &str)],
+    same_queue: &[&str],
     assumed: &[&str],
     tenants_known: bool,
 ) -> Vec<Finding> {
@@ -358,6 +359,11 @@ pub(super) fn left_out(
     for (limit, other) in others {
         note(format!(
             "limits.{limit} is shared with routes.{other}, whose messages are not in this plan."
+        ));
+    }
+    for other in same_queue {
+        note(format!(
+            "Its queue is shared with routes.{other}, which is not in this plan: all messages are taken to be sent by this route."
         ));
     }
     if route.fair_by.is_some() {

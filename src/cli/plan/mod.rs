@@ -122,7 +122,9 @@ pub(super) fn run(
     let others = others(&settings, name, &planned);
     let tenants = args.trace.is_some() || asked.tenants;
     let assumed: Vec<&str> = asked.assumed.iter().map(String::as_str).collect();
-    found.extend(left_out(route, &others, &assumed, tenants));
+    let same_queue = settings.of_queue(&route.queue).map(|(other, _)| other);
+    let same_queue: Vec<_> = same_queue.filter(|other| *other != name).collect();
+    found.extend(left_out(route, &others, &same_queue, &assumed, tenants));
     let ends = found.iter().all(|one| one.weight == Weight::Note);
     let head = Head {
         route: name.to_owned(),

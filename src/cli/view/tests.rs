@@ -63,6 +63,7 @@ fn fleet() -> Fleet {
         now: "2026-01-01T00:04:00Z".to_owned(),
         used: BTreeMap::from([("account".to_owned(), bars)]),
         curves: BTreeMap::from([("sms".to_owned(), curve)]),
+        gone: BTreeMap::from([("sms".to_owned(), "00:06 UTC".to_owned())]),
         replicas: vec![
             replica,
             Replica {
@@ -86,14 +87,6 @@ fn everything_fits_the_width() {
             assert!(!line.contains(char::is_control), "{line:?}");
         }
     }
-}
-
-#[test]
-fn a_backlog_is_gone_at_a_time_of_day() {
-    let gone = |left| gone("2026-01-01T23:04:00Z", Duration::from_secs(left));
-    assert_eq!(gone(120).as_deref(), Some("23:06 UTC"));
-    assert_eq!(gone(3_600).as_deref(), Some("2026-01-02 00:04 UTC"));
-    assert_eq!(gone(u64::MAX), None);
 }
 
 #[test]

@@ -1,0 +1,99 @@
+//! Completes what replicas report by what the configuration says of their routes: why a tap is closed, what takes the
+//! rate, and when a backlog is gone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{Fleet, Route, Routes};
+
+/// A backlog that is gone within so many seconds is none.
+const MOMENT: f64 = 10.0;
+
+pub(super) const NO_TURN: &str = "its limits let nothing pass yet";
+
+impl Fleet {
+    /// Completes why taps are closed: those that no replica gave a reason for wait for a limit.
+    pub(super) fn say_why(&mut self, routes: &Routes) {
+        let limits = &self.limits;
+        for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
+            if route.open || !route.why.is_empty() {
+                continue;
+            }
+            let own = routes.get(name).map_or(&[][..], |own| &own.limits);
+            let shut = limits.iter().find_map(|limit| {
+                let name = own.iter().find(|name| limit["name"] == **name)?;
+                let state = limit["state"].as_str()?;
+                let shut = state == "paused" || state == "frozen";
+                shut.then(|| format!("its limit {name} is {state}"))
+            });
+            route.why = shut.unwrap_or_else(|| NO_TURN.to_owned());
+        }
+    }
+
+    /// Completes when backlogs are gone: the routes of a queue send it together.
+    pub(super) fn say_when_gone(&mut self, routes: &Routes) {
+        let gone = routes.iter().filter_map(|(name, own)| {
+            let of_queue = routes.iter().filter(|(_, other)| other.queue == own.queue);
+            let sums = of_queue.map(|(other, _)| self.route(other));
+            let (held, rate) = sums.fold((0, 0.0), |(held, rate), route| {
+                (route.held + held, route.per_second + rate)
+            });
+            let backlog = self.route(name).backlog();
+            let seconds = (backlog > 0).then(|| (backlog + held) as f64 / rate)?;
+            let is_long = seconds.is_finite() && seconds >= MOMENT;
+            let left = is_long.then(|| Duration::try_from_secs_f64(seconds).ok())?;
+            Some((name.clone(), gone(&self.now, left?)?))
+        });
+        self.gone = gone.collect();
+    }
+
+    /// Completes the routes whose oldest message waits for too long: what takes the rate.
+    pub(super) fn say_what_takes(&mut self, routes: &Routes) {
+        let sums: BTreeMap<&String, Route> =
+            routes.keys().map(|name| (name, self.route(name))).collect();
+        let late = routes
+            .iter()
+            .filter(|(name, _)| sums[name].late().is_some());
+        let taken: BTreeMap<String, String> = late
+            .filter_map(|(name, own)| {
+                let mut limits = own.limits.iter();
+                let said = limits.find_map(|limit| most_of(limit, routes, &sums));
+                Some((name.clone(), said?))
+            })
+            .collect();
+        for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
+            if let Some(said) = taken.get(name) {
+                route.taken.clone_from(said);
+            }
+        }
+    }
+}
+
+/// Which route makes most of the calls of a limit that several routes share; `None`: one route has it alone, or none
+/// makes a call.
+fn most_of(limit: &String, routes: &Routes, sums: &BTreeMap<&String, Route>) -> Option<String> {
+    let sharing = routes.iter().filter(|(_, own)| own.limits.contains(limit));
+    let rates: Vec<_> = sharing
+        .map(|(name, _)| (name, sums[name].calls_per_second))
+        .collect();
+    let total: f64 = rates.iter().map(|(_, rate)| rate).sum();
+    let (most, rate) = rates.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (rates.len() > 1 && total > 0.0).then(|| {
+        let share = 100.0 * rate / total;
+        format!("of the routes that share limit {limit}, {most} makes {share:.0} % of the calls")
+    })
+}
+
+/// The time of day after `left`, with its date if that is another one.
+pub(super) fn gone(now: &str, left: Duration) -> Option<String> {
+    let now: Timestamp = now.parse().ok()?;
+    let then = now.checked_add(left).ok()?.to_string();
+    let (day, time) = then.split_once('T')?;
+    let time = format!("{} UTC", time.get(..5)?);
+    Some(match now.to_string().starts_with(day) {
+        true => time,
+        false => format!("{day} {time}"),
+    })
+}
