@@ -48,6 +48,11 @@ local function number(digits)
   local value = digits and tonumber(digits)
   return value and value < EXACT and value or nil
 end
+-- Two numbers behind a bar, and where they end.
+local function pair(value, bar)
+  local first, second, behind = match(value, '^|(%d+) (%d+)()', bar)
+  return number(first), number(second), behind
+end
 -- A field of a hash as a number: 0 if it is missing.
 local function field(value) return number(match(value or '0', '^%d+$')) end
 
@@ -192,17 +197,11 @@ local function look(cell)
   local bar = find(value, '|', 1, true)
   if bar then
     local behind
-    local function pair()
-      local first, second
-      first, second, behind = match(value, '^|(%d+) (%d+)()', behind)
-      return number(first), number(second)
-    end
-    behind = bar
-    line, spacing = pair()
+    line, spacing, behind = pair(value, bar)
     if not (line and spacing) then return end
-    if behind <= #value then left, ends = pair() end
+    if behind <= #value then left, ends, behind = pair(value, behind) end
     if not (left and ends) then return end
-    if behind <= #value then units, from = pair() end
+    if behind <= #value then units, from, behind = pair(value, behind) end
     if not (units and from) or behind <= #value then return end
     value = sub(value, 1, bar - 1)
   end
