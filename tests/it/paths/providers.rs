@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use tokio::time::Instant;
+
 use lapin::BasicProperties;
 
 use super::{config, header, holds, numbered, queue, to};
@@ -25,6 +27,9 @@ const DECLARED: &[&str] = &[
 ];
 /// Probes find an end of an outage soon.
 const SOON: &str = "breaker = { max_pause = \"500ms\" }\n";
+/// No status, but what an account does: it never answers, or late.
+const HANGS: u16 = 0;
+const SLOW: u16 = 1;
 
 /// A provider whose answer can be changed.
 struct Account {
@@ -39,6 +44,14 @@ impl Account {
         let recorder = Recorder::start(move |_| match says.load(Ordering::SeqCst) {
             // For longer than the test waits for anything.
             429 => Reply::retry_after(429, "600"),
+            HANGS => Reply {
+                latency: super::seconds(600),
+                ..Reply::status(202)
+            },
+            SLOW => Reply {
+                latency: super::seconds(5),
+                ..Reply::status(202)
+            },
             status => Reply::status(status),
         });
         Self {
@@ -160,34 +173,76 @@ async fn both_limits_are_used() {
     pair.proves(daemons).await;
 }
 
+/// What the first account accepted before `before` calls, and all that the second one did.
+fn taken(pair: &Pair, before: usize) -> u64 {
+    let calls = pair.a.recorder.calls();
+    let accepted: BTreeSet<u64> = calls[..before].iter().map(|call| call.number).collect();
+    pair.b.numbers().union(&accepted).count() as u64
+}
+
 async fn fails_over(name: &'static str, status: u16) {
-    let pair = Pair::of(name).await;
+    let mut pair = Pair::of(name).await;
+    if status == HANGS {
+        for route in &mut pair.config.routes {
+            route.downstream += "timeout = \"2s\"\n";
+        }
+    }
     pair.publish(1, MESSAGES).await;
     let daemons = vec![Daemon::start(&pair.config), Daemon::start(&pair.config)];
     pair.have(60).await;
     pair.a.answers(status);
-    let before = pair.a.count();
-    pair.publish(MESSAGES + 1, 2 * MESSAGES).await;
+    let (changed, before) = (Instant::now(), pair.a.count());
+    pair.publish(MESSAGES + 1, 3 * MESSAGES).await;
     // All of them arrive at the other one: what the first one holds, too.
-    let others = || {
-        let accepted: BTreeSet<u64> = pair.a.recorder.calls()[..before]
-            .iter()
-            .map(|call| call.number)
-            .collect();
-        pair.b.numbers().union(&accepted).count() as u64
+    eventually(LONG, "the other one takes all", || {
+        taken(&pair, before) >= 3 * MESSAGES
+    })
+    .await;
+    let calls = pair.b.recorder.calls();
+    let within = |from: u64, to: u64| {
+        let times = changed + super::seconds(from)..changed + super::seconds(to);
+        calls.iter().filter(|call| times.contains(&call.at)).count()
     };
-    eventually(LONG, "the other one takes all", || others() >= 2 * MESSAGES).await;
+    println!(
+        "{name}: {} calls of the other one in the fourth second, {} in the fifth",
+        within(3, 4),
+        within(4, 5)
+    );
+    // One that hangs gets a timeout's worth of calls, and its messages come to the other one, too.
+    let most = if status == HANGS { 260 } else { 120 };
     let during = pair.a.count() - before;
-    assert!(during <= 120, "{during} calls while it was away");
+    assert!(during <= most, "{during} calls while it was away");
     pair.a.answers(202);
     let before = pair.a.count();
     if status != 429 {
-        pair.publish(2 * MESSAGES + 1, 3 * MESSAGES).await;
+        pair.publish(3 * MESSAGES + 1, 4 * MESSAGES).await;
         eventually(LONG, "it is used again", || pair.a.count() > before + 50).await;
-        pair.have(3 * MESSAGES).await;
+        pair.have(4 * MESSAGES).await;
     }
     let logs = pair.proves(daemons).await;
     assert!(logs.iter().any(|log| log.contains("its messages move")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_provider_that_hangs_cannot_take_the_other_one_takes() {
+    fails_over("pair-hangs", HANGS).await;
+}
+
+/// Both go on at their rates: nothing moves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_provider_is_used_all_the_same() {
+    let mut pair = Pair::of("pair-slow").await;
+    for route in &mut pair.config.routes {
+        route.keys = "prefetch = 600\n".to_owned();
+    }
+    pair.a.answers(SLOW);
+    pair.publish(1, 2 * MESSAGES).await;
+    let daemon = Daemon::start(&pair.config);
+    pair.have(2 * MESSAGES).await;
+    let (a, b) = (pair.a.numbers(), pair.b.numbers());
+    assert!(a.is_disjoint(&b), "none twice");
+    assert!(a.len() * 2 > b.len(), "{} and {}", a.len(), b.len());
+    pair.proves(vec![daemon]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
