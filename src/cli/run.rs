@@ -233,6 +233,7 @@ async fn serve(
     let routes = loaded.settings.routes.iter();
     let facts = |route: &Route| RouteFacts {
         queue: route.queue.clone(),
+        standby_for: route.standby_for.clone(),
         limits: route.limits.clone(),
     };
     let routes = routes.map(|(name, route)| (name.clone(), facts(route)));

@@ -120,7 +120,11 @@ impl Page {
         names.dedup();
         for name in names {
             let route = fleet.route(name);
-            let tap = if route.open { "open" } else { "closed" };
+            let tap = match (route.open, route.standby_for.is_empty()) {
+                (true, true) => "open",
+                (true, false) => "standby",
+                (false, _) => "closed",
+            };
             let line = self.cut(&format!(
                 "{name:<17} {tap:<7} {:>7} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6}",
                 number(route.per_second),

@@ -256,9 +256,8 @@ impl Route {
             },
         };
         let turn = lock(&self.gate.gate).turn_tap(availability, &rule, now);
-        let is_standby = self.sharing.is_standby();
         if turn.is != turn.was {
-            if !is_standby {
+            if !self.sharing.is_standby() {
                 self.log_tap(turn, availability, pacer.is_paused(now), now);
             }
             let by_limit = turn.shut.is_none() && availability != Availability::OutOfReach(None);
@@ -272,7 +271,7 @@ impl Route {
         // Another route sends what comes.
         let tap = moving.as_ref().map_or(turn.is, |_| Tap::Open);
         self.subscription.set_tap(tap);
-        let is_open = tap == Tap::Open && !is_standby;
+        let is_open = tap == Tap::Open;
         self.meters.tap_open.set(f64::from(u8::from(is_open)));
         (turn, moving)
     }

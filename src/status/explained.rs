@@ -14,10 +14,13 @@ const MOMENT: f64 = 10.0;
 pub(super) const NO_TURN: &str = "its limits let nothing pass yet";
 
 impl Fleet {
-    /// Completes why taps are closed: those that no replica gave a reason for wait for a limit.
+    /// Completes which routes are standbys, and why taps are closed: those that no replica gave a reason for wait for
+    /// a limit.
     pub(super) fn say_why(&mut self, routes: &Routes) {
         let limits = &self.limits;
         for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
+            let main = routes.get(name).and_then(|own| own.standby_for.as_ref());
+            route.standby_for = main.cloned().unwrap_or_default();
             if route.open || !route.why.is_empty() {
                 continue;
             }

@@ -122,6 +122,8 @@ pub struct Route {
     pub answers: BTreeMap<String, u64>,
     /// Results by what became of them, since the replica was started; those that there were.
     pub results: BTreeMap<String, u64>,
+    /// The main route of a standby; empty: it is none.
+    pub standby_for: String,
     /// Its messages move to another route of its queue, because it cannot send them.
     pub moving: bool,
 }
@@ -164,6 +166,8 @@ pub struct Fleet {
 #[derive(Clone, Debug, Default)]
 pub struct RouteFacts {
     pub queue: String,
+    /// The main route of a standby.
+    pub standby_for: Option<String>,
     /// The names of its limits.
     pub limits: Vec<String>,
 }
@@ -313,6 +317,7 @@ impl Fleet {
                 (&mut sum.dying, &route.dying),
                 (&mut sum.stalled, &route.stalled),
                 (&mut sum.taken, &route.taken),
+                (&mut sum.standby_for, &route.standby_for),
             ] {
                 if sum.is_empty() {
                     sum.clone_from(of);

@@ -99,8 +99,12 @@ fn what_takes_the_rate_is_named_where_messages_wait_for_too_long() {
 /// What the configuration says of a route.
 fn facts(route: &str, queue: &str, limits: Vec<&str>) -> (String, RouteFacts) {
     let limits = limits.into_iter().map(str::to_owned).collect();
-    let queue = queue.to_owned();
-    (route.to_owned(), RouteFacts { queue, limits })
+    let facts = RouteFacts {
+        queue: queue.to_owned(),
+        standby_for: None,
+        limits,
+    };
+    (route.to_owned(), facts)
 }
 
 #[test]

@@ -251,7 +251,7 @@ metrics! {
     TAP_OPEN = gauge(
         "sluiced_tap_open",
         ROUTE,
-        "1 while the route consumes its queue, 0 while its tap is closed.",
+        "1 while the route consumes its queue (a standby: while it takes messages), 0 while its tap is closed.",
     );
     CLOSED = gauge(
         "sluiced_closed",
