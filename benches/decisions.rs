@@ -76,6 +76,7 @@ fn ask(limit: &Limit<'_>, cells: &mut [Cell; 1], ticket: Ticket) -> Decision {
         waited: true,
         slots: Cost::ONE,
         ticket,
+        died: StoreTime::default(),
         others_wait: false,
     };
     decide(&[candidate], cells, 1, NOW).pop().unwrap()

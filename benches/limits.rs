@@ -172,6 +172,7 @@ fn candidate(limit: &Arc<KeyedLimit>, key: usize, number: usize) -> Candidate {
         waited: false,
         slots: Cost::ONE,
         ticket: Ticket((1 << 100) + number as u128),
+        died: sluiced::core::time::StoreTime::default(),
         others_wait: false,
     }
 }

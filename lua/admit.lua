@@ -3,7 +3,8 @@
 -- KEYS     see limits/common.lua
 -- ARGV     1…  see limits/common.lua, then: wanted (how many grants), replica (names the asker
 --          to those that free room), how many candidates; for each: flags (1: it waited, 2: others wait for
---          a call to end), slots, ticket, how many charges, and for each charge: cell, cost
+--          a call to end), slots, ticket, when it became a dead letter (0: never), how many charges, and for
+--          each charge: cell, cost
 -- Reply    {now, number, writes, others, …}, and for each candidate
 --          0 (granted), then for each charge remaining, reset_at, next
 --          1 (denied), by, fits, until, remaining, reset_at
@@ -11,6 +12,7 @@
 --          3 (outdated: the store has another policy than the asker knows), by
 --          4 (closed), by, until, why (0: paused, 1: guard, 2: lost)
 --          5 (not asked: enough were granted before it, or a limit of its is full)
+--          6 (not called), by, why (0: it was done, 1: unknown)
 --          All are integers; `by` is a charge, from 0; times in microseconds; `next` and `fits` are 0 (now),
 --          1 (when a call ends) or a time. `others`: how many other replicas ask, counted where there are no
 --          candidates (else 0)
@@ -55,7 +57,7 @@ local function answer(...)
 end
 local function number_of(fit) return fit == FULL and 1 or fit > now and fit or 0 end
 
--- This replica waits for calls of a `concurrency` limit to end.
+-- This replica waits for calls of a `concurrency` or `once` limit to end.
 local function wait(cell)
   if cell.waits or not cell.kind.release then return end
   cell.waits = true
@@ -102,7 +104,7 @@ local function deny(charges, waited)
 end
 
 -- Returns whether it is granted.
-local function decide(charges, waited, others_wait, ticket)
+local function decide(charges, waited, others_wait, ticket, died)
   if shut(charges) then return false end
   for i = 1, #charges do
     local most = charges[i].cell.rule.most
@@ -111,15 +113,28 @@ local function decide(charges, waited, others_wait, ticket)
       return false
     end
   end
-  local fits = true
   for i = 1, #charges do
-    local charge, cell = charges[i], charges[i].cell
+    local cell = charges[i].cell
     look(cell)
     if not cell.taken and cell.kind.first_sight then
       cell.taken = cell.kind.first_sight(cell.rule)
       cell.changed = cell.changed or cell.taken ~= nil
     end
-    charge.fit = fit(cell, charge.cost)
+    local let_go = cell.taken and cell.kind.let_go
+    cell.changed = let_go and let_go(cell.taken, ticket, died) or cell.changed
+  end
+  for i = 1, #charges do
+    local cell = charges[i].cell
+    local ended = cell.taken and cell.kind.ended and cell.kind.ended(cell.taken)
+    if ended then
+      answer(6, i - 1, ended)
+      return false
+    end
+  end
+  local fits = true
+  for i = 1, #charges do
+    local charge = charges[i]
+    charge.fit = fit(charge.cell, charge.cost)
     fits = fits and charge.fit == now
   end
   if not fits then
@@ -139,7 +154,7 @@ local function decide(charges, waited, others_wait, ticket)
 end
 
 for _ = 1, candidates do
-  local flags, slots, ticket, charges = numeric(), numeric(), argument(), {}
+  local flags, slots, ticket, died, charges = numeric(), numeric(), argument(), numeric(), {}
   local full = false
   for i = 1, numeric() do
     charges[i] = { cell = cells[numeric()], cost = numeric() }
@@ -151,7 +166,7 @@ for _ = 1, candidates do
     answer(5)
   elseif full then
     answer(5)
-  elseif decide(charges, flags % 2 == 1, flags >= 2, ticket) then
+  elseif decide(charges, flags % 2 == 1, flags >= 2, ticket, died) then
     granted, grants = granted + slots, grants + 1
   end
 end

@@ -134,6 +134,7 @@ async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<
         waited: true,
         slots: Cost::ONE,
         ticket: Ticket(0),
+        died: StoreTime::default(),
         others_wait: false,
     };
     let mut answer = store.admit(&[candidate], 1).await?;

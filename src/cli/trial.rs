@@ -66,6 +66,8 @@ struct LimitAnswer {
     now: String,
     /// Until it could pass; `None`: it is not known.
     wait: Option<Duration>,
+    /// The message would be settled without a call.
+    is_end: bool,
 }
 
 /// Writes what would become of the message to `out`.
@@ -192,6 +194,7 @@ async fn answers(
         cost: 0,
         now,
         wait: Some(wait),
+        is_end: false,
     };
     let (mut answers, mut now) = (Vec::new(), None);
     for (limit, charge) in trial.route.limits.iter().zip(&label.charges) {
@@ -236,6 +239,7 @@ async fn answer(
         cost: charge.cost.get(),
         now: state(&found),
         wait: Some(blocked.unwrap_or_default()),
+        is_end: false,
     };
     if blocked.is_some() || limit.rule.is_none() {
         if blocked.is_none() {
@@ -247,6 +251,9 @@ async fn answer(
         return Ok((found.now, answer));
     };
     (answer.now, answer.wait) = left.fits(charge.cost.get());
+    if let Some(why) = left.ended() {
+        (answer.now, answer.wait, answer.is_end) = (why.to_owned(), None, true);
+    }
     Ok((found.now, answer))
 }
 
@@ -304,7 +311,12 @@ fn write(
     for (what, how) in ahead.lines() {
         writeln!(out, "  {what:<16} {how}")?;
     }
-    writeln!(out, "\nit would go {}\n", when(answers, ahead))?;
+    let end = answers.iter().find(|answer| answer.is_end);
+    let goes = end.map_or_else(
+        || format!("go {}", when(answers, ahead)),
+        |end| format!("not go: limits.{}", end.limit),
+    );
+    writeln!(out, "\nit would {goes}\n")?;
     rendered::write(request, out)?;
     Ok(())
 }

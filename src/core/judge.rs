@@ -82,11 +82,13 @@ pub enum DeadReason {
     Invalid,
     /// Its limit denied it, and the route says `on_denied = "dead_letter"`.
     Denied,
+    /// It may have been accepted, and its `once` limit says `on_unknown = "dead_letter"`.
+    Unknown,
 }
 
 impl DeadReason {
     /// Every one.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Rejected,
         Self::AttemptsExhausted,
         Self::Undecodable,
@@ -95,6 +97,7 @@ impl DeadReason {
         Self::Expired,
         Self::Invalid,
         Self::Denied,
+        Self::Unknown,
     ];
 
     /// The value of the header `x-sluiced-reason` and of the metric label `reason`.
@@ -109,6 +112,7 @@ impl DeadReason {
             Self::Expired => "expired",
             Self::Invalid => "invalid",
             Self::Denied => "denied",
+            Self::Unknown => "unknown",
         }
     }
 }

@@ -26,8 +26,9 @@ use crate::core::judge::DeadReason;
 use crate::core::scheduler::{Asked, Denied, Question, Scheduler};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::limits::{
-    Candidate, Closing, Decision, Decisions, Granted, KeyedLimit, LimitStore, Room,
+    Candidate, Closing, Decision, Decisions, Ended, Granted, KeyedLimit, LimitStore, Room, Ticket,
 };
+use crate::ports::queue::Verdict;
 use crate::ports::store::StoreError;
 use crate::settings::types::OnDenied;
 use crate::telemetry::LogLimit;
@@ -83,7 +84,9 @@ impl Admission {
     }
 
     fn candidate(&self, asked: &mut Asked<Waiting>) -> Candidate {
-        let ticket = self.keyed.tickets.next();
+        let last = asked.item.job.ticket.map(Ticket::next);
+        let ticket = last.unwrap_or_else(|| self.keyed.tickets.next());
+        asked.item.job.ticket = Some(ticket);
         let refunder = self.keyed.refunder.clone();
         asked.item.asks = Some(Asks { ticket, refunder });
         Candidate {
@@ -91,6 +94,7 @@ impl Admission {
             waited: asked.waited,
             slots: asked.slots,
             ticket,
+            died: asked.item.job.history.died,
             others_wait: asked.others_wait,
         }
     }
@@ -150,7 +154,10 @@ impl Admission {
             Decision::Closed { by, until, why } => {
                 self.log_closed(limit(by), until, why, decided, pacer);
             }
-            Decision::Granted { .. } | Decision::Never { .. } | Decision::NotAsked => {}
+            Decision::Granted { .. }
+            | Decision::Never { .. }
+            | Decision::Ended { .. }
+            | Decision::NotAsked => {}
         }
     }
 
@@ -184,7 +191,7 @@ impl Admission {
             // It may have been granted: a call that never began must not count until its lease ends.
             if let Some(asks) = &asked.item.asks {
                 let charges = asked.item.job.charges().iter();
-                let calls = charges.filter(|charge| charge.limit.is_concurrency());
+                let calls = charges.filter(|charge| charge.limit.counts_calls());
                 let calls = calls.map(|charge| Granted::call(charge, asks.ticket));
                 self.keyed.refunder.ended(calls.collect());
             }
@@ -221,6 +228,10 @@ const fn label(decision: &Decision) -> &'static str {
         Decision::Granted { .. } => "granted",
         Decision::Denied { .. } => "denied",
         Decision::Never { .. } => "never",
+        Decision::Ended { how, .. } => match how {
+            Ended::Done => "repeat",
+            Ended::Unknown => "unknown",
+        },
         Decision::Outdated { .. } => "outdated",
         Decision::Closed { .. } => "closed",
         Decision::NotAsked => "not_asked",
@@ -276,4 +287,23 @@ pub(super) fn never(waiting: Waiting, by: usize, most: u64, now: StoreTime) {
     let verdict = invalid(&job.route, &job.history, detail, now);
     job.route.died_early(&verdict);
     job.settle(verdict);
+}
+
+/// It is not called: a message of its key was accepted before, or that is unknown and must not happen twice.
+pub(super) fn ended(waiting: Waiting, by: usize, how: Ended, now: StoreTime) {
+    let job = waiting.job;
+    match how {
+        Ended::Done => {
+            job.route.meters.repeats.increment(1);
+            job.settle_because(Verdict::Done, Some(Why::Repeat));
+        }
+        Ended::Unknown => {
+            let detail = format!(
+                "the replica that called it died or lost the store, so whether it was accepted is unknown (limits.{}.on_unknown)",
+                job.charges()[by].limit.name
+            );
+            let verdict = dead(&job.route, &job.history, DeadReason::Unknown, detail, now);
+            job.settle(verdict);
+        }
+    }
 }

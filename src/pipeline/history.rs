@@ -33,6 +33,8 @@ pub(super) struct History {
     pub(super) waited: bool,
     /// It was parked before.
     pub(super) parked: bool,
+    /// When it last became a dead letter; zero: it never was one.
+    pub(super) died: StoreTime,
 }
 
 impl History {
@@ -60,6 +62,8 @@ impl History {
             last_status: number(header::LAST_STATUS).and_then(|n| u32::try_from(n).ok()),
             waited: message.headers.contains_key(header::WAITED),
             parked: message.headers.contains_key(header::PARKED),
+            // A publisher may write any time into it.
+            died: time(header::DIED).map_or_else(StoreTime::default, |at| at.min(now)),
         }
     }
 

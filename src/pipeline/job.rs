@@ -34,6 +34,8 @@ pub(super) struct Job {
     /// Not to be sent from here on.
     deadline: Option<Mono>,
     takes: Takes,
+    /// Under which its keyed limits were asked last, if they were.
+    pub(super) ticket: Option<Ticket>,
     _held: Held,
 }
 
@@ -84,6 +86,7 @@ impl Job {
             history,
             deadline,
             takes,
+            ticket: None,
             _held: held,
         }
     }
@@ -205,7 +208,7 @@ impl Queued for Waiting {
     fn memory_room(&self, key: KeyId) -> usize {
         let at = self.keys().position(|own| own == key);
         let charge = at.and_then(|at| self.job.charges().get(at));
-        let counts_calls = charge.is_some_and(|charge| charge.limit.is_concurrency());
+        let counts_calls = charge.is_some_and(|charge| charge.limit.counts_calls());
         // Where the limit counts all messages together, there are no others to make room for. And what
         // was sent away until a time comes back when it fits. No such time is known of calls.
         if self.job.route.is_for_all(key) || self.job.history.waited && !counts_calls {

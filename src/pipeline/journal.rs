@@ -74,6 +74,8 @@ pub(super) enum Why<'a> {
     /// A limit of this name denied it.
     DeniedBy(&'a str),
     CallFailed,
+    /// A message of its key was accepted before.
+    Repeat,
     /// The answer to its call said when to come again.
     HeldBack,
     RouteClosed,
@@ -86,6 +88,7 @@ impl fmt::Display for Why<'_> {
         f.write_str(match self {
             Self::DeniedBy(limit) => return write!(f, "denied by limits.{limit}"),
             Self::CallFailed => "its call failed",
+            Self::Repeat => "a repeat",
             Self::HeldBack => "the downstream holds it back",
             Self::RouteClosed => "the route is closed",
             Self::HeldTooLong => "held for too long",

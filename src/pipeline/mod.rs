@@ -26,6 +26,7 @@
 mod actual;
 mod admit;
 mod alarm;
+mod claims;
 mod corrections;
 mod decode;
 mod follow;

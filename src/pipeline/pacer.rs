@@ -33,7 +33,7 @@ use crate::ports::store::{Notice, StoreError};
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 
-use super::admit::{Admission, Keyed, never};
+use super::admit::{Admission, Keyed, ended, never};
 use super::alarm::Alarm;
 use super::follow::Adapting;
 use super::handle::{Event, PacerHandle, Stopped};
@@ -204,6 +204,10 @@ impl Pacer {
                 Action::Never { item, by, most } => {
                     item.job.route.passage.passed_over();
                     never(item, by, most, self.handle.store_time(now))
+                }
+                Action::Ended { item, by, how } => {
+                    item.job.route.passage.passed_over();
+                    ended(item, by, how, self.handle.store_time(now));
                 }
                 Action::Close { route, until } => self.close_route(route, until),
                 Action::Wait(until) => {

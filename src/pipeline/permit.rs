@@ -2,13 +2,14 @@
 //!
 //! However a message leaves the pacer before it was sent (its slot never came, it expired, its session is gone, the
 //! daemon stops), dropping its permit refunds what it took. A call counts in `concurrency` limits until its permit is
-//! dropped.
+//! dropped; what it holds of `once` limits goes on as its [`Claims`].
 
 use std::fmt;
 
 use crate::core::time::StoreTime;
 use crate::ports::limits::{Charge, Granted, Ticket, UnderWay};
 
+use super::claims::Claims;
 use super::refunder::Refunder;
 
 /// What a message took.
@@ -57,6 +58,12 @@ impl Permit {
         let (calls, units) = granted.partition(Granted::is_call);
         self.granted = calls;
         units
+    }
+
+    /// The call has ended: it counts in `concurrency` limits no more. Its claims last until it is settled.
+    pub(super) fn end_call(mut self) -> Claims {
+        let claims = self.granted.extract_if(.., |one| one.is_claim());
+        Claims::new(claims.collect(), self.refunder.clone())
     }
 
     /// What is given back if the message was certainly not sent, without waiting for the drop.

@@ -1,5 +1,5 @@
-//! Gives back what was granted and not used, keeps calls under way in their `concurrency` limits, and writes down what
-//! answers said of keys.
+//! Gives back what was granted and not used, keeps calls under way and claims in their limits, and writes down which
+//! messages were accepted and what answers said of keys.
 //!
 //! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip, and so does what
 //! answers said (`corrections`).
@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
-use crate::core::limits::Rule;
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore, Ticket};
@@ -44,8 +43,9 @@ impl Tickets {
         }
     }
 
+    /// For the first question for a message. There are names for a million million messages.
     pub(super) fn next(&self) -> Ticket {
-        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        let count = self.next.fetch_add(1, Ordering::Relaxed) << Ticket::ASKS;
         Ticket(u128::from(self.replica) << 64 | u128::from(count))
     }
 }
@@ -57,6 +57,10 @@ enum Entry {
     Began(Vec<Granted>),
     /// Calls that ended, and units that certainly were not used.
     Ended(Vec<Granted>),
+    /// Claims whose message was accepted, and where to say whether the store knows.
+    Done(Vec<Granted>, oneshot::Sender<bool>),
+    /// Claims that are neither renewed nor released any more.
+    Left(Vec<Granted>),
     /// An answer said something of a key, at this time.
     Said(Correction, Mono),
 }
@@ -70,6 +74,8 @@ pub(super) struct Refunder {
 
 /// Calls under way, by their tickets.
 type CallsByTicket = HashMap<Ticket, Vec<Granted>>;
+/// Claims whose message was accepted, and where to say whether the store knows.
+type Done = (Vec<Granted>, oneshot::Sender<bool>);
 
 impl Refunder {
     /// A refunder, and its work: a future that ends once nothing can be sent to it any more. `freed` is called with
@@ -111,6 +117,25 @@ impl Refunder {
         if !granted.is_empty() {
             self.send(Entry::Ended(granted));
         }
+    }
+
+    /// The message of these claims was accepted. Returns whether the store knows.
+    pub(super) async fn done(&self, claims: &[Granted]) -> bool {
+        let (sender, is_known) = oneshot::channel();
+        self.send(Entry::Done(claims.to_vec(), sender));
+        is_known.await.unwrap_or(false)
+    }
+
+    /// Claims are neither renewed nor released any more: the store knows better, or nothing is known.
+    pub(super) fn left(&self, claims: Vec<Granted>) {
+        if !claims.is_empty() {
+            self.send(Entry::Left(claims));
+        }
+    }
+
+    /// Whether nothing that is sent to it is done any more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.entries.is_closed()
     }
 
     /// A message may have been sent: counts the units that it used.
@@ -167,7 +192,10 @@ async fn run(
                 if count == 0 {
                     return store.correct_last(&mut said).await;
                 }
-                let mut ended = note(&mut entries, &mut running, &mut said);
+                let (mut ended, done) = note(&mut entries, &mut running, &mut said);
+                for claims in store.done(done).await {
+                    freed(claims);
+                }
                 let is_released = store.release(&ended).await;
                 ended.retain(Granted::is_call);
                 // A replica that misses a notice, or gets none at all, still uses what its own calls free.
@@ -191,42 +219,54 @@ fn calls(granted: &[Granted]) -> Vec<Granted> {
     calls.cloned().collect()
 }
 
-/// Keeps the list of calls under way; returns what is released.
+/// Keeps the list of calls under way; returns what is released, and what is done.
 fn note(
     entries: &mut Vec<Entry>,
     running: &mut CallsByTicket,
     said: &mut Corrections,
-) -> Vec<Granted> {
-    let mut released = Vec::new();
+) -> (Vec<Granted>, Vec<Done>) {
+    let (mut released, mut done) = (Vec::new(), Vec::new());
     for entry in entries.drain(..) {
         match entry {
             Entry::Began(calls) => {
-                if let Some(Granted::Call { ticket, .. }) = calls.first() {
-                    running.insert(*ticket, calls);
+                if let Some(ticket) = calls.first().and_then(Granted::ticket) {
+                    running.insert(ticket, calls);
                 }
             }
             Entry::Ended(granted) => {
-                for one in &granted {
-                    if let Granted::Call { ticket, .. } = one {
-                        running.remove(ticket);
-                    }
-                }
+                stop_renewing(&granted, running);
                 released.extend(granted);
             }
+            Entry::Done(claims, sender) => done.push((claims, sender)),
+            Entry::Left(claims) => stop_renewing(&claims, running),
             Entry::Said(one, at) => said.note(one, at),
         }
     }
-    released
+    (released, done)
+}
+
+/// A message may have calls of several limits, which end at different times.
+fn stop_renewing(ended: &[Granted], running: &mut CallsByTicket) {
+    for one in ended {
+        let Some(ticket) = one.ticket() else { continue };
+        if let Some(calls) = running.get_mut(&ticket) {
+            calls.retain(|call| !is_same(call, one));
+            if calls.is_empty() {
+                running.remove(&ticket);
+            }
+        }
+    }
+}
+
+fn is_same(one: &Granted, other: &Granted) -> bool {
+    one.charge().limit.name == other.charge().limit.name
 }
 
 /// A third of the shortest lease of a call under way.
 fn renew_every(limits: &[Arc<KeyedLimit>]) -> Duration {
     let leases = limits
         .iter()
-        .filter_map(|limit| match &limit.policy().rule {
-            Rule::Concurrency(rule) => Some(rule.lease()),
-            _ => None,
-        });
+        .filter_map(|limit| limit.policy().rule.lease());
     let shortest = leases.min().unwrap_or(Duration::from_secs(30));
     (shortest / 3).max(RENEW_MIN)
 }
@@ -248,6 +288,32 @@ impl Store {
             }
         }
         all
+    }
+
+    /// Writes down that messages were accepted, and answers their calls. Returns the claims that the store has done.
+    async fn done(&self, done: Vec<Done>) -> Vec<Vec<Granted>> {
+        let mut known = Vec::new();
+        let mut rest = done.into_iter().peekable();
+        while rest.peek().is_some() {
+            let some: Vec<Done> = rest.by_ref().take(BATCH_MAX).collect();
+            let claims: Vec<Granted> = some.iter().flat_map(|(claims, _)| claims.clone()).collect();
+            let is_known = match self.store.done(&claims).await {
+                Ok(()) => true,
+                Err(error) => {
+                    self.doubt(
+                        "that messages were accepted was not written down yet",
+                        &error,
+                    );
+                    false
+                }
+            };
+            for (claims, sender) in some {
+                // A call that waits no more is settled.
+                sender.send(is_known).ok();
+                known.extend(is_known.then_some(claims));
+            }
+        }
+        known
     }
 
     /// Writes down what answers said.

@@ -9,13 +9,14 @@ use std::time::Duration;
 use rand::RngExt as _;
 use tracing::warn;
 
-use crate::core::judge::Outcome;
+use crate::core::judge::{DeadReason, Outcome};
 use crate::core::leases::Slot;
 use crate::core::time::Mono;
 use crate::ports::downstream::{Gate, Judgement};
 use crate::ports::queue::Verdict;
 
 use super::actual::{self, Used};
+use super::claims::Claims;
 use super::handle::{Event, PacerHandle};
 use super::job::{Job, Waiting};
 use super::journal::Why;
@@ -45,13 +46,12 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, under_way: InFlight, p
             } else {
                 Vec::new()
             };
-            // A call that has ended counts in `concurrency` limits no more.
-            drop(permit);
+            let claims = permit.end_call();
             let used = actual::read(&job, &judgement, &taken, &pacer);
             measure(&job, &judgement, (slot, started), &used, &pacer);
             actual::correct(&used, &taken, &pacer);
             quota::heed(&job, &judgement, pacer.clock.now().since(started), &pacer);
-            settle(job, judgement, &pacer);
+            settle(job, judgement, claims, &pacer).await;
             drop(under_way);
         }
         Err(_too_late) => {
@@ -110,7 +110,7 @@ fn measure(
 }
 
 /// The verdict on a call that was made.
-fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
+async fn settle(mut job: Job, judgement: Judgement, claims: Claims, pacer: &PacerHandle) {
     let policy = &job.route.policy;
     // Where one call is all that a message may cost, one that may have arrived is not repeated.
     let repeatable = policy.settings.max_attempts > 1 || !judgement.maybe_delivered;
@@ -122,7 +122,18 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
     let fraction = || rand::rng().random_range(0.0..1.0);
     let attempts = job.history.attempts;
     let is_away = away.is_some();
-    match policy.next(judgement.outcome, attempts, is_away, fraction) {
+    let may_be_twice = judgement.maybe_delivered && judgement.reply.is_err();
+    let next = if may_be_twice && claims.keep_unknown() {
+        Next::Dead(DeadReason::Unknown)
+    } else {
+        policy.next(judgement.outcome, attempts, is_away, fraction)
+    };
+    match next {
+        Next::Done => claims.accepted(pacer.clock).await,
+        Next::Dead(DeadReason::Unknown) => claims.unknown(),
+        _ => drop(claims),
+    }
+    match next {
         Next::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
         Next::Away => elsewhere(job, pacer, away.and_then(|away| away.behind_others)),
         Next::Thaw(wait) => {

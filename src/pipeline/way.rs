@@ -132,7 +132,7 @@ fn kept(route: &Route, pacer: &PacerHandle) -> Option<(Arc<str>, Duration)> {
         (Arc::clone(&main.of), main.pace.kept_for_the_way())
     });
     let keyed = route.counting.keyed();
-    let keyed = keyed.filter(|limit| !limit.is_concurrency());
+    let keyed = keyed.filter(|limit| !limit.counts_calls());
     let way =
         |limit: &Arc<KeyedLimit>| (Arc::clone(&limit.name), limit.policy().rule.headroom().way);
     paced

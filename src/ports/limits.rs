@@ -24,6 +24,7 @@ use crate::core::time::StoreTime;
 pub use super::store::LimitKey;
 pub use crate::core::limits::admission::{Decision, Pass};
 pub use crate::core::limits::generation::{Closing, LostWait};
+pub use crate::core::limits::once::{Ended, OnUnknown};
 pub use crate::core::limits::{Fit, Room, Ticket};
 pub use crate::core::scheduler::BATCH_MAX;
 
@@ -100,10 +101,10 @@ impl KeyedLimit {
         self.policy().rule.usable()
     }
 
-    /// Whether it counts calls under way.
+    /// Whether what it grants counts until the call ends: of the kinds `concurrency` and `once`.
     #[must_use]
-    pub fn is_concurrency(&self) -> bool {
-        matches!(self.policy().rule, Rule::Concurrency(_))
+    pub fn counts_calls(&self) -> bool {
+        self.policy().rule.lease().is_some()
     }
 }
 
@@ -190,39 +191,61 @@ pub enum Granted {
     },
     /// A call that counts in a `concurrency` limit until it ends.
     Call { charge: Charge, ticket: Ticket },
+    /// The claim of a key in a `once` limit, until it is known what became of the call.
+    Claim { charge: Charge, ticket: Ticket },
 }
 
 impl Granted {
     /// A charge of a message with this ticket that was granted at `at`.
     #[must_use]
     pub fn new(charge: &Charge, at: StoreTime, ticket: Ticket) -> Self {
-        if charge.limit.is_concurrency() {
+        if charge.limit.counts_calls() {
             return Self::call(charge, ticket);
         }
         let charge = charge.clone();
         Self::Units { charge, at }
     }
 
-    /// A call of a message with this ticket, whether it was granted or not: ending one that does not count changes
-    /// nothing.
+    /// A call or a claim of a message with this ticket, whether it was granted or not: ending one that does not count
+    /// changes nothing.
     #[must_use]
     pub fn call(charge: &Charge, ticket: Ticket) -> Self {
         let charge = charge.clone();
-        Self::Call { charge, ticket }
+        match charge.limit.policy().rule {
+            Rule::Once(_) => Self::Claim { charge, ticket },
+            _ => Self::Call { charge, ticket },
+        }
     }
 
     /// The limit that granted it, its key and the cost.
     #[must_use]
     pub const fn charge(&self) -> &Charge {
         match self {
-            Self::Units { charge, .. } | Self::Call { charge, .. } => charge,
+            Self::Units { charge, .. } | Self::Call { charge, .. } | Self::Claim { charge, .. } => {
+                charge
+            }
         }
     }
 
-    /// Whether it is a call.
+    /// The name by which it is renewed and ended; `None`: it is units.
+    #[must_use]
+    pub const fn ticket(&self) -> Option<Ticket> {
+        match self {
+            Self::Units { .. } => None,
+            Self::Call { ticket, .. } | Self::Claim { ticket, .. } => Some(*ticket),
+        }
+    }
+
+    /// Whether it is a call or a claim.
     #[must_use]
     pub const fn is_call(&self) -> bool {
-        matches!(self, Self::Call { .. })
+        self.ticket().is_some()
+    }
+
+    /// Whether it is the claim of a key.
+    #[must_use]
+    pub const fn is_claim(&self) -> bool {
+        matches!(self, Self::Claim { .. })
     }
 }
 
@@ -251,13 +274,16 @@ pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// once it has granted `wanted`. At most [`BATCH_MAX`] at a time; none: only the time is asked for.
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions>;
 
-    /// Takes back units that certainly were not used, where the kind can do so exactly, and ends calls, with a
+    /// Takes back units that certainly were not used, where the kind can do so exactly, and ends calls and claims, with a
     /// `Notice::Freed` to replicas that wait for them. Returns how many of the refunds it took. Units may
     /// be released once, and not again after an error: the first try may have counted.
     fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize>;
 
-    /// Keeps calls that are still under way in their `concurrency` limit for another lease. Returns those that are
-    /// not in it any more.
+    /// The messages of these claims were accepted: their keys are done. Doing it twice is harmless.
+    fn done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()>;
+
+    /// Keeps calls that are still under way, and claims, in their limits for another lease. Returns those that are not
+    /// in them any more.
     fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>>;
 
     /// Writes down what answers said of keys. Returns those that were not done, by their place, because the store has

@@ -30,7 +30,7 @@ use crate::core::backoff::Backoff;
 use crate::core::breaker::BreakerRule;
 
 pub use auth::{Auth, HashFunction, Hmac, SecretEncoding};
-pub use limit::{FixedWindow, Limit, OfKind, Paced, Start};
+pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};
 pub use limit_facts::WindowStart;
 pub use quota::{Quota, QuotaFormat};
 pub use results::{ResultOn, Results, Unroutable};

@@ -2,8 +2,8 @@
 
 use super::text::{Costing, WindowRate};
 use super::types::{
-    Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, Quota, ResultOn, Route,
-    Settings, Unroutable, WindowStart,
+    Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, OnUnknown, Quota, ResultOn,
+    Route, Settings, Unroutable, WindowStart,
 };
 use crate::core::headroom::Headroom;
 use crate::core::limits::generation::LostWait;
@@ -23,15 +23,20 @@ impl Limit {
         let passed_over = self.key().filter(|key| says_none(key.as_str()));
         let passed_over = passed_over
             .map(|_| "messages whose key is none are not counted by this limit".to_owned());
-        let lost = store.zip(self.counting());
-        let lost = lost.map(|(store, counting)| self.lost_words(store, counting.lost_wait.0));
-        [Some(passes), self.reserve_words(), Some(self.late_words())]
-            .into_iter()
-            .flatten()
-            .chain(passed_over)
-            .chain(self.actual_words())
-            .chain(lost)
-            .collect()
+        let lost = store.filter(|_| self.as_paced().is_none());
+        let lost = lost.map(|store| self.lost_words(store, self.lost_wait()));
+        [
+            Some(passes),
+            self.unknown_words(),
+            self.reserve_words(),
+            Some(self.late_words()),
+        ]
+        .into_iter()
+        .flatten()
+        .chain(passed_over)
+        .chain(self.actual_words())
+        .chain(lost)
+        .collect()
     }
 
     fn passes(&self) -> String {
@@ -75,6 +80,10 @@ impl Limit {
             Self::Concurrency(limit) => {
                 format!("at most {} in flight at once", units(limit.own.limit.get()))
             }
+            Self::Once(limit) => {
+                let ttl = Span(limit.ttl.get());
+                format!("one accepted message within {ttl}, and later ones are repeats")
+            }
         }
     }
 
@@ -86,6 +95,20 @@ impl Limit {
         };
         Some(format!(
             "a message takes {estimate} as an estimate before its call; what the call really used (`{actual}`) is corrected after its answer, and what was used beyond the limit makes later messages wait; without such an answer the estimate stands"
+        ))
+    }
+
+    fn unknown_words(&self) -> Option<String> {
+        let once = self.as_once()?;
+        let becomes = match once.on_unknown {
+            OnUnknown::Resend => "is called, perhaps for the second time",
+            OnUnknown::DeadLetter => {
+                "is a dead letter with the reason unknown, perhaps without a call"
+            }
+        };
+        Some(format!(
+            "a repeat is done without a call; a message whose replica died during its call waits for {} and then {becomes}",
+            Span(once.lease.get())
         ))
     }
 
@@ -119,6 +142,11 @@ impl Limit {
     }
 
     fn lost_words(&self, store: &str, wait: LostWait) -> String {
+        if self.as_once().is_some() {
+            return format!(
+                "if {store} loses its state, it is forgotten what was accepted: a repeat is called once more"
+            );
+        }
         let memory = Span(self.memory());
         match wait {
             LostWait::For(wait) if wait < memory.0 => {

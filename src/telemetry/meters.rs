@@ -77,6 +77,8 @@ pub struct RouteMeters {
     pub moved: Counter,
     /// 1 while all of them do.
     pub moving: Gauge,
+    /// Repeats of accepted messages.
+    pub repeats: Counter,
     /// Calls with no answer that may have been delivered.
     pub maybe_delivered: Counter,
     /// 1 while the tap is open, 0 while it is closed.
@@ -139,6 +141,7 @@ impl RouteMeters {
             redelivered: counter(&names::REDELIVERED, &labels),
             moved: counter(&names::MOVED, &labels),
             moving: gauge(&names::MOVING, &labels),
+            repeats: counter(&names::REPEATS, &labels),
             maybe_delivered: counter(&names::MAYBE_DELIVERED, &labels),
             tap_open: gauge(&names::TAP_OPEN, &labels),
             breaker_open: gauge(&names::BREAKER_OPEN, &labels),

@@ -49,6 +49,7 @@ pub const REASONS: &[&str] = &[
     "expired",
     "invalid",
     "denied",
+    "unknown",
 ];
 /// Values of the label `result`.
 pub const RESULTS: &[&str] = &["granted", "denied", "failed"];
@@ -58,6 +59,8 @@ pub const DECISIONS: &[&str] = &[
     "granted",
     "denied",
     "never",
+    "repeat",
+    "unknown",
     "closed",
     "outdated",
     "not_asked",
@@ -227,6 +230,11 @@ metrics! {
         "sluiced_moving",
         ROUTE,
         "1 while all messages of the route move to another route of its queue.",
+    );
+    REPEATS = counter(
+        "sluiced_repeats_total",
+        ROUTE,
+        "Messages that were settled without a call, because one of their key was accepted before.",
     );
     MAYBE_DELIVERED = counter(
         "sluiced_maybe_delivered_total",
@@ -438,7 +446,7 @@ metrics! {
     LEASES_LOST = counter(
         "sluiced_call_leases_lost_total",
         LIMIT,
-        "Calls under way that this concurrency limit did not count any more.",
+        "Calls under way and claims that this limit, of the kind concurrency or once, did not count any more.",
     );
 
     LINK_UP = gauge(

@@ -22,6 +22,8 @@ pub struct LabelCounting<'a> {
     /// A template; `None`: the limit counts all messages together.
     pub key: Option<&'a str>,
     pub cost: CostOf<'a>,
+    /// Messages of one key are called once.
+    pub once: bool,
     /// More than this can never be granted. `None`: the policy says it, which may change.
     pub largest: Option<Cost>,
 }
@@ -57,6 +59,8 @@ struct Counter {
     key: Option<Template>,
     /// The key may be `none`.
     passes_over: bool,
+    /// The key is made of the publisher's id: one that is made here is another one after each delivery.
+    of_own_id: bool,
     cost: Made,
     largest: Option<Cost>,
 }
@@ -87,6 +91,7 @@ impl RouteLabels {
                 CostOf::Made(text) => Made::By(compile(at("cost"), text)?),
             };
             counters.push(Counter {
+                of_own_id: false,
                 key,
                 passes_over: limit.key.is_some_and(says_none),
                 cost,
@@ -95,6 +100,10 @@ impl RouteLabels {
         }
         let tenant = fair_by.map(|text| compile("fair_by".to_owned(), text));
         let tenant = tenant.transpose()?;
+        for (limit, counter) in limits.iter().zip(&mut counters) {
+            let key = counter.key.as_ref().filter(|_| limit.once);
+            counter.of_own_id = key.is_some_and(|key| templates.takes(key, "message_id"));
+        }
         let made = |limit: &Counter| limit.key.is_some() || matches!(limit.cost, Made::By(_));
         Ok(Self {
             any: tenant.is_some() || counters.iter().any(made),
@@ -116,11 +125,16 @@ impl RouteLabels {
     fn charge(
         &self,
         limit: &Counter,
+        message: &Message,
         context: &Context,
     ) -> Result<Option<Charge<(), KeyText>>, Undecodable> {
         let key = match &limit.key {
             Some(template) if limit.passes_over && self.templates.gives_none(template, context) => {
                 return Ok(None);
+            }
+            Some(template) if limit.of_own_id && message.own_id().is_none() => {
+                let why = "has no message_id of the publisher: whether it is a repeat is unknown";
+                return Err(undecodable(template, why));
             }
             Some(template) => Some(self.text(template, context)?),
             None => None,
@@ -153,14 +167,15 @@ impl RouteLabels {
     ///
     /// # Errors
     /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can ever
-    /// be granted, or no limit counts it at all. The route's `on_invalid` decides what happens to the message.
+    /// be granted, a key of a `once` limit would be another one after each delivery, or no limit counts it at all. The route's `on_invalid` decides what happens to the message.
     pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable> {
         let context = if self.any {
             self.templates.context(message, facts)?
         } else {
             Context::empty()
         };
-        let charges = self.limits.iter().map(|limit| self.charge(limit, &context));
+        let charges = self.limits.iter();
+        let charges = charges.map(|limit| self.charge(limit, message, &context));
         let charges: Box<[_]> = charges.collect::<Result<_, _>>()?;
         if !charges.is_empty() && charges.iter().all(Option::is_none) {
             return Err(Undecodable {

@@ -239,6 +239,12 @@ impl Templates {
         self.used.contains(&name)
     }
 
+    /// Whether this template uses a variable.
+    pub(super) fn takes(&self, template: &Template, variable: &str) -> bool {
+        let variables = self.variables(template.name());
+        variables.is_ok_and(|all| all.iter().any(|one| one == variable))
+    }
+
     /// The variables that a template takes from its surroundings, in order.
     fn variables(&self, name: &str) -> Result<Vec<String>, Error> {
         let mut variables: Vec<_> = self

@@ -142,6 +142,7 @@ pub(super) fn route_labels(
                 Costing::Units(cost) => CostOf::Units(*cost),
                 Costing::Made(text) => CostOf::Made(text.as_str()),
             },
+            once: limit.as_once().is_some(),
             largest: limit.as_paced().map(Paced::largest_cost),
         });
     }

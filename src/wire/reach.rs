@@ -61,9 +61,7 @@ fn words(seen: Spread, limits: &[(String, Limit)]) -> String {
         millis(seen.spread)
     );
     // Calls under way are counted for as long as they last.
-    let counted = limits
-        .iter()
-        .filter(|(_, limit)| !matches!(limit, Limit::Concurrency(_)));
+    let counted = limits.iter().filter(|(_, limit)| !limit.counts_calls());
     for (name, limit) in counted {
         if limit.follows().is_some() {
             said += &format!(", which the headroom of limits.{name} follows");

@@ -237,6 +237,9 @@ fn in_words(reason: &str) -> String {
         "expired" => "it was too old before it could be sent",
         "invalid" => "a limit cannot count it",
         "denied" => "its limit denied it, and on_denied = \"dead_letter\"",
+        "unknown" => {
+            "it may have been accepted, and its `once` limit says on_unknown = \"dead_letter\""
+        }
         _ => return reason.to_owned(),
     };
     format!("{reason}: {means}")

@@ -12,6 +12,7 @@ use super::{OpenLimits, Refusal};
 use crate::cli::text::{counted, facts, rough};
 use crate::core::limits::Taken;
 use crate::core::limits::generation::Closing;
+use crate::core::limits::once::Claim;
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Span;
 use crate::core::time::{StoreTime, micros};
@@ -143,6 +144,27 @@ impl KeyState {
         Ok(())
     }
 
+    /// Why no message of the key is called, if none is.
+    pub(in crate::cli) fn ended(&self) -> Option<&'static str> {
+        match self.claim()? {
+            Claim::Done { .. } => {
+                Some("a message was accepted, and a repeat is done without a call")
+            }
+            Claim::Held { ends, .. } if StoreTime::from_micros(*ends) <= self.look.now => {
+                Some("unknown whether a message was accepted: the next one is a dead letter")
+            }
+            Claim::Held { .. } | Claim::Free => None,
+        }
+    }
+
+    /// What is known of the key of a `once` limit.
+    fn claim(&self) -> Option<&Claim> {
+        match &self.look.state.as_ref()?.taken {
+            Taken::Once(claim) => Some(claim),
+            _ => None,
+        }
+    }
+
     /// Whether so many units fit, for a person, and how long until then; `None`: once a call has ended.
     pub(in crate::cli) fn fits(&self, cost: u32) -> (String, Option<Duration>) {
         let Look {
@@ -226,6 +248,29 @@ impl KeyState {
                 });
                 format!("{} under way{first}", counted(calls as u64, "call"))
             }
+            Some(Taken::Once(claim)) => self.claimed(claim),
+        }
+    }
+
+    fn claimed(&self, claim: &Claim) -> String {
+        let at = |micros| when(StoreTime::from_micros(micros), self.look.now);
+        match *claim {
+            Claim::Free => "nothing that still counts".to_owned(),
+            Claim::Done { until } => {
+                format!("a message was accepted; forgotten {}", at(until))
+            }
+            Claim::Held { since, ends, .. } if StoreTime::from_micros(ends) > self.look.now => {
+                format!(
+                    "a message asked {}; without a sign of life of its replica it is unknown {} what became of it",
+                    at(since),
+                    at(ends)
+                )
+            }
+            Claim::Held { since, ends, .. } => format!(
+                "a message asked {}, and since {} it is unknown whether it was accepted",
+                at(since),
+                at(ends)
+            ),
         }
     }
 

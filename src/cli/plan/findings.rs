@@ -346,7 +346,7 @@ pub(super) fn left_out(
     route: &Route,
     others: &[(&str, &str)],
     same_queue: &[&str],
-    assumed: &[&str],
+    (assumed, once): (&[&str], &[String]),
     tenants_known: bool,
 ) -> Vec<Finding> {
     let mut notes = Vec::new();
@@ -354,6 +354,11 @@ pub(super) fn left_out(
     for limit in assumed {
         note(format!(
             "Each message is taken to cost 1 of limits.{limit}, whose cost is a template: --cost {limit}=1-3 says otherwise."
+        ));
+    }
+    for limit in once {
+        note(format!(
+            "limits.{limit} is not in this plan: no two of its messages are the same."
         ));
     }
     for (limit, other) in others {

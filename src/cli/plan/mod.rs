@@ -100,7 +100,9 @@ pub(super) fn run(
 ) -> Result<Exit, Refusal> {
     let loaded = settings::load_with(Some(settings::NO_SECTION), &args.config, None, env);
     let Loaded { settings, .. } = loaded.map_err(Refusal::Faults)?;
-    let (name, route) = chosen(&settings, args.route.as_deref())?;
+    let (name, whole) = chosen(&settings, args.route.as_deref())?;
+    let (route, once) = without_once(&settings, whole)?;
+    let route = &route;
     let planned = Planned::new(&settings, name, route)?;
     let asked = asked(args, &planned, route).map_err(Refusal::Arguments)?;
     let plan = Plan {
@@ -124,7 +126,8 @@ pub(super) fn run(
     let assumed: Vec<&str> = asked.assumed.iter().map(String::as_str).collect();
     let same_queue = settings.of_queue(&route.queue).map(|(other, _)| other);
     let same_queue: Vec<_> = same_queue.filter(|other| *other != name).collect();
-    found.extend(left_out(route, &others, &same_queue, &assumed, tenants));
+    let left = (assumed.as_slice(), once.as_slice());
+    found.extend(left_out(route, &others, &same_queue, left, tenants));
     let ends = found.iter().all(|one| one.weight == Weight::Note);
     let head = Head {
         route: name.to_owned(),
@@ -155,6 +158,25 @@ pub(super) fn run(
 fn write_picture(file: &Path, picture: &str) -> Result<(), Refusal> {
     let written = std::fs::write(file, picture);
     written.map_err(|why| Refusal::Failed(format!("--svg {}: {why}", file.display())))
+}
+
+/// The route without its `once` limits, and their names: no two messages of a plan are the same.
+fn without_once(settings: &Settings, route: &Route) -> Result<(Route, Vec<String>), Refusal> {
+    let mut route = route.clone();
+    let is_once = |name: &String| {
+        settings
+            .limits
+            .get(name)
+            .is_some_and(|l| l.as_once().is_some())
+    };
+    let once: Vec<String> = route.limits.extract_if(.., |name| is_once(name)).collect();
+    if route.limits.is_empty() && !once.is_empty() {
+        let name = &once[0];
+        return Err(Refusal::Arguments(format!(
+            "limits.{name} makes no message wait but repeats, and no other limit does: there is nothing to plan"
+        )));
+    }
+    Ok((route, once))
 }
 
 /// What is planned for.

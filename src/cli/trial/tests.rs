@@ -11,6 +11,7 @@ fn goes(wait: Option<u64>, ready: u64) -> String {
         cost: 1,
         now: String::new(),
         wait: wait.map(Duration::from_secs),
+        is_end: false,
     };
     let route = Route {
         open: true,

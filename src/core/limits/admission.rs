@@ -9,7 +9,8 @@
 //! 2. Otherwise nothing is spent. The answer names the limit that holds it up longest, and when to
 //!    come back: when it fits, or the line of that limit if that is later and the message is sent
 //!    away for the first time. The line then moves on by the distance of such costs.
-//! 3. The answer to what can never fit says so.
+//! 3. The answer to what can never fit says so, and so does that to a message of a `once` limit that is not to be
+//!    called: a repeat, or one of which it is unknown whether it was accepted.
 //!
 //! The **line** spreads the messages that come back over the time in which the limit has room for
 //! them: they do not come back all at once, and none polls. It promises nothing, so nothing is kept or given back because of it.
@@ -17,6 +18,7 @@
 use std::time::Duration;
 
 use super::generation::{Closing, Generation, LostWait};
+use super::once::Ended;
 use super::rule::{Left, Line, Rule, State, Taken};
 use super::{Fit, Owed, Room, Ticket};
 use crate::policy::PolicyVersion;
@@ -153,8 +155,10 @@ pub struct Candidate<L, K> {
     pub waited: bool,
     /// The slots that it takes: it counts for as many of the wanted grants.
     pub slots: Cost,
-    /// Names its call in a `concurrency` limit: unique in the fleet.
+    /// Names its call in `concurrency` and `once` limits.
     pub ticket: Ticket,
+    /// When it last became a dead letter; zero: it never was one.
+    pub died: StoreTime,
     /// Other messages of its replica wait for a call to end in one of its `concurrency` limits: the replica wants a
     /// notice when one ends, also if this message is granted.
     pub others_wait: bool,
@@ -177,6 +181,7 @@ impl<L, K> Candidate<L, K> {
             waited: self.waited,
             slots: self.slots,
             ticket: self.ticket,
+            died: self.died,
             others_wait: self.others_wait,
         }
     }
@@ -216,6 +221,8 @@ pub enum Decision {
     },
     /// It can never pass: it costs more than the limit `by` ever holds.
     Never { by: usize, most: u64 },
+    /// It is not called: the `once` limit `by` says why.
+    Ended { by: usize, how: Ended },
     /// The store has another version of the policy of the limit `by`. Nothing was decided.
     Outdated { by: usize },
     /// The limit `by` lets nothing pass before `until`. Nothing was decided.
@@ -276,6 +283,10 @@ fn one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime) -> Dec
     }
     for charge in charges {
         note(charge, &mut cells[charge.key], now);
+        let_go(candidate, charge, &mut cells[charge.key], now);
+    }
+    if let Some(ended) = ended(charges, cells, now) {
+        return ended;
     }
     let fit = |charge: &CellCharge<'_>| {
         let state = cells[charge.key].state.as_ref();
@@ -321,6 +332,25 @@ fn note(charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
     {
         cell.put(taken);
     }
+}
+
+/// What the message itself held before, or held it up before it became a dead letter.
+fn let_go(candidate: &CellCandidate<'_>, charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
+    let asker = (candidate.ticket, candidate.died);
+    let state = cell.state.as_ref();
+    let left = state.and_then(|state| charge.limit.rule.let_go(&state.taken, asker, now));
+    if let Some(taken) = left {
+        cell.put(taken);
+    }
+}
+
+/// The decision where a message is not called whatever the other limits say.
+fn ended(charges: &[CellCharge<'_>], cells: &[Cell], now: StoreTime) -> Option<Decision> {
+    charges.iter().enumerate().find_map(|(by, charge)| {
+        let state = cells[charge.key].state.as_ref()?;
+        let how = charge.limit.rule.ended(&state.taken, now)?;
+        Some(Decision::Ended { by, how })
+    })
 }
 
 fn take(charge: &CellCharge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime) -> Pass {

@@ -11,7 +11,6 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use super::admission::{self, Candidate, Cell, Decision, Limit};
-use super::concurrency::{Calls, Concurrency};
 use super::rule::{Rule, State, Taken};
 use super::{Fit, Ticket};
 use crate::rate::Cost;
@@ -116,10 +115,10 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
 
     /// Gives a call another lease; `false`: it has ended.
     pub fn renew(&mut self, (name, rule): (&N, &Rule), ticket: Ticket, now: StoreTime) -> bool {
-        let calls = self.change_calls((name, rule), now, |rule, calls| {
-            rule.renew(calls, ticket, now.as_micros())
-        });
-        calls.is_some()
+        self.change((name, rule), now, |taken| {
+            Some((rule.renew(taken?, ticket, now)?, ()))
+        })
+        .is_some()
     }
 
     /// Ends a call. Returns the replicas that waited for that, as many as units came free, each with its
@@ -130,13 +129,19 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         ticket: Ticket,
         now: StoreTime,
     ) -> Vec<(u32, u64)> {
-        let before = self.change_calls((name, rule), now, |rule, calls| {
-            rule.release(calls, ticket, now.as_micros())
-        });
-        let calls = before.iter().flat_map(|before| &before.calls);
-        let ended = calls.filter(|call| call.ticket == ticket).map(|c| c.units);
+        let freed = self.change((name, rule), now, |taken| rule.release(taken?, ticket, now));
         let left = rule.room(self.state(name, rule, now).as_ref(), now);
-        let freed = ended.sum::<u64>().min(left.remaining);
+        self.wake(name, freed.unwrap_or(0).min(left.remaining))
+    }
+
+    /// A message of this key was accepted. Returns the replicas that waited for that, as [`Self::release`].
+    pub fn done(&mut self, (name, rule): (&N, &Rule), now: StoreTime) -> Vec<(u32, u64)> {
+        let done = self.change((name, rule), now, |_| Some((rule.done(now)?, ())));
+        self.wake(name, done.map_or(0, |()| 1))
+    }
+
+    /// Those that waited, as many as units came free.
+    fn wake(&mut self, name: &N, freed: u64) -> Vec<(u32, u64)> {
         let Some(waiting) = self.waiting.get_mut(name).filter(|_| freed > 0) else {
             return Vec::new();
         };
@@ -151,25 +156,18 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         woken.into_iter().map(|asker| (asker, each)).collect()
     }
 
-    /// Changes the calls under way of a key. Returns what they were, if they changed.
-    fn change_calls(
+    /// Changes what was taken of a key. Returns what the change gave, if there was one.
+    fn change<R>(
         &mut self,
         (name, rule): (&N, &Rule),
         now: StoreTime,
-        change: impl FnOnce(&Concurrency, &Calls) -> Option<Calls>,
-    ) -> Option<Calls> {
+        change: impl FnOnce(Option<&Taken>) -> Option<(Taken, R)>,
+    ) -> Option<R> {
         let mut cell = self.cell(name, rule, now);
-        let (Rule::Concurrency(concurrency), Some(state)) = (rule, &mut cell.state) else {
-            return None;
-        };
-        let Taken::Concurrency(calls) = &mut state.taken else {
-            return None;
-        };
-        let changed = change(concurrency, calls)?;
-        let before = std::mem::replace(calls, changed);
-        cell.changed = true;
+        let (taken, gave) = change(cell.state.as_ref().map(|state| &state.taken))?;
+        cell.put(taken);
         self.put(name, rule, cell, now);
-        Some(before)
+        Some(gave)
     }
 
     fn cell(&self, name: &N, rule: &Rule, now: StoreTime) -> Cell {
@@ -206,7 +204,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
             _ => return,
         };
         for charge in charges {
-            if matches!(charge.limit.rule, Rule::Concurrency(_)) {
+            if charge.limit.rule.lease().is_some() {
                 let waiting = self.waiting.entry(charge.key.clone()).or_default();
                 waiting.retain(|other| *other != asker);
                 waiting.push(asker);
@@ -244,6 +242,7 @@ mod tests {
                 waited: false,
                 slots: Cost::ONE,
                 ticket: Ticket(u128::from(key)),
+                died: StoreTime::default(),
                 others_wait: false,
             };
             // Five hundred keys, then all of them are over.

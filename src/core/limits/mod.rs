@@ -18,6 +18,7 @@ pub mod fixed_window;
 pub mod gcra;
 pub mod generation;
 pub mod keyed_states;
+pub mod once;
 mod owed;
 pub mod record;
 mod rule;
@@ -43,9 +44,26 @@ pub(super) const UNNOTICED: u64 = 1_000;
 /// Products of a rule's numbers stay below this, so that sums of two are exact in a double.
 const PRODUCT_MAX: u64 = 1 << 52;
 
-/// The name of a call in a `concurrency` limit: unique in the fleet.
+/// The name under which a message asks, and of its call in `concurrency` and `once` limits: unique in the fleet. The
+/// last [`Ticket::ASKS`] bits count the questions for one message, the others name the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u128);
+
+impl Ticket {
+    /// Six hexadecimal digits.
+    pub const ASKS: u32 = 24;
+
+    /// For the next question for the same message.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// Whether it was for an earlier question for the same message.
+    pub(super) const fn is_before(self, other: Self) -> bool {
+        self.0 >> Self::ASKS == other.0 >> Self::ASKS && self.0 < other.0
+    }
+}
 
 /// Whether a cost fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

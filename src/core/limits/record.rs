@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use super::concurrency::{Calls, CountedCall};
 use super::fixed_window::Windows;
 use super::gcra::Debt;
+use super::once::Claim;
 use super::rule::{Left, Line, Rule, State, Taken};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
@@ -52,6 +53,13 @@ pub fn write(state: &State, now: StoreTime) -> String {
             }
             text
         }
+        Taken::Once(Claim::Free) => "o 0".to_owned(),
+        Taken::Once(Claim::Done { until }) => format!("o {until}"),
+        Taken::Once(Claim::Held {
+            ticket,
+            since,
+            ends,
+        }) => format!("o {since} {ends} {:x}", ticket.0),
     };
     let State {
         line, left, owed, ..
@@ -98,6 +106,7 @@ pub fn read(text: &str, rule: &Rule) -> Option<State> {
         (Rule::FixedWindow(_), "w") => Taken::FixedWindow(windows(&words)?),
         (Rule::SlidingLog(_), "l") => Taken::SlidingLog(log(&words)?),
         (Rule::Concurrency(_), "c") => Taken::Concurrency(calls(&words)?),
+        (Rule::Once(_), "o") => Taken::Once(claim(&words)?),
         _ => return None,
     };
     Some(State {
@@ -175,12 +184,31 @@ fn calls(words: &[&str]) -> Option<Calls> {
             return None;
         };
         calls.push(CountedCall {
-            ticket: Ticket(u128::from_str_radix(hex(ticket)?, 16).ok()?),
+            ticket: read_ticket(ticket)?,
             units: units(cost)?,
             ends: number(ends)?,
         });
     }
     Some(Calls { calls })
+}
+
+fn claim(words: &[&str]) -> Option<Claim> {
+    match words {
+        ["0"] => Some(Claim::Free),
+        [until] => Some(Claim::Done {
+            until: number(until)?,
+        }),
+        [since, ends, ticket] => Some(Claim::Held {
+            ticket: read_ticket(ticket)?,
+            since: number(since)?,
+            ends: number(ends)?,
+        }),
+        _ => None,
+    }
+}
+
+fn read_ticket(text: &str) -> Option<Ticket> {
+    u128::from_str_radix(hex(text)?, 16).ok().map(Ticket)
 }
 
 /// Digits only, and exact in a double.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::concurrency::{Calls, Concurrency};
 use super::fixed_window::{FixedWindow, Windows};
 use super::gcra::{Debt, Gcra};
+use super::once::{Claim, Ended, Once};
 use super::sliding_log::{Log, SlidingLog};
 use super::token_bucket::{TokenBucket, Tokens};
 use super::{Fit, Kind, Owed, Room, Ticket};
@@ -20,6 +21,7 @@ pub enum Rule {
     FixedWindow(FixedWindow),
     SlidingLog(SlidingLog),
     Concurrency(Concurrency),
+    Once(Once),
 }
 
 /// What was taken of a limit for one key.
@@ -30,6 +32,7 @@ pub enum Taken {
     FixedWindow(Windows),
     SlidingLog(Log),
     Concurrency(Calls),
+    Once(Claim),
 }
 
 /// All that is known of one (limit, key).
@@ -82,11 +85,12 @@ macro_rules! of_kind {
             Rule::FixedWindow($kind) => $body,
             Rule::SlidingLog($kind) => $body,
             Rule::Concurrency($kind) => $body,
+            Rule::Once($kind) => $body,
         }
     };
     ($rule:expr, $taken:expr, |$kind:ident, $own:ident, $wrap:pat_param| $body:expr) => {
         of_kind!(@ $rule, $taken, |$kind, $own, $wrap| $body;
-            Gcra, TokenBucket, FixedWindow, SlidingLog, Concurrency)
+            Gcra, TokenBucket, FixedWindow, SlidingLog, Concurrency, Once)
     };
     (@ $rule:expr, $taken:expr, |$kind:ident, $own:ident, $wrap:pat_param| $body:expr;
         $($name:ident),*) => {
@@ -255,7 +259,7 @@ impl Rule {
                 used: 0,
             })),
             Self::SlidingLog(_) => Some(Taken::SlidingLog(Log::default())),
-            Self::Concurrency(_) => None,
+            Self::Concurrency(_) | Self::Once(_) => None,
         }
     }
 
@@ -279,6 +283,7 @@ impl Rule {
                 | (Self::FixedWindow(_), Taken::FixedWindow(_))
                 | (Self::SlidingLog(_), Taken::SlidingLog(_))
                 | (Self::Concurrency(_), Taken::Concurrency(_))
+                | (Self::Once(_), Taken::Once(_))
         )
     }
 
@@ -302,6 +307,84 @@ impl Rule {
             Self::SlidingLog(rule) => rule.limit() / 64,
             Self::Concurrency(rule) => rule.limit(),
             _ => 1,
+        }
+    }
+}
+
+/// What is granted to a call by name, and counts until the call ends: of the kinds `concurrency` and `once`.
+impl Rule {
+    /// How long it counts unless it is renewed; `None`: the kind counts units, which no call gives back.
+    #[must_use]
+    pub const fn lease(&self) -> Option<Duration> {
+        match self {
+            Self::Concurrency(rule) => Some(rule.lease()),
+            Self::Once(rule) => Some(rule.lease()),
+            _ => None,
+        }
+    }
+
+    /// The state once a call has another lease; `None`: it does not count any more.
+    #[must_use]
+    pub fn renew(&self, taken: &Taken, ticket: Ticket, now: StoreTime) -> Option<Taken> {
+        let now = now.as_micros();
+        match (self, taken) {
+            (Self::Concurrency(rule), Taken::Concurrency(calls)) => {
+                rule.renew(calls, ticket, now).map(Taken::Concurrency)
+            }
+            (Self::Once(rule), Taken::Once(claim)) => {
+                rule.renew(claim, ticket, now).map(Taken::Once)
+            }
+            _ => None,
+        }
+    }
+
+    /// The state without a call, and the units that came free; `None`: it does not count any more.
+    #[must_use]
+    pub fn release(&self, taken: &Taken, ticket: Ticket, now: StoreTime) -> Option<(Taken, u64)> {
+        match (self, taken) {
+            (Self::Concurrency(rule), Taken::Concurrency(calls)) => {
+                let left = rule.release(calls, ticket, now.as_micros())?;
+                let ended = calls.calls.iter().filter(|call| call.ticket == ticket);
+                let units = ended.map(|call| call.units).sum();
+                Some((Taken::Concurrency(left), units))
+            }
+            (Self::Once(_), Taken::Once(claim)) => {
+                Some((Taken::Once(Once::release(claim, ticket)?), 1))
+            }
+            _ => None,
+        }
+    }
+
+    /// The state of a key whose message was accepted; `None`: the kind does not remember that.
+    #[must_use]
+    pub const fn done(&self, now: StoreTime) -> Option<Taken> {
+        match self {
+            Self::Once(rule) => Some(Taken::Once(rule.done(now.as_micros()))),
+            _ => None,
+        }
+    }
+
+    /// The state without what a message lets go that asks under this ticket and last became a dead letter at
+    /// `died` (zero: never); `None`: there is no such thing.
+    #[must_use]
+    pub fn let_go(
+        &self,
+        taken: &Taken,
+        (ticket, died): (Ticket, StoreTime),
+        now: StoreTime,
+    ) -> Option<Taken> {
+        let (Self::Once(_), Taken::Once(claim)) = (self, taken) else {
+            return None;
+        };
+        Once::let_go(claim, (ticket, died.as_micros()), now.as_micros()).map(Taken::Once)
+    }
+
+    /// Why a message of the key is not called, if it is not.
+    #[must_use]
+    pub fn ended(&self, taken: &Taken, now: StoreTime) -> Option<Ended> {
+        match (self, taken) {
+            (Self::Once(_), Taken::Once(claim)) => Once::ended(claim, now.as_micros()),
+            _ => None,
         }
     }
 }

@@ -123,6 +123,11 @@ impl<T: Queued> Scheduler<T> {
                 let item = asked.item;
                 self.found.push_back(Action::Never { item, by, most });
             }
+            Decision::Ended { by, how } => {
+                self.ready.forgive(&asked.item);
+                let item = asked.item;
+                self.found.push_back(Action::Ended { item, by, how });
+            }
             Decision::Outdated { .. } => self.put_off(asked.item, now + LEARN),
             Decision::Closed { until, .. } => {
                 let until = self.local_time(until, now);

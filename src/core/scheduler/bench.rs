@@ -241,7 +241,7 @@ impl Bench {
                 }
                 Action::Expired(item) | Action::Stale(item) => panic!("{item:?} is dropped"),
                 Action::Away(item, why) => panic!("{item:?} has room: {why:?}"),
-                Action::Never { item, .. } => panic!("{item:?} fits"),
+                Action::Never { item, .. } | Action::Ended { item, .. } => panic!("{item:?} fits"),
                 Action::Close { route, .. } => panic!("route {route} closes"),
                 Action::Wait(until) => return until.map(|at| at.as_micros().max(self.now + 1)),
             }

@@ -46,6 +46,7 @@ pub use request::{BATCH_MAX, HEARTBEAT, Requests};
 
 use self::key_queues::KeyQueues;
 use super::leases::{Head, LeaseHolder, LeaseTally, Slot};
+use super::limits::once::Ended;
 use super::pacing::{Pacing, Row};
 use super::policy::PolicyVersion;
 use super::rate::Cost;
@@ -73,6 +74,8 @@ pub enum Action<T> {
     Away(T, Denied),
     /// It costs more than the `most` that its limit number `by` can ever let pass.
     Never { item: T, by: usize, most: u64 },
+    /// It is not called: its `once` limit number `by` says why.
+    Ended { item: T, by: usize, how: Ended },
     /// A keyed limit lets no message of this route pass before `until`.
     Close { route: usize, until: Mono },
     /// Nothing to do before this time (`None`: before something is reported).

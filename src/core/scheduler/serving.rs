@@ -167,7 +167,7 @@ impl<T: Queued> Scheduler<T> {
                 Action::Away(item, _) | Action::Expired(item) | Action::Stale(item) => {
                     out.push(item)
                 }
-                Action::Never { item, .. } => out.push(item),
+                Action::Never { item, .. } | Action::Ended { item, .. } => out.push(item),
                 Action::RanOut(items) => out.extend(items),
                 _ => {}
             }

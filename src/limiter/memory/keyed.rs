@@ -111,8 +111,13 @@ impl MemoryStore {
     ) {
         let key = name(&charge.limit, charge.key);
         let policy = charge.limit.policy();
-        for (_, units) in states.release((&key, &policy.rule), ticket, now) {
-            let (limit, key) = key.clone();
+        self.freed(&key, &states.release((&key, &policy.rule), ticket, now));
+    }
+
+    /// Those that waited may ask for so many units each.
+    fn freed(&self, name: &Name, woken: &[(u32, u64)]) {
+        for (_, units) in woken {
+            let ((limit, key), units) = (name.clone(), *units);
             // A replica that listens to nothing asks again after a while.
             drop(self.notices.send(Notice::Freed { limit, key, units }));
         }
@@ -136,7 +141,7 @@ impl LimitStore for MemoryStore {
             Ok(self.decide(&self.states, |states, now| {
                 let refunded = granted.iter().filter(|one| match one {
                     Granted::Units { charge, at } => self.refund(states, charge, *at, now),
-                    Granted::Call { charge, ticket } => {
+                    Granted::Call { charge, ticket } | Granted::Claim { charge, ticket } => {
                         self.end_call(states, charge, *ticket, now);
                         false
                     }
@@ -147,11 +152,25 @@ impl LimitStore for MemoryStore {
         .boxed()
     }
 
+    fn done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()> {
+        async move {
+            self.decide(&self.states, |states, now| {
+                for charge in claims.iter().map(Granted::charge) {
+                    let key = name(&charge.limit, charge.key);
+                    let policy = charge.limit.policy();
+                    self.freed(&key, &states.done((&key, &policy.rule), now));
+                }
+            });
+            Ok(())
+        }
+        .boxed()
+    }
+
     fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
         async move {
             Ok(self.decide(&self.states, |states, now| {
                 let gone = calls.iter().filter_map(|call| match call {
-                    Granted::Call { charge, ticket } => {
+                    Granted::Call { charge, ticket } | Granted::Claim { charge, ticket } => {
                         let key = name(&charge.limit, charge.key);
                         let policy = charge.limit.policy();
                         let is_renewed = states.renew((&key, &policy.rule), *ticket, now);

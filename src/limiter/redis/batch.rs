@@ -17,7 +17,7 @@ use crate::core::limits::generation::{LostWait, Memory};
 use crate::core::limits::store_watch::AnswerHead;
 use crate::core::time::{Direction, StoreTime, micros};
 use crate::ports::limits::{
-    BATCH_MAX, Closing, Decision, Fit, KeyedLimit, LimitKey, Pass, Policy, Room,
+    BATCH_MAX, Closing, Decision, Ended, Fit, KeyedLimit, LimitKey, Pass, Policy, Room,
 };
 
 /// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
@@ -28,12 +28,13 @@ const CHARGE: u64 = 4;
 const STATE: u64 = 4;
 
 /// The scripts of the kinds.
-const KINDS: [&str; 5] = [
+const KINDS: [&str; 6] = [
     include_str!("../../../lua/limits/gcra.lua"),
     include_str!("../../../lua/limits/token_bucket.lua"),
     include_str!("../../../lua/limits/fixed_window.lua"),
     include_str!("../../../lua/limits/sliding_log.lua"),
     include_str!("../../../lua/limits/concurrency.lua"),
+    include_str!("../../../lua/limits/once.lua"),
 ];
 
 /// Which of them is that of a rule.
@@ -44,6 +45,7 @@ const fn script_of(rule: &Rule) -> usize {
         Rule::FixedWindow(_) => 2,
         Rule::SlidingLog(_) => 3,
         Rule::Concurrency(_) => 4,
+        Rule::Once(_) => 5,
     }
 }
 
@@ -267,6 +269,7 @@ fn numbers(rule: &Rule, around: StoreTime) -> (&'static str, Vec<u64>) {
         }
         Rule::SlidingLog(rule) => ("l", rule.numbers().to_vec()),
         Rule::Concurrency(rule) => ("c", rule.numbers().to_vec()),
+        Rule::Once(rule) => ("o", rule.numbers().to_vec()),
     }
 }
 
@@ -328,6 +331,14 @@ impl Reply {
                 why: closing(self.0.next()?)?,
             },
             5 => Decision::NotAsked,
+            6 => Decision::Ended {
+                by: self.by(charges)?,
+                how: match self.0.next()? {
+                    0 => Ended::Done,
+                    1 => Ended::Unknown,
+                    _ => return None,
+                },
+            },
             _ => return None,
         })
     }

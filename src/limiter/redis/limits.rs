@@ -174,6 +174,7 @@ impl Limits {
             args.push(Arg::Number(flags));
             args.push(Arg::Number(candidate.slots.units()));
             args.push(Arg::Hex(candidate.ticket.0));
+            args.push(Arg::Time(Some(candidate.died)));
             args.push(Arg::Number(places.len() as u64));
             for (place, charge) in places.iter().zip(&candidate.charges) {
                 args.push(cell(*place));
@@ -239,17 +240,17 @@ impl Limits {
     }
 
     /// Calls a script about what was granted, which is all calls or all units, in several calls if they are too heavy
-    /// for one. Returns the reply to each part of them.
+    /// for one. `first`: what the script is given before them. Returns the reply to each part of them.
     async fn about<'a, T: FromRedisValue>(
         &self,
         script: &Composed,
-        channel: Option<&str>,
+        first: &[Arg<'a>],
         mut granted: &'a [&'a Granted],
     ) -> Result<Vec<(&'a [&'a Granted], T)>, StoreError> {
         let mut replies = Vec::new();
-        while let Some(first) = granted.first() {
+        while let Some(one) = granted.first() {
             // Calls under way follow no calendar.
-            let around = if first.is_call() {
+            let around = if one.is_call() {
                 StoreTime::default()
             } else {
                 self.around().await?
@@ -259,13 +260,15 @@ impl Limits {
             let places = batch.fill(charges.map(|charge| (&*charge.limit, charge.key)));
             let (part, rest) = granted.split_at(places.len());
             let mut args = batch.arguments(lock(&self.known).memory());
-            args.extend(channel.map(Arg::Text));
+            args.extend_from_slice(first);
             args.push(Arg::Number(part.len() as u64));
             let cell = batch.cells();
             for (one, place) in part.iter().zip(places) {
                 args.push(cell(place));
                 match one {
-                    Granted::Call { ticket, .. } => args.push(Arg::Hex(ticket.0)),
+                    Granted::Call { ticket, .. } | Granted::Claim { ticket, .. } => {
+                        args.push(Arg::Hex(ticket.0));
+                    }
                     Granted::Units { charge, at } => {
                         args.push(Arg::Time(Some(*at)));
                         args.push(Arg::Number(charge.cost.units()));

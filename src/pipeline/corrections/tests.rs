@@ -36,6 +36,10 @@ impl LimitStore for Written {
         unreachable!("nothing is released")
     }
 
+    fn done<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, ()> {
+        unreachable!("nothing is done")
+    }
+
     fn renew<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
         unreachable!("nothing is renewed")
     }

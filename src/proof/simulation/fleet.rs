@@ -356,6 +356,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
                     self.ended(replica, item.id, Without::Never(by));
                 }
+                // No fleet here has a `once` limit.
+                Action::Ended { item, by, .. } => {
+                    let by = u8::try_from(by).unwrap_or(u8::MAX);
+                    self.ended(replica, item.id, Without::Never(by));
+                }
                 Action::Close { until, .. } => replica.gate.spend(until),
                 Action::Wait(until) => {
                     replica.wake += 1;

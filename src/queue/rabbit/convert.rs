@@ -30,14 +30,16 @@ const USER_ID: &str = "x-sluiced-user-id";
 /// The original's `CC`. The broker would send a copy of each copy there.
 const CC: &str = "x-sluiced-cc";
 
-/// What of ours outlives a replay: how the message came to be. The rest is about rounds that are over.
-const LASTING: [&str; 6] = [
+/// What of ours outlives a replay: how the message came to be, and when it died, for `once` limits. The rest is about
+/// rounds that are over.
+const LASTING: [&str; 7] = [
     EXCHANGE,
     ROUTING_KEY,
     USER_ID,
     CC,
     header::MESSAGE_ID,
     header::SHORTENED,
+    header::DIED,
 ];
 
 /// How often a quorum queue has had it back.

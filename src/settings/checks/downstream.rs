@@ -56,10 +56,16 @@ impl Checks<'_> {
                 );
                 let message = format!("the route has no limit `{name}`; {hint}");
                 self.error([at.clone(), path.join("limits")], message);
-            } else if matches!(self.settings.limits.get(name), Some(Limit::Concurrency(_))) {
+            } else if let Some(limit) = self.settings.limits.get(name)
+                && limit.counts_calls()
+            {
                 let kind = KeyPath::of(&["limits", name, "kind"]);
+                let counts = match limit {
+                    Limit::Once(_) => "calls each message once",
+                    _ => "counts calls in flight",
+                };
                 let message = format!(
-                    "`{name}` counts calls in flight, and a downstream says what is left of a count over time; name a limit of another kind"
+                    "`{name}` {counts}, and a downstream says what is left of a count over time; name a limit of another kind"
                 );
                 self.error([at.clone(), kind], message);
             }

@@ -46,7 +46,7 @@ impl Checks<'_> {
         let (key, what, of) = match limit {
             Limit::Paced(_) => ("rate", "window", "rate"),
             Limit::TokenBucket(_) => ("interval", "interval", "limit"),
-            Limit::Concurrency(_) => ("lease", "lease", "limit"),
+            Limit::Concurrency(_) | Limit::Once(_) => ("lease", "lease", "limit"),
             _ => ("rate", "window", "limit"),
         };
         let (headroom, window) = (limit.headroom().all(), limit.window());
@@ -85,6 +85,8 @@ impl Checks<'_> {
             Limit::TokenBucket(_) => ("capacity", 0),
             Limit::FixedWindow(_) | Limit::SlidingLog(_) => ("rate", 0),
             Limit::Concurrency(_) => ("limit", 0),
+            // It has no cost that could be too much.
+            Limit::Once(_) => return,
         };
         let keys = path.all(["cost", key]);
         match limit.cost() {
@@ -161,6 +163,7 @@ impl Checks<'_> {
             Limit::FixedWindow(limit) => self.fixed_window(path, &limit.own),
             Limit::SlidingLog(limit) => self.sliding_log(path, limit.own.rate.0.units().get()),
             Limit::Concurrency(limit) => self.lease(path, limit.own.lease.get()),
+            Limit::Once(limit) => self.lease(path, limit.lease.get()),
             Limit::Paced(_) => {}
         }
     }

@@ -31,6 +31,7 @@ impl Checks<'_> {
                 self.prefetch(&path, route, limit, rate);
             }
             self.times(&path, route);
+            self.claims(&path, route);
             self.tenants(&path, route);
             self.varies(path.join("fair_by"), route.fair_by.as_ref(), "fair_by");
             self.clock(&path, route);
@@ -236,6 +237,29 @@ impl Checks<'_> {
             (max, "retry.max", route.retry.max.get()),
             ["", ""],
         );
+    }
+
+    /// A claim that ends before its call could be granted to another message meanwhile.
+    fn claims(&mut self, path: &KeyPath, route: &Route) {
+        let timeout = path.join("downstream").join("timeout");
+        let settings = self.settings;
+        for name in &route.limits {
+            let Some(once) = settings.limits.get(name).and_then(Limit::as_once) else {
+                continue;
+            };
+            self.at_most(
+                (timeout.clone(), route.call_timeout()),
+                (
+                    KeyPath::of(&["limits", name, "lease"]),
+                    &format!("limits.{name}.lease"),
+                    once.lease.get(),
+                ),
+                [
+                    ": the claim of a dead replica would end before its call",
+                    ", or a longer lease",
+                ],
+            );
+        }
     }
 
     /// Tenants need a template that names them, and a prefetch and queues that can hold parked messages.

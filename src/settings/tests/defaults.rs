@@ -16,7 +16,7 @@ pub(super) fn uncommented() -> String {
         _ => line.to_owned(),
     };
     let lines: Vec<_> = DEFAULT.lines().map(switch).collect();
-    let all = "[\"provider\", \"sender\", \"campaign\", \"quota\", \"recipient\", \"calls\"]";
+    let all = "[\"provider\", \"sender\", \"campaign\", \"quota\", \"recipient\", \"calls\", \"repeats\"]";
     lines.join("\n").replace("[\"provider\"]", all)
 }
 
@@ -61,7 +61,7 @@ fn the_commented_examples_are_true() {
         .map_err(|faults| faults.to_string())
         .expect("the examples load");
     assert_eq!(loaded.warnings.all(), []);
-    assert_eq!(loaded.settings.limits.len(), 6);
+    assert_eq!(loaded.settings.limits.len(), 7);
 }
 
 /// The examples that exclude each other stand indented in a comment: the lines from `mode` on.

@@ -347,6 +347,30 @@ fn concurrency_with_a_lease() {
 }
 
 #[test]
+fn once_with_a_key_and_a_lease() {
+    let limit = limit("kind = \"once\"\nkey = \"{{ message_id }}\"\non_unknown = \"dead_letter\"");
+    let once = limit.as_once().expect("it is");
+    assert_eq!(once.ttl.get(), Duration::from_secs(86_400));
+    assert_eq!(limit.window(), Duration::from_secs(30));
+    for (text, said) in [
+        (
+            "kind = \"once\"\ncost = 2",
+            "a.toml:11:9: limits.x.key: missing; write it, such as `key = \"{{ message_id }}\"`\na.toml:13:1: limits.x.cost: the kind once has no such key; kinds that have it: paced, gcra, token_bucket, fixed_window, sliding_log, concurrency",
+        ),
+        (
+            "kind = \"once\"\nkey = \"{{ message_id }}\"\nlease = \"5s\"",
+            "a.toml:8:13: routes.sms.downstream.timeout: 10s is longer than limits.x.lease of 5s: the claim of a dead replica would end before its call; write 5s or less, or a longer lease",
+        ),
+        (
+            "kind = \"once\"\nkey = \"{{ message_id }}\"\non_unknown = \"drop\"",
+            "a.toml:14:14: limits.x.on_unknown: `drop` is not possible; write \"resend\" or \"dead_letter\"",
+        ),
+    ] {
+        assert_eq!(said_of(text).join("\n"), said);
+    }
+}
+
+#[test]
 fn numbers_too_large_to_wait_for() {
     for (text, said) in [
         (

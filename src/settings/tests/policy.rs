@@ -40,8 +40,14 @@ fn every_kind_comes_back_from_its_own_policy() {
         "kind = \"token_bucket\"\ncapacity = 9\nrefill = 2\ninterval = \"90s\"\ncontinuous = false\nstart = \"empty\"",
         "kind = \"sliding_log\"\nrate = \"5/1h30m\"",
         "kind = \"concurrency\"\nlimit = 7\nlease = \"45s\"",
+        "kind = \"once\"\nttl = \"3d\"\nlease = \"45s\"\non_unknown = \"dead_letter\"",
     ] {
-        let limit = limit(text);
+        let key = if text.contains("once") {
+            "\nkey = \"{{ message_id }}\""
+        } else {
+            ""
+        };
+        let limit = limit(&format!("{text}{key}"));
         let line = limit.policy_line();
         for pair in text.lines() {
             let word = pair.replace(" = ", "=").replace('"', "");

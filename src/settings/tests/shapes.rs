@@ -111,7 +111,7 @@ fn a_kind_that_does_not_exist() {
     assert_eq!(
         changed("rate", "kind = \"leaky\"\nrate"),
         [
-            "a.toml:2:8: limits.provider.kind: `leaky` is no kind; write \"paced\" or \"gcra\" or \"token_bucket\" or \"fixed_window\" or \"sliding_log\" or \"concurrency\""
+            "a.toml:2:8: limits.provider.kind: `leaky` is no kind; write \"paced\" or \"gcra\" or \"token_bucket\" or \"fixed_window\" or \"sliding_log\" or \"concurrency\" or \"once\""
         ]
     );
 }

@@ -15,6 +15,7 @@ use crate::settings::text::{
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
+const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
 /// A shorter horizon does not outlast a question to Redis.
 const MIN_HORIZON: Duration = Duration::from_millis(20);
 /// A longer horizon loses too much with a replica that dies.
@@ -42,6 +43,8 @@ kinds! {
         SlidingLog(OfKind<SlidingLog>) = "sliding_log", "recipient", SlidingLog::KEYS, KeyedCounting::KEYS;
         /// calls in flight over the whole fleet.
         Concurrency(OfKind<Concurrency>) = "concurrency", "calls", Concurrency::KEYS, IN_FLIGHT;
+        /// calls no message again whose key was accepted: it is done without a call.
+        Once(Once) = "once", "repeats", Once::KEYS, &[];
     }
 }
 
@@ -211,5 +214,38 @@ table! {
         limit: NonZeroU32 = Whole(1..=10_000), Required 10 live;
         /// How long the calls of a dead replica count as in flight. Renewed while a call runs.
         lease: Length = Within(Duration::from_nanos(1)..=DAY), Default "30s" live;
+    }
+}
+
+table! {
+    /// Each key once: messages of a key that was accepted are repeats.
+    #[derive(Clone, Debug, Deserialize, Serialize)]
+    pub struct Once {
+        /// A template: messages with the same text are one message and its repeats. If it returns none, this limit
+        /// does not count the message.
+        key: TemplateText = TEMPLATE, Required "{{ message_id }}";
+        /// For how long a key is known as accepted. Redis remembers each for as long.
+        ttl: Length = Within(Duration::from_nanos(1)..=YEAR), Default "1d" live;
+        /// For how long the claim of a dead replica counts, while other messages of its key wait; after that it is
+        /// unknown whether its message was accepted. Renewed while a call runs. No shorter than the timeout of the
+        /// downstream.
+        lease: Length = Within(Duration::from_nanos(1)..=DAY), Default "30s" live;
+        /// What becomes of a message of which that is unknown. resend: it is called, perhaps for the second time;
+        /// dead_letter: it is a dead letter with the reason unknown, perhaps without a call.
+        on_unknown: OnUnknown = OnUnknown::SHAPE, Default "resend" live;
+        /// How late a call may leave and arrive after it was allowed, as for the other kinds. Absent: 1 % of the lease,
+        /// at least 35ms and at most 5s.
+        headroom: Option<HeadroomText> = HEADROOM, Optional "35ms" live;
+        /// How long nothing passes at most after Redis lost its state: for no longer than the lease, in which calls
+        /// under way end. What was accepted is forgotten either way.
+        lost_wait: LossWait = LOST_WAIT, Default "1m";
+    }
+}
+
+words! {
+    /// What becomes of a message of which it is unknown whether it was accepted.
+    pub enum OnUnknown {
+        Resend = "resend",
+        DeadLetter = "dead_letter",
     }
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::limit::{FixedWindow, KeyedCounting, Limit, MAX_HORIZON, Paced};
+use super::limit::{FixedWindow, KeyedCounting, Limit, MAX_HORIZON, Once, Paced};
 use crate::core::calendar::Calendar;
 use crate::core::headroom::{Bounds, Headroom};
 use crate::core::limits::generation::LostWait;
@@ -47,6 +47,9 @@ const HEADROOMS_AHEAD: u32 = 4;
 /// What a message with a computed cost may take of a paced limit that does not say.
 const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 
+/// What a message takes of a limit that knows no costs.
+static ONE: Costing = Costing::Units(Cost::ONE);
+
 impl Limit {
     /// The paced limit; `None`: it is of another kind.
     #[must_use]
@@ -57,11 +60,11 @@ impl Limit {
         }
     }
 
-    /// How messages are counted; `None` if it is paced.
+    /// How messages are counted; `None` if it is paced or calls each once.
     #[must_use]
     pub const fn counting(&self) -> Option<&KeyedCounting> {
         match self {
-            Self::Paced(_) => None,
+            Self::Paced(_) | Self::Once(_) => None,
             Self::Gcra(limit) => Some(&limit.counting),
             Self::TokenBucket(limit) => Some(&limit.counting),
             Self::FixedWindow(limit) => Some(&limit.counting),
@@ -73,7 +76,10 @@ impl Limit {
     /// What it is counted by; `None`: all messages together.
     #[must_use]
     pub fn key(&self) -> Option<&TemplateText> {
-        self.counting()?.key.as_ref()
+        match self {
+            Self::Once(limit) => Some(&limit.key),
+            counted => counted.counting()?.key.as_ref(),
+        }
     }
 
     /// Where answers say what a call really took of it.
@@ -92,6 +98,7 @@ impl Limit {
             Self::FixedWindow(limit) => &limit.counting.cost,
             Self::SlidingLog(limit) => &limit.counting.cost,
             Self::Concurrency(limit) => &limit.counting.cost,
+            Self::Once(_) => &ONE,
         }
     }
 
@@ -105,6 +112,7 @@ impl Limit {
             Self::FixedWindow(limit) => limit.own.rate.units(),
             Self::SlidingLog(limit) => limit.own.rate.0.units(),
             Self::Concurrency(limit) => limit.own.limit,
+            Self::Once(_) => NonZeroU32::MIN,
         })
     }
 
@@ -119,6 +127,7 @@ impl Limit {
             Self::FixedWindow(limit) => limit.own.rate.longest(),
             Self::SlidingLog(limit) => limit.own.rate.0.window(),
             Self::Concurrency(limit) => limit.own.lease.get(),
+            Self::Once(limit) => limit.lease.get(),
         }
     }
 
@@ -129,7 +138,7 @@ impl Limit {
     pub fn headroom(&self) -> Headroom {
         let written = match self {
             Self::Paced(paced) => return paced.parts(),
-            counted => counted.counting().and_then(|counting| counting.headroom),
+            counted => counted.written_headroom(),
         };
         match written {
             Some(HeadroomText::Fixed(length)) => Headroom::of(length.get()),
@@ -140,12 +149,20 @@ impl Limit {
         }
     }
 
+    /// The headroom of a limit that is not paced, if one is written.
+    fn written_headroom(&self) -> Option<HeadroomText> {
+        match self {
+            Self::Once(limit) => limit.headroom,
+            counted => counted.counting().and_then(|counting| counting.headroom),
+        }
+    }
+
     /// Between what its headroom follows what is measured; `None`: it is fixed.
     #[must_use]
     pub fn follows(&self) -> Option<Bounds> {
         let written = match self {
             Self::Paced(paced) => Some(paced.headroom),
-            counted => counted.counting().and_then(|counting| counting.headroom),
+            counted => counted.written_headroom(),
         };
         let Some(HeadroomText::Auto(_)) = written else {
             return None;
@@ -178,6 +195,10 @@ impl Limit {
             Self::FixedWindow(limit) => &mut limit.counting,
             Self::SlidingLog(limit) => &mut limit.counting,
             Self::Concurrency(limit) => &mut limit.counting,
+            Self::Once(limit) => {
+                limit.headroom = Some(measured);
+                return self;
+            }
         };
         counting.headroom = Some(measured);
         self
@@ -202,11 +223,30 @@ impl Limit {
         }
     }
 
+    /// The rule that calls each message once; `None`: it is of another kind.
+    #[must_use]
+    pub const fn as_once(&self) -> Option<&Once> {
+        match self {
+            Self::Once(limit) => Some(limit),
+            _ => None,
+        }
+    }
+
+    /// Whether it counts a call for as long as the call lasts, and nothing in a time of its own.
+    #[must_use]
+    pub const fn counts_calls(&self) -> bool {
+        matches!(self, Self::Concurrency(_) | Self::Once(_))
+    }
+
     /// How long it stays closed after the store lost its state. Paced limits always wait it out.
     #[must_use]
     pub fn lost_wait(&self) -> LostWait {
-        self.counting()
-            .map_or(LostWait::Forever, |counting| counting.lost_wait.0)
+        match self {
+            Self::Once(limit) => limit.lost_wait.0,
+            counted => counted
+                .counting()
+                .map_or(LostWait::Forever, |counting| counting.lost_wait.0),
+        }
     }
 }
 

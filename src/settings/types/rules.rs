@@ -2,14 +2,14 @@
 
 use std::num::NonZeroU32;
 
-use super::limit::{FixedWindow, Limit, Paced, Start, TokenBucket};
+use super::limit::{FixedWindow, Limit, OnUnknown, Paced, Start, TokenBucket};
 use super::limit_facts::WindowStart;
 use crate::core::headroom::Headroom;
 use crate::core::limits::concurrency::Concurrency;
 use crate::core::limits::gcra::Gcra;
 use crate::core::limits::sliding_log::SlidingLog;
 use crate::core::limits::token_bucket::{self, Bucket, Refill};
-use crate::core::limits::{Rule, RuleError, fixed_window};
+use crate::core::limits::{Rule, RuleError, fixed_window, once};
 use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
 use crate::settings::text::{Quota, WindowRate};
@@ -38,6 +38,14 @@ impl Limit {
                 let (calls, lease) = (limit.own.limit, limit.own.lease.get());
                 Rule::Concurrency(Concurrency::new(calls, lease, headroom)?)
             }
+            Self::Once(limit) => {
+                let (ttl, lease) = (limit.ttl.get(), limit.lease.get());
+                let on_unknown = match limit.on_unknown {
+                    OnUnknown::Resend => once::OnUnknown::Resend,
+                    OnUnknown::DeadLetter => once::OnUnknown::DeadLetter,
+                };
+                Rule::Once(once::Once::new(ttl, lease, on_unknown, headroom)?)
+            }
         }))
     }
 
@@ -52,7 +60,7 @@ impl Limit {
                 WindowRate::Every(rate) => Some(rate),
                 WindowRate::Calendar { .. } => None,
             },
-            Self::TokenBucket(_) | Self::Concurrency(_) => None,
+            Self::TokenBucket(_) | Self::Concurrency(_) | Self::Once(_) => None,
         }
     }
 

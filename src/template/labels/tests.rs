@@ -18,6 +18,7 @@ fn counting<'a>(key: Option<&'a str>, made: Option<&'a str>) -> LabelCounting<'a
         limit: "sender",
         key,
         cost: made.map_or(CostOf::Units(cost(2)), CostOf::Made),
+        once: false,
         largest: Some(cost(10)),
     }
 }
@@ -195,4 +196,26 @@ fn a_wrong_template_is_said_with_its_key() {
             about: About::Message,
         }
     );
+}
+
+#[test]
+fn an_id_that_is_made_here_tells_no_repeat() {
+    let once = |key| {
+        let limit = LabelCounting {
+            once: true,
+            ..counting(Some(key), None)
+        };
+        RouteLabels::new(&[limit], None).unwrap()
+    };
+    let facts = Facts {
+        route: "sms",
+        attempt: 1,
+    };
+    let mut made = message(r#"{"message_id": "theirs"}"#);
+    made.made_id = Some("made".to_owned());
+    let why = once("{{ message_id }}").of(&made, facts).err().unwrap();
+    assert!(why.to_string().contains("no message_id of the publisher"));
+    assert!(once("{{ body.message_id }}").of(&made, facts).is_ok());
+    made.properties.message_id = Some("own".to_owned());
+    assert!(once("{{ message_id }}").of(&made, facts).is_ok());
 }

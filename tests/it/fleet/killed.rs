@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use lapin::BasicProperties;
+use lapin::types::AMQPValue;
 use sluiced::core::time::Mono;
 use tokio::time::Instant;
 
@@ -31,6 +32,7 @@ const DECLARED: &[&str] = &[
     // On a busy machine an answer takes longer than the short lease of a test. More calls than are
     // allowed would be seen all the same.
     "a call under way is not counted any more",
+    "dead letter",
 ];
 
 /// Replicas that are killed, and what they call.
@@ -221,4 +223,85 @@ async fn calls_under_way_are_bounded_and_leases_of_the_dead_end_by_themselves() 
     let after = calls.iter().filter(|call| call.at > dead);
     let at_once = fullest(&fleet.times(after), latency);
     assert_eq!(at_once, MOST, "the whole limit is used again");
+}
+
+/// A key of each message, whose claim ends two seconds after its replica died.
+const REPEATS: &str = "[limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nlease = \"2s\"\n";
+const KILLS: usize = 10;
+const MANY: u64 = 1_800;
+
+/// Four replicas, one of which is killed every one and a half seconds, with calls under way.
+async fn killed_in_flow(name: &str, limit: &str) -> Mortal {
+    let latency = Duration::from_millis(100);
+    let limits = ["provider", "repeats"];
+    let mut fleet = Mortal::start(name, &limits, limit, (MANY, 1), latency).await;
+    fleet.config.routes[0].downstream = "timeout = \"2s\"\n".to_owned();
+    fleet.add(4);
+    fleet.arrived(50).await;
+    for _ in 0..KILLS {
+        // Not a wait for anything: so often they die.
+        tokio::time::sleep(SECOND * 3 / 2).await;
+        fleet.add(1);
+        fleet.kill().await;
+    }
+    fleet
+}
+
+/// Nothing excuses a repeat here: each message is called at most once, and of those whose replica died the letters say
+/// that it is unknown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn called_once_and_never_twice_whatever_dies() {
+    let name = "killed-once";
+    let limit = format!("{REPEATS}on_unknown = \"dead_letter\"\n");
+    let mut fleet = killed_in_flow(name, &limit).await;
+    let (mut dead, queue) = (BTreeSet::new(), format!("{name}.dead"));
+    let all: BTreeSet<u64> = (1..=MANY).collect();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        for (body, properties) in fleet.broker.drain(&queue).await {
+            let reason = properties.headers().as_ref();
+            let reason = reason.and_then(|headers| headers.inner().get("x-sluiced-reason"));
+            assert_eq!(reason, Some(&AMQPValue::LongString("unknown".into())));
+            dead.insert(number(&body));
+        }
+        let called = fleet.downstream.calls();
+        let called: BTreeSet<u64> = called.iter().map(|call| call.number).collect();
+        if called.union(&dead).count() as u64 == MANY
+            && fleet.broker.counts(name).await.map(|(ready, _)| ready) == Some(0)
+        {
+            assert_eq!(&called | &dead, all);
+            break;
+        }
+        assert!(
+            Instant::now() < end,
+            "{} called, {} dead, of {MANY}",
+            called.len(),
+            dead.len()
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for (_, replica) in fleet.replicas.drain(..) {
+        replica.stop(DECLARED).await;
+    }
+    let mut times: BTreeMap<u64, usize> = BTreeMap::new();
+    for call in fleet.downstream.calls() {
+        *times.entry(call.number).or_default() += 1;
+    }
+    let twice: Vec<_> = times.iter().filter(|(_, times)| **times > 1).collect();
+    eprintln!(
+        "{KILLS} kills, {MANY} messages: {} called, {} unknown, {} of them called",
+        times.len(),
+        dead.len(),
+        dead.iter().filter(|one| times.contains_key(one)).count()
+    );
+    assert!(twice.is_empty(), "{twice:?}");
+}
+
+/// With `resend` none is lost, and only those come again whose replica died.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn called_again_where_it_is_unknown_and_none_is_lost() {
+    let limit = format!("{REPEATS}on_unknown = \"resend\"\n");
+    let mut fleet = killed_in_flow("killed-again", &limit).await;
+    let calls = fleet.finish(MANY).await;
+    eprintln!("{KILLS} kills, {MANY} messages: {} calls", calls.len());
 }

@@ -92,7 +92,7 @@ async fn each_kind_grants_its_limit_and_no_more((store, other): (Store, Store)) 
             panic!("{limit:?} {decision:?}");
         };
         assert_eq!(room.remaining, 0);
-        if limit.is_concurrency() {
+        if limit.counts_calls() {
             assert_eq!((fits, until), (Fit::Full, StoreTime::default()));
         } else {
             assert_eq!(fits, Fit::At(until.as_micros()));
@@ -206,7 +206,7 @@ async fn what_was_not_sent_comes_back_once((store, _): (Store, Store)) {
             at,
         };
         let (refund, later) = (granted_at(answer.now), granted_at(answer.now + MS));
-        if limit.is_concurrency() {
+        if limit.counts_calls() {
             // Calls end by their tickets.
             assert_eq!(store.release(&[refund]).await.unwrap(), 0);
             store.release(&[call]).await.unwrap();

@@ -15,6 +15,7 @@ use sluiced::core::limits::concurrency::Concurrency;
 use sluiced::core::limits::fixed_window::FixedWindow;
 use sluiced::core::limits::gcra::Gcra;
 use sluiced::core::limits::generation::Generation;
+use sluiced::core::limits::once::{OnUnknown, Once};
 use sluiced::core::limits::sliding_log::SlidingLog;
 use sluiced::core::limits::token_bucket::{Bucket, Refill, Start, TokenBucket};
 use sluiced::core::rate::Cost;
@@ -94,6 +95,10 @@ pub(crate) fn concurrency(units: u32, lease: Duration) -> Rule {
     Rule::Concurrency(Concurrency::new(units, lease, MS).unwrap())
 }
 
+pub(crate) fn once(ttl: Duration, lease: Duration, on_unknown: OnUnknown) -> Rule {
+    Rule::Once(Once::new(ttl, lease, on_unknown, MS).unwrap())
+}
+
 pub(crate) fn cost(units: u32) -> Cost {
     Cost::new(NonZeroU32::new(units).unwrap())
 }
@@ -101,7 +106,7 @@ pub(crate) fn cost(units: u32) -> Cost {
 /// A ticket that no other call has.
 pub(crate) fn ticket() -> Ticket {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    Ticket((7 << 100) | u128::from(NEXT.fetch_add(1, Ordering::Relaxed)))
+    Ticket((7 << 100) | u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << Ticket::ASKS)
 }
 
 pub(crate) fn key(text: &str) -> LimitKey {
@@ -123,6 +128,7 @@ pub(crate) fn new(charges: Vec<Charge>) -> Candidate {
         waited: false,
         slots: Cost::ONE,
         ticket: ticket(),
+        died: StoreTime::default(),
         others_wait: false,
     }
 }

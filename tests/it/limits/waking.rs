@@ -146,7 +146,7 @@ async fn a_limit_that_was_lowered_wakes_for_the_room_that_it_has() {
     assert!(!fleet[1].ask(one(&small)).await);
     let of_small = |call: &Granted| match call {
         Granted::Call { ticket, .. } => Granted::call(&charge(&small, "a", 1), *ticket),
-        Granted::Units { .. } => panic!("{call:?} is no call"),
+        Granted::Units { .. } | Granted::Claim { .. } => panic!("{call:?} is no call"),
     };
     let calls: Vec<_> = calls.iter().map(of_small).collect();
     fleet[0].store.release(&calls[..2]).await.unwrap();

@@ -13,6 +13,7 @@ mod guides;
 mod held;
 mod hours;
 mod journal;
+mod once;
 mod providers;
 mod quota;
 mod recipes;

@@ -51,7 +51,8 @@ fn message(queue: &str, n: u64) -> (Vec<u8>, BasicProperties) {
     if n.is_multiple_of(2) {
         body["user"] = "ann".into();
     }
-    (body.to_string().into_bytes(), BasicProperties::default())
+    let properties = BasicProperties::default().with_message_id(format!("{queue}-{n}").into());
+    (body.to_string().into_bytes(), properties)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

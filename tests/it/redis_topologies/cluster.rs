@@ -179,6 +179,7 @@ async fn several_keyed_limits_are_decided_in_one_slot() {
             waited: false,
             slots: Cost::ONE,
             ticket: Ticket(i),
+            died: sluiced::core::time::StoreTime::default(),
             others_wait: false,
         })
         .collect();

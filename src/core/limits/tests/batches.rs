@@ -45,6 +45,7 @@ impl<'a> Batch<'a> {
                 waited: false,
                 slots: cost(*slots),
                 ticket: Ticket(i as u128 + 1),
+                died: StoreTime::default(),
                 others_wait: false,
             })
             .collect();

@@ -120,6 +120,7 @@ impl Crowd {
             waited,
             slots: super::cost(1),
             ticket: Ticket(self.tickets),
+            died: at(0),
             others_wait: false,
         };
         let decision = admission::decide(&[candidate], &mut cells, 1, now).remove(0);

@@ -5,6 +5,7 @@ mod changes;
 mod crowd;
 mod exact;
 mod never_over;
+mod once;
 mod owed;
 mod records;
 

@@ -53,11 +53,17 @@ impl Limits {
     /// Takes back units, and ends calls. Returns how many of the refunds were taken.
     pub(super) async fn release(&self, granted: &[Granted]) -> Result<usize, StoreError> {
         let (calls, units): (Vec<_>, Vec<_>) = granted.iter().partition(|one| one.is_call());
-        let channel = Some(self.channel.as_str());
-        let ended = self.about::<usize>(&self.release, channel, &calls).await;
-        let refunded = self.about::<usize>(&self.refund, None, &units).await;
+        let ended = self.end(&calls, false).await;
+        let refunded = self.about::<usize>(&self.refund, &[], &units).await;
         ended?;
         Ok(refunded?.into_iter().map(|(_, count)| count).sum())
+    }
+
+    /// Ends calls and claims; `accepted`: `once` limits know the messages of these claims as accepted.
+    async fn end(&self, calls: &[&Granted], accepted: bool) -> Result<(), StoreError> {
+        let first = [Arg::Text(&self.channel), Arg::Number(u64::from(accepted))];
+        self.about::<usize>(&self.release, &first, calls).await?;
+        Ok(())
     }
 
     /// Writes down what answers said of keys, in several calls if they are too heavy for one.
@@ -123,16 +129,22 @@ impl LimitStore for RedisStore {
         async move { self.limits().release(granted).await }.boxed()
     }
 
+    fn done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()> {
+        async move {
+            let claims: Vec<_> = claims.iter().collect();
+            self.limits().end(&claims, true).await
+        }
+        .boxed()
+    }
+
     fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
         async move {
             let limits = self.limits();
             let calls: Vec<_> = calls.iter().filter(|one| one.is_call()).collect();
-            let replies = limits.about::<Vec<usize>>(&limits.renew, None, &calls);
+            let replies = limits.about::<Vec<usize>>(&limits.renew, &[], &calls);
             let gone = replies.await?.into_iter().flat_map(|(part, gone)| {
-                gone.into_iter().filter_map(|i| match part.get(i)? {
-                    Granted::Call { ticket, .. } => Some(*ticket),
-                    Granted::Units { .. } => None,
-                })
+                let lost = gone.into_iter().filter_map(|i| part.get(i)?.ticket());
+                lost.collect::<Vec<_>>()
             });
             Ok(gone.collect())
         }

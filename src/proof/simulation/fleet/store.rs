@@ -182,6 +182,7 @@ impl Store {
                 waited: asked.waited,
                 slots: asked.slots,
                 ticket: asked.item.ticket,
+                died: StoreTime::default(),
                 others_wait: asked.others_wait,
             });
             let batch: Vec<_> = batch.collect();

@@ -207,6 +207,7 @@ impl ProgressJudge {
             waited: true,
             slots: Cost::ONE,
             ticket: Ticket(message.into()),
+            died: StoreTime::default(),
             others_wait: false,
         };
         self.states.admit(0, &[candidate], 1, now);

@@ -121,6 +121,7 @@ fn a_replay_forgets_the_life_that_is_over_and_keeps_the_message() {
             "n",
             "tenant",
             CC,
+            header::DIED,
             EXCHANGE,
             header::MESSAGE_ID,
             ROUTING_KEY,

@@ -1,7 +1,7 @@
 //! Downstreams: times, templates, headers, secrets, outcomes.
 
 use super::below;
-use crate::settings::tests::changed;
+use crate::settings::tests::{GOOD, changed, lines};
 
 #[test]
 fn times_and_method() {
@@ -195,4 +195,26 @@ fn quotas() {
             "a.toml:11:28: routes.sms.downstream.quota.provider.remaining: templates know no `anser`; did you mean `answer`?"
         ]
     );
+}
+
+#[test]
+fn a_downstream_counts_no_calls_in_flight_and_no_repeats() {
+    for (limit, counts) in [
+        (
+            "kind = \"concurrency\"\nlimit = 3",
+            "counts calls in flight",
+        ),
+        (
+            "kind = \"once\"\nkey = \"{{ message_id }}\"",
+            "calls each message once",
+        ),
+    ] {
+        let text = GOOD.replace("[\"provider\"]", "[\"provider\", \"x\"]");
+        let text = format!("{text}quota.x = {{ format = \"ietf\" }}\n[limits.x]\n{limit}\n");
+        let said = lines(&[&text], &[]).join("\n");
+        assert!(
+            said.contains(&format!("`x` {counts}, and a downstream says")),
+            "{said}"
+        );
+    }
 }

@@ -60,7 +60,7 @@ fn wrong_values() {
             "a.toml:5:11: limits.provider.reserve: `0%` is no share; write a percentage above 0 and below 100, such as \"20%\"",
             "a.toml:6:20: limits.provider.reserve_priority: `10` does not fit; a whole number from 1 to 9 is needed",
             "a.toml:7:1: limits.provider.burst: the kind paced has no such key; kinds that have it: gcra",
-            "a.toml:8:1: limits.provider.key: the kind paced has no such key; kinds that have it: gcra, token_bucket, fixed_window, sliding_log, concurrency",
+            "a.toml:8:1: limits.provider.key: the kind paced has no such key; kinds that have it: gcra, token_bucket, fixed_window, sliding_log, concurrency, once",
         ]
     );
 }

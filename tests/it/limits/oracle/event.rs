@@ -5,7 +5,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 use sluiced::core::rate::Cost;
 
-use super::world::KEYS;
+use super::world::{KEYS, KINDS, RULES};
 use crate::limits::rules::cost;
 
 #[derive(Clone, Debug)]
@@ -14,6 +14,10 @@ pub(super) struct Message {
     pub(super) charges: Vec<(usize, usize, u32)>,
     pub(super) waited: bool,
     pub(super) others_wait: bool,
+    /// One of the last calls is its own: it asks again.
+    pub(super) again: Option<prop::sample::Index>,
+    /// It became a dead letter so long ago.
+    pub(super) died: Option<u64>,
     pub(super) slots: Cost,
 }
 
@@ -41,6 +45,7 @@ pub(super) enum Event {
     /// Calls of one key.
     Renew(Vec<prop::sample::Index>),
     Release(Vec<prop::sample::Index>),
+    Done(Vec<prop::sample::Index>),
     Delete(usize, usize),
     Spoil(usize, usize, String),
     Cut(usize, usize, usize),
@@ -79,15 +84,23 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
         prop::bool::weighted(0.3),
         prop::bool::weighted(0.3),
         1..3_u64,
+        prop::option::weighted(0.3, any::<prop::sample::Index>()),
+        prop::option::weighted(0.1, 0..2_000_000_u64),
     );
-    let message = message.prop_map(|(mut charges, waited, others_wait, slots)| {
+    let message = message.prop_map(|(mut charges, waited, others_wait, slots, again, died)| {
         let mut seen = Vec::new();
         charges.retain(|(limit, ..)| {
             let first = !seen.contains(limit);
             seen.push(*limit);
             first
         });
+        for (limit, _, cost) in &mut charges {
+            // A message is called once whatever it costs.
+            *cost = if KINDS[5].contains(limit) { 1 } else { *cost };
+        }
         Message {
+            again,
+            died,
             charges,
             waited,
             others_wait,
@@ -100,7 +113,7 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
     );
     let spoilt = prop_oneof![
         Just(String::new()),
-        "[gtwlc]?[0-9]{0,20} [0-9]{0,20} [0-9-]{0,18}( [0-9a-f]{0,9}){0,3}(\\|[0-9]{0,17} [0-9]{0,5}(\\|[0-9]{0,4} [0-9]{0,17}(\\|[0-9]{0,4} [0-9]{0,17})?)?)?",
+        "[gtwlco]?[0-9]{0,20} [0-9]{0,20} [0-9-]{0,18}( [0-9a-f]{0,9}){0,3}(\\|[0-9]{0,17} [0-9]{0,5}(\\|[0-9]{0,4} [0-9]{0,17}(\\|[0-9]{0,4} [0-9]{0,17})?)?)?",
         ".{0,12}",
     ];
     let index = any::<prop::sample::Index>;
@@ -121,6 +134,7 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
             .prop_map(|(limit, said)| Event::Correct(limit, said)),
         2 => prop::collection::vec(index(), 1..4).prop_map(Event::Renew),
         2 => prop::collection::vec(index(), 1..4).prop_map(Event::Release),
+        5 => prop::collection::vec(index(), 1..4).prop_map(Event::Done),
         1 => (limit.clone(), key.clone()).prop_map(|(l, k)| Event::Delete(l, k)),
         1 => (limit.clone(), key.clone(), spoilt).prop_map(|(l, k, t)| Event::Spoil(l, k, t)),
         1 => (limit.clone(), key.clone(), 0..80_usize).prop_map(|(l, k, n)| Event::Cut(l, k, n)),
@@ -130,7 +144,7 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
             4 => 0..2_000_i64, 4 => 0..300_000_i64, 2 => -300_000..3_000_000_i64,
             1 => -10_000_000_000..10_000_000_000_i64, 1 => Just(86_400_000_000 * 400)
         ].prop_map(Event::Shift),
-        4 => (limit.clone(), 0..19_usize, prop::bool::weighted(0.9), prop::bool::weighted(0.8))
+        4 => (limit.clone(), 0..RULES, prop::bool::weighted(0.9), prop::bool::weighted(0.8))
             .prop_map(|(limit, rule, same, heard)| Event::Policy { limit, rule, same, heard }),
         1 => (limit.clone(), prop_oneof![Just(0_u64), 0..3_u64, Just(3_600_000_000)])
             .prop_map(|(limit, length)| Event::Pause(limit, length)),

@@ -1,5 +1,6 @@
 //! Time passes by moving the times in the states.
 
+use sluiced::core::limits::once::Claim;
 use sluiced::core::limits::{Left, Line, Owed, State, Taken};
 use sluiced::core::time::StoreTime;
 
@@ -35,6 +36,19 @@ pub(super) fn later(state: State, by: i64) -> State {
             }
             Taken::Concurrency(s)
         }
+        Taken::Once(Claim::Held {
+            ticket,
+            since,
+            ends,
+        }) => Taken::Once(Claim::Held {
+            ticket,
+            since: moved(since),
+            ends: moved(ends),
+        }),
+        Taken::Once(Claim::Done { until }) => Taken::Once(Claim::Done {
+            until: moved(until).max(1),
+        }),
+        free @ Taken::Once(Claim::Free) => free,
     };
     State {
         taken,

@@ -12,13 +12,16 @@ use sluiced::core::limits::{Rule, record};
 use sluiced::core::policy::{PolicyUpdate, PolicyVersion};
 use sluiced::core::time::StoreTime;
 use sluiced::ports::limits::{
-    Candidate, Charge, Decision, Fit, LimitStore as _, LostWait, Policy, Ticket,
+    Candidate, Charge, Decision, Ended, Fit, LimitStore as _, LostWait, Policy, Ticket,
 };
 use sluiced::ports::store::PolicyStore as _;
 
 use super::event::{Event, Message};
 use super::later::{later, moved};
-use super::world::{AHEAD, CLOSED, FULL, GRANTED, KEYS, KINDS, LINES, PREFIX, World};
+use super::returns::CallEvent;
+use super::world::{
+    AGAIN, AHEAD, CLOSED, FULL, GRANTED, KEYS, KINDS, LINES, PREFIX, REPEATS, UNKNOWN, World,
+};
 use crate::limits::rules::*;
 use crate::support::redis::RedisServer;
 
@@ -150,8 +153,9 @@ impl Play<'_> {
             Event::Ask(messages, wanted) => return self.admit(messages, *wanted),
             Event::Correct(limit, said) => return self.correct(*limit, said),
             Event::Refund(which) => return self.refund(which),
-            Event::Renew(which) => return self.about_calls(which, false),
-            Event::Release(which) => return self.about_calls(which, true),
+            Event::Renew(which) => return self.about_calls(which, CallEvent::Renewed),
+            Event::Release(which) => return self.about_calls(which, CallEvent::Ended),
+            Event::Done(which) => return self.about_calls(which, CallEvent::Accepted),
             Event::Delete(limit, key) => {
                 let key = self.name((*limit, *key));
                 () = self.ask(redis::cmd("DEL").arg(key));
@@ -262,7 +266,9 @@ impl Play<'_> {
     }
 
     fn admit(&mut self, messages: &[Message], wanted: u64) -> TestCaseResult {
-        let candidates: Vec<Candidate> = messages.iter().map(|m| self.candidate(m)).collect();
+        let now = self.time();
+        let candidates = messages.iter().map(|m| self.candidate(m, now));
+        let candidates: Vec<Candidate> = candidates.collect();
         let mut before = BTreeMap::new();
         for (limit, key, _) in messages.iter().flat_map(|m| &m.charges) {
             let name = (*limit, *key);
@@ -310,12 +316,15 @@ impl Play<'_> {
                 waited: message.waited,
                 slots: message.slots,
                 ticket: candidate.ticket,
+                died: candidate.died,
                 others_wait: candidate.others_wait,
             })
             .collect();
         let decisions = admission::decide(&asking, &mut cells, wanted, now);
         prop_assert_eq!(&answer.decisions, &decisions, "{:?} at {:?}", before, now);
-        let looked_at = |d: &Decision| is_granted(d) || matches!(d, Decision::Denied { .. });
+        let looked_at = |d: &Decision| {
+            is_granted(d) || matches!(d, Decision::Denied { .. } | Decision::Ended { .. })
+        };
         let looked = asking.iter().zip(&decisions).filter(|(_, d)| looked_at(d));
         let looked: Vec<usize> = looked
             .flat_map(|(asked, _)| asked.charges.iter().map(|charge| charge.key))
@@ -367,14 +376,20 @@ impl Play<'_> {
         Ok(())
     }
 
-    fn candidate(&self, message: &Message) -> Candidate {
+    fn candidate(&self, message: &Message, now: StoreTime) -> Candidate {
         let limits = &self.world.limits;
         let charges = message.charges.iter();
         let charges = charges.map(|(limit, key, cost)| charge(&limits[*limit], KEYS[*key], *cost));
+        let own = message.again.filter(|_| !self.calls.is_empty());
+        let own = own.map(|own| own.get(&self.calls).1.1.next());
+        AGAIN.fetch_add(usize::from(own.is_some()), Ordering::Relaxed);
+        let died = message.died.map(|ago| moved(now, -(ago as i64)));
         Candidate {
             waited: message.waited,
             slots: message.slots,
             others_wait: message.others_wait,
+            ticket: own.unwrap_or_else(ticket),
+            died: died.unwrap_or_default(),
             ..new(charges.collect())
         }
     }
@@ -390,15 +405,15 @@ impl Play<'_> {
         for ((message, candidate), decision) in messages.iter().zip(candidates).zip(decisions) {
             for (i, (limit, key, cost)) in message.charges.iter().enumerate() {
                 let name = (*limit, *key);
-                let is_concurrency = self.world.limits[*limit].is_concurrency();
+                let counts_calls = self.world.limits[*limit].counts_calls();
                 let waits = waits.entry(name).or_insert(false);
                 match decision {
                     Decision::Granted { .. } => {
                         GRANTED.fetch_add(1, Ordering::Relaxed);
-                        *waits |= message.others_wait && is_concurrency;
+                        *waits |= message.others_wait && counts_calls;
                         self.grants.push((name, *cost, now));
                         let call = (candidate.charges[i].clone(), candidate.ticket);
-                        if is_concurrency {
+                        if counts_calls {
                             self.calls.push((name, call));
                         }
                     }
@@ -415,6 +430,13 @@ impl Play<'_> {
                         until,
                         ..
                     } if *at < until.as_micros() => drop(LINES.fetch_add(1, Ordering::Relaxed)),
+                    Decision::Ended { how, .. } => {
+                        let count = match how {
+                            Ended::Done => &REPEATS,
+                            Ended::Unknown => &UNKNOWN,
+                        };
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
                     Decision::Closed { .. } => drop(CLOSED.fetch_add(1, Ordering::Relaxed)),
                     _ => (),
                 }
@@ -425,10 +447,8 @@ impl Play<'_> {
             let count: usize = self.ask(redis::cmd("ZCARD").arg(&key));
             let ttl: i64 = self.ask(redis::cmd("PTTL").arg(key));
             // It ends by itself, also between the decision and these questions.
-            let ended = match self.rule(name.0).0 {
-                Rule::Concurrency(rule) if waits => self.time() >= now + rule.lease(),
-                _ => false,
-            };
+            let lease = self.rule(name.0).0.lease().filter(|_| waits);
+            let ended = lease.is_some_and(|lease| self.time() >= now + lease);
             prop_assert!(ended || count == usize::from(waits), "{:?}", name);
             prop_assert!(ended || !waits || ttl > 0, "{}", ttl);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluiced::core::limits::admission::{self, Cell, Limit, LimitGate};
-use sluiced::core::limits::{Rule, Taken, charge as charge_more, record};
+use sluiced::core::limits::{Rule, State, charge as charge_more, record};
 use sluiced::core::time::StoreTime;
 use sluiced::ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _, Ticket};
 
@@ -145,7 +145,7 @@ impl Play<'_> {
     pub(super) fn about_calls(
         &mut self,
         which: &[prop::sample::Index],
-        ends: bool,
+        what: CallEvent,
     ) -> TestCaseResult {
         let first = chosen(&self.calls, which.iter().take(1));
         let Some(&&(name, _)) = first.first() else {
@@ -162,11 +162,16 @@ impl Play<'_> {
         let from = self.time();
         let store = &self.world.store;
         let runtime = &self.world.runtime;
-        let gone = if ends {
-            runtime.block_on(store.release(&granted)).unwrap();
-            None
-        } else {
-            Some(runtime.block_on(store.renew(&granted)).unwrap())
+        let gone = match what {
+            CallEvent::Ended => {
+                runtime.block_on(store.release(&granted)).unwrap();
+                None
+            }
+            CallEvent::Accepted => {
+                runtime.block_on(store.done(&granted)).unwrap();
+                None
+            }
+            CallEvent::Renewed => Some(runtime.block_on(store.renew(&granted)).unwrap()),
         };
         let explains = |play: &mut Self, now: StoreTime| {
             let (rule, ..) = play.rule(name.0);
@@ -174,11 +179,11 @@ impl Play<'_> {
             let mut cell = Cell::of(&rule, state, now);
             let mut not_there = Vec::new();
             for (_, ticket) in &calls {
-                if !happened(&rule, &mut cell, (*ticket, ends), now) {
+                if !happened(&rule, &mut cell, (*ticket, what), now) {
                     not_there.push(*ticket);
                 }
             }
-            let told = (!ends).then_some(not_there);
+            let told = (what == CallEvent::Renewed).then_some(not_there);
             (told, expected(&rule, &cell, &before, now))
         };
         self.is_explained(name, (gone, &before), from, explains)
@@ -221,21 +226,41 @@ fn chosen<'a, 'i, T>(
     which.map(|which| which.get(all)).collect()
 }
 
-/// A call ends or is renewed, as Rust decides. `false`: it is not under way.
-fn happened(rule: &Rule, cell: &mut Cell, (ticket, ends): (Ticket, bool), now: StoreTime) -> bool {
-    let (Rule::Concurrency(rule), Some(state)) = (rule, &mut cell.state) else {
-        return false;
-    };
-    let Taken::Concurrency(calls) = &mut state.taken else {
-        return false;
-    };
-    let changed = match ends {
-        true => rule.release(calls, ticket, now.as_micros()),
-        false => rule.renew(calls, ticket, now.as_micros()),
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallEvent {
+    Renewed,
+    Ended,
+    /// Its message was accepted.
+    Accepted,
+}
+
+/// It happens, as Rust decides. `false`: the call is not under way.
+fn happened(
+    rule: &Rule,
+    cell: &mut Cell,
+    (ticket, what): (Ticket, CallEvent),
+    now: StoreTime,
+) -> bool {
+    let known = cell.state.as_ref().map(|state| &state.taken);
+    let changed = match what {
+        CallEvent::Ended => known
+            .and_then(|taken| rule.release(taken, ticket, now))
+            .map(|(left, _)| left),
+        CallEvent::Renewed => known.and_then(|taken| rule.renew(taken, ticket, now)),
+        CallEvent::Accepted => rule.done(now),
     };
     let is_changed = changed.is_some();
-    if let Some(changed) = changed {
-        *calls = changed;
+    if let Some(taken) = changed {
+        let known = cell.state.take();
+        let known = known.map(|state| (state.line, state.left, state.owed));
+        let (line, left, owed) = known.unwrap_or_default();
+        cell.state = Some(State {
+            taken,
+            line,
+            left,
+            owed,
+        });
         cell.changed = true;
     }
     is_changed

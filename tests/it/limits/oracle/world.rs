@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sluiced::core::calendar::CalendarUnit;
 use sluiced::core::limits::Rule;
+use sluiced::core::limits::once::OnUnknown;
 use sluiced::core::limits::token_bucket::{Refill, Start};
 use sluiced::limiter::redis::{Family, RedisPolicies, RedisStore};
 use sluiced::ports::limits::{KeyedLimit, LostWait};
@@ -20,7 +21,8 @@ pub(super) const KEYS: [&str; 2] = ["a", "b"];
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
 /// How many messages were granted, sent away with a line, found a limit full, or closed; how often
-/// units came back, an answer was written down, something was owed after it, and a state lay ahead of now.
+/// units came back, an answer was written down, something was owed after it, and a state lay ahead of now. How many
+/// messages were repeats, of how many it was unknown, and how many asked again.
 pub(super) static GRANTED: AtomicUsize = AtomicUsize::new(0);
 pub(super) static LINES: AtomicUsize = AtomicUsize::new(0);
 pub(super) static FULL: AtomicUsize = AtomicUsize::new(0);
@@ -29,6 +31,9 @@ pub(super) static BACK: AtomicUsize = AtomicUsize::new(0);
 pub(super) static LEFT: AtomicUsize = AtomicUsize::new(0);
 pub(super) static OWED: AtomicUsize = AtomicUsize::new(0);
 pub(super) static AHEAD: AtomicUsize = AtomicUsize::new(0);
+pub(super) static REPEATS: AtomicUsize = AtomicUsize::new(0);
+pub(super) static UNKNOWN: AtomicUsize = AtomicUsize::new(0);
+pub(super) static AGAIN: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) struct World {
     pub(super) runtime: Runtime,
@@ -62,11 +67,16 @@ fn rules() -> Vec<Rule> {
         log("2/1ms", MS),
         concurrency(5, 400 * MS),
         concurrency(2, DAY),
+        once(900 * MS, 400 * MS, OnUnknown::Resend),
+        once(900 * MS, 400 * MS, OnUnknown::DeadLetter),
+        once(DAY, DAY, OnUnknown::DeadLetter),
     ]
 }
 
 /// Where the rules of each kind begin and end.
-pub(super) const KINDS: [Range<usize>; 5] = [0..4, 4..8, 8..14, 14..17, 17..19];
+pub(super) const KINDS: [Range<usize>; 6] = [0..4, 4..8, 8..14, 14..17, 17..19, 19..22];
+/// How many rules there are.
+pub(super) const RULES: usize = KINDS[KINDS.len() - 1].end;
 
 fn limits(rules: &[Rule]) -> Vec<Arc<KeyedLimit>> {
     let named = |(i, rule): (usize, &Rule)| {

@@ -1,0 +1,273 @@
+//! Messages that are called once.
+//!
+//! Problem: publishers repeat what they are not sure of, and a queue delivers a message again whose replica died. So
+//! the store knows of each key whether a message of it was accepted. A message *claims* its key when it is granted.
+//! The claim ends with the call: the key is done for the `ttl`, or it is free for the next attempt.
+//!
+//! ```text
+//!   free ──granted──> claimed ──accepted──> done ──ttl──> free
+//!    ^                   │ │
+//!    └── the call failed ┘ └── its lease ended: unknown
+//! ```
+//!
+//! A claim is renewed while its replica lives. When its lease ends, the replica is dead, or without a connection to
+//! the store, and whether the message was accepted is **unknown**: the key is free again, or its messages are dead
+//! letters, as the rule says.
+//!
+//! A message lets go of what is known to be no call under way: its own claim of an earlier question, because it asks
+//! only while it has no call, and a claim from before it became a dead letter, because an operator has sent it again.
+
+use std::time::Duration;
+
+use super::{Fit, Kind, Room, RuleError, Ticket, remembered};
+use crate::headroom::Headroom;
+use crate::time::micros;
+
+/// What becomes of a message where it is unknown whether one of its key was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnUnknown {
+    /// It is called: perhaps for the second time.
+    Resend,
+    /// It is a dead letter: perhaps it was not called at all.
+    DeadLetter,
+}
+
+/// The rule of a `once` limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Once {
+    ttl: u64,
+    lease: u64,
+    on_unknown: OnUnknown,
+    pub(super) headroom: Headroom,
+}
+
+/// The state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// No message was accepted or is being called, as far as is known.
+    Free,
+    /// A message has it.
+    Held {
+        ticket: Ticket,
+        since: u64,
+        /// When its lease ends. After that it is unknown whether the message was accepted.
+        ends: u64,
+    },
+    /// A message was accepted. Free from `until` on.
+    Done { until: u64 },
+}
+
+/// Why a message is not called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// One of its key was accepted.
+    Done,
+    /// Whether one was is unknown, and none may be called twice.
+    Unknown,
+}
+
+impl Once {
+    /// A key is done for `ttl`. A claim ends by itself after `lease` unless it is renewed.
+    ///
+    /// # Errors
+    /// When one of them is zero, or both together are longer than two years.
+    pub fn new(
+        ttl: Duration,
+        lease: Duration,
+        on_unknown: OnUnknown,
+        headroom: impl Into<Headroom>,
+    ) -> Result<Self, RuleError> {
+        for (what, length) in [("ttl", ttl), ("lease", lease)] {
+            if length.is_zero() {
+                return Err(RuleError::Zero(what));
+            }
+        }
+        remembered(micros(ttl).saturating_add(micros(lease)))?;
+        Ok(Self {
+            ttl: micros(ttl),
+            lease: micros(lease),
+            on_unknown,
+            headroom: headroom.into(),
+        })
+    }
+
+    /// How long a claim counts unless it is renewed.
+    #[must_use]
+    pub const fn lease(&self) -> Duration {
+        Duration::from_micros(self.lease)
+    }
+
+    /// What becomes of a message where it is unknown whether one of its key was accepted.
+    #[must_use]
+    pub const fn on_unknown(&self) -> OnUnknown {
+        self.on_unknown
+    }
+
+    /// How long a key is done, how long a claim counts, and 1 if what is unknown is a dead letter: for the script.
+    #[must_use]
+    pub const fn numbers(&self) -> [u64; 3] {
+        [self.ttl, self.lease, self.keeps_unknown() as u64]
+    }
+
+    const fn keeps_unknown(&self) -> bool {
+        matches!(self.on_unknown, OnUnknown::DeadLetter)
+    }
+
+    /// From when on a claim that ends then says nothing any more.
+    const fn forgotten(&self, ends: u64) -> u64 {
+        if self.keeps_unknown() {
+            ends + self.ttl
+        } else {
+            ends
+        }
+    }
+
+    /// Gives a claim another lease from `now`, if it still counts.
+    #[must_use]
+    pub fn renew(&self, claim: &Claim, ticket: Ticket, now: u64) -> Option<Claim> {
+        match *claim {
+            Claim::Held {
+                ticket: own,
+                since,
+                ends,
+            } if own == ticket && ends > now => Some(Claim::Held {
+                ticket,
+                since,
+                ends: now + self.lease,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Ends a claim without an accepted call.
+    #[must_use]
+    pub fn release(claim: &Claim, ticket: Ticket) -> Option<Claim> {
+        match *claim {
+            Claim::Held { ticket: own, .. } if own == ticket => Some(Claim::Free),
+            _ => None,
+        }
+    }
+
+    /// A message was accepted, whatever was known before.
+    #[must_use]
+    pub const fn done(&self, now: u64) -> Claim {
+        Claim::Done {
+            until: now + self.ttl,
+        }
+    }
+
+    /// What a message that asks under `ticket` lets go, and that last became a dead letter at `died` (zero: never).
+    #[must_use]
+    pub fn let_go(claim: &Claim, (ticket, died): (Ticket, u64), now: u64) -> Option<Claim> {
+        let Claim::Held {
+            ticket: held,
+            since,
+            ends,
+        } = *claim
+        else {
+            return None;
+        };
+        (held.is_before(ticket) || ends <= now && since <= died).then_some(Claim::Free)
+    }
+
+    /// Why a message of the key is not called, if it is not.
+    #[must_use]
+    pub fn ended(claim: &Claim, now: u64) -> Option<Ended> {
+        match *claim {
+            Claim::Done { .. } => Some(Ended::Done),
+            Claim::Held { ends, .. } if ends <= now => Some(Ended::Unknown),
+            Claim::Free | Claim::Held { .. } => None,
+        }
+    }
+}
+
+impl Kind for Once {
+    type Taken = Claim;
+
+    fn most(&self) -> u64 {
+        1
+    }
+
+    fn settled(&self, claim: &Claim, now: u64) -> (Claim, bool) {
+        match *claim {
+            Claim::Held { ends, .. } if self.forgotten(ends) <= now => (Claim::Free, false),
+            Claim::Held {
+                ticket,
+                since,
+                ends,
+            } => {
+                let latest = now + self.lease;
+                let ends_by = ends.min(latest);
+                let held = Claim::Held {
+                    ticket,
+                    since,
+                    ends: ends_by,
+                };
+                (held, ends > latest)
+            }
+            Claim::Done { until } if until <= now => (Claim::Free, false),
+            Claim::Done { until } => {
+                let latest = now + self.ttl;
+                let until_by = until.min(latest);
+                (Claim::Done { until: until_by }, until > latest)
+            }
+            Claim::Free => (Claim::Free, false),
+        }
+    }
+
+    fn fit(&self, claim: Option<&Claim>, now: u64, _: u64) -> Fit {
+        match claim {
+            None | Some(Claim::Free) => Fit::Now,
+            Some(Claim::Held { ends, .. }) if *ends > now => Fit::Full,
+            Some(Claim::Held { ends, .. }) => Fit::At(self.forgotten(*ends)),
+            Some(Claim::Done { until }) => Fit::At(*until),
+        }
+    }
+
+    fn take(&self, _: Option<&Claim>, now: u64, _: u64, ticket: Ticket) -> Claim {
+        Claim::Held {
+            ticket,
+            since: now,
+            ends: now + self.lease,
+        }
+    }
+
+    /// Claims end by their tickets ([`Once::release`]).
+    fn refund(&self, _: &Claim, _: u64, _: u64, _: u64) -> Option<Claim> {
+        None
+    }
+
+    fn room(&self, claim: Option<&Claim>, now: u64) -> Room {
+        let reset_at = match claim {
+            None | Some(Claim::Free) => now,
+            Some(Claim::Held { ends, .. }) if *ends > now => *ends,
+            Some(Claim::Held { ends, .. }) => self.forgotten(*ends),
+            Some(Claim::Done { until }) => *until,
+        };
+        Room {
+            remaining: u64::from(reset_at <= now),
+            reset_at,
+        }
+    }
+
+    fn spacing(&self, _: u64, _: u64) -> u64 {
+        0
+    }
+
+    /// A call that was under way has ended by then. What was done is forgotten at once, and no wait brings it back.
+    fn forgotten_at(&self, since: u64) -> u64 {
+        since + self.lease
+    }
+
+    fn dies_at(&self, claim: &Claim) -> u64 {
+        match claim {
+            Claim::Free => 0,
+            Claim::Held { ends, .. } => self.forgotten(*ends),
+            Claim::Done { until } => *until,
+        }
+    }
+
+    fn span(&self) -> u64 {
+        self.lease
+    }
+}

@@ -1,0 +1,88 @@
+//! What a call holds of its `once` limits until it is known what became of it.
+//!
+//! Accepted: the store is to know before the message is settled, or a repeat would be called. If the store is away, the
+//! verdict waits for it, as long as the claim would count by itself. After that the message is settled all the same,
+//! for it was accepted; of a repeat it is unknown then.
+//!
+//! Dropped, the claims are released: the call failed, and the next attempt may have them.
+
+use std::time::Duration;
+
+use tracing::warn;
+
+use crate::core::limits::Rule;
+use crate::ports::clock::Clock;
+use crate::ports::limits::{Granted, OnUnknown};
+use crate::telemetry::LogLimit;
+
+use super::refunder::Refunder;
+
+static UNWRITTEN: LogLimit = LogLimit::new(Duration::from_secs(10));
+
+/// The store is tried again after this.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// The claims of one call.
+#[derive(Debug)]
+pub(super) struct Claims {
+    granted: Vec<Granted>,
+    /// `None`: there are none.
+    refunder: Option<Refunder>,
+}
+
+impl Claims {
+    pub(super) const fn new(granted: Vec<Granted>, refunder: Option<Refunder>) -> Self {
+        Self { granted, refunder }
+    }
+
+    fn rules(&self) -> impl Iterator<Item = Rule> {
+        let limits = self.granted.iter().map(|claim| &claim.charge().limit);
+        limits.map(|limit| limit.policy().rule.clone())
+    }
+
+    /// Whether a message that may have been accepted must not be called again.
+    pub(super) fn keep_unknown(&self) -> bool {
+        self.rules().any(
+            |rule| matches!(rule, Rule::Once(once) if once.on_unknown() == OnUnknown::DeadLetter),
+        )
+    }
+
+    /// The message was accepted.
+    pub(super) async fn accepted(mut self, clock: Clock) {
+        let Some(refunder) = self.refunder.clone() else {
+            return;
+        };
+        if self.granted.is_empty() {
+            return;
+        }
+        let lease = self.rules().filter_map(|rule| rule.lease()).min();
+        let until = clock.now() + lease.unwrap_or_default();
+        while !refunder.done(&self.granted).await {
+            if clock.now() >= until || refunder.has_ended() {
+                if let Some(more) = UNWRITTEN.event(clock.now()) {
+                    warn!(
+                        "a message was accepted, and the store could not be informed: of a repeat it will be unknown{more}"
+                    );
+                }
+                break;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+        refunder.left(std::mem::take(&mut self.granted));
+    }
+
+    /// Whether the message was accepted is unknown, and remains so: the claims end with their leases, unreleased.
+    pub(super) fn unknown(mut self) {
+        if let Some(refunder) = &self.refunder {
+            refunder.left(std::mem::take(&mut self.granted));
+        }
+    }
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        if let Some(refunder) = &self.refunder {
+            refunder.ended(std::mem::take(&mut self.granted));
+        }
+    }
+}

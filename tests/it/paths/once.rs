@@ -1,0 +1,394 @@
+//! Messages that are called once: repeats of publishers, calls that fail, and replicas that die in each state.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lapin::BasicProperties;
+
+use super::{NO_BREAKER, config, header, holds, queue};
+use crate::limits::rules::{key, redis_key};
+use crate::support::broker::Broker;
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, get};
+use crate::support::messages::body;
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::redis::{Paused, RedisServer};
+use crate::support::wait::eventually;
+
+/// What is said of the test's own Redis, and of its short leases.
+const KNOWN: &[&str] = &[
+    NEW_SCHEDULE,
+    "nothing is kept on disk",
+    "hardly leaves time to renew",
+    "dead letter",
+];
+
+/// A route that calls each message id once. A claim ends after `lease`, and a call that is not answered not later.
+fn once(name: &str, downstream: &Recorder, on_unknown: &str, lease: &str) -> Config {
+    let mut route = Route::new(name, downstream.address);
+    route.limits = vec!["provider", "repeats"];
+    route.keys = "retry = { base = \"1ms\", max = \"1ms\" }\n".to_owned();
+    let timeout = if lease == "30s" { "10s" } else { lease };
+    route.downstream = format!("{NO_BREAKER}timeout = \"{timeout}\"\n");
+    let mut config = config(name, vec![route]);
+    config.tables = format!(
+        "[limits.repeats]\nkind = \"once\"\nkey = \"{{{{ message_id }}}}\"\nttl = \"1h\"\nlease = \"{lease}\"\n\
+         on_unknown = \"{on_unknown}\"\nheadroom = \"100ms\"\nlost_wait = \"0s\"\n"
+    );
+    config
+}
+
+fn named(number: u64) -> (Vec<u8>, BasicProperties) {
+    let properties = BasicProperties::default().with_message_id(format!("m-{number}").into());
+    (body(number), properties)
+}
+
+/// How often each message was called.
+fn times(downstream: &Recorder) -> BTreeMap<u64, usize> {
+    let mut times = BTreeMap::new();
+    for call in downstream.calls() {
+        *times.entry(call.number).or_default() += 1;
+    }
+    times
+}
+
+fn each_once(count: u64) -> BTreeMap<u64, usize> {
+    (1..=count).map(|number| (number, 1)).collect()
+}
+
+/// The reasons of dead letters.
+async fn reasons(broker: &Broker, queue: &str) -> Vec<String> {
+    let letters = broker.drain(&format!("{queue}.dead")).await;
+    let reason = |(_, properties): &(Vec<u8>, BasicProperties)| {
+        header(properties, "x-sluiced-reason").unwrap_or_default()
+    };
+    letters.iter().map(reason).collect()
+}
+
+/// A series of some replicas together.
+fn sum(admins: &[SocketAddr], series: &str) -> f64 {
+    let one = |admin: &SocketAddr| {
+        let page = get(*admin, "/metrics").1;
+        let line = page.lines().find_map(|line| line.strip_prefix(series));
+        line.map_or(0.0, |value| value.trim().parse().expect("a number"))
+    };
+    admins.iter().map(one).sum()
+}
+
+fn done(admins: &[SocketAddr], name: &str) -> f64 {
+    let series = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"done\"}}");
+    sum(admins, &series)
+}
+
+fn repeats(admins: &[SocketAddr], name: &str) -> f64 {
+    sum(
+        admins,
+        &format!("sluiced_repeats_total{{route=\"{name}\"}}"),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_publishers_repeat_is_called_once() {
+    const COUNT: u64 = 40;
+    let name = "once-repeats";
+    let broker = queue(name, "quorum").await;
+    let latency = Duration::from_millis(50);
+    let downstream = Recorder::start(move |_| Reply {
+        latency,
+        ..Reply::status(202)
+    })
+    .await;
+    let config = once(name, &downstream, "resend", "10s");
+    let thrice = (1..=3 * COUNT).map(|n| named(1 + n % COUNT));
+    broker.publish(name, thrice).await;
+    let mut daemons = [Daemon::start(&config), Daemon::start(&config)];
+    let mut admins = Vec::new();
+    for daemon in &mut daemons {
+        admins.push(daemon.admin().await);
+    }
+    eventually(LONG, "all are settled", || {
+        done(&admins, name) >= (3 * COUNT) as f64
+    })
+    .await;
+    assert_eq!(done(&admins, name), (3 * COUNT) as f64);
+    assert_eq!(repeats(&admins, name), (2 * COUNT) as f64);
+    for daemon in daemons {
+        daemon.stop(KNOWN).await;
+    }
+    assert_eq!(times(&downstream), each_once(COUNT));
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+/// An answer that refuses or fails says that the message was not taken: its key is free, also for a letter that is
+/// replayed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_failed_frees_its_key() {
+    let name = "once-failed";
+    let broker = queue(name, "quorum").await;
+    let downstream = Recorder::start(|call| match (call.number, call.repeat) {
+        (1, 0 | 1) => Reply::status(500),
+        (2, 0) => Reply::retry_after(429, "1"),
+        (3, 0) => Reply::status(422),
+        _ => Reply::status(202),
+    })
+    .await;
+    let config = once(name, &downstream, "dead_letter", "30s");
+    broker.publish(name, (1..=3).map(named)).await;
+    let daemon = Daemon::start(&config);
+    holds(&broker, &format!("{name}.dead"), 1).await;
+    eventually(LONG, "the others are accepted", || downstream.count() == 6).await;
+    replay(&daemon, name);
+    eventually(LONG, "the refused one is accepted", || {
+        downstream.count() == 7
+    })
+    .await;
+    broker.publish(name, (1..=3).map(named)).await;
+    daemon
+        .stop(&[KNOWN, &["the downstream throttles"]].concat())
+        .await;
+    assert_eq!(times(&downstream), BTreeMap::from([(1, 3), (2, 2), (3, 2)]));
+    assert_eq!(reasons(&broker, name).await, Vec::<String>::new());
+}
+
+fn replay(daemon: &Daemon, name: &str) {
+    let config = daemon.config();
+    let config = config.to_str().expect("a path in UTF-8");
+    let replayed =
+        crate::support::daemon::program(&["dead", "replay", "--config", config, "--route", name])
+            .output()
+            .expect("it runs");
+    assert!(replayed.status.success(), "{replayed:?}");
+}
+
+/// A call without an answer may have been accepted. With `dead_letter` it is not repeated, until an operator says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_without_an_answer_is_unknown_until_it_is_replayed() {
+    let name = "once-silent";
+    let broker = queue(name, "quorum").await;
+    let downstream = Recorder::start(|call| Reply {
+        latency: if call.repeat == 0 {
+            LONG
+        } else {
+            Duration::ZERO
+        },
+        ..Reply::status(202)
+    })
+    .await;
+    let config = once(name, &downstream, "dead_letter", "1s");
+    // The publisher repeats it: that one waits for the claim, and is unknown then.
+    broker.publish(name, [named(1), named(1)]).await;
+    let mut daemon = Daemon::start(&config);
+    let dead = format!("{name}.dead");
+    holds(&broker, &dead, 2).await;
+    assert_eq!(downstream.count(), 1);
+    // Both are sent again: one is called, the other is its repeat.
+    replay(&daemon, name);
+    eventually(LONG, "it is accepted", || downstream.count() == 2).await;
+    let admin = daemon.admin().await;
+    eventually(LONG, "all is settled", || done(&[admin], name) == 2.0).await;
+    daemon.stop(KNOWN).await;
+    assert_eq!(times(&downstream), BTreeMap::from([(1, 2)]));
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    assert_eq!(reasons(&broker, name).await, Vec::<String>::new());
+}
+
+/// With `resend` it is called again, as without this limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_without_an_answer_is_repeated_where_that_is_allowed() {
+    let name = "once-resend";
+    let broker = queue(name, "quorum").await;
+    let downstream = Recorder::start(|call| Reply {
+        latency: if call.repeat == 0 {
+            LONG
+        } else {
+            Duration::ZERO
+        },
+        ..Reply::status(202)
+    })
+    .await;
+    let config = once(name, &downstream, "resend", "1s");
+    broker.publish(name, [named(1), named(1)]).await;
+    let mut daemon = Daemon::start(&config);
+    eventually(LONG, "it is called again", || downstream.count() == 2).await;
+    let admin = daemon.admin().await;
+    eventually(LONG, "all is settled", || done(&[admin], name) == 2.0).await;
+    daemon.stop(KNOWN).await;
+    assert_eq!(times(&downstream), BTreeMap::from([(1, 2)]));
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+/// What a replica leaves that dies between its claim and its call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_before_its_call() {
+    for (name, on_unknown, calls) in [
+        ("once-before-dead", "dead_letter", 0),
+        ("once-before-again", "resend", 1),
+    ] {
+        let broker = queue(name, "quorum").await;
+        let downstream = Recorder::accepting().await;
+        let config = once(name, &downstream, on_unknown, "2s");
+        let redis = RedisServer::shared();
+        let (seconds, micros): (u64, u64) =
+            redis::cmd("TIME").query(&mut redis.connection()).unwrap();
+        let now = seconds * 1_000_000 + micros;
+        () = redis::cmd("SET")
+            .arg(redis_key(name, "repeats", key("m-1")))
+            .arg(format!("o {now} {} abc0000001", now + 1_000_000))
+            .query(&mut redis.connection())
+            .unwrap();
+        broker.publish(name, [named(1)]).await;
+        let daemon = Daemon::start(&config);
+        if calls == 0 {
+            holds(&broker, &format!("{name}.dead"), 1).await;
+        } else {
+            eventually(LONG, "it is called", || downstream.count() == 1).await;
+        }
+        daemon.stop(KNOWN).await;
+        assert_eq!(downstream.count(), calls);
+        assert_eq!(broker.counts(name).await, Some((0, 0)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_during_its_call() {
+    for (name, on_unknown, calls) in [
+        ("once-during-dead", "dead_letter", 1),
+        ("once-during-again", "resend", 2),
+    ] {
+        let broker = queue(name, "quorum").await;
+        let downstream = Recorder::start(|call| Reply {
+            latency: if call.repeat == 0 {
+                LONG
+            } else {
+                Duration::ZERO
+            },
+            ..Reply::status(202)
+        })
+        .await;
+        let config = once(name, &downstream, on_unknown, "3s");
+        broker.publish(name, [named(1)]).await;
+        let first = Daemon::start(&config);
+        eventually(LONG, "its call is under way", || downstream.count() == 1).await;
+        first.kill(KNOWN).await;
+        let second = Daemon::start(&config);
+        if calls == 1 {
+            holds(&broker, &format!("{name}.dead"), 1).await;
+        } else {
+            eventually(LONG, "it is called again", || downstream.count() == 2).await;
+        }
+        second.stop(KNOWN).await;
+        assert_eq!(downstream.count(), calls);
+        assert_eq!(broker.counts(name).await, Some((0, 0)));
+    }
+}
+
+/// The answer is there, and Redis is not: the replica dies before it could write it down.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_between_its_answer_and_redis() {
+    let name = "once-answered";
+    let broker = queue(name, "quorum").await;
+    let downstream = Recorder::start(|_| Reply {
+        latency: Duration::from_secs(1),
+        ..Reply::status(202)
+    })
+    .await;
+    let redis = RedisServer::start();
+    let mut config = once(name, &downstream, "dead_letter", "3s");
+    config.redis = Some(redis.url());
+    broker.publish(name, [named(1)]).await;
+    let first = Daemon::start(&config);
+    eventually(LONG, "its call is under way", || downstream.count() == 1).await;
+    let paused = Paused::new(redis.pid());
+    // The fault itself: the answer comes meanwhile.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    first.kill(KNOWN).await;
+    drop(paused);
+    // What it had asked of Redis may be done all the same once Redis goes on: then it is a repeat.
+    let mut second = Daemon::start(&config);
+    let admin = second.admin().await;
+    eventually(LONG, "it has its verdict", || {
+        let dead = format!("sluiced_dead_total{{route=\"{name}\",reason=\"unknown\"}}");
+        done(&[admin], name) + sum(&[admin], &dead) == 1.0
+    })
+    .await;
+    second.stop(KNOWN).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    assert_eq!(times(&downstream), each_once(1));
+    let reasons = reasons(&broker, name).await;
+    assert!(
+        reasons.iter().all(|reason| reason == "unknown"),
+        "{reasons:?}"
+    );
+}
+
+/// Redis knows that it was accepted, and RabbitMQ does not: the verdict waits for a result that no queue takes yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_between_redis_and_its_verdict() {
+    let name = "once-done";
+    let broker = queue(name, "quorum").await;
+    let downstream = Recorder::accepting().await;
+    let mut config = once(name, &downstream, "resend", "3s");
+    config.routes[0].tables =
+        format!("[routes.{name}.results]\nrouting_key = \"{name}.out\"\non = [\"accepted\"]\n");
+    broker.publish(name, [named(1)]).await;
+    let first = Daemon::start(&config);
+    first.says("copies are not confirmed").await;
+    first
+        .kill(&[KNOWN, &["copies are not confirmed"]].concat())
+        .await;
+    let mut second = Daemon::start(&config);
+    let admin = second.admin().await;
+    eventually(LONG, "it is a repeat", || repeats(&[admin], name) == 1.0).await;
+    second.stop(KNOWN).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    assert_eq!(times(&downstream), each_once(1));
+}
+
+/// Redis is away when answers come: the verdicts wait for it, and what publishers repeat is known afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn verdicts_wait_for_redis() {
+    const COUNT: u64 = 10;
+    let name = "once-away";
+    let broker = queue(name, "quorum").await;
+    let downstream = Recorder::start(|_| Reply {
+        latency: Duration::from_secs(3),
+        ..Reply::status(202)
+    })
+    .await;
+    let redis = RedisServer::start();
+    let mut config = once(name, &downstream, "dead_letter", "30s");
+    config.redis = Some(redis.url());
+    broker.publish(name, (1..=COUNT).map(named)).await;
+    let mut daemon = Daemon::start(&config);
+    eventually(LONG, "calls are under way", || {
+        downstream.count() as u64 == COUNT
+    })
+    .await;
+    let paused = Paused::new(redis.pid());
+    // Longer than a question to Redis takes at most: writing fails, and is tried again.
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    drop(paused);
+    let admin = daemon.admin().await;
+    eventually(LONG, "all are settled", || {
+        done(&[admin], name) == COUNT as f64
+    })
+    .await;
+    broker.publish(name, (1..=COUNT).map(named)).await;
+    eventually(LONG, "all are repeats", || {
+        repeats(&[admin], name) == COUNT as f64
+    })
+    .await;
+    let away = [
+        "lost Redis",
+        "cannot connect to Redis",
+        "the limit's store is out of reach",
+        "was not written down yet",
+        "could not be renewed",
+        // The machine stood still, too.
+        "the clock of Redis stepped",
+    ];
+    daemon.stop(&[KNOWN, &away].concat()).await;
+    assert_eq!(times(&downstream), each_once(COUNT));
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    assert_eq!(reasons(&broker, name).await, Vec::<String>::new());
+}
