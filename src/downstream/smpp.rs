@@ -23,6 +23,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use rustls::pki_types::ServerName;
 use serde_json::json;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use url::Url;
@@ -37,7 +38,7 @@ use crate::core::judge::smpp::{SmppJudge, SmppLists};
 use crate::core::smpp::{BindAs, CommandStatus};
 use crate::ports::connect::{ClientCertificate, Secret};
 use crate::ports::downstream::{
-    Answer, Call, Downstream, Facts, Gate, Judgement, Silence, TooLate, Undecodable,
+    Answer, Call, Downstream, Facts, Gate, Judgement, ReceiptArrival, Silence, TooLate, Undecodable,
 };
 use crate::ports::message::Message;
 use crate::settings::types::{Smpp, SmppBind};
@@ -76,7 +77,7 @@ pub struct SmppCredentials {
 
 impl SmppDownstream {
     /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: what is answered
-    /// is part of each judgement.
+    /// is part of each judgement. `receipts`: where they go; `None`: they stay with the centre.
     ///
     /// # Errors
     /// When a key of the configuration cannot be used.
@@ -84,6 +85,7 @@ impl SmppDownstream {
         smpp: &Smpp,
         credentials: SmppCredentials,
         keeps_answers: bool,
+        receipts: Option<mpsc::Sender<ReceiptArrival>>,
     ) -> Result<Self, Misconfigured> {
         let url = Url::parse(&smpp.url).map_err(|why| Misconfigured::new("url", why))?;
         let is_tls = url.scheme() == "smpps";
@@ -123,7 +125,7 @@ impl SmppDownstream {
         Ok(Self {
             template: SubmitTemplate::new(smpp)?,
             caller: Arc::new(Caller {
-                links: Links::new(centre, keeping),
+                links: Links::new(centre, keeping, receipts),
                 judge: judge(smpp)?,
                 timeout: smpp.timeout.get(),
                 keeps_answers,

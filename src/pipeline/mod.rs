@@ -40,6 +40,7 @@ mod permit;
 mod policies;
 mod progress;
 mod quota;
+mod receipts;
 mod receive;
 mod refunder;
 mod results;
@@ -61,6 +62,7 @@ use tokio::task::JoinSet;
 
 pub use journal::Journal;
 pub use policies::{KeyedPolicy, PolicySpec, Read};
+pub use receipts::publish_receipts;
 pub use results::Results;
 pub use route::{Counted, Counting, RouteSpec};
 pub use route_policy::RoutePolicy;

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 use tracing::warn;
 
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
-use crate::ports::downstream::{Answer, Facts, Undecodable};
+use crate::ports::downstream::{Answer, Facts, ReceiptArrival, Undecodable};
 use crate::ports::message::{HeaderValue, Message, Properties, header};
 use crate::ports::queue::{Publication, Verdict};
 use crate::settings::types::{ResultOn, Results as Settings, Route};
@@ -98,39 +99,8 @@ impl Results {
             attempt: end.calls().max(1),
         };
         let context = self.templates.context_with(end.message, facts, end.answer);
-        let key = self.rendered(&self.routing_key, context.as_ref());
-        let key = key.and_then(|key| match key.len() {
-            // A publisher may write any queue into reply_to.
-            1..=MAX_KEY if self.settings.comes_back(&key, &self.queue) => Err(Undecodable {
-                what: "routing_key".to_owned(),
-                why: "names a queue of this route: the result would come back as a message"
-                    .to_owned(),
-            }),
-            1..=MAX_KEY => Ok(key),
-            bytes => Err(Undecodable {
-                what: "routing_key".to_owned(),
-                why: format!("has {bytes} bytes; 1 to {MAX_KEY} are right"),
-            }),
-        });
-        let routing_key = match key {
-            Ok(key) => key,
-            Err(why) => {
-                self.failed(route, &why, "a result has no routing key and is dropped");
-                return None;
-            }
-        };
-        let body = self.body.as_ref();
-        let body = body.map(|body| self.rendered(body, context.as_ref()));
-        let body = body.and_then(|body| match body {
-            Ok(body) => Some(body),
-            Err(why) => {
-                self.failed(route, &why, "a result gets the default body");
-                None
-            }
-        });
-        // What a template makes may be anything.
-        let content_type = body.is_none().then(|| "application/json".to_owned());
-        let body = body.unwrap_or_else(|| self.default_body(route, verdict, end));
+        let default = || self.default_body(route, verdict, end);
+        let (routing_key, body, content_type) = self.content(route, context.as_ref(), default)?;
         let properties = Properties {
             message_id: end.message.id().map(str::to_owned),
             correlation_id: end.message.properties.correlation_id.clone(),
@@ -144,6 +114,90 @@ impl Results {
             properties,
             headers: vec![(header::ROUTE, HeaderValue::Text(route.to_owned()))],
         })
+    }
+
+    /// What is published of a receipt.
+    pub(super) fn receipt(&self, route: &str, arrival: &ReceiptArrival) -> Option<Publication> {
+        let receipt = &arrival.receipt;
+        let said = json!({
+            "message_id": receipt.message_id,
+            "state": receipt.state.name(),
+            "error": receipt.error,
+            "submitted": receipt.submitted,
+            "done": receipt.done,
+            "source": arrival.source,
+            "destination": arrival.destination,
+        });
+        let answer = Answer {
+            body: said.to_string().into(),
+            is_whole: true,
+            ..Answer::default()
+        };
+        // Its message has come to its end before.
+        let (message, facts) = (Message::default(), Facts { route, attempt: 1 });
+        let context = self.templates.context_with(&message, facts, Some(&answer));
+        let default = || {
+            let settled = Timestamp::now().to_string();
+            let body = json!({
+                "route": route,
+                "verdict": "receipt",
+                "settled": settled,
+                "answer": { "body": said },
+            });
+            body.to_string()
+        };
+        let (routing_key, body, content_type) = self.content(route, context.as_ref(), default)?;
+        Some(Publication {
+            routing_key,
+            body: body.into(),
+            properties: Properties {
+                content_type,
+                kind: Some("sluiced.receipt".to_owned()),
+                ..Properties::default()
+            },
+            headers: vec![(header::ROUTE, HeaderValue::Text(route.to_owned()))],
+        })
+    }
+
+    /// Routing key, body and content type.
+    fn content(
+        &self,
+        route: &str,
+        context: Result<&Context, &Undecodable>,
+        default: impl FnOnce() -> String,
+    ) -> Option<(String, String, Option<String>)> {
+        let key = self.rendered(&self.routing_key, context);
+        let key = key.and_then(|key| match key.len() {
+            // A publisher may write any queue into reply_to.
+            1..=MAX_KEY if self.settings.comes_back(&key, &self.queue) => Err(Undecodable {
+                what: "routing_key".to_owned(),
+                why: "names a queue of this route: the result would come back as a message"
+                    .to_owned(),
+            }),
+            1..=MAX_KEY => Ok(key),
+            bytes => Err(Undecodable {
+                what: "routing_key".to_owned(),
+                why: format!("has {bytes} bytes; 1 to {MAX_KEY} are right"),
+            }),
+        });
+        let key = match key {
+            Ok(key) => key,
+            Err(why) => {
+                self.failed(route, &why, "a result has no routing key and is dropped");
+                return None;
+            }
+        };
+        let body = self.body.as_ref().map(|body| self.rendered(body, context));
+        let body = body.and_then(|body| match body {
+            Ok(body) => Some(body),
+            Err(why) => {
+                self.failed(route, &why, "a result gets the default body");
+                None
+            }
+        });
+        // What a template makes may be anything.
+        let content_type = body.is_none().then(|| "application/json".to_owned());
+        Some((key, body.unwrap_or_else(default), content_type))
     }
 
     fn is_on(&self, end: ResultOn) -> bool {

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use tokio::sync::oneshot;
 
 use super::clock::Clock;
 use super::message::Message;
 use crate::core::judge::Outcome;
 pub use crate::core::judge::{Silence, Status};
+use crate::core::smpp::Receipt;
 use crate::core::time::Mono;
 
 /// What a template may use besides the message.
@@ -143,6 +145,17 @@ impl Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the slot had passed before the request could be written")]
 pub struct TooLate;
+
+/// What a downstream reports of a message long after its call.
+#[derive(Debug)]
+pub struct ReceiptArrival {
+    pub receipt: Receipt,
+    /// The addresses of the receipt: it comes from whom the message went to.
+    pub source: String,
+    pub destination: String,
+    /// Where it is said whether it is safe. Dropped, or `false`: the downstream keeps it.
+    pub confirmed: oneshot::Sender<bool>,
+}
 
 /// A request that only has to be sent.
 pub trait Call: Send {

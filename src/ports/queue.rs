@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -95,6 +95,14 @@ impl fmt::Debug for Publication {
             .field("bytes", &self.body.len())
             .finish_non_exhaustive()
     }
+}
+
+/// A publication that belongs to no delivery.
+#[derive(Debug)]
+pub struct Report {
+    pub publication: Publication,
+    /// Where it is said whether the broker has it. Dropped: it is not known.
+    pub confirmed: oneshot::Sender<bool>,
 }
 
 /// A verdict on its way to the backend.

@@ -248,6 +248,7 @@ impl Route {
         let ends = results.on.iter().map(|end| match end {
             ResultOn::Accepted => "accepted",
             ResultOn::Dead => "dead",
+            ResultOn::Receipt => "reported on by the centre",
         });
         let ends = ends.collect::<Vec<_>>().join(" or ");
         let key = results.routing_key.as_str();

@@ -105,6 +105,8 @@ pub struct RouteMeters {
     pub unconfirmed: Counter,
     /// Results by what became of them.
     results: Labelled,
+    /// Receipts by their state.
+    receipts: Labelled,
     /// Copies that left headers behind.
     pub shortened: Counter,
     /// Seconds from receipt to call.
@@ -161,6 +163,7 @@ impl RouteMeters {
                 "outcome",
                 names::RESULT_OUTCOMES,
             ),
+            receipts: Labelled::new(&names::RECEIPTS, by, "state", names::RECEIPT_STATES),
             shortened: counter(&names::SHORTENED, &labels),
             age_seconds: histogram(&names::AGE, &labels),
             oldest: gauge(&names::OLDEST, &labels),
@@ -197,6 +200,11 @@ impl RouteMeters {
     #[must_use]
     pub fn ready(&self) -> u64 {
         self.ready.load(Ordering::Relaxed)
+    }
+
+    /// A receipt came that says this (`ReceiptState::label`).
+    pub fn receipt(&self, state: &'static str) {
+        self.receipts.increment(state, 1);
     }
 
     /// A result came to this end.

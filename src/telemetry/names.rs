@@ -39,6 +39,18 @@ pub const PARTS: &[&str] = &[READY, "waiting", "parked", "dead"];
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
 /// What became of results (`queue::ResultOutcome::label`).
 pub const RESULT_OUTCOMES: &[&str] = &["confirmed", "unroutable"];
+/// Values of the label `state` of receipts (`core::smpp::ReceiptState::label`).
+pub const RECEIPT_STATES: &[&str] = &[
+    "enroute",
+    "delivered",
+    "expired",
+    "deleted",
+    "undeliverable",
+    "accepted",
+    "unknown",
+    "rejected",
+    "other",
+];
 /// Values of the label `reason` (`core::judge::DeadReason::label`).
 pub const REASONS: &[&str] = &[
     "rejected",
@@ -180,6 +192,11 @@ metrics! {
         ROUTE,
         CALL_BOUNDS,
         "From sending a call to the end of its answer.",
+    );
+    RECEIPTS = counter(
+        "sluiced_receipts_total",
+        &["route", "state"],
+        "Receipts that a message centre delivered, by what became of the message.",
     );
     PUBLISHED_RESULTS = counter(
         "sluiced_results_total",

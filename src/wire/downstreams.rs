@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
+use tokio::sync::mpsc;
 
 use super::WireError;
 use super::options::{certificate, rotating};
@@ -14,7 +15,7 @@ use crate::downstream::{
     Credentials, HttpDownstream, Misconfigured, ResolvedAuth, SmppCredentials, SmppDownstream,
 };
 use crate::ports::connect::Secret;
-use crate::ports::downstream::Downstream;
+use crate::ports::downstream::{Downstream, ReceiptArrival};
 use crate::settings::secrets::{SecretError, Secrets};
 use crate::settings::types::{self, Auth, Http, Route, Smpp};
 use crate::telemetry::traces::RouteTraces;
@@ -22,8 +23,17 @@ use crate::telemetry::traces::RouteTraces;
 /// A downstream of either kind.
 #[derive(Debug)]
 pub(super) enum Built {
-    Http(HttpDownstream),
-    Smpp(SmppDownstream),
+    Http(Arc<HttpDownstream>),
+    Smpp(Arc<SmppDownstream>),
+}
+
+/// What a downstream is used for besides calls.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    /// Spans of its calls.
+    pub(super) traces: Option<RouteTraces>,
+    /// Where receipts go.
+    pub(super) receipts: Option<mpsc::Sender<ReceiptArrival>>,
 }
 
 /// Why none can be made of the settings.
@@ -41,17 +51,22 @@ impl Built {
         route: &Route,
         secrets: &Secrets,
         keeps_answers: bool,
-        traces: Option<RouteTraces>,
+        Uses { traces, receipts }: Uses,
     ) -> Result<Self, Unusable> {
         Ok(match &route.downstream {
             types::Downstream::Http(http) => {
                 let credentials = credentials(http, secrets)?;
                 let http = HttpDownstream::new(http, credentials, keeps_answers, traces)?;
-                Self::Http(http)
+                Self::Http(Arc::new(http))
             }
             types::Downstream::Smpp(smpp) => {
                 let credentials = smpp_credentials(smpp, secrets)?;
-                Self::Smpp(SmppDownstream::new(smpp, credentials, keeps_answers)?)
+                Self::Smpp(Arc::new(SmppDownstream::new(
+                    smpp,
+                    credentials,
+                    keeps_answers,
+                    receipts,
+                )?))
             }
         })
     }
@@ -67,8 +82,8 @@ impl Built {
     /// As the pipeline knows it.
     pub(super) fn as_port(&self) -> &dyn Downstream {
         match self {
-            Self::Http(http) => http,
-            Self::Smpp(smpp) => smpp,
+            Self::Http(http) => &**http,
+            Self::Smpp(smpp) => &**smpp,
         }
     }
 }
@@ -76,8 +91,8 @@ impl Built {
 impl From<Built> for Arc<dyn Downstream> {
     fn from(built: Built) -> Self {
         match built {
-            Built::Http(http) => Arc::new(http),
-            Built::Smpp(smpp) => Arc::new(smpp),
+            Built::Http(http) => http,
+            Built::Smpp(smpp) => smpp,
         }
     }
 }
@@ -87,9 +102,9 @@ pub(super) fn downstream(
     name: &str,
     (route, uses_answers): (&Route, bool),
     secrets: &Secrets,
-    traces: Option<RouteTraces>,
+    uses: Uses,
 ) -> Result<Built, WireError> {
-    Built::new(route, secrets, uses_answers, traces)
+    Built::new(route, secrets, uses_answers, uses)
         .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
 }
 

@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 
 pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
@@ -21,12 +22,13 @@ pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, red
 
 pub use self::pacers::{Planned, PlannedLimit, Rendered, Trial};
 
+use self::downstreams::Uses;
 use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
 use self::stores::Stores;
 use crate::core::leases::Phase;
-use crate::pipeline::{Journal, Pipeline, Results, RoutePolicy, RouteSpec};
+use crate::pipeline::{Journal, Pipeline, Results, RoutePolicy, RouteSpec, publish_receipts};
 use crate::ports::clock::Clock;
 use crate::ports::queue::Subscription;
 use crate::ports::store::StatusStore;
@@ -36,6 +38,9 @@ use crate::status::Limits;
 use crate::telemetry::health::Health;
 use crate::telemetry::traces::Traces;
 use crate::template::RouteActuals;
+
+/// So many receipts of a route may wait to be published; more stay with the centre.
+const RECEIPTS: usize = 1_000;
 
 /// Why the daemon could not be put together. The configuration was checked before, so something has changed
 /// since, or only a backend could find it.
@@ -104,15 +109,28 @@ pub fn start(
         health.component(&format!("route {name}"), subscription.link());
         let traces = traces.as_ref();
         let traces = traces.map(|traces| traces.of_route(name, &route.queue));
+        let route_name: Arc<str> = Arc::from(name.as_str());
+        let results =
+            || Results::of(route).map_err(|e| WireError::new(format!("routes.{name}.results"), e));
+        let meters = Arc::clone(&events.meters[name.as_str()]);
+        let receipts = match (queues.reports(&route_name, route), results()?) {
+            (Some(reports), Some(results)) => {
+                let (sender, receipts) = mpsc::channel(RECEIPTS);
+                let (route, meters) = (Arc::clone(&route_name), Arc::clone(&meters));
+                tokio::spawn(publish_receipts(route, results, meters, receipts, reports));
+                Some(sender)
+            }
+            _ => None,
+        };
         let spec = RouteSpec {
-            name: Arc::from(name.as_str()),
+            name: route_name,
             policy,
             counting: pacers.counting(name, route)?,
             downstream: downstreams::downstream(
                 name,
                 (route, settings.uses_answers(route)),
                 secrets,
-                traces,
+                Uses { traces, receipts },
             )?
             .into(),
             quotas: pacers::route_quotas(name, route)?,
@@ -120,11 +138,10 @@ pub fn start(
                 .map_err(|e| WireError::new(e.key, e.wrong))?,
             breaker: pacers.breaker(route),
             subscription,
-            meters: Arc::clone(&events.meters[name.as_str()]),
+            meters,
             journal: Journal::of(route)
                 .map_err(|e| WireError::new(format!("routes.{name}.journal_id"), e))?,
-            results: Results::of(route)
-                .map_err(|e| WireError::new(format!("routes.{name}.results"), e))?,
+            results: results()?,
         };
         pacers.add(route, spec);
     }

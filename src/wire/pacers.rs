@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue, Request};
 
-use super::downstreams::{Built, downstream, without_secrets};
+use super::downstreams::{Built, Uses, downstream, without_secrets};
 use super::{Policies, WireError, keyed_limit};
 use crate::core::breaker::BreakerRule;
 use crate::core::hours::OpeningHours;
@@ -290,7 +290,7 @@ impl Trial {
                 (Some(auth), None) => authorizing(&auth),
                 _ => Vec::new(),
             },
-            downstream: downstream(name, (&bare, false), &loaded.secrets, None)?,
+            downstream: downstream(name, (&bare, false), &loaded.secrets, Uses::default())?,
             route: Planned::new(&loaded.settings, name, route)?,
         })
     }

@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use secrecy::ExposeSecret as _;
 
-use super::downstreams::{Built, Unusable, without_secrets};
+use super::downstreams::{Built, Unusable, Uses, without_secrets};
 use super::{Trial, WireError, options, reach};
 use crate::core::stall::{TooFar, horizon_needed, millis};
 use crate::limiter;
@@ -34,7 +34,7 @@ pub fn misfits(loaded: &Loaded) -> Faults {
     let found = routes.filter_map(|(name, route)| {
         let path = KeyPath::of(&["routes", name, "downstream"]);
         let route = without_secrets(route, &loaded.secrets);
-        match Built::new(&route, &loaded.secrets, false, None) {
+        match Built::new(&route, &loaded.secrets, false, Uses::default()) {
             Ok(_) => None,
             Err(Unusable::Secret(error)) => Some((path, error.to_string())),
             Err(Unusable::Key(misfit)) => {
@@ -297,7 +297,8 @@ async fn open(
             smpp.connect_timeout.get()
         }
     };
-    let downstream = Built::new(&route, secrets, false, None).map_err(|e| e.to_string())?;
+    let downstream =
+        Built::new(&route, secrets, false, Uses::default()).map_err(|e| e.to_string())?;
     let (origin, done) = match &downstream {
         Built::Http(http) => (http.origin().map(ToString::to_string), "connected"),
         Built::Smpp(smpp) => (Some(smpp.name()), "connected and bound"),

@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, io};
 
 use secrecy::SecretString;
+use tokio::sync::mpsc;
 
 use super::{WireError, options};
 use crate::pipeline::RoutePolicy;
 use crate::ports::clock::Clock;
-use crate::ports::queue::Part;
-use crate::ports::queue::Subscription;
+use crate::ports::queue::{Part, Report, Subscription};
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue};
 use crate::queue::{QueueEvents, ResultOutcome};
 use crate::settings::Loaded;
 use crate::settings::secrets::Secrets;
-use crate::settings::types::{QueueBackend, Settings};
+use crate::settings::types::{QueueBackend, ResultOn, Route, Settings};
 use crate::telemetry::meters::RouteMeters;
 
 /// What became of all messages of this process so far, safely; of a list, in earlier runs too.
@@ -105,6 +105,16 @@ impl Queues {
                 clock,
                 events,
             }),
+        }
+    }
+
+    /// Where a route publishes receipts; `None`: nowhere.
+    pub(super) fn reports(&self, name: &Arc<str>, route: &Route) -> Option<mpsc::Sender<Report>> {
+        let results = route.results.as_ref()?;
+        let takes = results.on.contains(&ResultOn::Receipt);
+        match self {
+            Self::Rabbit(queue) if takes => Some(queue.reports(name, results.clone())),
+            _ => None,
         }
     }
 

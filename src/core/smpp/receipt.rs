@@ -62,6 +62,13 @@ impl ReceiptState {
         }
     }
 
+    /// The value of the metric label `state`.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        let found = STATES.iter().find(|(.., state)| state == self);
+        found.map_or("other", |(_, _, name, _)| *name)
+    }
+
     fn numbered(number: u8) -> Self {
         let found = STATES.iter().find(|(known, ..)| *known == number);
         found.map_or(Self::Unknown, |(.., state)| state.clone())

@@ -56,7 +56,14 @@ fn a_message_is_written_field_by_field() {
     };
     let message = message.with_header();
     let written = message.write(Command::SUBMIT_SM, 7).expect("it fits");
-    let body = b"OTP\0\x05\0Bank\0\x01\x014915112345678\0\x40\0\0\0000001000000000R\0\x01\0\x08\0\x02\x04\x36\x14\0\0\x0312\0";
+    let body = [
+        &b"OTP\0\x05\0Bank\0\x01\x01"[..],
+        b"4915112345678\0\x40\0\0\0",
+        b"000001000000000R\0\x01\0\x08\0",
+        b"\x02\x04\x36\x14\0\0\x03",
+        b"12\0",
+    ]
+    .concat();
     assert_eq!(written[16..], body[..]);
     assert_eq!(
         written[..16],

@@ -8,6 +8,9 @@
 //!
 //! A centre that wants to end a session (`unbind`) is answered at once, and gets no new message; answers to those that
 //! it has are waited for.
+//!
+//! A receipt is answered once it is safe. What is not a receipt, or cannot be taken now, stays with the centre
+//! (`ESME_RX_T_APPN`), which delivers it again, or to another client.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +22,7 @@ use rustls::pki_types::ServerName;
 use secrecy::ExposeSecret as _;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
@@ -29,10 +32,11 @@ use super::super::gate::connect_detail;
 use super::session::{Response, Session, Written};
 use crate::core::backoff::Backoff;
 use crate::core::smpp::{
-    Bind, BindAs, Command, CommandStatus, Frame, Malformed, frame, plain, response, response_id,
+    Bind, BindAs, Command, CommandStatus, Frame, Malformed, Message, Receipt, frame, plain,
+    response, response_id,
 };
 use crate::ports::connect::{Resolver, Secret};
-use crate::ports::downstream::Gate;
+use crate::ports::downstream::{Gate, ReceiptArrival};
 use crate::ports::lock;
 
 /// Waits after a centre could not be reached, or ended a session.
@@ -94,11 +98,17 @@ pub(super) struct Links {
     /// How many binds have been tried and how many stand.
     tried: watch::Sender<(usize, usize)>,
     is_started: AtomicBool,
+    /// Where receipts go; `None`: they stay with the centre.
+    receipts: Option<mpsc::Sender<ReceiptArrival>>,
     stop: CancellationToken,
 }
 
 impl Links {
-    pub(super) fn new(centre: Centre, keeping: Keeping) -> Arc<Self> {
+    pub(super) fn new(
+        centre: Centre,
+        keeping: Keeping,
+        receipts: Option<mpsc::Sender<ReceiptArrival>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             centre,
             keeping,
@@ -107,6 +117,7 @@ impl Links {
             room: Arc::default(),
             tried: watch::Sender::default(),
             is_started: AtomicBool::new(false),
+            receipts,
             stop: CancellationToken::new(),
         })
     }
@@ -242,6 +253,7 @@ impl Links {
         let reading = Reading {
             session: &session,
             keeping: self.keeping,
+            receipts: self.receipts.as_ref(),
             input,
             received: Vec::new(),
             asked: false,
@@ -337,6 +349,7 @@ impl Centre {
 struct Reading<'a> {
     session: &'a Arc<Session>,
     keeping: Keeping,
+    receipts: Option<&'a mpsc::Sender<ReceiptArrival>>,
     input: ReadHalf<BoxStream>,
     received: Vec<u8>,
     /// The centre was asked whether it is there.
@@ -408,6 +421,26 @@ impl Reading<'_> {
         Ok(())
     }
 
+    /// Hands over a receipt; `None`: it stays with the centre, because nothing takes it, or there is no room for it.
+    fn deliver(&self, body: &[u8]) -> Result<Option<oneshot::Receiver<bool>>, Malformed> {
+        let Some(receipts) = self.receipts else {
+            return Ok(None);
+        };
+        let delivery = Message::read(body)?;
+        let Some(receipt) = Receipt::of(&delivery) else {
+            return Ok(None);
+        };
+        let text = |digits: &[u8]| String::from_utf8_lossy(digits).into_owned();
+        let (sender, confirmed) = oneshot::channel();
+        let arrival = ReceiptArrival {
+            receipt,
+            source: text(&delivery.source.digits),
+            destination: text(&delivery.destination.digits),
+            confirmed: sender,
+        };
+        Ok(receipts.try_send(arrival).is_ok().then_some(confirmed))
+    }
+
     fn take(&mut self, pdu: &Frame<'_>) -> Result<(), String> {
         const ANSWER: Command = Command::SUBMIT_SM.response();
         const UNBOUND: Command = Command::UNBIND.response();
@@ -431,9 +464,20 @@ impl Reading<'_> {
                 self.is_closing = true;
             }
             Command::DELIVER_SM => {
-                // Nothing here takes it: it stays with the centre.
-                let status = CommandStatus::TRY_LATER;
-                session.control(&response(Command::DELIVER_SM, status, sequence, ""));
+                let taken = self.deliver(pdu.body).unwrap_or_default();
+                let (session, bound) = (Arc::clone(session), self.keeping.timeout);
+                // Bounded by the room for receipts, and by the time.
+                tokio::spawn(async move {
+                    let is_safe = match taken {
+                        Some(confirmed) => matches!(timeout(bound, confirmed).await, Ok(Ok(true))),
+                        None => false,
+                    };
+                    let status = match is_safe {
+                        true => CommandStatus::OK,
+                        false => CommandStatus::TRY_LATER,
+                    };
+                    session.control(&response(Command::DELIVER_SM, status, sequence, ""));
+                });
             }
             other if other.is_response() => {}
             _ => session.control(&ours(Command::GENERIC_NACK, CommandStatus::INVALID_COMMAND)),

@@ -6,7 +6,7 @@
 //! - `supervisor`: a route's sessions, one after the other, and what they share;
 //! - `session`: one channel, its consumers, its deliveries and their acknowledgements;
 //! - `publisher`: the copies for wait, parked and dead-letter queues, tried until they are confirmed; `confirms`
-//!   publishes them and waits for the confirms;
+//!   publishes them and waits for the confirms; `reports` what belongs to no delivery;
 //! - `counts`: how many messages stand at the broker;
 //! - `topology`: the queues; `convert`: the messages;
 //! - `probe`: looks at a broker and at the user's rights for `sluiced check --connect`; `letters`: reads and moves
@@ -21,6 +21,7 @@ mod guard;
 pub mod letters;
 pub mod probe;
 mod publisher;
+mod reports;
 mod session;
 mod supervisor;
 mod topology;
@@ -28,13 +29,16 @@ mod topology;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
+use self::confirms::ConfirmBounds;
 use self::connections::Connections;
+use self::reports::Reporter;
 use super::QueueEvents;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
-use crate::ports::queue::Subscription;
+use crate::ports::queue::{Report, Subscription};
+use crate::settings::types::Results;
 
 pub use self::dial::{RabbitOptions, RouteOptions};
 
@@ -88,6 +92,22 @@ impl RabbitQueue {
             self.clock,
             Arc::clone(&self.events),
         )))
+    }
+}
+
+impl RabbitQueue {
+    /// Where a route publishes what belongs to no delivery. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn reports(&self, route: &Arc<str>, results: Results) -> mpsc::Sender<Report> {
+        let reporter = Reporter {
+            route: Arc::clone(route),
+            results,
+            bounds: ConfirmBounds::of(&self.options),
+            connections: Arc::clone(&self.connections),
+            clock: self.clock,
+            events: Arc::clone(&self.events),
+        };
+        reporter.start()
     }
 }
 

@@ -209,6 +209,7 @@ impl Checks<'_> {
             );
             self.error([path.join("routing_key")], message);
         }
+        self.receipts(&path, route, results);
         if results.on.is_empty() {
             let message = "no result is published; write [\"accepted\", \"dead\"] or one of them, or take this table out";
             self.error([path.join("on")], message);

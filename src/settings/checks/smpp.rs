@@ -3,7 +3,8 @@
 use super::Checks;
 use crate::core::rate::Span;
 use crate::settings::fault::KeyPath;
-use crate::settings::types::{Route, Smpp, SmppEncoding};
+use crate::settings::types::{Downstream, ResultOn, Results, Route, Smpp, SmppBind, SmppEncoding};
+use crate::template::{About, NAMES, Templates};
 
 impl Checks<'_> {
     pub(super) fn smpp(&mut self, path: &KeyPath, smpp: &Smpp) {
@@ -26,8 +27,54 @@ impl Checks<'_> {
         }
     }
 
+    /// Receipts need a connection that takes them, and have nothing of a message.
+    pub(super) fn receipts(&mut self, path: &KeyPath, route: &Route, results: &Results) {
+        let on = path.join("on");
+        let publishes = results.on.contains(&ResultOn::Receipt);
+        let Downstream::Smpp(smpp) = &route.downstream else {
+            if publishes {
+                let message =
+                    "only a downstream of the kind smpp delivers receipts; take \"receipt\" out";
+                self.error(on, message);
+            }
+            return;
+        };
+        if !publishes {
+            return;
+        }
+        if smpp.bind != SmppBind::Transceiver {
+            let message =
+                "a transmitter gets no receipts; write bind = \"transceiver\" in its downstream";
+            self.error(on, message);
+        }
+        let key = ("routing_key", Some(&results.routing_key));
+        for (name, text) in [key, ("body", results.body.as_ref())] {
+            let mut templates = Templates::about(About::Answer);
+            let compiled = text.and_then(|text| templates.add(name, text.as_str()).ok());
+            let of_message = NAMES.into_iter().filter(|known| *known != "route");
+            let used = of_message.into_iter().find(|known| templates.uses(known));
+            if let Some(used) = used.filter(|_| compiled.is_some()) {
+                let message = format!(
+                    "a receipt has no message, so `{used}` is not known of it; use only route and answer"
+                );
+                self.error(path.join(name), message);
+            }
+        }
+    }
+
+    /// A transceiver whose receipts nobody takes.
+    fn transceiver(&mut self, path: &KeyPath, route: &Route, smpp: &Smpp) {
+        let results = route.results.as_ref();
+        let takes = results.is_some_and(|results| results.on.contains(&ResultOn::Receipt));
+        if smpp.bind == SmppBind::Transceiver && !takes {
+            let message = "nothing takes what the centre delivers; write results.on = [\"receipt\"] (and what else is to be published), or bind = \"transmitter\"";
+            self.error(path.join("downstream").join("bind"), message);
+        }
+    }
+
     /// Whether one replica alone can use the rate up with its windows.
     pub(super) fn window(&mut self, path: &KeyPath, route: &Route, smpp: &Smpp) {
+        self.transceiver(path, route, smpp);
         let Some((limit, rate)) = self.pace_of(route) else {
             return;
         };

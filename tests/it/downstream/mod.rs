@@ -1,8 +1,9 @@
-//! The HTTP downstream against real sockets: a proper server, and peers that misbehave.
+//! Downstreams against real sockets: proper servers, and peers that misbehave.
 mod calls;
 mod connections;
 mod peers;
 mod secure;
+mod smpp;
 
 use std::time::Duration;
 

@@ -16,6 +16,7 @@ mod journal;
 mod once;
 mod providers;
 mod quota;
+mod receipts;
 mod recipes;
 mod requeue;
 mod results;

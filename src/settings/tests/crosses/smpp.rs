@@ -78,6 +78,30 @@ fn statuses_codings_and_numbers() {
 }
 
 #[test]
+fn receipts_need_a_transceiver_and_have_no_message() {
+    let results = |on: &str| {
+        let head = SMPP.replace(
+            "[routes.sms.downstream]",
+            &format!("results = {{ routing_key = \"{{{{ body.to }}}}\", on = [{on}] }}\n[routes.sms.downstream]"),
+        );
+        move |keys: &str| lines(&[&format!("{head}password = \"p\"\n{keys}\n")], &[])
+    };
+    assert_eq!(
+        results("\"receipt\"")("bind = \"transmitter\""),
+        [
+            "a.toml:6:27: routes.sms.results.routing_key: a receipt has no message, so `body` is not known of it; use only route and answer",
+            "a.toml:6:49: routes.sms.results.on: a transmitter gets no receipts; write bind = \"transceiver\" in its downstream"
+        ]
+    );
+    assert_eq!(
+        results("\"accepted\"")("bind = \"transceiver\""),
+        [
+            "a.toml:15:8: routes.sms.downstream.bind: nothing takes what the centre delivers; write results.on = [\"receipt\"] (and what else is to be published), or bind = \"transmitter\""
+        ]
+    );
+}
+
+#[test]
 fn a_window_that_is_too_small_for_the_rate() {
     assert_eq!(
         below("password = \"p\"\nbinds = 2\nwindow = 4"),
