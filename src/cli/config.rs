@@ -36,6 +36,8 @@ pub struct InitArgs {
 pub enum Start {
     /// SMS: a rate for the account and one for each sender, in segments
     Sms,
+    /// SMS over SMPP: a rate for the account, in segments
+    Smpp,
     /// E-mail: a rate, a quota a day, patience with failures
     Email,
     /// Webhooks: servers that state no limit and may be away for hours
@@ -50,6 +52,7 @@ impl Start {
     const fn text(self) -> &'static str {
         match self {
             Self::Sms => include_str!("../../config/init/sms.toml"),
+            Self::Smpp => include_str!("../../config/init/smpp.toml"),
             Self::Email => include_str!("../../config/init/email.toml"),
             Self::Webhook => include_str!("../../config/init/webhook.toml"),
             Self::Llm => include_str!("../../config/init/llm.toml"),

@@ -28,10 +28,12 @@ const OPERATING: &str = include_str!("../../../docs/operating.md");
 const MONITORING: &str = include_str!("../../../docs/monitoring.md");
 const LIMITS: &str = include_str!("../../../docs/limits.md");
 const DEAD: &str = include_str!("../../../docs/dead-letters.md");
+const SMPP: &str = include_str!("../../../docs/smpp.md");
 const RUNBOOK: &str = include_str!("../../../docs/runbook.md");
 const README: &str = include_str!("../../../README.md");
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     STARTED, MIGRATION, PACING, COMPARISON, OPERATING, MONITORING, LIMITS, DEAD, RUNBOOK, README,
+    SMPP,
 ];
 const SLUICED: &str = env!("CARGO_BIN_EXE_sluiced");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");

@@ -60,6 +60,7 @@ async fn every_recipe_of_the_documentation_runs() {
     let broker = Broker::connect(&Rabbit::shared().url()).await;
     let secrets = tempfile::tempdir().unwrap();
     std::fs::write(secrets.path().join("webhook"), "whsec_aHVudGVyMg==").unwrap();
+    std::fs::write(secrets.path().join("smpp-password"), "secret").unwrap();
     let recipes = recipes();
     assert!(recipes.len() >= 12, "{} recipes found", recipes.len());
     for (number, (heading, recipe)) in recipes.into_iter().enumerate() {
@@ -69,6 +70,12 @@ async fn every_recipe_of_the_documentation_runs() {
         // The servers and names of this test, and hours that are open whenever it runs.
         let mut text = recipe
             .replace("127.0.0.1:8080", &provider.address().to_string())
+            .replace("127.0.0.1:2775", &provider.address().to_string())
+            // By this the provider knows a message again.
+            .replace(
+                "destination = ",
+                "tlvs = { 0x1403 = \"{{ body.id }}\" }\ndestination = ",
+            )
             .replace("open = \"08:00-21:00\"", "open = \"00:00-24:00\"");
         // Where the results of a recipe go.
         let answers = format!("recipe-{number}-answers");
