@@ -192,6 +192,10 @@ impl Downstream for SmppDownstream {
         })
     }
 
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.caller.links.close())
+    }
+
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Duration>> {
         Box::pin(async move {
             let (took, _) = self.any_handshake(bound).await?;

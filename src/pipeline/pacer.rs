@@ -212,7 +212,11 @@ impl Pacer {
                 Action::Close { route, until } => self.close_route(route, until),
                 Action::Wait(until) => {
                     let review = self.review(now);
-                    if self.finished(now) {
+                    if let Some((done, stopped)) = self.finished(now) {
+                        let closing = self.routes.iter().map(|route| route.downstream.close());
+                        futures::future::join_all(closing).await;
+                        // That the answer is not waited for any more is no fault.
+                        done.send(stopped).ok();
                         return Ok(self.heartbeat);
                     }
                     let until = until.map_or(review, |until| until.min(review));
@@ -380,24 +384,22 @@ impl Pacer {
         self.counted = tally;
     }
 
-    /// Whether the pacer is stopping and has nothing more to wait for.
-    fn finished(&mut self, now: Mono) -> bool {
+    /// What is to be said, and where, once the pacer is stopping and has nothing more to wait for.
+    fn finished(&mut self, now: Mono) -> Option<(oneshot::Sender<Stopped>, Stopped)> {
         let under_way = self.routes.iter().map(|route| route.in_flight()).sum();
         let over = |stopping: &Stopping| under_way == 0 || now >= stopping.deadline;
         let stopping = match std::mem::replace(&mut self.phase, Phase::Running) {
             Phase::Stopping(stopping) if over(&stopping) => stopping,
             other => {
                 self.phase = other;
-                return false;
+                return None;
             }
         };
         let stopped = Stopped {
             abandoned: under_way,
             given_back: stopping.given_back,
         };
-        // That the answer is not waited for any more is no fault.
-        stopping.done.send(stopped).ok();
-        true
+        Some((stopping.done, stopped))
     }
 }
 

@@ -176,6 +176,12 @@ pub trait Downstream: Send + Sync + fmt::Debug {
     /// handshake. Best effort, within `bound`; must run on the runtime that will send.
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>>;
 
+    /// Ends its connections as its protocol wants it, within a second; no call is made after it. Must run on the runtime
+    /// that sends.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// How long the handshake of a connection takes, within `bound`, without a call. `None`: it could not be made,
     /// the host differs from message to message, or it is this one: what varies then is the time that processes
     /// get, and no way.

@@ -26,6 +26,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use super::super::gate::connect_detail;
@@ -100,6 +101,8 @@ pub(super) struct Links {
     is_started: AtomicBool,
     /// Where receipts go; `None`: they stay with the centre.
     receipts: Option<mpsc::Sender<ReceiptArrival>>,
+    /// The tasks of the binds.
+    tasks: TaskTracker,
     stop: CancellationToken,
 }
 
@@ -118,6 +121,7 @@ impl Links {
             tried: watch::Sender::default(),
             is_started: AtomicBool::new(false),
             receipts,
+            tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
     }
@@ -130,7 +134,8 @@ impl Links {
         for number in 0..self.keeping.binds {
             let stop = self.stop.clone();
             let this = Arc::clone(self);
-            tokio::spawn(async move { this.keep(number, stop).await });
+            self.tasks
+                .spawn(async move { this.keep(number, stop).await });
         }
     }
 
@@ -177,6 +182,14 @@ impl Links {
             session.shut();
             session.ask(Command::UNBIND);
         }
+    }
+
+    /// The same, and waits until the centre has answered.
+    pub(super) async fn close(&self) {
+        self.stop();
+        self.tasks.close();
+        // A centre that does not answer learns it by the end of the connection.
+        drop(timeout(UNBINDING, self.tasks.wait()).await);
     }
 
     /// The life of one bind.

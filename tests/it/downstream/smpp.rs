@@ -557,6 +557,25 @@ async fn the_end_of_the_downstream_unbinds() {
     assert_eq!(got.command, Command::UNBIND);
 }
 
+/// A stop waits until the centre has answered, so that the process does not end before.
+#[tokio::test]
+async fn a_close_waits_for_the_centre() {
+    let centre = Centre::new().await;
+    let downstream = downstream(&centre, "");
+    let mut session = warmed(&downstream, &centre).await;
+    let closing = downstream.close();
+    let answering = async {
+        let got = session.next().await.expect("an unbind");
+        assert_eq!(got.command, Command::UNBIND);
+        let answer = plain(got.command.response(), CommandStatus::OK, got.sequence);
+        session.write(&answer).await;
+        assert!(session.next().await.is_none(), "then it ends");
+    };
+    tokio::join!(closing, answering);
+    let judgement = call(&downstream, "1").await.unwrap().unwrap();
+    assert!(!judgement.maybe_delivered);
+}
+
 /// What is no receipt, and a receipt that nothing takes, stays with the centre.
 #[tokio::test]
 async fn deliveries_that_nothing_takes_stay_with_the_centre() {

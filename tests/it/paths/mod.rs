@@ -12,6 +12,7 @@ mod frozen;
 mod guides;
 mod held;
 mod hours;
+mod interop;
 mod journal;
 mod once;
 mod providers;
