@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request};
 use serde_json::{Value, json};
 
-use super::super::text::{counted, printable};
+use super::super::text::printable;
 use crate::core::smpp::Address;
 use crate::core::sms::Encoding;
 use crate::downstream::Submission;
@@ -72,11 +72,7 @@ fn shown(headers: &HeaderMap) -> impl Iterator<Item = (&str, String)> {
 fn write_submission(submission: &Submission, out: &mut impl Write) -> io::Result<()> {
     let parts = &submission.parts;
     let encoding = encoding(submission);
-    writeln!(
-        out,
-        "{} in {encoding}",
-        counted(parts.len() as u64, "submit_sm")
-    )?;
+    writeln!(out, "submit_sm: {} in {encoding}", parts.len())?;
     // What they do not share is their text.
     if let Some(first) = parts.first() {
         let party = |address: &Address| {
