@@ -41,7 +41,7 @@ fn lua_decides_as_rust_does() {
         let cases = match kinds.start {
             0 if kinds.len() > 8 => 80,
             // Messages of a key that is done or unknown come seldom.
-            19 => 300,
+            19 => 70,
             _ => 35,
         };
         let mut runner = TestRunner::new(config(longer(cases)));

@@ -68,8 +68,8 @@ fn rules() -> Vec<Rule> {
         concurrency(5, 400 * MS),
         concurrency(2, DAY),
         once(900 * MS, 400 * MS, OnUnknown::Resend),
-        once(900 * MS, 400 * MS, OnUnknown::DeadLetter),
-        once(DAY, DAY, OnUnknown::DeadLetter),
+        once(DAY, 300 * MS, OnUnknown::DeadLetter),
+        once(900 * MS, DAY, OnUnknown::DeadLetter),
     ]
 }
 
