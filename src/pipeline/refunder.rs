@@ -26,6 +26,9 @@ static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// However short a lease is, its calls are not renewed more often than this.
 const RENEW_MIN: Duration = Duration::from_millis(10);
+/// Accepted messages are collected for so long, so that one script call is about many. What is not written down when a
+/// replica dies is unknown, so it is short.
+const GATHER: Duration = Duration::from_millis(25);
 
 /// Names for calls: unique in the fleet.
 #[derive(Debug)]
@@ -183,24 +186,32 @@ async fn run(
     let mut renewed = store.clock.now();
     let (mut running, mut entries) = (CallsByTicket::new(), Vec::new());
     let mut said = Corrections::new(renewed);
+    let (mut done, mut write_at) = (Vec::new(), renewed);
     loop {
         // Worked out each time: an operator may shorten a lease, and new calls begin after that.
         let due = (renewed + renew_every(&limits)).since(store.clock.now());
         let collected = said.due(store.clock.now());
+        let gathered = write_at.since(store.clock.now());
         tokio::select! {
             count = received.recv_many(&mut entries, BATCH_MAX) => {
                 if count == 0 {
+                    // No call waits any more for what is done.
                     return store.correct_last(&mut said).await;
                 }
-                let (mut ended, done) = note(&mut entries, &mut running, &mut said);
-                for claims in store.done(done).await {
-                    freed(claims);
+                if done.is_empty() {
+                    write_at = store.clock.now() + GATHER;
                 }
+                let mut ended = note(&mut entries, (&mut running, &mut done), &mut said);
                 let is_released = store.release(&ended).await;
                 ended.retain(Granted::is_call);
                 // A replica that misses a notice, or gets none at all, still uses what its own calls free.
                 if is_released && !ended.is_empty() {
                     freed(ended);
+                }
+            }
+            () = tokio::time::sleep(gathered), if !done.is_empty() => {
+                for claims in store.done(std::mem::take(&mut done)).await {
+                    freed(claims);
                 }
             }
             () = tokio::time::sleep(collected), if !said.is_empty() => {
@@ -219,13 +230,13 @@ fn calls(granted: &[Granted]) -> Vec<Granted> {
     calls.cloned().collect()
 }
 
-/// Keeps the list of calls under way; returns what is released, and what is done.
+/// Keeps the lists of calls under way and of what is done; returns what is released.
 fn note(
     entries: &mut Vec<Entry>,
-    running: &mut CallsByTicket,
+    (running, done): (&mut CallsByTicket, &mut Vec<Done>),
     said: &mut Corrections,
-) -> (Vec<Granted>, Vec<Done>) {
-    let (mut released, mut done) = (Vec::new(), Vec::new());
+) -> Vec<Granted> {
+    let mut released = Vec::new();
     for entry in entries.drain(..) {
         match entry {
             Entry::Began(calls) => {
@@ -242,7 +253,7 @@ fn note(
             Entry::Said(one, at) => said.note(one, at),
         }
     }
-    (released, done)
+    released
 }
 
 /// A message may have calls of several limits, which end at different times.
