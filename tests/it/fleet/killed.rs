@@ -33,6 +33,7 @@ const DECLARED: &[&str] = &[
     // allowed would be seen all the same.
     "a call under way is not counted any more",
     "dead letter",
+    "permits run out before their calls leave",
 ];
 
 /// Replicas that are killed, and what they call.
