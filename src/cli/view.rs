@@ -153,6 +153,10 @@ impl Page {
                     lines.push(self.cut(&format!("  {what} since start: {}", each.join(", "))));
                 }
             }
+            if route.repeats > 0 {
+                let line = format!("  repeats without a call since start: {}", route.repeats);
+                lines.push(self.cut(&line));
+            }
         }
         lines.push(String::new());
     }

@@ -122,6 +122,8 @@ pub struct Route {
     pub answers: BTreeMap<String, u64>,
     /// Results by what became of them, since the replica was started; those that there were.
     pub results: BTreeMap<String, u64>,
+    /// Messages done without a call since the replica was started, because one of their key was accepted before.
+    pub repeats: u64,
     /// The main route of a standby; empty: it is none.
     pub standby_for: String,
     /// Its messages move to another route of its queue, because it cannot send them.
@@ -337,6 +339,7 @@ impl Fleet {
             sum.parked = sum.parked.max(route.parked);
             sum.dead = sum.dead.max(route.dead);
             sum.done = sum.done.saturating_add(route.done);
+            sum.repeats = sum.repeats.saturating_add(route.repeats);
             sum.per_second += route.per_second;
             sum.calls_per_second += route.calls_per_second;
             for (sum, of) in [

@@ -260,6 +260,8 @@ fn of_route(route: &mut Route, reasons: &mut Reasons, series: &Series<'_>) {
     } else if is(series, names::PUBLISHED_RESULTS) && count > 0 {
         let outcome = series.label("outcome").unwrap_or_default();
         route.results.insert(outcome.to_owned(), count);
+    } else if is(series, names::REPEATS) {
+        route.repeats = count;
     } else if is(series, names::MOVING) {
         route.moving = count > 0;
     }

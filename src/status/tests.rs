@@ -13,6 +13,7 @@ fn what_replicas_use_adds_up_but_for_those_that_are_silent() {
         };
         let route = Route {
             held: 7,
+            repeats: 3,
             ..Route::default()
         };
         Replica {
@@ -28,7 +29,8 @@ fn what_replicas_use_adds_up_but_for_those_that_are_silent() {
         ..Fleet::default()
     };
     assert_eq!(fleet.rates("account"), (10.0, 10.5));
-    assert_eq!(fleet.route("sms").held, 14);
+    let route = fleet.route("sms");
+    assert_eq!((route.held, route.repeats), (14, 6));
     assert_eq!(fleet.bars("account"), vec![1.0; BARS]);
     assert_eq!(fleet.bars("another"), vec![0.0; BARS]);
 }

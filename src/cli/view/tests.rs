@@ -26,6 +26,7 @@ fn fleet() -> Fleet {
         delay: Some(0.25),
         oldest: 95.0,
         max_delay: 30.0,
+        results: BTreeMap::from([("confirmed".to_owned(), 40), ("unroutable".to_owned(), 2)]),
         taken: "of the routes that share limit account, bulk makes 95 % of the calls".to_owned(),
         ..Route::default()
     };
@@ -35,6 +36,7 @@ fn fleet() -> Fleet {
     };
     let died = Route {
         open: true,
+        repeats: 7,
         dying: "50 messages died in a row, invalid: no field `to`".to_owned(),
         away: true,
         away_why: "503 Service Unavailable".to_owned(),
@@ -104,6 +106,8 @@ fn what_is_wrong_is_said() {
         "downstream of sms: away",
         "the oldest message waits for 95 s, longer than max_delay (30 s); of the routes that share limit account, bulk",
         "  delay: 0.2s now, up to 2m10s in ten minutes   backlog:  ▄█   gone at 00:06 UTC at this rate",
+        "\n  results since start: confirmed: 40, unroutable: 2",
+        "\n  repeats without a call since start: 7",
         "268      400   67%",
         "▄███▁",
         "00:03:00 WARN host:1 too late",

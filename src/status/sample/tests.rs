@@ -14,6 +14,8 @@ fn text(done: u64, units: u64, open: u8) -> String {
          sluiced_queue_delay_seconds_count{{route=\"sms\"}} {done}\n\
          sluiced_answers_total{{route=\"sms\",answer=\"503\"}} {units}\n\
          sluiced_answers_total{{route=\"sms\",answer=\"timeout\"}} 0\n\
+         sluiced_results_total{{route=\"sms\",outcome=\"confirmed\"}} {done}\n\
+         sluiced_repeats_total{{route=\"sms\"}} {done}\n\
          sluiced_queue_messages{{route=\"sms\",part=\"dead\"}} 2\n\
          sluiced_breaker_open{{route=\"sms\"}} 1\n\
          sluiced_limit_units_per_second{{limit=\"account\"}} 400\n\
@@ -36,6 +38,9 @@ async fn counters_become_rates() {
     assert!(route.away, "also while the tap is open");
     let came = [("2xx".to_owned(), 100), ("503".to_owned(), 100)];
     assert_eq!(route.answers, BTreeMap::from(came));
+    let results = [("confirmed".to_owned(), 100)];
+    assert_eq!(route.results, BTreeMap::from(results));
+    assert_eq!(route.repeats, 100);
 
     let second = sampler.take(&text(600, 700, 1), &health, at(1005));
     assert_eq!(second.routes["sms"].per_second, 100.0);
