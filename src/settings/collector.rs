@@ -5,7 +5,6 @@ use std::mem;
 
 use super::fault::{Fault, Faults, KeyPath, Place, Severity};
 use super::layers::Layers;
-use super::schema::Shape;
 use super::types::ROOT;
 
 /// Gathers faults, and remembers which keys are broken so that nothing is reported twice.
@@ -87,7 +86,7 @@ impl Collector {
         show: bool,
         message: String,
     ) {
-        let show = show && place == path && ROOT.at(path).is_some_and(Shape::is_plain);
+        let show = show && place == path && ROOT.is_plain_at(path);
         self.faults.push(Fault {
             severity,
             place: self.layers.place(place, show),

@@ -238,26 +238,30 @@ pub(super) const SPAN_OR_ZERO: Shape = Shape::Length(Duration::ZERO..=Duration::
 pub(super) const UNITS: Shape = Shape::Whole(1..=MAX_UNITS as i64);
 
 impl Shape {
-    /// The shape that stands under `name` in a table of this shape, whatever its kind.
-    pub(super) fn below(&self, name: &str) -> Option<&'static Self> {
+    /// The shapes that may stand under `name` in a table of this shape: one, or one for each kind that has such a key.
+    pub(super) fn below(&self, name: &str) -> Vec<&'static Self> {
         match self {
-            Self::Named { of, .. } => Some(of),
-            Self::Kinds { .. } if name == "kind" => Some(&NAME),
+            Self::Named { of, .. } => vec![of],
+            Self::Kinds { .. } if name == "kind" => vec![&NAME],
             _ => self
                 .keys()
-                .find(|key| key.name == name)
-                .map(|key| &key.shape),
+                .filter(|key| key.name == name)
+                .map(|key| &key.shape)
+                .collect(),
         }
     }
 
-    /// The shape that stands at `path` below this one, if the table of keys knows it.
-    pub(super) fn at(&'static self, path: &KeyPath) -> Option<&'static Self> {
-        path.steps()
-            .iter()
-            .try_fold(self, |shape, step| match shape {
-                Self::List(of) | Self::OneOrMore { of, .. } => Some(*of),
+    /// Whether what stands at `path` below this one is known to be no secret, whatever the kinds of the tables.
+    pub(super) fn is_plain_at(&'static self, path: &KeyPath) -> bool {
+        let below = |shapes: Vec<&'static Self>, step: &String| {
+            let below = shapes.into_iter().flat_map(|shape| match shape {
+                Self::List(of) | Self::OneOrMore { of, .. } => vec![*of],
                 table => table.below(step),
-            })
+            });
+            below.collect()
+        };
+        let shapes = path.steps().iter().fold(vec![self], below);
+        !shapes.is_empty() && shapes.into_iter().all(Self::is_plain)
     }
 
     /// The keys of a table of this shape, whatever its kind; none if names are chosen.

@@ -41,7 +41,7 @@ pub struct Origins(Vec<Effective>);
 impl Origins {
     pub(super) fn of(root: &Value, layers: &Layers) -> Self {
         let mut all = Vec::new();
-        gather(root, &ROOT, &KeyPath::default(), layers, &mut all);
+        gather(root, &[&ROOT], &KeyPath::default(), layers, &mut all);
         all.sort_by(|a, b| a.path.cmp(&b.path));
         Self(all)
     }
@@ -71,7 +71,18 @@ impl Origins {
     }
 }
 
-fn gather(node: &Value, shape: &Shape, path: &KeyPath, layers: &Layers, all: &mut Vec<Effective>) {
+/// Of several `shapes`, because several kinds of a table have such a key, one that hides its value counts.
+fn gather(
+    node: &Value,
+    shapes: &[&'static Shape],
+    path: &KeyPath,
+    layers: &Layers,
+    all: &mut Vec<Effective>,
+) {
+    let hides = shapes.iter().find(|shape| !shape.is_plain());
+    let Some(shape) = hides.or(shapes.first()) else {
+        return;
+    };
     let Some(entries) = entries(node) else {
         all.push(Effective {
             path: path.clone(),
@@ -81,9 +92,8 @@ fn gather(node: &Value, shape: &Shape, path: &KeyPath, layers: &Layers, all: &mu
         return;
     };
     for (name, child) in entries {
-        if let Some(below) = shape.below(name) {
-            gather(child, below, &path.join(name), layers, all);
-        }
+        let below: Vec<_> = shapes.iter().flat_map(|shape| shape.below(name)).collect();
+        gather(child, &below, &path.join(name), layers, all);
     }
 }
 

@@ -48,6 +48,8 @@ fn key_of<'a>(files: &'a Value, variable: &str) -> Result<Option<Named<'a>>, Str
     let other = keys.first().map(Named::variable);
     keys.retain(|key| key.variable() == variable.to_uppercase());
     keys.sort_by(|a, b| a.path.cmp(&b.path));
+    // Kinds of a table that have the same key read it in the same way.
+    keys.dedup_by(|a, b| a.path == b.path);
     if let [one, other, ..] = &keys[..] {
         let (one, other) = (&one.path, &other.path);
         return Err(format!("it fits {one} and {other}; set it in a file"));
@@ -88,16 +90,17 @@ impl<'a> Named<'a> {
     /// What a step leads to: names in the files that read like it, or else a new one.
     fn below(&self, step: &str) -> Vec<Self> {
         let below = |name: &str, written| {
-            let (path, shape) = (self.path.join(name), self.shape.below(name)?);
-            Some(Named {
-                path,
+            let (path, shapes) = (self.path.join(name), self.shape.below(name));
+            let named = shapes.into_iter().map(move |shape| Named {
+                path: path.clone(),
                 shape,
                 written,
-            })
+            });
+            named.collect::<Vec<_>>()
         };
         let entries = self.written.and_then(entries).into_iter().flatten();
         let written = entries.filter(|(name, _)| flat(name) == step);
-        let written = written.filter_map(|(name, value)| below(name, Some(value)));
+        let written = written.flat_map(|(name, value)| below(name, Some(value)));
         let mut known: Vec<_> = written.collect();
         if known.is_empty() {
             // A header's name has hyphens where a variable can only have underscores.
@@ -122,18 +125,18 @@ impl<'a> Named<'a> {
 
 /// What to say of a variable that names no key.
 fn unknown(steps: &str) -> String {
-    let mut shape = &ROOT;
+    let mut shapes = vec![&ROOT];
     let right = steps.split("__").map(|step| {
-        let known = shape.keys().map(|key| key.name);
-        let right = match shape {
-            Shape::Named { .. } => step,
-            _ => nearest(step, known)?,
+        let known = shapes.iter().flat_map(|shape| shape.keys());
+        let right = match shapes[..] {
+            [Shape::Named { .. }] => step,
+            _ => nearest(step, known.map(|key| key.name))?,
         };
-        shape = shape.below(right)?;
+        shapes = shapes.iter().flat_map(|shape| shape.below(right)).collect();
         Some(right.to_owned())
     });
     match right.collect::<Option<Vec<_>>>() {
-        Some(right) if !shape.is_table() => {
+        Some(right) if shapes.iter().any(|shape| !shape.is_table()) => {
             format!(
                 "no key has this name; did you mean {}?",
                 variable_of(&right)

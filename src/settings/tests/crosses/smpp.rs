@@ -1,6 +1,7 @@
 //! Downstreams over SMPP.
 
-use crate::settings::tests::lines;
+use crate::settings::tests::{Files, lines, shown};
+use crate::settings::types::Downstream;
 
 const SMPP: &str = r#"[limits.provider]
 rate = "40/1s"
@@ -24,6 +25,48 @@ fn below(keys: &str) -> Vec<String> {
 #[test]
 fn the_keys_that_must_be_there_are_enough() {
     assert_eq!(below("password = \"p\""), [""; 0]);
+}
+
+/// Its keys are not those of HTTP, also where both kinds have a table of the same name.
+#[test]
+fn variables_set_its_keys() {
+    let files = Files::new(&[SMPP]);
+    let loaded = files.load(&[
+        ("SLUICED__ROUTES__SMS__DOWNSTREAM__PASSWORD", "p"),
+        ("SLUICED__ROUTES__SMS__DOWNSTREAM__WINDOW", "12"),
+        (
+            "SLUICED__ROUTES__SMS__DOWNSTREAM__OUTCOMES__HELD",
+            "ESME_RMSGQFUL, 0x45",
+        ),
+    ]);
+    let mut loaded = loaded.unwrap_or_else(|faults| panic!("{faults}"));
+    let held = "routes.sms.downstream.outcomes.held = [\"ESME_RMSGQFUL\", \"0x45\"]  \
+                # SLUICED__ROUTES__SMS__DOWNSTREAM__OUTCOMES__HELD";
+    assert!(shown(&loaded).iter().any(|line| line == held));
+    let route = loaded.settings.routes.remove("sms").expect("the route");
+    let Downstream::Smpp(smpp) = route.downstream else {
+        panic!("another kind");
+    };
+    assert_eq!(smpp.window.get(), 12);
+    assert_eq!(smpp.outcomes.held, ["ESME_RMSGQFUL", "0x45"]);
+}
+
+#[test]
+fn variables_are_enough_without_a_file() {
+    let set = [
+        ("SLUICED__LIMITS__P__RATE", "1/1s"),
+        ("SLUICED__ROUTES__R__QUEUE", "q"),
+        ("SLUICED__ROUTES__R__LIMITS", "p"),
+        ("SLUICED__ROUTES__R__DOWNSTREAM__KIND", "smpp"),
+        ("SLUICED__ROUTES__R__DOWNSTREAM__URL", "smpp://h"),
+        ("SLUICED__ROUTES__R__DOWNSTREAM__SYSTEM_ID", "a"),
+        ("SLUICED__ROUTES__R__DOWNSTREAM__PASSWORD", "p"),
+        ("SLUICED__ROUTES__R__DOWNSTREAM__SOURCE", "S"),
+        ("SLUICED__ROUTES__R__DOWNSTREAM__DESTINATION", "1"),
+        ("SLUICED__ROUTES__R__DOWNSTREAM__TEXT", "t"),
+        ("SLUICED__ROUTES__R__DOWNSTREAM__OUTCOMES__HELD", "0x45"),
+    ];
+    assert_eq!(lines(&[], &set), [""; 0]);
 }
 
 #[test]
