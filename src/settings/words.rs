@@ -3,7 +3,7 @@
 use super::text::{Costing, WindowRate};
 use super::types::{
     Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, OnUnknown, Quota, ResultOn,
-    Route, Settings, Unroutable, WindowStart,
+    Results, Route, Settings, Unroutable, WindowStart,
 };
 use crate::core::headroom::Headroom;
 use crate::core::limits::generation::LostWait;
@@ -238,6 +238,7 @@ impl Route {
             .chain(self.hours_words())
             .chain(self.signed_words())
             .chain(self.results_words())
+            .chain(self.receipts_words())
             .chain(self.journal_words())
             .chain(quotas)
             .collect()
@@ -245,24 +246,35 @@ impl Route {
 
     fn results_words(&self) -> Option<String> {
         let results = self.results.as_ref()?;
-        let ends = results.on.iter().map(|end| match end {
-            ResultOn::Accepted => "accepted",
-            ResultOn::Dead => "dead",
-            ResultOn::Receipt => "reported on by the centre",
-        });
-        let ends = ends.collect::<Vec<_>>().join(" or ");
-        let key = results.routing_key.as_str();
-        let to = match results.exchange.as_str() {
-            "" => format!("the queue `{key}`"),
-            exchange => format!("the exchange `{exchange}` with the key `{key}`"),
+        let end = |end: &ResultOn| match end {
+            ResultOn::Accepted => Some("accepted"),
+            ResultOn::Dead => Some("dead"),
+            ResultOn::Receipt => None,
         };
+        let ends: Vec<_> = results.on.iter().filter_map(end).collect();
+        let to = place(results);
         let unroutable = match results.unroutable() {
             Unroutable::Retry => "is tried until one does, and its message is not settled before",
             Unroutable::Drop => "is dropped",
         };
-        Some(format!(
-            "once a message is {ends}, a result is published to {to}; a result that no queue takes {unroutable}"
-        ))
+        (!ends.is_empty()).then(|| {
+            let ends = ends.join(" or ");
+            format!(
+                "once a message is {ends}, a result is published to {to}; a result that no queue takes {unroutable}"
+            )
+        })
+    }
+
+    fn receipts_words(&self) -> Option<String> {
+        let results = self.results.as_ref()?;
+        let to = place(results);
+        let unroutable = match results.unroutable() {
+            Unroutable::Retry => "stays with the message centre, which delivers it again",
+            Unroutable::Drop => "is dropped",
+        };
+        results.on.contains(&ResultOn::Receipt).then(|| {
+            format!("a receipt is published to {to}; a receipt that no queue takes {unroutable}")
+        })
     }
 
     fn journal_words(&self) -> Option<String> {
@@ -309,6 +321,15 @@ impl Route {
         Some(format!(
             "it sends {hours}{days} by the clock of {zone}; outside of that messages wait in their queue"
         ))
+    }
+}
+
+/// Where results go.
+fn place(results: &Results) -> String {
+    let key = results.routing_key.as_str();
+    match results.exchange.as_str() {
+        "" => format!("the queue `{key}`"),
+        exchange => format!("the exchange `{exchange}` with the key `{key}`"),
     }
 }
 

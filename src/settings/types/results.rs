@@ -30,8 +30,8 @@ table! {
         /// Headers of the answer that the JSON object has.
         headers: Vec<String> = List(&TEXT), Default [];
         /// What happens to a result that no queue takes. retry: it is tried until one does, and its message is not
-        /// settled before. drop: it is counted and dropped, because the caller is gone. Absent: drop where
-        /// routing_key uses reply_to, else retry.
+        /// settled before; a receipt stays with the message centre, which delivers it again. drop: it is counted and
+        /// dropped, because the caller is gone. Absent: drop where routing_key uses reply_to, else retry.
         unroutable: Option<Unroutable> = Unroutable::SHAPE, Optional "retry";
     }
 }
@@ -64,6 +64,7 @@ impl Results {
             false => Unroutable::Retry,
         })
     }
+
     /// Whether a result with this routing key would come to the route's own queue, or to one that sluiced has
     /// beside it.
     #[must_use]

@@ -144,6 +144,39 @@ fn receipts_need_a_transceiver_and_have_no_message() {
     );
 }
 
+/// A receipt holds up no message, so what is said of results is not said of it.
+#[test]
+fn receipts_in_words() {
+    let words = |results: &str| {
+        let results = format!(
+            "results = {{ {results} }}\n[routes.sms.downstream]\npassword = \"p\"\nbind = \"transceiver\""
+        );
+        let files = Files::new(&[&SMPP.replace("[routes.sms.downstream]", &results)]);
+        let settings = files
+            .load(&[])
+            .unwrap_or_else(|faults| panic!("{faults}"))
+            .settings;
+        let words = settings.routes["sms"].in_words().into_iter();
+        words
+            .filter(|words| words.contains("published"))
+            .collect::<Vec<_>>()
+    };
+    let receipt = "a receipt is published to the queue `out`; a receipt that no queue takes";
+    assert_eq!(
+        words("routing_key = \"out\", on = [\"receipt\"]"),
+        [format!(
+            "{receipt} stays with the message centre, which delivers it again"
+        )]
+    );
+    assert_eq!(
+        words("routing_key = \"out\", on = [\"receipt\", \"dead\"], unroutable = \"drop\""),
+        [
+            "once a message is dead, a result is published to the queue `out`; a result that no queue takes is dropped".to_owned(),
+            format!("{receipt} is dropped"),
+        ]
+    );
+}
+
 #[test]
 fn a_window_that_is_too_small_for_the_rate() {
     assert_eq!(
