@@ -265,8 +265,10 @@ impl Route {
                 self.meters.denials.increment(1);
             }
         }
-        self.sharing
-            .show_sending(turn.is == Tap::Open && !self.gate.is_away());
+        // A route that sends messages away, or tries one at a time, consumes and does not send.
+        let is_held_up = turn.denied.is_some() || self.deaths.are_in_a_row();
+        let sends = turn.is == Tap::Open && !is_held_up && !self.gate.is_away();
+        self.sharing.show_sending(sends);
         let moving = self.moves_on(now);
         // Another route sends what comes.
         let tap = moving.as_ref().map_or(turn.is, |_| Tap::Open);

@@ -151,7 +151,11 @@ impl Location {
         let queues = match (&self.queue, &self.route) {
             (Some(queue), _) => vec![queue.clone()],
             (None, Some(route)) => vec![queue_of(&loaded.settings, route)?],
-            (None, None) => loaded.settings.routes.values().map(dead_of).collect(),
+            // Routes may share a queue.
+            (None, None) => {
+                let all = loaded.settings.routes.values().map(dead_of);
+                all.collect::<BTreeSet<_>>().into_iter().collect()
+            }
         };
         Ok(DeadQueues {
             options: wire::rabbit_of(&loaded)?,
