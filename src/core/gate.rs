@@ -190,6 +190,12 @@ impl Gate {
         self.breaker.as_ref().is_some_and(|own| !own.is_closed())
     }
 
+    /// Whether the breaker lets nothing pass but its probe. Once that passed, calls begin again, one more at a time.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.breaker.as_ref().is_some_and(Breaker::is_open)
+    }
+
     /// How many messages were rejected in a row, if these keep the breaker open.
     #[must_use]
     pub fn rejections(&self) -> Option<u32> {

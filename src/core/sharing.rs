@@ -6,7 +6,7 @@
 //! returned, and no attempt is counted.
 //!
 //! A **standby** consumes nothing itself. It gets the messages that its main route cannot send, and some of them while
-//! the main route is late. When the main route sends again, what the standby has not called for moves back.
+//! the main route is late.
 
 /// How a route stands, as the other routes of its queue see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,41 +17,41 @@ pub struct Standing {
     pub is_late: bool,
     /// Messages that it holds.
     pub held: u64,
+    /// Its downstream is away, and a probe is due.
+    pub probes: bool,
     pub is_standby: bool,
 }
 
-/// Which messages of a route move, and to which other one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
-    /// The place of the other route in the list of others.
-    pub to: usize,
-    /// All messages that the route holds. Otherwise only one that just came.
-    pub all: bool,
+/// Where a message of a route moves, by its place in `others`; `None`: it stays.
+///
+/// `others` are the routes that may take it: those that consume the queue, and the standbys of this route. `home` is the
+/// one of them that received the message, if this route did not. A message goes home where that route sends again: it
+/// stands in the prefetch of that route, which would have no other message. One goes home for a probe, where that route
+/// holds none. All go home where no route sends: each then has messages to find out with that its downstream is back.
+#[must_use]
+pub fn moves(own: Standing, others: &[Standing], home: Option<usize>) -> Option<usize> {
+    let at_home = |place: &usize| {
+        let home = others[*place];
+        let is_wanted = home.probes && home.held == 0;
+        home.sends && !(own.is_standby && home.is_late) || is_wanted
+    };
+    if let Some(place) = home.filter(at_home) {
+        return Some(place);
+    }
+    if own.sends {
+        return None;
+    }
+    let sending = others.iter().enumerate().filter(|(_, other)| other.sends);
+    let least = sending.min_by_key(|(_, other)| (other.is_standby, other.held));
+    least.map(|(place, _)| place).or(home)
 }
 
-/// Where the messages of a route move; `None`: nowhere.
-///
-/// `others` are those that may take them: the routes of the queue that consume it, and the standby of this route. For a
-/// standby, its main route comes first.
+/// The standby that takes a message which just came to a route that is late: one that holds less than the route.
 #[must_use]
-pub fn moves(own: Standing, others: &[Standing]) -> Option<Move> {
-    let all = |to| Move { to, all: true };
-    let sending = others.iter().enumerate().filter(|(_, other)| other.sends);
-    if own.is_standby
-        && others
-            .first()
-            .is_some_and(|main| main.sends && !main.is_late)
-    {
-        return Some(all(0));
-    }
-    if !own.sends {
-        let least = sending.min_by_key(|(_, other)| (other.is_standby, other.held));
-        return least.map(|(to, _)| all(to));
-    }
+pub fn helper(own: Standing, others: &[Standing]) -> Option<usize> {
+    let helps = |other: &Standing| other.is_standby && other.sends && other.held < own.held;
     let is_helped = own.is_late && !own.is_standby;
-    let mut standbys = sending.filter(|(_, other)| other.is_standby && other.held < own.held);
-    let helper = standbys.next().filter(|_| is_helped);
-    helper.map(|(to, _)| Move { to, all: false })
+    others.iter().position(helps).filter(|_| is_helped)
 }
 
 #[cfg(test)]
@@ -62,6 +62,7 @@ mod tests {
         sends: true,
         is_late: false,
         held: 10,
+        probes: false,
         is_standby: false,
     };
     const SHUT: Standing = Standing {
@@ -73,81 +74,87 @@ mod tests {
         held: 0,
         ..SENDS
     };
+    const SHUT_STANDBY: Standing = Standing {
+        sends: false,
+        ..STANDBY
+    };
     const LATE: Standing = Standing {
         is_late: true,
         ..SENDS
     };
-    const NOTHING: Option<Move> = None;
-
-    fn all(to: usize) -> Option<Move> {
-        Some(Move { to, all: true })
-    }
 
     #[test]
     fn a_route_that_sends_keeps_its_messages() {
-        assert_eq!(moves(SENDS, &[SENDS, STANDBY]), NOTHING);
-        assert_eq!(moves(SENDS, &[]), NOTHING);
+        assert_eq!(moves(SENDS, &[SENDS, STANDBY], None), None);
+        assert_eq!(moves(SENDS, &[], None), None);
+        assert_eq!(moves(SENDS, &[SHUT], Some(0)), None, "home cannot send");
     }
 
     #[test]
     fn what_a_route_cannot_send_moves_to_the_one_that_holds_least() {
         let busy = Standing { held: 99, ..SENDS };
-        assert_eq!(moves(SHUT, &[busy, SENDS]), all(1));
-        assert_eq!(moves(SHUT, &[SHUT, busy]), all(1));
-        assert_eq!(moves(SHUT, &[SHUT]), NOTHING, "it stays where it is");
+        assert_eq!(moves(SHUT, &[busy, SENDS], None), Some(1));
+        assert_eq!(moves(SHUT, &[SHUT, busy], None), Some(1));
+        assert_eq!(moves(SHUT, &[SHUT], None), None, "it stays where it is");
+        assert_eq!(moves(SHUT, &[STANDBY, busy], None), Some(1));
+        assert_eq!(moves(SHUT, &[STANDBY, SHUT], None), Some(0));
     }
 
     #[test]
-    fn a_standby_comes_behind_routes_that_consume() {
-        let busy = Standing { held: 99, ..SENDS };
-        assert_eq!(moves(SHUT, &[STANDBY, busy]), all(1));
-        assert_eq!(moves(SHUT, &[STANDBY, SHUT]), all(0));
-    }
-
-    #[test]
-    fn a_standby_gives_back_to_its_main_route_only() {
-        assert_eq!(moves(STANDBY, &[SENDS]), all(0));
-        assert_eq!(moves(STANDBY, &[SHUT, SENDS]), NOTHING);
-        let shut = Standing {
-            sends: false,
-            ..STANDBY
+    fn a_message_goes_home_where_that_sends_or_where_no_route_does() {
+        assert_eq!(moves(SENDS, &[SHUT, SENDS], Some(1)), Some(1));
+        assert_eq!(moves(SENDS, &[LATE], Some(0)), Some(0));
+        assert_eq!(moves(SHUT, &[SHUT, SHUT], Some(1)), Some(1));
+        assert_eq!(moves(SHUT, &[SENDS, SHUT], Some(1)), Some(0));
+        assert_eq!(moves(STANDBY, &[SENDS], Some(0)), Some(0));
+        let mut probing = Standing {
+            probes: true,
+            ..SHUT
         };
-        assert_eq!(moves(shut, &[SHUT, SENDS]), all(1), "it cannot send either");
-        assert_eq!(moves(shut, &[SHUT]), NOTHING);
+        assert_eq!(moves(SENDS, &[probing], Some(0)), None, "it has some");
+        probing.held = 0;
+        assert_eq!(moves(SENDS, &[probing], Some(0)), Some(0));
+        assert_eq!(moves(STANDBY, &[LATE], Some(0)), None, "it helps");
+        assert_eq!(moves(SHUT_STANDBY, &[SHUT], Some(0)), Some(0));
     }
 
     #[test]
     fn a_route_that_is_late_is_helped_by_its_standby_with_half_of_what_comes() {
-        let help = Some(Move { to: 1, all: false });
-        assert_eq!(moves(LATE, &[SENDS, STANDBY]), help);
-        assert_eq!(moves(STANDBY, &[LATE]), NOTHING, "it keeps them");
+        assert_eq!(helper(LATE, &[SENDS, STANDBY]), Some(1));
+        assert_eq!(helper(SENDS, &[STANDBY]), None);
         let full = Standing {
             held: LATE.held,
             ..STANDBY
         };
-        assert_eq!(moves(LATE, &[SENDS, full]), NOTHING, "as many as the route");
-        let shut = Standing {
-            sends: false,
-            ..STANDBY
-        };
-        assert_eq!(moves(LATE, &[SENDS, shut]), NOTHING);
+        assert_eq!(helper(LATE, &[full]), None, "as many as the route");
+        assert_eq!(helper(LATE, &[SHUT_STANDBY]), None);
     }
 
-    /// Whatever the others see of a route, a message does not go in circles: a move leads to a route that keeps it.
+    /// While no route changes, a message that moved stays where it is.
     #[test]
     fn no_message_goes_in_circles() {
-        let each = [SENDS, SHUT, LATE, STANDBY];
-        let (mut shut_standby, mut late_shut) = (STANDBY, LATE);
-        shut_standby.sends = false;
-        late_shut.sends = false;
-        for own in each.into_iter().chain([shut_standby, late_shut]) {
-            for other in each.into_iter().chain([shut_standby, late_shut]) {
-                // Of two standbys none has the other among its others.
-                let here = moves(own, &[other]);
-                if own.is_standby && other.is_standby || here.is_none() {
-                    continue;
+        let consuming = [
+            SENDS,
+            SHUT,
+            LATE,
+            Standing {
+                sends: false,
+                ..LATE
+            },
+        ];
+        let any = consuming.into_iter().chain([STANDBY, SHUT_STANDBY]);
+        for home in consuming {
+            for other in any.clone() {
+                for third in any.clone() {
+                    let at_home = [other, third];
+                    let Some(to) = moves(home, &at_home, None) else {
+                        continue;
+                    };
+                    // As the route sees it that has the message now.
+                    let (own, rest) = (at_home[to], at_home[1 - to]);
+                    let next = moves(own, &[home, rest], Some(0));
+                    assert_eq!(next, None, "{home:?} {other:?} {third:?}");
                 }
-                assert_eq!(moves(other, &[own]), None, "{own:?} {other:?}");
             }
         }
     }

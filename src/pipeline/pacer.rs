@@ -318,8 +318,10 @@ impl Pacer {
         }
         let route = &waiting.job.route;
         route.gate.arrived();
-        if let Some(direction) = route.direction(now) {
-            return self.handle.move_on(&direction.to, vec![waiting]);
+        let delivery = &waiting.job.delivery;
+        let to = route.destination(delivery, now);
+        if let Some(to) = to.or_else(|| route.helper().filter(|_| !comes_back)) {
+            return self.handle.move_on(&to, vec![waiting]);
         }
         if waiting.arrival.is_none() {
             self.arrivals += 1;
@@ -351,6 +353,10 @@ impl Pacer {
                 }
             }
             held::sweep(&mut self.scheduler, availability, &self.handle, now);
+            let routes = Arc::clone(&self.routes);
+            for route in routes.iter().filter(|route| route.sharing.is_shared()) {
+                self.move_messages(route, now);
+            }
         }
         self.count(now);
         if !matches!(self.phase, Phase::Stopping(_)) {

@@ -41,6 +41,10 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
         if let Some(pause) = route.deaths.pause() {
             sleep(pause.min(route.policy.hold_limit)).await;
             give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
+            // Nothing more moves here; another route may send these.
+            while moved.try_recv().is_ok() {
+                route.sharing.arrived();
+            }
             most = 1;
         }
         tokio::select! {
@@ -54,12 +58,15 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
         // The tap opens only once the time of the store is known.
         let Some(store_now) = pacer.known_store_time(now) else {
             batch.clear();
-            others.clear();
+            others.drain(..).for_each(|_| route.sharing.arrived());
             continue;
         };
         let mut messages: Vec<Waiting> = Vec::with_capacity(batch.len() + others.len());
         for Moved { delivery, history } in others.drain(..) {
             route.sharing.arrived();
+            if route.deaths.are_in_a_row() {
+                continue;
+            }
             messages.extend(decode_moved(&route, delivery, history, (now, store_now)));
         }
         for delivery in batch.drain(..) {

@@ -22,7 +22,6 @@ use crate::settings::types::OnDenied;
 use super::handle::{Event, PacerHandle};
 use super::route::Route;
 use super::route_policy::sign;
-use super::sharing::Direction;
 
 /// A route's gate.
 pub(super) struct RouteGate {
@@ -70,6 +69,11 @@ impl RouteGate {
     /// Whether the breaker limits what is sent.
     pub(super) fn is_away(&self) -> bool {
         lock(&self.gate).is_away()
+    }
+
+    /// See [`Gate::is_open`].
+    pub(super) fn is_open(&self) -> bool {
+        lock(&self.gate).is_open()
     }
 
     /// See [`Gate::arrived`].
@@ -238,14 +242,14 @@ impl Route {
         }
     }
 
-    /// Opens or closes the tap as the gate and this availability want it. Returns where all messages of the route move,
-    /// too, if they do.
+    /// Opens or closes the tap as the gate and this availability want it. Returns whether the messages
+    /// that come move to another route, too.
     pub(super) fn turn_tap(
         &self,
         availability: Availability,
         pacer: &PacerHandle,
         now: Mono,
-    ) -> (TapTurn, Option<Direction>) {
+    ) -> (TapTurn, bool) {
         let rule = TapRule {
             max_hold: self.policy.settings.max_hold.get(),
             hold_limit: self.policy.hold_limit,
@@ -265,22 +269,27 @@ impl Route {
                 self.meters.denials.increment(1);
             }
         }
-        // A route that sends messages away, or tries one at a time, consumes and does not send.
-        let is_held_up = turn.denied.is_some() || self.deaths.are_in_a_row();
-        let sends = turn.is == Tap::Open && !is_held_up && !self.gate.is_away();
-        self.sharing.show_sending(sends);
-        let moving = self.moves_on(now);
+        // A slow limit is no reason to move, nor are the first calls after an outage. A route whose messages are sent
+        // away, or tried one at a time, consumes and does not send.
+        let waits_for_slot =
+            turn.shut.is_none() && matches!(availability, Availability::Until(_, Wait::Turn));
+        let (is_open, probes) = (self.gate.is_open(), self.gate.probes(now));
+        let is_back = self.gate.is_away() && !is_open;
+        let is_held_up = turn.denied.is_some() || self.deaths.are_in_a_row() || is_open;
+        let sends = (turn.is == Tap::Open || waits_for_slot || is_back) && !is_held_up;
+        self.sharing.show(sends, is_open && probes);
+        let moves = self.moves_on(now);
         // Another route sends what comes.
-        let tap = moving.as_ref().map_or(turn.is, |_| Tap::Open);
+        let tap = if moves { Tap::Open } else { turn.is };
         self.subscription.set_tap(tap);
         let is_open = tap == Tap::Open;
         self.meters.tap_open.set(f64::from(u8::from(is_open)));
-        (turn, moving)
+        (turn, moves)
     }
 
     /// Consumes no more, for good.
     pub(super) fn close_tap(&self) {
-        self.sharing.show_sending(false);
+        self.sharing.show(false, false);
         if lock(&self.gate.gate).close_tap() {
             self.subscription.set_tap(Tap::Closed);
         }

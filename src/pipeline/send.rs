@@ -23,7 +23,6 @@ use super::journal::Why;
 use super::quota;
 use super::route::InFlight;
 use super::route_policy::Next;
-use super::sharing::Direction;
 use super::verdict::{dead, keep, later};
 
 /// Sends a message whose slot is due and sees it through.
@@ -178,7 +177,7 @@ fn after(job: Job, wait: Duration, why: Why<'_>, pacer: &PacerHandle) {
 /// To another route of the queue that sends, or as `again`.
 fn elsewhere(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
     match job.route.other_that_sends() {
-        Some(Direction { to, .. }) => job.move_to(&to),
+        Some(to) => job.move_to(&to),
         None => again(job, pacer, at),
     }
 }

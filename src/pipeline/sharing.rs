@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::core::gate::Sends;
-use crate::core::sharing::{Standing, moves};
+use crate::core::sharing::{Standing, helper, moves};
 use crate::core::time::Mono;
 use crate::ports::lock;
 use crate::ports::queue::Delivery;
@@ -34,6 +34,7 @@ pub(super) struct Intake {
     /// The main route of a standby.
     standby_for: Option<String>,
     sends: AtomicBool,
+    probes: AtomicBool,
     is_late: AtomicBool,
     /// Held, and on the way here.
     held: AtomicU64,
@@ -45,6 +46,7 @@ impl Intake {
     fn standing(&self) -> Standing {
         Standing {
             sends: self.sends.load(Ordering::Relaxed),
+            probes: self.probes.load(Ordering::Relaxed),
             is_late: self.is_late.load(Ordering::Relaxed),
             held: self.held.load(Ordering::Relaxed),
             is_standby: self.standby_for.is_some(),
@@ -75,13 +77,6 @@ pub(super) struct Sharing {
     moves_on: AtomicBool,
 }
 
-/// Where messages move.
-pub(super) struct Direction {
-    pub(super) to: Arc<Intake>,
-    /// All that the route holds.
-    pub(super) all: bool,
-}
-
 impl Sharing {
     pub(super) fn new(route: Arc<str>, settings: &types::Route) -> Self {
         let (sender, moved) = mpsc::unbounded_channel();
@@ -91,6 +86,7 @@ impl Sharing {
                 queue: settings.queue.clone(),
                 standby_for: settings.standby_for.clone(),
                 sends: AtomicBool::new(false),
+                probes: AtomicBool::new(false),
                 is_late: AtomicBool::new(false),
                 held: AtomicU64::new(0),
                 moved: sender,
@@ -126,9 +122,10 @@ impl Sharing {
         self.own.held.load(Ordering::Relaxed)
     }
 
-    /// Whether it sends what it gets.
-    pub(super) fn show_sending(&self, sends: bool) {
+    /// Whether it sends what it gets, and whether it needs a message to probe with.
+    pub(super) fn show(&self, sends: bool, probes: bool) {
         self.own.sends.store(sends, Ordering::Relaxed);
+        self.own.probes.store(probes, Ordering::Relaxed);
     }
 
     /// Whether its oldest message waits for too long.
@@ -145,15 +142,16 @@ impl Sharing {
         self.own.standby_for.is_some()
     }
 
-    fn direction(&self, own: Standing) -> Option<Direction> {
-        // Nearly all routes are alone.
+    /// Whether it has messages of other routes, or others may have its own.
+    pub(super) fn is_shared(&self) -> bool {
+        self.others.get().is_some_and(|all| !all.is_empty())
+    }
+
+    /// The routes that may take its messages. Nearly all routes are alone.
+    fn others(&self) -> Option<(&[Arc<Intake>], Vec<Standing>)> {
         let others = self.others.get().filter(|all| !all.is_empty())?;
-        let standings: Vec<Standing> = others.iter().map(|other| other.standing()).collect();
-        let found = moves(own, &standings)?;
-        Some(Direction {
-            to: Arc::clone(&others[found.to]),
-            all: found.all,
-        })
+        let standings = others.iter().map(|other| other.standing());
+        Some((others, standings.collect()))
     }
 }
 
@@ -164,51 +162,71 @@ pub(super) fn introduce<'a>(routes: impl Iterator<Item = &'a Arc<Route>> + Clone
         let others = routes.clone().map(|other| &other.sharing.own);
         let others = others.filter(|other| other.queue == own.queue && !Arc::ptr_eq(other, own));
         let others = others.filter(|other| other.standby_for.is_none() || other.is_standby_of(own));
-        let mut others: Vec<_> = others.map(Arc::clone).collect();
-        others.sort_by_key(|other| !own.is_standby_of(other));
+        let others: Vec<_> = others.map(Arc::clone).collect();
         // Set once: a pipeline starts once.
         route.sharing.others.set(others).ok();
     }
 }
 
 impl Route {
-    /// Where messages of this route move now; `None`: they stay.
-    pub(super) fn direction(&self, now: Mono) -> Option<Direction> {
+    /// How it stands for its own messages. The others do not count on it while it is away, but it sends its probe, and
+    /// keeps a message for that.
+    fn own_standing(&self, now: Mono) -> Standing {
         let mut own = self.sharing.own.standing();
-        if self.gate.is_away() {
-            // The others do not count on it, but it keeps a message to probe with.
+        if self.gate.is_open() {
             let is_shut = matches!(self.gate.sends(), Sends::Nothing(..));
             own.sends = !is_shut || self.waiting() <= 1 && self.gate.probes(now);
         }
-        self.sharing.direction(own)
+        own
     }
 
-    /// Where its messages would move if it could not send.
-    pub(super) fn other_that_sends(&self) -> Option<Direction> {
-        let own = self.sharing.own.standing();
-        self.sharing.direction(Standing {
+    /// Where a message of this route moves now; `None`: it stays.
+    pub(super) fn destination(&self, delivery: &Delivery, now: Mono) -> Option<Arc<Intake>> {
+        let (others, standings) = self.sharing.others()?;
+        let home = others
+            .iter()
+            .position(|other| other.route == *delivery.home());
+        let to = moves(self.own_standing(now), &standings, home)?;
+        Some(Arc::clone(&others[to]))
+    }
+
+    /// The standby that takes a message which just came, because this route is late.
+    pub(super) fn helper(&self) -> Option<Arc<Intake>> {
+        let (others, standings) = self.sharing.others()?;
+        let to = helper(self.sharing.own.standing(), &standings)?;
+        Some(Arc::clone(&others[to]))
+    }
+
+    /// Where a message moves whose call showed that the downstream is away.
+    pub(super) fn other_that_sends(&self) -> Option<Arc<Intake>> {
+        let (others, standings) = self.sharing.others()?;
+        let own = Standing {
             sends: false,
-            ..own
-        })
+            ..self.sharing.own.standing()
+        };
+        let to = moves(own, &standings, None)?;
+        Some(Arc::clone(&others[to]))
     }
 
-    /// Where all of its messages move, if they do. Logs it when that changes.
-    pub(super) fn moves_on(&self, now: Mono) -> Option<Direction> {
-        let direction = self.direction(now).filter(|found| found.all);
+    /// Whether the messages that it receives move to another route, but for one to probe with. Logs it when that changes.
+    pub(super) fn moves_on(&self, now: Mono) -> bool {
+        let Some((others, standings)) = self.sharing.others() else {
+            return false;
+        };
+        let to = moves(self.own_standing(now), &standings, None).map(|to| &others[to].route);
         let (own, route) = (&self.sharing, &self.name);
-        // While it is away, each probe that is due stops the moves for a moment. And a standby's messages move as a rule.
+        // A probe that is due stops the moves for a moment. A standby receives nothing.
         let was = own.moves_on.load(Ordering::Relaxed);
-        let moves = direction.is_some() || was && self.gate.is_away();
+        let probes = self.gate.is_open() && standings.iter().any(|other| other.sends);
+        let moves = to.is_some() || was && probes;
         own.moves_on.store(moves, Ordering::Relaxed);
         if moves != was && !own.is_standby() {
             self.meters.moving.set(f64::from(u8::from(moves)));
-            match &direction {
-                Some(Direction { to, .. }) => {
-                    info!(%route, to = %to.route, "its messages move to another route of its queue");
-                }
+            match to {
+                Some(to) => info!(%route, %to, "its messages move to another route of its queue"),
                 None => info!(%route, "its messages stay with it again"),
             }
         }
-        direction
+        moves
     }
 }

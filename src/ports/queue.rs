@@ -122,7 +122,8 @@ pub struct Delivery {
     message: Message,
     received: Mono,
     tag: u64,
-    /// The route that has the message.
+    /// The route that received the message, and the one that has it.
+    home: Arc<str>,
     route: Arc<str>,
     /// `None` once settled. The channel belongs to one session of the backend: when that ends,
     /// verdicts go nowhere and the broker delivers the message again.
@@ -142,6 +143,7 @@ impl Delivery {
             message,
             received,
             tag,
+            home: Arc::clone(&route),
             route,
             sink: Some(sink),
         }
@@ -150,6 +152,12 @@ impl Delivery {
     /// Another route of the same queue has the message now. Its verdict still goes to the session that delivered it.
     pub fn move_to(&mut self, route: &Arc<str>) {
         self.route = Arc::clone(route);
+    }
+
+    /// The route that received it.
+    #[must_use]
+    pub const fn home(&self) -> &Arc<str> {
+        &self.home
     }
 
     /// The message.

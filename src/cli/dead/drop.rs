@@ -33,8 +33,8 @@ pub(super) async fn run(
     args: &DropArgs,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> Result<(), Refusal> {
-    let filter = Filter::new(&args.filter)?;
     let dead = args.location.dead_queues()?;
+    let filter = Filter::new(&args.filter, dead.route.as_deref())?;
     let mut all = Vec::new();
     let mut left = args.limit.unwrap_or(u64::MAX);
     for queue in &dead.queues {

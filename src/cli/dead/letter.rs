@@ -149,6 +149,8 @@ pub(super) struct FilterArgs {
 pub(super) struct Filter {
     args: FilterArgs,
     condition: Option<(Templates, Template)>,
+    /// Of letters of a queue that routes share: the one that gave up.
+    route: Option<String>,
 }
 
 /// Whether a letter is meant.
@@ -161,8 +163,8 @@ pub(super) enum Decision {
 }
 
 impl Filter {
-    /// Compiles the condition. One without `{{ }}` is taken for an expression.
-    pub(super) fn new(args: &FilterArgs) -> Result<Self, Refusal> {
+    /// Compiles the condition. One without `{{ }}` is taken for an expression. `route`: only its letters.
+    pub(super) fn new(args: &FilterArgs, route: Option<&str>) -> Result<Self, Refusal> {
         let compile = |text: &String| -> Result<_, Refusal> {
             let source = match is_template(text) {
                 true => text.clone(),
@@ -177,6 +179,7 @@ impl Filter {
         Ok(Self {
             condition: args.condition.as_ref().map(compile).transpose()?,
             args: args.clone(),
+            route: route.map(str::to_owned),
         })
     }
 
@@ -194,7 +197,9 @@ impl Filter {
         let age = facts.died().map(|died| now.since(died));
         let id = facts.id();
         let named = |known: &String| Some(known.as_str()) == facts.reason();
-        (args.reason.is_empty() || args.reason.iter().any(named))
+        let route = self.route.as_deref();
+        route.is_none_or(|route| facts.route() == Some(route))
+            && (args.reason.is_empty() || args.reason.iter().any(named))
             && (args.status.is_empty() || args.status.iter().any(|s| Some((*s).into()) == status))
             && (args.id.is_empty() || args.id.iter().any(|wanted| Some(wanted.as_str()) == id))
             && args
@@ -253,7 +258,7 @@ mod tests {
     }
 
     fn decide(args: FilterArgs, message: &Message) -> Decision {
-        Filter::new(&args).unwrap().decide(message, NOW)
+        Filter::new(&args, None).unwrap().decide(message, NOW)
     }
 
     fn meant(change: impl FnOnce(&mut FilterArgs)) -> bool {
@@ -335,7 +340,7 @@ mod tests {
                 condition: Some(text.to_owned()),
                 ..FilterArgs::default()
             };
-            matches!(Filter::new(&args), Err(Refusal::Arguments(_)))
+            matches!(Filter::new(&args, None), Err(Refusal::Arguments(_)))
         };
         assert!(wrong("boddy.to == 1"));
         assert!(wrong("body.to | nothing"));

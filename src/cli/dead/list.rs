@@ -70,8 +70,8 @@ pub(super) async fn run(
     args: &ListArgs,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> Result<(), Refusal> {
-    let filter = Filter::new(&args.filter)?;
     let dead = args.location.dead_queues()?;
+    let filter = Filter::new(&args.filter, dead.route.as_deref())?;
     let now = Clock::start().store_time();
     let mut all = Vec::new();
     for (index, queue) in dead.queues.iter().enumerate() {

@@ -112,6 +112,8 @@ struct DeadQueues {
     /// `None`: only the broker is known.
     settings: Option<Settings>,
     queues: Vec<String>,
+    /// Only the letters of this route are meant: it shares its queue with others.
+    route: Option<String>,
 }
 
 /// Runs a command, and writes what it finds.
@@ -138,6 +140,7 @@ impl Location {
                 options: wire::rabbit_at(url.clone()),
                 settings: None,
                 queues: self.queue.iter().cloned().collect(),
+                route: None,
             });
         }
         let loaded = settings::load_with(Some("rabbitmq"), &self.config, None, std::env::vars());
@@ -157,8 +160,13 @@ impl Location {
                 all.collect::<BTreeSet<_>>().into_iter().collect()
             }
         };
+        let is_shared = |name: &String| {
+            let own = loaded.settings.routes.get(name);
+            own.is_some_and(|own| loaded.settings.of_queue(&own.queue).nth(1).is_some())
+        };
         Ok(DeadQueues {
             options: wire::rabbit_of(&loaded)?,
+            route: self.route.clone().filter(is_shared),
             settings: Some(loaded.settings),
             queues,
         })

@@ -60,13 +60,13 @@ pub(super) async fn run(
     args: &ReplayArgs,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> Result<(), Refusal> {
-    let filter = Filter::new(&args.filter)?;
     if let Some(to) = args.to.as_ref().filter(|to| to.ends_with(SUFFIX)) {
         return Err(Refusal::Arguments(format!(
             "`--to {to}` is a queue of dead letters; name a work queue"
         )));
     }
     let dead = args.location.dead_queues()?;
+    let filter = Filter::new(&args.filter, dead.route.as_deref())?;
     let mut replaying = Replaying {
         args,
         dead: &dead,

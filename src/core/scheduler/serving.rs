@@ -153,7 +153,13 @@ impl<T: Queued> Scheduler<T> {
     /// admitted still have their permits.
     pub fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = self.take_admitted(&mut unwanted);
-        out.extend(self.ready.extract(&mut unwanted));
+        out.extend(self.extract_unadmitted(unwanted));
+        out
+    }
+
+    /// The same, but for those that were admitted.
+    pub fn extract_unadmitted(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
+        let mut out = self.ready.extract(&mut unwanted);
         out.extend(self.key_queues.extract(&mut unwanted));
         out.extend(self.take_delayed(&mut unwanted));
         out

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Pacer, ROUND};
-use crate::core::gate::Turn;
+use crate::core::gate::{Sends, Turn};
 use crate::core::time::{Mono, StoreTime};
 use crate::pipeline::held;
 use crate::pipeline::job::Waiting;
@@ -100,19 +100,36 @@ impl Pacer {
 
     /// Opens and closes the taps, and sends away what is denied. Returns when to look again.
     pub(super) fn review_taps(&mut self, now: Mono) -> Mono {
-        let mut next = now + ROUND;
+        let (mut next, mut moving) = (now + ROUND, Vec::new());
         for route in self.routes.iter() {
             let availability = self.scheduler.availability(now, route.is_keyed());
-            let (turn, moving) = route.turn_tap(availability, &self.handle, now);
-            if let Some(direction) = moving {
-                let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
-                let messages = self.scheduler.extract(of_route);
-                self.handle.move_on(&direction.to, messages);
+            let (turn, moves) = route.turn_tap(availability, &self.handle, now);
+            if moves {
+                moving.push(Arc::clone(route));
             } else if let Some(wait) = turn.denied {
                 held::deny(&mut self.scheduler, route, wait, &self.handle, now);
             }
             next = turn.look.map_or(next, |look| next.min(look));
         }
+        for route in moving {
+            self.move_messages(&route, now);
+        }
         next.max(now + TAP_GAP)
+    }
+
+    /// Moves the messages of a route that another one of its queue is to send. What a limit of all messages granted
+    /// is sent here.
+    pub(super) fn move_messages(&mut self, route: &Arc<Route>, now: Mono) {
+        let leaves = |waiting: &Waiting| {
+            let job = &waiting.job;
+            Arc::ptr_eq(&job.route, route) && route.destination(&job.delivery, now).is_some()
+        };
+        let messages = match route.gate.sends() {
+            Sends::Granted { .. } => self.scheduler.extract_unadmitted(leaves),
+            Sends::All(_) | Sends::Nothing(..) => self.scheduler.extract(leaves),
+        };
+        for waiting in messages {
+            self.hold(waiting, true, now);
+        }
     }
 }

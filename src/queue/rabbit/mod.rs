@@ -26,7 +26,8 @@ mod session;
 mod supervisor;
 mod topology;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -34,9 +35,11 @@ use tokio::sync::{mpsc, watch};
 use self::confirms::ConfirmBounds;
 use self::connections::Connections;
 use self::reports::Reporter;
+use self::session::KeptVerdicts;
 use super::QueueEvents;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
+use crate::ports::lock;
 use crate::ports::queue::{Report, Subscription};
 use crate::settings::types::Results;
 
@@ -49,6 +52,8 @@ pub struct RabbitQueue {
     connections: Arc<Connections>,
     clock: Clock,
     events: Arc<dyn QueueEvents>,
+    /// Of each queue: any of its routes may get back what one of them had.
+    kept: Mutex<BTreeMap<String, Arc<KeptVerdicts>>>,
 }
 
 impl RabbitQueue {
@@ -67,6 +72,7 @@ impl RabbitQueue {
             connections,
             clock,
             events,
+            kept: Mutex::default(),
         })
     }
 
@@ -85,8 +91,13 @@ impl RabbitQueue {
     pub fn subscribe(&self, route: RouteOptions) -> Result<Arc<Subscription>, RabbitError> {
         route.check()?;
         self.connections.join();
+        let kept = Arc::clone(
+            lock(&self.kept)
+                .entry(route.queue().to_owned())
+                .or_default(),
+        );
         Ok(Arc::new(supervisor::start(
-            route,
+            (route, kept),
             Arc::clone(&self.options),
             Arc::clone(&self.connections),
             self.clock,

@@ -39,7 +39,7 @@ pub(super) struct Context {
     pub(super) parked: Arc<ParkedCount>,
     /// Whether the route's messages come and can be settled.
     pub(super) link: watch::Sender<Link>,
-    pub(super) kept: KeptVerdicts,
+    pub(super) kept: Arc<KeptVerdicts>,
     /// About deliveries for which there was no room.
     pub(super) no_room: LogLimit,
     /// About copies that left headers behind.
@@ -75,7 +75,7 @@ impl fmt::Debug for Context {
 
 /// Starts to supervise a route. Must run inside a tokio runtime.
 pub(super) fn start(
-    route: RouteOptions,
+    (route, kept): (RouteOptions, Arc<KeptVerdicts>),
     options: Arc<RabbitOptions>,
     connections: Arc<Connections>,
     clock: Clock,
@@ -99,7 +99,7 @@ pub(super) fn start(
             deliveries: channels.deliveries.clone(),
             link: channels.link.clone(),
             parked,
-            kept: KeptVerdicts::default(),
+            kept,
             shortened: LogLimit::new(LOG_EVERY),
             no_room: LogLimit::new(LOG_EVERY),
         };

@@ -9,7 +9,7 @@ use lapin::BasicProperties;
 
 use super::{config, header, holds, numbered, queue, to};
 use crate::support::broker::Broker;
-use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED, get};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED, get, program};
 use crate::support::judge::fullest;
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::eventually;
@@ -216,6 +216,106 @@ async fn what_a_provider_that_hangs_cannot_take_the_other_one_takes() {
     fails_over("pair-hangs", HANGS).await;
 }
 
+/// Where both failed, each has messages again to find out with that its provider is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_both_failed_the_one_that_is_back_sends() {
+    let pair = Pair::of("pair-both-away").await;
+    pair.publish(1, MESSAGES).await;
+    let mut daemons = vec![Daemon::start(&pair.config), Daemon::start(&pair.config)];
+    pair.have(60).await;
+    pair.a.answers(500);
+    for daemon in &daemons {
+        daemon.says("its messages move").await;
+    }
+    let before = pair.b.count();
+    eventually(LONG, "the other one sends", || pair.b.count() > before + 10).await;
+    pair.b.answers(500);
+    let series = format!("sluiced_breaker_open{{route=\"{}-b\"}} 1\n", pair.name);
+    for daemon in &mut daemons {
+        let admin = daemon.admin().await;
+        let is_away = || get(admin, "/metrics").1.contains(&series);
+        eventually(LONG, "it is known", is_away).await;
+    }
+    // What the second one holds cannot all have been its own.
+    let (a, b) = (pair.a.count(), pair.b.numbers().len());
+    pair.a.answers(202);
+    eventually(LONG, "the first one sends", || pair.a.count() > a + 60).await;
+    pair.b.answers(202);
+    pair.have(MESSAGES).await;
+    assert!(b < MESSAGES as usize, "{b}");
+    pair.proves(daemons).await;
+}
+
+/// What moved to a slow one goes back once the fast one is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fast_provider_gets_back_what_a_slow_one_took_over() {
+    let mut pair = Pair::of("pair-slower").await;
+    // Alone it would take minutes.
+    pair.config.tables = pair.config.tables.replace("100/1s", "2/1s");
+    pair.config.routes[1].keys = "prefetch = 10\n".to_owned();
+    pair.publish(1, MESSAGES).await;
+    let daemon = Daemon::start(&pair.config);
+    pair.have(60).await;
+    pair.a.answers(500);
+    daemon.says("its messages move").await;
+    let before = pair.b.count();
+    eventually(LONG, "the slow one sends", || pair.b.count() > before + 3).await;
+    pair.a.answers(202);
+    pair.have(MESSAGES).await;
+    let slow = pair.b.numbers().len();
+    assert!(slow < 150, "the slow one took {slow}");
+    pair.proves(vec![daemon]).await;
+}
+
+/// A frozen limit whose messages would be dead letters: the other one has room for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_denied_that_the_other_one_sends() {
+    let mut pair = Pair::of("pair-denied").await;
+    for route in &mut pair.config.routes {
+        route.keys += "on_denied = \"dead_letter\"\n";
+    }
+    pair.publish(1, MESSAGES).await;
+    let daemon = Daemon::start(&pair.config);
+    pair.have(60).await;
+    pair.a.answers(429);
+    let before = pair.a.count();
+    eventually(LONG, "the other one takes all", || {
+        taken(&pair, before) >= MESSAGES
+    })
+    .await;
+    pair.proves(vec![daemon]).await;
+}
+
+/// A message that moves gives its claim back: it is no repeat of itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_called_once_moves_too() {
+    let mut pair = Pair::of("pair-once").await;
+    pair.config.tables += "[limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nttl = \"1h\"\non_unknown = \"dead_letter\"\nheadroom = \"100ms\"\n";
+    for route in &mut pair.config.routes {
+        route.limits.push("repeats");
+    }
+    pair.publish(1, MESSAGES).await;
+    let daemons = vec![Daemon::start(&pair.config), Daemon::start(&pair.config)];
+    pair.have(60).await;
+    pair.a.answers(500);
+    let before = pair.a.count();
+    eventually(LONG, "the other one takes all", || {
+        taken(&pair, before) >= MESSAGES
+    })
+    .await;
+    let a = pair.a.recorder.calls();
+    let accepted: BTreeSet<u64> = a[..before].iter().map(|call| call.number).collect();
+    assert!(pair.b.numbers().is_disjoint(&accepted), "none twice");
+    assert_eq!(pair.b.count(), pair.b.numbers().len(), "none twice");
+    let dead = format!("{}.dead", pair.name);
+    assert_eq!(pair.broker.counts(&dead).await, Some((0, 0)));
+    for daemon in daemons {
+        daemon
+            .stop(&[&["nothing is kept on disk"], DECLARED].concat())
+            .await;
+    }
+}
+
 /// Both go on at their rates: nothing moves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_provider_is_used_all_the_same() {
@@ -224,9 +324,9 @@ async fn a_slow_provider_is_used_all_the_same() {
         route.keys = "prefetch = 600\n".to_owned();
     }
     pair.a.answers(SLOW);
-    pair.publish(1, 2 * MESSAGES).await;
+    pair.publish(1, 8 * MESSAGES).await;
     let daemon = Daemon::start(&pair.config);
-    pair.have(2 * MESSAGES).await;
+    pair.have(8 * MESSAGES).await;
     let (a, b) = (pair.a.numbers(), pair.b.numbers());
     assert!(a.is_disjoint(&b), "none twice");
     assert!(a.len() * 2 > b.len(), "{} and {}", a.len(), b.len());
@@ -295,6 +395,21 @@ async fn a_dead_letter_names_the_route_that_gave_up() {
         page.contains(&format!("{series} 100\n"))
     })
     .await;
+    let config = daemon.config();
+    let config = config.to_str().expect("a path");
+    for (route, count) in [("a", 0), ("b", 100)] {
+        let route = format!("{name}-{route}");
+        let arguments = [
+            "dead", "list", "--config", config, "--route", &route, "--json",
+        ];
+        let listed = program(&arguments).output().expect("it runs");
+        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+        assert_eq!(listed[0]["meant"], count, "{listed}");
+    }
+    let all = program(&["dead", "list", "--config", config, "--json"]).output();
+    let all: serde_json::Value =
+        serde_json::from_slice(&all.expect("it runs").stdout).expect("JSON");
+    assert_eq!(all.as_array().map(Vec::len), Some(1), "one queue: {all}");
     daemon.stop(&[&["dead letter"], DECLARED].concat()).await;
     let letters = pair.broker.drain(&format!("{name}.dead")).await;
     for (_, properties) in letters {
