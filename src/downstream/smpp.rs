@@ -1,8 +1,8 @@
 //! Calls over SMPP 3.4: one or more `submit_sm` a message, to a message centre.
 //!
-//! `submission` makes the PDUs of a message before its slot, `link` keeps the connections bound, `session` writes on one
-//! of them and waits for the answers. `core::smpp` has the protocol, `core::judge::smpp` says what answers mean, and
-//! `core::sms` cuts texts.
+//! `submission` makes the PDUs of a message before its slot. `link` keeps the connections: `centre` opens and binds them,
+//! `session` writes on one of them and waits for the answers, `reading` takes what the centre sends. `core::smpp` has the
+//! protocol, `core::judge::smpp` says what answers mean, and `core::sms` cuts texts.
 //!
 //! **Segments.** A message of several segments takes as many units of its limits, and all of its segments are written
 //! together at its slot, which is the last of those units. So no window holds more than was taken for it: the units
@@ -11,7 +11,9 @@
 //! **Is a repeat a duplicate?** Nothing was written if no connection was bound, none had room, or the gate was closed.
 //! In every other case without an answer the centre may have the message.
 
+mod centre;
 mod link;
+mod reading;
 mod session;
 mod submission;
 
@@ -28,7 +30,8 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use url::Url;
 
-use self::link::{Centre, Keeping, Links};
+use self::centre::Centre;
+use self::link::{Keeping, Links};
 use self::session::{Response, Written};
 pub use self::submission::Submission;
 use self::submission::SubmitTemplate;

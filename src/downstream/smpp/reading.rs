@@ -1,0 +1,185 @@
+//! What the centre sends in a session: answers go to the calls that wait for them, requests are answered.
+//!
+//! A centre that is silent is asked whether it is there (`enquire_link`). One that wants to end a session (`unbind`) is
+//! answered at once, and gets no new message; answers to those that it has are waited for.
+//!
+//! A receipt is answered once it is safe. What is not a receipt, or cannot be taken now, stays with the centre
+//! (`ESME_RX_T_APPN`), which delivers it again, or to another client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, ReadHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::centre::BoxStream;
+use super::link::Keeping;
+use super::session::{Response, Session};
+use crate::core::smpp::{
+    Command, CommandStatus, Frame, Malformed, Message, Receipt, frame, plain, response, response_id,
+};
+use crate::ports::downstream::ReceiptArrival;
+
+/// How long the answer to our unbind is waited for.
+pub(super) const UNBINDING: Duration = Duration::from_secs(1);
+
+/// Reads what the centre sends in a session.
+pub(super) struct Reading<'a> {
+    session: &'a Arc<Session>,
+    keeping: Keeping,
+    receipts: Option<&'a mpsc::Sender<ReceiptArrival>>,
+    input: ReadHalf<BoxStream>,
+    received: Vec<u8>,
+    /// The centre was asked whether it is there.
+    asked: bool,
+    /// One of both sides wants to end the session.
+    is_closing: bool,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) const fn new(
+        session: &'a Arc<Session>,
+        keeping: Keeping,
+        receipts: Option<&'a mpsc::Sender<ReceiptArrival>>,
+        input: ReadHalf<BoxStream>,
+    ) -> Self {
+        Self {
+            session,
+            keeping,
+            receipts,
+            input,
+            received: Vec::new(),
+            asked: false,
+            is_closing: false,
+        }
+    }
+
+    /// Reads until the connection ends; returns why it did.
+    pub(super) async fn run(mut self, stop: &CancellationToken) -> String {
+        let mut chunk = vec![0; 8 * 1024];
+        loop {
+            if let Err(why) = self.take_in() {
+                return why;
+            }
+            if self.is_closing && self.session.is_idle() {
+                return "the centre ended the session".to_owned();
+            }
+            let patience = match self.asked || self.is_closing {
+                true => self.keeping.timeout,
+                false => self.keeping.enquire_link,
+            };
+            tokio::select! {
+                read = self.input.read(&mut chunk) => match read {
+                    Ok(0) => return "the centre closed the connection".to_owned(),
+                    Ok(count) => {
+                        self.asked = false;
+                        self.received.extend_from_slice(&chunk[..count]);
+                    }
+                    Err(error) => return format!("connection lost: {error}"),
+                },
+                broken = self.session.written() => return broken,
+                () = sleep(patience) => {
+                    if self.is_closing {
+                        return "the centre ended the session".to_owned();
+                    }
+                    if self.asked {
+                        return format!("no answer to enquire_link within {:?}", self.keeping.timeout);
+                    }
+                    self.asked = true;
+                    self.session.ask(Command::ENQUIRE_LINK);
+                }
+                () = stop.cancelled() => {
+                    // `Links::stop` has asked already; what is begun is written.
+                    let ending = async {
+                        tokio::select! {
+                            _ = self.input.read(&mut chunk) => {}
+                            _ = self.session.written() => {}
+                        }
+                    };
+                    drop(timeout(UNBINDING, ending).await);
+                    return "it was stopped".to_owned();
+                }
+            }
+        }
+    }
+
+    /// Every PDU that is whole.
+    fn take_in(&mut self) -> Result<(), String> {
+        let received = std::mem::take(&mut self.received);
+        let mut rest = received.as_slice();
+        loop {
+            let next = frame(rest).map_err(|wrong| format!("the centre sent {wrong}"))?;
+            let Some(next) = next else { break };
+            self.take(&next)?;
+            rest = &rest[next.length()..];
+        }
+        self.received = rest.to_vec();
+        Ok(())
+    }
+
+    /// Hands over a receipt; `None`: it stays with the centre, because nothing takes it, or there is no room for it.
+    fn deliver(&self, body: &[u8]) -> Result<Option<oneshot::Receiver<bool>>, Malformed> {
+        let Some(receipts) = self.receipts else {
+            return Ok(None);
+        };
+        let delivery = Message::read(body)?;
+        let Some(receipt) = Receipt::of(&delivery) else {
+            return Ok(None);
+        };
+        let text = |digits: &[u8]| String::from_utf8_lossy(digits).into_owned();
+        let (sender, confirmed) = oneshot::channel();
+        let arrival = ReceiptArrival {
+            receipt,
+            source: text(&delivery.source.digits),
+            destination: text(&delivery.destination.digits),
+            confirmed: sender,
+        };
+        Ok(receipts.try_send(arrival).is_ok().then_some(confirmed))
+    }
+
+    fn take(&mut self, pdu: &Frame<'_>) -> Result<(), String> {
+        const ANSWER: Command = Command::SUBMIT_SM.response();
+        const UNBOUND: Command = Command::UNBIND.response();
+        let (session, sequence) = (self.session, pdu.sequence);
+        let ours = |command: Command, status| plain(command, status, sequence);
+        match pdu.command {
+            ANSWER | Command::GENERIC_NACK => session.answered(
+                sequence,
+                Response {
+                    status: pdu.status,
+                    message_id: response_id(pdu.body),
+                },
+            ),
+            UNBOUND => return Err("the centre ended the session".to_owned()),
+            Command::ENQUIRE_LINK => {
+                session.control(&ours(Command::ENQUIRE_LINK.response(), CommandStatus::OK));
+            }
+            Command::UNBIND => {
+                session.shut();
+                session.control(&ours(UNBOUND, CommandStatus::OK));
+                self.is_closing = true;
+            }
+            Command::DELIVER_SM => {
+                let taken = self.deliver(pdu.body).unwrap_or_default();
+                let (session, bound) = (Arc::clone(session), self.keeping.timeout);
+                // Bounded by the room for receipts, and by the time.
+                tokio::spawn(async move {
+                    let is_safe = match taken {
+                        Some(confirmed) => matches!(timeout(bound, confirmed).await, Ok(Ok(true))),
+                        None => false,
+                    };
+                    let status = match is_safe {
+                        true => CommandStatus::OK,
+                        false => CommandStatus::TRY_LATER,
+                    };
+                    session.control(&response(Command::DELIVER_SM, status, sequence, ""));
+                });
+            }
+            other if other.is_response() => {}
+            _ => session.control(&ours(Command::GENERIC_NACK, CommandStatus::INVALID_COMMAND)),
+        }
+        Ok(())
+    }
+}
