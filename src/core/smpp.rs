@@ -7,13 +7,14 @@
 //!
 //! Section numbers are those of "Short Message Peer to Peer Protocol Specification v3.4", 1999.
 
+mod message;
 mod pdu;
 mod receipt;
 mod status;
 
+pub use message::{Address, Message, Tlv, tag};
 pub use pdu::{
-    Address, Bind, BindAs, Command, Frame, Malformed, Message, Tlv, frame, plain, response,
-    response_id, set_sequence, tag,
+    Bind, BindAs, Command, Frame, Malformed, frame, plain, response, response_id, set_sequence,
 };
 pub use receipt::{Receipt, ReceiptState};
 pub use status::{CommandStatus, NAMES, UnknownStatus};

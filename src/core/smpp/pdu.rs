@@ -1,4 +1,4 @@
-//! PDUs: a header of four numbers, fields in a fixed order, and optional parameters (TLV) behind them.
+//! PDUs: a header of four numbers, and fields in a fixed order behind it.
 //!
 //! A text ends with an octet of zero. A text that came with such an octet inside would end early, so it is refused
 //! before anything is written.
@@ -13,8 +13,6 @@ const HEADER: usize = 16;
 const RESPONSE: u32 = 0x8000_0000;
 /// The version that we speak (section 5.2.4).
 const VERSION: u8 = 0x34;
-/// The bit of `esm_class` that says that the text begins with a header of user data (section 5.2.12).
-const UDHI: u8 = 0x40;
 
 /// What a PDU is (section 5.1.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +20,6 @@ pub struct Command(pub u32);
 
 impl Command {
     pub const GENERIC_NACK: Self = Self(RESPONSE);
-    pub const BIND_RECEIVER: Self = Self(0x01);
     pub const BIND_TRANSMITTER: Self = Self(0x02);
     pub const SUBMIT_SM: Self = Self(0x04);
     pub const DELIVER_SM: Self = Self(0x05);
@@ -41,15 +38,6 @@ impl Command {
     pub const fn is_response(self) -> bool {
         self.0 & RESPONSE != 0
     }
-}
-
-/// Tags of optional parameters (section 5.3.2).
-pub mod tag {
-    pub const MESSAGE_PAYLOAD: u16 = 0x0424;
-    pub const RECEIPTED_MESSAGE_ID: u16 = 0x001e;
-    pub const MESSAGE_STATE: u16 = 0x0427;
-    pub const NETWORK_ERROR_CODE: u16 = 0x0423;
-    pub const SC_INTERFACE_VERSION: u16 = 0x0210;
 }
 
 /// What cannot be a PDU, or a field of one.
@@ -209,151 +197,24 @@ impl<'a> Bind<'a> {
     }
 }
 
-/// A number or a name that messages come from or go to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Address {
-    /// Type of number (section 5.2.5).
-    pub ton: u8,
-    /// Numbering plan (section 5.2.6).
-    pub npi: u8,
-    /// At most 20 octets.
-    pub digits: Vec<u8>,
-}
-
-/// An optional parameter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tlv {
-    pub tag: u16,
-    /// At most 65535 octets.
-    pub value: Vec<u8>,
-}
-
-/// What `submit_sm` and `deliver_sm` carry: their fields are the same (sections 4.4.1 and 4.6.1).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Message {
-    /// At most 5 octets.
-    pub service_type: Vec<u8>,
-    pub source: Address,
-    pub destination: Address,
-    pub esm_class: u8,
-    /// Empty, or 16 octets (section 7.1.1).
-    pub validity: Vec<u8>,
-    pub registered_delivery: u8,
-    pub data_coding: u8,
-    /// At most 254 octets.
-    pub text: Vec<u8>,
-    pub tlvs: Vec<Tlv>,
-}
-
-impl Message {
-    /// The text begins with a header that joins parts.
-    #[must_use]
-    pub fn with_header(self) -> Self {
-        Self {
-            esm_class: self.esm_class | UDHI,
-            ..self
-        }
-    }
-
-    /// Whether it does.
-    #[must_use]
-    pub const fn has_header(&self) -> bool {
-        self.esm_class & UDHI != 0
-    }
-
-    /// An optional parameter of it.
-    #[must_use]
-    pub fn tlv(&self, tag: u16) -> Option<&[u8]> {
-        let found = self.tlvs.iter().find(|tlv| tlv.tag == tag);
-        found.map(|tlv| tlv.value.as_slice())
-    }
-
-    /// Its text, wherever it stands.
-    #[must_use]
-    pub fn content(&self) -> &[u8] {
-        self.tlv(tag::MESSAGE_PAYLOAD).unwrap_or(&self.text)
-    }
-
-    /// As it is written, as `submit_sm` or `deliver_sm`.
-    ///
-    /// # Errors
-    /// When a field is too long, or a text has an octet of zero.
-    pub fn write(&self, command: Command, sequence: u32) -> Result<Vec<u8>, Malformed> {
-        let mut pdu = Writing::new(command, CommandStatus::OK, sequence);
-        pdu.text(&self.service_type, 5)?;
-        pdu.address(&self.source)?;
-        pdu.address(&self.destination)?;
-        // No protocol, no priority, sent at once.
-        pdu.0.extend([self.esm_class, 0, 0, 0]);
-        pdu.text(&self.validity, 16)?;
-        // Nothing is replaced, and no text of the centre's own is sent.
-        pdu.0
-            .extend([self.registered_delivery, 0, self.data_coding, 0]);
-        let length = within(&self.text, 254)?;
-        pdu.0.push(length as u8);
-        pdu.0.extend(&self.text);
-        for Tlv { tag, value } in &self.tlvs {
-            let length = within(value, usize::from(u16::MAX))?;
-            pdu.0.extend(tag.to_be_bytes());
-            pdu.0.extend((length as u16).to_be_bytes());
-            pdu.0.extend(value);
-        }
-        match pdu.0.len() {
-            length if length > super::MAX_PDU => Err(Malformed::Long(length, super::MAX_PDU)),
-            _ => Ok(pdu.end()),
-        }
-    }
-
-    /// Reads one.
-    ///
-    /// # Errors
-    /// When it ends too early.
-    pub fn read(body: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Fields(body);
-        let mut message = Self {
-            service_type: fields.text()?.to_vec(),
-            source: fields.address()?,
-            destination: fields.address()?,
-            ..Self::default()
-        };
-        message.esm_class = fields.octet()?;
-        // The protocol and the priority, and when it was scheduled.
-        fields.take(2)?;
-        fields.text()?;
-        message.validity = fields.text()?.to_vec();
-        message.registered_delivery = fields.octet()?;
-        fields.octet()?;
-        message.data_coding = fields.octet()?;
-        fields.octet()?;
-        let length = fields.octet()?;
-        message.text = fields.take(length.into())?.to_vec();
-        while !fields.0.is_empty() {
-            let tag = fields.short()?;
-            let length = fields.short()?;
-            let value = fields.take(length.into())?.to_vec();
-            message.tlvs.push(Tlv { tag, value });
-        }
-        Ok(message)
-    }
-}
-
 /// The length of what has room.
-fn within(octets: &[u8], most: usize) -> Result<usize, Malformed> {
+pub(super) fn within(octets: &[u8], most: usize) -> Result<usize, Malformed> {
     match octets.len() {
         length if length <= most => Ok(length),
         length => Err(Malformed::Long(length, most)),
     }
 }
 
-struct Writing(Vec<u8>);
+/// A PDU that is being written.
+pub(super) struct Writing(pub(super) Vec<u8>);
 
 impl Writing {
-    fn new(command: Command, status: CommandStatus, sequence: u32) -> Self {
+    pub(super) fn new(command: Command, status: CommandStatus, sequence: u32) -> Self {
         let header = [0, command.0, status.0, sequence];
         Self(header.into_iter().flat_map(u32::to_be_bytes).collect())
     }
 
-    fn text(&mut self, text: &[u8], most: usize) -> Result<(), Malformed> {
+    pub(super) fn text(&mut self, text: &[u8], most: usize) -> Result<(), Malformed> {
         within(text, most)?;
         if text.contains(&0) {
             return Err(Malformed::Zero);
@@ -363,12 +224,7 @@ impl Writing {
         Ok(())
     }
 
-    fn address(&mut self, address: &Address) -> Result<(), Malformed> {
-        self.0.extend([address.ton, address.npi]);
-        self.text(&address.digits, 20)
-    }
-
-    fn end(mut self) -> Vec<u8> {
+    pub(super) fn end(mut self) -> Vec<u8> {
         // Bounded by `MAX_PDU`, or by the fields of a fixed PDU.
         let length = self.0.len() as u32;
         self.0[..4].copy_from_slice(&length.to_be_bytes());
@@ -376,41 +232,34 @@ impl Writing {
     }
 }
 
-struct Fields<'a>(&'a [u8]);
+/// What of a body was not read yet.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    fn take(&mut self, octets: usize) -> Result<&'a [u8], Malformed> {
+    pub(super) fn take(&mut self, octets: usize) -> Result<&'a [u8], Malformed> {
         let (taken, rest) = self.0.split_at_checked(octets).ok_or(Malformed::Short)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn octet(&mut self) -> Result<u8, Malformed> {
+    pub(super) fn octet(&mut self) -> Result<u8, Malformed> {
         Ok(self.take(1)?[0])
     }
 
-    fn short(&mut self) -> Result<u16, Malformed> {
+    pub(super) fn short(&mut self) -> Result<u16, Malformed> {
         let octets = self.take(2)?;
         Ok(u16::from_be_bytes([octets[0], octets[1]]))
     }
 
-    fn number(&mut self) -> Result<u32, Malformed> {
+    pub(super) fn number(&mut self) -> Result<u32, Malformed> {
         let (high, low) = (self.short()?, self.short()?);
         Ok(u32::from(high) << 16 | u32::from(low))
     }
 
-    fn text(&mut self) -> Result<&'a [u8], Malformed> {
+    pub(super) fn text(&mut self) -> Result<&'a [u8], Malformed> {
         let end = self.0.iter().position(|octet| *octet == 0);
         let text = self.take(end.ok_or(Malformed::Short)?)?;
         self.octet()?;
         Ok(text)
-    }
-
-    fn address(&mut self) -> Result<Address, Malformed> {
-        Ok(Address {
-            ton: self.octet()?,
-            npi: self.octet()?,
-            digits: self.text()?.to_vec(),
-        })
     }
 }

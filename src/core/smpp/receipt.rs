@@ -6,7 +6,7 @@
 //! have precedence. Some centres write the text and leave the class at zero: a text that begins with `id:` and names a
 //! `stat:` is a receipt, too.
 
-use super::pdu::{Message, tag};
+use super::message::{Message, tag};
 
 /// What became of a message, as the centre says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
