@@ -19,9 +19,8 @@ use std::hint::black_box;
 
 use common::table::{Table, headline, median};
 use sluiced::core::limits::Ticket;
-use sluiced::core::limits::admission::{
-    Candidate, Cell, Charge, Decision, Limit, LimitGate, decide,
-};
+use sluiced::core::limits::admission::{Candidate, Charge, Decision, decide};
+use sluiced::core::limits::cell::{Cell, Limit, LimitGate};
 use sluiced::core::rate::Cost;
 use sluiced::core::time::StoreTime;
 use sluiced::ports::clock::Clock;

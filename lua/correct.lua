@@ -3,8 +3,8 @@
 -- KEYS     see limits/common.lua
 -- ARGV     1…  see limits/common.lua, then: how many; for each: cell, what, and two numbers:
 --            0  the units that the downstream says are left, and for how long (microseconds):
---               `core::limits::admission::tighten`
---            1  units that a call did not use, and when they were granted: `core::limits::admission::refund`
+--               `core::limits::cell::tighten`
+--            1  units that a call did not use, and when they were granted: `core::limits::cell::refund`
 --            2  units that a call used beyond its cost, and 0: `core::limits::owed::charge`
 -- Reply    those that were not done, by their place from 0: the store has another policy than the asker knows
 --

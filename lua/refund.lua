@@ -1,4 +1,4 @@
--- Takes back units that certainly were not used: `core::limits::admission::refund`. Behind limits/*.lua.
+-- Takes back units that certainly were not used: `core::limits::cell::refund`. Behind limits/*.lua.
 --
 -- KEYS     see limits/common.lua
 -- ARGV     1…  see limits/common.lua, then: how many refunds; for each: cell, when it was granted, cost

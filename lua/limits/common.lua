@@ -136,7 +136,7 @@ local function declare()
   end
 end
 
--- Whether the limit may be asked (`admission::LimitGate`): `outdated`, or closed `untl` and `why`.
+-- Whether the limit may be asked (`cell::LimitGate`): `outdated`, or closed `untl` and `why`.
 local function gate(limit)
   if limit.untl then return end
   local policy = call('HMGET', limit.policy, 'version', 'paused_until', 'opened_at', 'remade_at')
@@ -265,7 +265,7 @@ local function take(cell, cost, ticket)
   cell.owed, cell.changed = nil, true
 end
 
--- Takes back units that were granted then and not used (`admission::refund`). Returns whether it did.
+-- Takes back units that were granted then and not used (`cell::refund`). Returns whether it did.
 local function take_back(cell, granted_at, units)
   local limit = cell.limit
   local since = limit.version < FIRST_END and limit.version * 1000 or limit.version

@@ -260,9 +260,9 @@ pub struct Correction {
 /// What is written down of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corrected {
-    /// The downstream says that so many units are left, for so long (`core::limits::admission::tighten`).
+    /// The downstream says that so many units are left, for so long (`core::limits::cell::tighten`).
     Left { units: u64, length: Duration },
-    /// A call used so many units less than were granted at `at` (`core::limits::admission::refund`).
+    /// A call used so many units less than were granted at `at` (`core::limits::cell::refund`).
     Less { units: Cost, at: StoreTime },
     /// A call used so many units more than were granted (`core::limits::charge`).
     More { units: u64 },

@@ -22,7 +22,7 @@
 
 use std::time::Duration;
 
-use super::admission::PolicyState;
+use super::cell::PolicyState;
 use super::rule::Rule;
 use crate::time::{Direction, StoreTime};
 

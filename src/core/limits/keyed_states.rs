@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::admission::{self, Candidate, Cell, Decision, Limit};
+use super::admission::{self, Candidate, Decision};
+use super::cell::{self, Cell, Limit};
 use super::rule::{Rule, State, Taken};
 use super::{Fit, Ticket};
 use crate::rate::Cost;
@@ -78,7 +79,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         self.cell(name, rule, now).state
     }
 
-    /// Takes back units that were granted and not used (`admission::refund`).
+    /// Takes back units that were granted and not used (`cell::refund`).
     pub fn refund(
         &mut self,
         (name, limit): (&N, &Limit<'_>),
@@ -87,12 +88,12 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         now: StoreTime,
     ) -> bool {
         let mut cell = self.cell(name, limit.rule, now);
-        let taken = admission::refund(limit, since, &mut cell, units, now);
+        let taken = cell::refund(limit, since, &mut cell, units, now);
         self.put(name, limit.rule, cell, now);
         taken
     }
 
-    /// The downstream says that so many units are left of a key for so long (`admission::tighten`).
+    /// The downstream says that so many units are left of a key for so long (`cell::tighten`).
     pub fn tighten(
         &mut self,
         (name, limit): (&N, &Limit<'_>),
@@ -100,7 +101,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         now: StoreTime,
     ) -> bool {
         let mut cell = self.cell(name, limit.rule, now);
-        let done = admission::tighten(limit, &mut cell, left, now);
+        let done = cell::tighten(limit, &mut cell, left, now);
         self.put(name, limit.rule, cell, now);
         done
     }
@@ -217,7 +218,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
 mod tests {
     use std::num::NonZeroU32;
 
-    use super::super::admission::{Charge, LimitGate};
+    use super::super::admission::Charge;
+    use super::super::cell::LimitGate;
     use super::super::gcra::Gcra;
     use super::*;
     use crate::rate::Rate;

@@ -10,7 +10,7 @@
 //! of it was back, pays as much as the limit holds. So the key opens again after as much time as the limit needs for
 //! what was used. It is the same for every kind, so no kind knows of it.
 
-use super::admission::{Cell, Limit, LimitGate};
+use super::cell::{Cell, Limit, LimitGate};
 use super::fixed_window::FixedWindow;
 use super::rule::{Rule, State};
 use super::{Fit, MEMORY_MAX, Taken, Ticket};

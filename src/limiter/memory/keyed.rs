@@ -8,7 +8,7 @@ use futures::FutureExt;
 
 use super::MemoryStore;
 use crate::core::limits::Rule;
-use crate::core::limits::admission::{Limit, LimitGate, PolicyState};
+use crate::core::limits::cell::{Limit, LimitGate, PolicyState};
 use crate::core::limits::generation::Generation;
 use crate::core::limits::keyed_states::KeyedStates;
 use crate::core::policy::PolicyVersion;

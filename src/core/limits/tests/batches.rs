@@ -1,6 +1,7 @@
 //! Batches: all limits of a message or none, and how far a batch is looked at.
 
-use super::admission::{Candidate, Cell, Charge, Decision, Limit, LimitGate, PolicyState, decide};
+use super::admission::{Candidate, Charge, Decision, decide};
+use super::cell::{self, Cell, Limit, LimitGate, PolicyState};
 use super::*;
 use crate::limits::generation::{Closing, Generation, LostWait};
 use crate::limits::{Fit, Ticket};
@@ -254,7 +255,7 @@ fn what_was_granted_before_a_change_or_a_loss_is_not_taken_back() {
     let cell = &mut batch.cells[0];
     let now = at(START + 50);
     let mut refund = |limit: &Limit<'_>, since, granted, units| {
-        admission::refund(limit, at(since), cell, (at(granted), cost(units)), now)
+        cell::refund(limit, at(since), cell, (at(granted), cost(units)), now)
     };
     assert!(!refund(&limit, START + 1, START, 1));
     assert!(!refund(&outdated, 0, START, 1));

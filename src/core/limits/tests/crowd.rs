@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 
-use super::admission::{self, Candidate, Cell, Charge, Decision, Limit, LimitGate};
+use super::admission::{self, Candidate, Charge, Decision};
+use super::cell::{self, Cell, Limit, LimitGate};
 use super::{START, at};
 use crate::limits::{Fit, Rule, State, Taken, Ticket};
 use crate::time::micros;
@@ -235,7 +236,7 @@ impl Crowd {
             gate: LimitGate::Open,
         };
         let mut cell = Cell::of(&rule, self.state.clone(), now);
-        let taken = admission::refund(
+        let taken = cell::refund(
             &limit,
             at(0),
             &mut cell,

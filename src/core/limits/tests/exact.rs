@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::crowd::{Crowd, Fate, Step, steps};
 use super::*;
 use crate::limits::Fit;
-use crate::limits::admission::{Cell, Decision};
+use crate::limits::admission::Decision;
+use crate::limits::cell::Cell;
 
 #[test]
 fn the_nth_passes_and_the_next_does_not() {

@@ -17,7 +17,7 @@ use super::fixed_window::FixedWindow;
 use super::gcra::Gcra;
 use super::sliding_log::SlidingLog;
 use super::token_bucket::{Bucket, Refill, Start, TokenBucket};
-use super::{Rule, admission};
+use super::{Rule, admission, cell};
 use crate::calendar::{Calendar, CalendarUnit};
 use crate::rate::Cost;
 use crate::time::StoreTime;

@@ -1,6 +1,7 @@
 //! Keys that are called once.
 
-use super::super::admission::{Candidate, Cell, Charge, Decision, Limit, LimitGate, decide};
+use super::super::admission::{Candidate, Charge, Decision, decide};
+use super::super::cell::{Cell, Limit, LimitGate};
 use super::super::once::{Claim, Ended, OnUnknown, Once};
 use super::super::record::{read, write};
 use super::super::{Fit, State, Taken, Ticket};

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use sluiced_core::limits::Rule;
-use sluiced_core::limits::admission::{Candidate, Charge, Decision, Limit, LimitGate, PolicyState};
+use sluiced_core::limits::admission::{Candidate, Charge, Decision};
+use sluiced_core::limits::cell::{Limit, LimitGate, PolicyState};
 use sluiced_core::limits::generation::{Generation, LostWait, Memory, enter};
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::limits::store_watch::{AnswerHead, Askers};

@@ -11,7 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sluiced_core::limits::admission::{Candidate, Charge, Limit, LimitGate};
+use sluiced_core::limits::admission::{Candidate, Charge};
+use sluiced_core::limits::cell::{Limit, LimitGate};
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::limits::{Fit, Rule, Ticket};
 use sluiced_core::rate::Cost;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluiced::core::limits::admission::{self, Cell, LimitGate, PolicyState};
+use sluiced::core::limits::admission;
+use sluiced::core::limits::cell::{Cell, Limit, LimitGate, PolicyState};
 use sluiced::core::limits::generation::Generation;
 use sluiced::core::limits::{Rule, record};
 use sluiced::core::policy::{PolicyUpdate, PolicyVersion};
@@ -287,9 +288,9 @@ impl Play<'_> {
             let gate = self.gate(*limit, now);
             limits.insert(*limit, gate);
         }
-        let limits: BTreeMap<usize, admission::Limit<'_>> = limits
+        let limits: BTreeMap<usize, Limit<'_>> = limits
             .iter()
-            .map(|(at, (rule, gate))| (*at, admission::Limit { rule, gate: *gate }))
+            .map(|(at, (rule, gate))| (*at, Limit { rule, gate: *gate }))
             .collect();
         let names: Vec<Name> = before.keys().copied().collect();
         let mut cells: Vec<Cell> = Vec::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluiced::core::limits::admission::{self, Cell, Limit, LimitGate};
+use sluiced::core::limits::cell::{self, Cell, Limit, LimitGate};
 use sluiced::core::limits::{Rule, State, charge as charge_more, record};
 use sluiced::core::time::StoreTime;
 use sluiced::ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _, Ticket};
@@ -57,7 +57,7 @@ impl Play<'_> {
             cell.changed &= refunds.iter().any(|(_, at)| asked(*at));
             let taken = refunds.iter().filter(|(charge, at)| {
                 let what = (*at, charge.cost);
-                admission::refund(&limit, since, &mut cell, what, now)
+                cell::refund(&limit, since, &mut cell, what, now)
             });
             (taken.count(), expected(&rule, &cell, &before, now))
         };
@@ -99,11 +99,11 @@ impl Play<'_> {
                 for what in own {
                     match what {
                         Corrected::Left { units, length } => {
-                            admission::tighten(&limit, &mut cell, (units, length), now);
+                            cell::tighten(&limit, &mut cell, (units, length), now);
                         }
                         Corrected::Less { units, at } => {
                             let units = (at, units);
-                            let done = admission::refund(&limit, since, &mut cell, units, now);
+                            let done = cell::refund(&limit, since, &mut cell, units, now);
                             BACK.fetch_add(usize::from(done), Ordering::Relaxed);
                         }
                         Corrected::More { units } => {

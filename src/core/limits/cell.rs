@@ -1,0 +1,171 @@
+//! A limit and one of its keys, as a question meets them: whether the limit may be asked, and what is known of the key.
+//!
+//! Besides decisions (`admission`) two things change a key: units that come back because they were not used, and a
+//! downstream that says how many are left. What calls used beyond their cost is in `owed`.
+
+use std::time::Duration;
+
+use super::generation::{Closing, Generation, LostWait};
+use super::rule::{Left, Rule, State, Taken};
+use crate::policy::PolicyVersion;
+use crate::rate::Cost;
+use crate::time::StoreTime;
+
+/// A limit under the current policy, for one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit<'a> {
+    pub rule: &'a Rule,
+    pub gate: LimitGate,
+}
+
+/// Whether a limit may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitGate {
+    Open,
+    /// The store has another version of its policy than the asker knows.
+    Outdated,
+    /// Nothing passes before this time.
+    Closed {
+        until: StoreTime,
+        why: Closing,
+    },
+}
+
+/// What the store says of a limit beside its current policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PolicyState {
+    pub version: PolicyVersion,
+    /// An operator paused it until then.
+    pub paused_until: StoreTime,
+    /// An operator opened it then: losses before do not close it.
+    pub opened_at: StoreTime,
+    /// It became one of another kind then, which reads nothing of what was taken before.
+    pub remade_at: StoreTime,
+}
+
+impl LimitGate {
+    /// Whether a limit may be asked under `rule` of the version `known`.
+    #[must_use]
+    pub fn of(
+        in_force: PolicyState,
+        (rule, known, wait): (&Rule, PolicyVersion, LostWait),
+        generation: &Generation,
+        now: StoreTime,
+    ) -> Self {
+        if in_force.version != known {
+            return Self::Outdated;
+        }
+        let paused = (in_force.paused_until > now).then_some(in_force.paused_until);
+        let lost = generation.closed_until(rule, wait, in_force, now);
+        match (paused, lost) {
+            (paused, Some((until, why))) if paused.is_none_or(|paused| until > paused) => {
+                Self::Closed { until, why }
+            }
+            (Some(until), _) => Self::Closed {
+                until,
+                why: Closing::Paused,
+            },
+            _ => Self::Open,
+        }
+    }
+}
+
+/// What is known of one (limit, key) during a batch, and whether that was changed.
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    pub state: Option<State>,
+    pub changed: bool,
+    /// A candidate did not fit, and no time is known at which it will: the others are not asked.
+    pub full: bool,
+}
+
+impl Cell {
+    /// A state that was read: what counts of it at `now`. One that lies ahead of now, after the clock
+    /// went back, counts as taken now; that is written down, or it would never come any nearer.
+    #[must_use]
+    pub fn of(rule: &Rule, state: Option<State>, now: StoreTime) -> Self {
+        let Some((taken, ahead)) = state.as_ref().and_then(|s| rule.settled(&s.taken, now)) else {
+            return Self::default();
+        };
+        let left = state.as_ref().and_then(|state| state.left.at(now));
+        let owed = state.as_ref().map(|state| state.owed).unwrap_or_default();
+        let line = state.map(|state| state.line);
+        let line = line.filter(|line| !ahead && line.spacing == rule.spacing(1, now));
+        let mut state = State {
+            taken,
+            line: line.unwrap_or_default(),
+            left: left.unwrap_or_default(),
+            owed,
+        };
+        state.owed = rule.still_owed(&state, now);
+        Self {
+            state: Some(state),
+            changed: ahead,
+            full: false,
+        }
+    }
+
+    /// What was taken is this; what else is known of the key stays.
+    pub(super) fn put(&mut self, taken: Taken) {
+        let known = self.state.take();
+        let known = known.map(|state| (state.line, state.left, state.owed));
+        let (line, left, owed) = known.unwrap_or_default();
+        self.state = Some(State {
+            taken,
+            line,
+            left,
+            owed,
+        });
+        self.changed = true;
+    }
+}
+
+/// Takes back units that were granted at `at` and certainly not used; `false`: they stay spent. So
+/// does what was granted before `since`: under another policy, or before the store lost something.
+pub fn refund(
+    limit: &Limit<'_>,
+    since: StoreTime,
+    cell: &mut Cell,
+    (at, cost): (StoreTime, Cost),
+    now: StoreTime,
+) -> bool {
+    if limit.gate == LimitGate::Outdated || at < since {
+        return false;
+    }
+    let state = cell.state.as_ref();
+    let taken = state.and_then(|state| limit.rule.refund(state, at, cost, now));
+    taken.is_some_and(|taken| {
+        cell.put(taken);
+        true
+    })
+}
+
+/// The downstream says that `units` are left of a key for `length`. Of two such words that overlap the smaller one
+/// binds: it only tightens. `false`: the asker knows another policy than the store, and nothing was done.
+pub fn tighten(
+    limit: &Limit<'_>,
+    cell: &mut Cell,
+    (units, length): (u64, Duration),
+    now: StoreTime,
+) -> bool {
+    if limit.gate == LimitGate::Outdated {
+        return false;
+    }
+    let Some(untouched) = limit.rule.untouched(now) else {
+        return true;
+    };
+    let known = cell.state.as_ref().and_then(|state| state.left.at(now));
+    if known.is_some_and(|known| known.units < units) {
+        return true;
+    }
+    if cell.state.is_none() {
+        cell.put(untouched);
+    }
+    let until = (now + length.min(Left::MAX)).as_micros();
+    let until = known.map_or(until, |known| known.until.max(until));
+    if let Some(state) = &mut cell.state {
+        state.left = Left { units, until };
+        cell.changed = true;
+    }
+    true
+}
