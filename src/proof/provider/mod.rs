@@ -12,6 +12,8 @@
 //! or as a process of its own (`sluiced provider`).
 
 pub mod connection;
+mod endpoint;
+mod http;
 mod ledger;
 mod script;
 mod serve;
@@ -28,8 +30,8 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
+use self::endpoint::Endpoint;
 use self::ledger::Ledger;
-use self::serve::Endpoint;
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 

@@ -17,9 +17,9 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::connection::LastArrival;
+use super::endpoint::Endpoint;
 use super::ledger::{Arrival, Entry};
 use super::script::{Act, ResponsePlan};
-use super::serve::Endpoint;
 use crate::core::smpp::{
     Address, Bind, BindAs, Command, CommandStatus, Frame, Message, Tlv, frame, plain, response, tag,
 };
