@@ -1,0 +1,130 @@
+//! What a call writes and when, and what answers and their absence come to.
+
+use std::time::Duration;
+
+use sluiced::core::judge::Outcome;
+use sluiced::core::smpp::{Command, CommandStatus, plain};
+use sluiced::ports::clock::Clock;
+use sluiced::ports::downstream::{Downstream as _, Gate, Silence, Status, TooLate};
+
+use super::{FACTS, call, call_within, judged, message, ready};
+
+/// The last look at the clock is taken before the first octet: a call that is too late has written nothing.
+#[tokio::test]
+async fn nothing_is_written_once_the_gate_is_closed() {
+    let (_centre, downstream, mut session) = ready("").await;
+    let late = downstream.prepare(&message("late"), FACTS).unwrap();
+    let clock = Clock::start();
+    let gate = Gate::new(clock, clock.now());
+    while !gate.is_closed() {}
+    assert_eq!(late.send(gate).await, Err(TooLate));
+    assert!(session.is_quiet().await);
+    let taken = call(&downstream, "in time");
+    let (sequence, sms) = session.submitted().await;
+    assert_eq!(sms.text, b"in time");
+    session.answer(sequence, CommandStatus::OK, "1").await;
+    assert_eq!(judged(taken).await.outcome, Outcome::Accepted);
+}
+
+#[tokio::test]
+async fn a_window_that_is_full_takes_nothing_until_an_answer_makes_room() {
+    let (_centre, downstream, mut session) = ready("window = 2").await;
+    let first = call(&downstream, "1");
+    let (sequence, _) = session.submitted().await;
+    // Two segments have no room beside the one.
+    let short = Duration::from_millis(50);
+    let late = call_within(&downstream, &"a".repeat(200), short);
+    assert_eq!(late.await.unwrap(), Err(TooLate));
+    let second = call(&downstream, &"a".repeat(200));
+    assert!(session.is_quiet().await);
+    session.answer(sequence, CommandStatus::OK, "1").await;
+    assert_eq!(judged(first).await.outcome, Outcome::Accepted);
+    for number in 1..=2 {
+        let (sequence, sms) = session.submitted().await;
+        assert_eq!(sms.text[4..6], [2, number]);
+        session.answer(sequence, CommandStatus::OK, "2").await;
+    }
+    assert_eq!(judged(second).await.outcome, Outcome::Accepted);
+}
+
+/// A message of several segments has one outcome.
+#[tokio::test]
+async fn segments_are_judged_together() {
+    let (_centre, downstream, mut session) = ready("").await;
+    let texts = "a".repeat(400);
+    for (statuses, outcome, detail) in [
+        (
+            [0, 0x58, 0x08],
+            Outcome::Throttled {
+                wait: Duration::from_secs(1),
+            },
+            "1 of 3 segments taken; segment 2: ESME_RTHROTTLED (0x58); segment 3: ESME_RSYSERR (0x08)",
+        ),
+        (
+            [0, 0, 0x0b],
+            Outcome::Permanent,
+            "2 of 3 segments taken; segment 3: ESME_RINVDSTADR (0x0b)",
+        ),
+        ([0, 0, 0], Outcome::Accepted, "3 of 3 segments taken"),
+    ] {
+        let called = call(&downstream, &texts);
+        let mut sequences = Vec::new();
+        for _ in 0..3 {
+            sequences.push(session.submitted().await.0);
+        }
+        // The order of the answers means nothing.
+        for (sequence, status) in sequences.into_iter().zip(statuses).rev() {
+            session.answer(sequence, CommandStatus(status), "id").await;
+        }
+        let judgement = judged(called).await;
+        assert_eq!(
+            (judgement.outcome, judgement.detail.as_str()),
+            (outcome, detail)
+        );
+        assert!(judgement.maybe_delivered);
+    }
+}
+
+/// Without an answer the message may be there, and its place in the window is free again.
+#[tokio::test]
+async fn no_answer_makes_room_and_may_have_been_delivered() {
+    let (_centre, downstream, mut session) =
+        ready("window = 1\ntimeout = \"300ms\"\nlatency = \"10ms\"").await;
+    let judgement = judged(call(&downstream, "1")).await;
+    assert_eq!(judgement.reply, Err(Silence::Timeout));
+    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert!(judgement.maybe_delivered);
+    let (late, _) = session.submitted().await;
+    let next = call(&downstream, "2");
+    let (sequence, _) = session.submitted().await;
+    // The late answer is no answer to the next call.
+    session.answer(late, CommandStatus(0x0b), "").await;
+    session.answer(sequence, CommandStatus::OK, "2").await;
+    let judgement = judged(next).await;
+    assert_eq!(judgement.reply, Ok(Status::Smpp(CommandStatus::OK)));
+}
+
+/// A nack without a body answers what it names.
+#[tokio::test]
+async fn a_generic_nack_is_an_answer() {
+    let (_centre, downstream, mut session) = ready("").await;
+    let called = call(&downstream, "1");
+    let (sequence, _) = session.submitted().await;
+    session
+        .write(&plain(Command::GENERIC_NACK, CommandStatus(0x02), sequence))
+        .await;
+    let judgement = judged(called).await;
+    assert_eq!(judgement.outcome, Outcome::Permanent);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_leaves_its_calls_without_an_answer() {
+    let (centre, downstream, mut session) = ready("").await;
+    let called = call(&downstream, "1");
+    session.submitted().await;
+    drop(session);
+    let judgement = judged(called).await;
+    assert_eq!(judgement.reply, Err(Silence::Connection));
+    assert!(judgement.maybe_delivered);
+    centre.bound().await;
+}
