@@ -11,7 +11,7 @@ use crate::limits::rules::{key, redis_key};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, get};
 use crate::support::messages::body;
-use crate::support::recorder::{Recorder, Reply};
+use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::redis::{Paused, RedisServer};
 use crate::support::wait::eventually;
 
@@ -43,6 +43,28 @@ fn named(number: u64) -> (Vec<u8>, BasicProperties) {
     (body(number), properties)
 }
 
+/// Accepts every call after this time.
+async fn slow(latency: Duration) -> Recorder {
+    let reply = move |_: &Call| Reply {
+        latency,
+        ..Reply::status(202)
+    };
+    Recorder::start(reply).await
+}
+
+/// Does not answer the first call of a message, and accepts the others.
+async fn silent_at_first() -> Recorder {
+    let reply = |call: &Call| Reply {
+        latency: if call.repeat == 0 {
+            LONG
+        } else {
+            Duration::ZERO
+        },
+        ..Reply::status(202)
+    };
+    Recorder::start(reply).await
+}
+
 /// How often each message was called.
 fn times(downstream: &Recorder) -> BTreeMap<u64, usize> {
     let mut times = BTreeMap::new();
@@ -63,6 +85,12 @@ async fn reasons(broker: &Broker, queue: &str) -> Vec<String> {
         header(properties, "x-sluiced-reason").unwrap_or_default()
     };
     letters.iter().map(reason).collect()
+}
+
+/// No message is left, and these are the reasons of the dead letters.
+async fn left(broker: &Broker, queue: &str, letters: &[&str]) {
+    assert_eq!(broker.counts(queue).await, Some((0, 0)));
+    assert_eq!(reasons(broker, queue).await, letters);
 }
 
 /// A series of some replicas together.
@@ -92,12 +120,7 @@ async fn what_publishers_repeat_is_called_once() {
     const COUNT: u64 = 40;
     let name = "once-repeats";
     let broker = queue(name, "quorum").await;
-    let latency = Duration::from_millis(50);
-    let downstream = Recorder::start(move |_| Reply {
-        latency,
-        ..Reply::status(202)
-    })
-    .await;
+    let downstream = slow(Duration::from_millis(50)).await;
     let config = once(name, &downstream, "resend", "10s");
     let thrice = (1..=3 * COUNT).map(|n| named(1 + n % COUNT));
     broker.publish(name, thrice).await;
@@ -165,15 +188,7 @@ fn replay(daemon: &Daemon, name: &str) {
 async fn a_call_without_an_answer_is_unknown_until_it_is_replayed() {
     let name = "once-silent";
     let broker = queue(name, "quorum").await;
-    let downstream = Recorder::start(|call| Reply {
-        latency: if call.repeat == 0 {
-            LONG
-        } else {
-            Duration::ZERO
-        },
-        ..Reply::status(202)
-    })
-    .await;
+    let downstream = silent_at_first().await;
     let config = once(name, &downstream, "dead_letter", "1s");
     // The publisher repeats it: that one waits for the claim, and is unknown then.
     broker.publish(name, [named(1), named(1)]).await;
@@ -188,8 +203,7 @@ async fn a_call_without_an_answer_is_unknown_until_it_is_replayed() {
     eventually(LONG, "all is settled", || done(&[admin], name) == 2.0).await;
     daemon.stop(KNOWN).await;
     assert_eq!(times(&downstream), BTreeMap::from([(1, 2)]));
-    assert_eq!(broker.counts(name).await, Some((0, 0)));
-    assert_eq!(reasons(&broker, name).await, Vec::<String>::new());
+    left(&broker, name, &[]).await;
 }
 
 /// With `resend` it is called again, as without this limit.
@@ -197,15 +211,7 @@ async fn a_call_without_an_answer_is_unknown_until_it_is_replayed() {
 async fn a_call_without_an_answer_is_repeated_where_that_is_allowed() {
     let name = "once-resend";
     let broker = queue(name, "quorum").await;
-    let downstream = Recorder::start(|call| Reply {
-        latency: if call.repeat == 0 {
-            LONG
-        } else {
-            Duration::ZERO
-        },
-        ..Reply::status(202)
-    })
-    .await;
+    let downstream = silent_at_first().await;
     let config = once(name, &downstream, "resend", "1s");
     broker.publish(name, [named(1), named(1)]).await;
     let mut daemon = Daemon::start(&config);
@@ -217,12 +223,27 @@ async fn a_call_without_an_answer_is_repeated_where_that_is_allowed() {
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
-/// What a replica leaves that dies between its claim and its call.
+/// Waits for the end of a message: its letter, or this many calls.
+async fn ended(
+    broker: &Broker,
+    queue: &str,
+    downstream: &Recorder,
+    calls: usize,
+    letters: &[&str],
+) {
+    if letters.is_empty() {
+        eventually(LONG, "it is called", || downstream.count() == calls).await;
+    } else {
+        holds(broker, &format!("{queue}.dead"), letters.len() as u32).await;
+    }
+}
+
+/// What is left of a replica that died between its claim and its call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_before_its_call() {
-    for (name, on_unknown, calls) in [
-        ("once-before-dead", "dead_letter", 0),
-        ("once-before-again", "resend", 1),
+    for (name, on_unknown, calls, letters) in [
+        ("once-before-dead", "dead_letter", 0, &["unknown"][..]),
+        ("once-before-again", "resend", 1, &[]),
     ] {
         let broker = queue(name, "quorum").await;
         let downstream = Recorder::accepting().await;
@@ -238,47 +259,31 @@ async fn killed_before_its_call() {
             .unwrap();
         broker.publish(name, [named(1)]).await;
         let daemon = Daemon::start(&config);
-        if calls == 0 {
-            holds(&broker, &format!("{name}.dead"), 1).await;
-        } else {
-            eventually(LONG, "it is called", || downstream.count() == 1).await;
-        }
+        ended(&broker, name, &downstream, calls, letters).await;
         daemon.stop(KNOWN).await;
         assert_eq!(downstream.count(), calls);
-        assert_eq!(broker.counts(name).await, Some((0, 0)));
+        left(&broker, name, letters).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_during_its_call() {
-    for (name, on_unknown, calls) in [
-        ("once-during-dead", "dead_letter", 1),
-        ("once-during-again", "resend", 2),
+    for (name, on_unknown, calls, letters) in [
+        ("once-during-dead", "dead_letter", 1, &["unknown"][..]),
+        ("once-during-again", "resend", 2, &[]),
     ] {
         let broker = queue(name, "quorum").await;
-        let downstream = Recorder::start(|call| Reply {
-            latency: if call.repeat == 0 {
-                LONG
-            } else {
-                Duration::ZERO
-            },
-            ..Reply::status(202)
-        })
-        .await;
+        let downstream = silent_at_first().await;
         let config = once(name, &downstream, on_unknown, "3s");
         broker.publish(name, [named(1)]).await;
         let first = Daemon::start(&config);
         eventually(LONG, "its call is under way", || downstream.count() == 1).await;
         first.kill(KNOWN).await;
         let second = Daemon::start(&config);
-        if calls == 1 {
-            holds(&broker, &format!("{name}.dead"), 1).await;
-        } else {
-            eventually(LONG, "it is called again", || downstream.count() == 2).await;
-        }
+        ended(&broker, name, &downstream, calls, letters).await;
         second.stop(KNOWN).await;
         assert_eq!(downstream.count(), calls);
-        assert_eq!(broker.counts(name).await, Some((0, 0)));
+        left(&broker, name, letters).await;
     }
 }
 
@@ -287,11 +292,7 @@ async fn killed_during_its_call() {
 async fn killed_between_its_answer_and_redis() {
     let name = "once-answered";
     let broker = queue(name, "quorum").await;
-    let downstream = Recorder::start(|_| Reply {
-        latency: Duration::from_secs(1),
-        ..Reply::status(202)
-    })
-    .await;
+    let downstream = slow(Duration::from_secs(1)).await;
     let redis = RedisServer::start();
     let mut config = once(name, &downstream, "dead_letter", "3s");
     config.redis = Some(redis.url());
@@ -350,11 +351,7 @@ async fn verdicts_wait_for_redis() {
     const COUNT: u64 = 10;
     let name = "once-away";
     let broker = queue(name, "quorum").await;
-    let downstream = Recorder::start(|_| Reply {
-        latency: Duration::from_secs(3),
-        ..Reply::status(202)
-    })
-    .await;
+    let downstream = slow(Duration::from_secs(3)).await;
     let redis = RedisServer::start();
     let mut config = once(name, &downstream, "dead_letter", "30s");
     config.redis = Some(redis.url());
@@ -389,6 +386,5 @@ async fn verdicts_wait_for_redis() {
     ];
     daemon.stop(&[KNOWN, &away].concat()).await;
     assert_eq!(times(&downstream), each_once(COUNT));
-    assert_eq!(broker.counts(name).await, Some((0, 0)));
-    assert_eq!(reasons(&broker, name).await, Vec::<String>::new());
+    left(&broker, name, &[]).await;
 }
