@@ -4,12 +4,11 @@ use crate::settings::types::Downstream;
 use crate::settings::{Extra, load_with};
 
 fn smpp(keys: &str) -> Smpp {
-    let text = format!(
+    let mut text = format!(
         "[limits.account]\nrate = \"1/1s\"\n[routes.sms]\nqueue = \"sms\"\nlimits = [\"account\"]\n\
          [routes.sms.downstream]\nkind = \"smpp\"\nurl = \"smpp://h\"\nsystem_id = \"a\"\npassword = \"b\"\n\
          {keys}\n"
     );
-    let mut text = text;
     for (name, usual) in [("source", "from"), ("destination", "to"), ("text", "text")] {
         if !keys.contains(&format!("{name} =")) {
             text += &format!("{name} = \"{{{{ body.{usual} }}}}\"\n");
@@ -196,29 +195,38 @@ fn fields_can_be_templates() {
 
 #[test]
 fn what_no_centre_takes_is_a_dead_letter_with_its_reason() {
-    let why = |keys: &str, body: &str| made(keys, body).expect_err("wrong").to_string();
-    let to = |to: &str| format!("{{\"from\":\"1\",\"text\":\"x\",\"to\":\"{to}\"}}");
-    assert_eq!(why("", &to("")), "destination: is empty");
-    assert_eq!(
-        why("", &to("123456789012345678901")),
-        "destination: has more than 20 octets"
-    );
-    assert_eq!(
-        why("", &to("Müller")),
-        "destination: has a character that is not ASCII"
-    );
-    assert_eq!(
-        why("validity = \"{{ body.text }}\"", &to("1")),
-        "validity: is no duration up to 30 days, and no time of SMPP, which has 16 characters"
-    );
-    assert_eq!(
-        why("registered_delivery = \"{{ body.text }}\"", &to("1")),
-        "registered_delivery: is no whole number from 0 to 255"
-    );
-    assert_eq!(
-        why("tlvs = { 0x1400 = \"0x1{{ body.text }}\" }", &to("1")),
-        "tlvs.0x1400: is not hexadecimal behind 0x"
-    );
+    for (keys, to, why) in [
+        ("", "", "destination: is empty"),
+        (
+            "",
+            "123456789012345678901",
+            "destination: has more than 20 octets",
+        ),
+        (
+            "",
+            "Müller",
+            "destination: has a character that is not ASCII",
+        ),
+        (
+            "validity = \"{{ body.text }}\"",
+            "1",
+            "validity: is no duration up to 30 days, and no time of SMPP, which has 16 characters",
+        ),
+        (
+            "registered_delivery = \"{{ body.text }}\"",
+            "1",
+            "registered_delivery: is no whole number from 0 to 255",
+        ),
+        (
+            "tlvs = { 0x1400 = \"0x1{{ body.text }}\" }",
+            "1",
+            "tlvs.0x1400: is not hexadecimal behind 0x",
+        ),
+    ] {
+        let body = format!("{{\"from\":\"1\",\"text\":\"x\",\"to\":\"{to}\"}}");
+        let wrong = made(keys, &body).expect_err("wrong");
+        assert_eq!(wrong.to_string(), why);
+    }
 }
 
 #[test]
