@@ -2,7 +2,7 @@
 //!
 //! Only what sending needs is here: bind, `submit_sm`, `deliver_sm` (receipts), `enquire_link`, unbind. Written is what
 //! the specification says, to the octet. Read is more than it says, because message centres differ: a response
-//! without its body, a message id of any length and alphabet, a parameter that nobody knows. What cannot be read is
+//! without its body, a message id of any length and alphabet, an unknown parameter. What cannot be read is
 //! an error of its PDU, and the PDU behind it is found all the same, because each begins with its length.
 //!
 //! Section numbers are those of "Short Message Peer to Peer Protocol Specification v3.4", 1999.

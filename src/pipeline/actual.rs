@@ -2,10 +2,10 @@
 //!
 //! Problem: how many tokens a language model uses is known when it has answered. Their message took an estimate, its
 //! `cost`. What the call used less comes back, what it used more is charged (`core::limits`, `owed`): a debt makes
-//! later messages wait. So over a window the limit holds for what calls really used, but for what those that were
-//! under way used beyond their estimates.
+//! later messages wait. So over a window the limit holds for what calls really used. Only a call under way counts
+//! with its estimate, even if it uses more.
 //!
-//! A call without an answer, or whose answer says no number, may have used anything: its estimate stands. As each
+//! A call without an answer, or with an answer that says no number, may have used anything: its estimate stands. As each
 //! message does, a call takes at least one unit.
 
 use std::num::NonZeroU32;

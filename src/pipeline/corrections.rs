@@ -25,7 +25,7 @@ type Name = (Arc<str>, LimitKey);
 /// What was not written down yet. Bounded by the calls that were made since: a few for each message of the prefetch.
 #[derive(Debug)]
 pub(super) struct Corrections {
-    /// What is left, calls under way included, and when that was said: the least, where several spoke of one.
+    /// What is left, calls under way included, and when that was said: the least, where several answers named one key.
     left: HashMap<Name, (Correction, Mono)>,
     /// What was not used.
     less: Vec<Correction>,

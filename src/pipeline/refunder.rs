@@ -60,7 +60,7 @@ enum Entry {
     Began(Vec<Granted>),
     /// Calls that ended, and units that certainly were not used.
     Ended(Vec<Granted>),
-    /// Claims whose message was accepted, and where to say whether the store knows.
+    /// Claims of accepted messages, and where to say whether the store knows.
     Done(Vec<Granted>, oneshot::Sender<bool>),
     /// Claims that are neither renewed nor released any more.
     Left(Vec<Granted>),
@@ -77,7 +77,7 @@ pub(super) struct Refunder {
 
 /// Calls under way, by their tickets.
 type CallsByTicket = HashMap<Ticket, Vec<Granted>>;
-/// Claims whose message was accepted, and where to say whether the store knows.
+/// Claims of accepted messages, and where to say whether the store knows.
 type Done = (Vec<Granted>, oneshot::Sender<bool>);
 
 impl Refunder {

@@ -150,7 +150,7 @@ pub struct TooLate;
 #[derive(Debug)]
 pub struct ReceiptArrival {
     pub receipt: Receipt,
-    /// The addresses of the receipt: it comes from whom the message went to.
+    /// The addresses of the receipt: its source is the recipient of the message.
     pub source: String,
     pub destination: String,
     /// Where it is said whether it is safe. Dropped, or `false`: the downstream keeps it.

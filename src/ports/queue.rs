@@ -131,7 +131,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// For backends: a delivery of a route, whose verdict goes into `sink` (bounded by the prefetch).
+    /// For backends: a delivery of a route. Its verdict goes into `sink` (bounded by the prefetch).
     #[must_use]
     pub fn new(
         message: Message,

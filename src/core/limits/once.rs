@@ -1,6 +1,6 @@
 //! Messages that are called once.
 //!
-//! Problem: publishers repeat what they are not sure of, and a queue delivers a message again whose replica died. So
+//! Problem: publishers repeat what they are not sure of, and a queue delivers a message again if its replica died. So
 //! the store knows of each key whether a message of it was accepted. A message *claims* its key when it is granted.
 //! The claim ends with the call: the key is done for the `ttl`, or it is free for the next attempt.
 //!
@@ -156,7 +156,8 @@ impl Once {
         }
     }
 
-    /// What a message that asks under `ticket` lets go, and that last became a dead letter at `died` (zero: never).
+    /// What is left of a claim if its message lets go of it. The message asks under `ticket`, and last became a dead letter
+    /// at `died` (zero: never).
     #[must_use]
     pub fn let_go(claim: &Claim, (ticket, died): (Ticket, u64), now: u64) -> Option<Claim> {
         let Claim::Held {

@@ -101,8 +101,8 @@ pub fn plain(command: Command, status: CommandStatus, sequence: u32) -> Vec<u8> 
     Writing::new(command, status, sequence).end()
 }
 
-/// A response to `command` whose body is one text: of a bind, of `submit_sm`, of `deliver_sm`. One that fails has no
-/// body (section 4.4.2).
+/// A response to `command`, a bind, `submit_sm` or `deliver_sm`: its body is one text. One that fails has no body
+/// (section 4.4.2); a response to `deliver_sm` always has one (section 4.6.2).
 #[must_use]
 pub fn response(command: Command, status: CommandStatus, sequence: u32, text: &str) -> Vec<u8> {
     let mut pdu = Writing::new(command.response(), status, sequence);
@@ -173,7 +173,7 @@ impl<'a> Bind<'a> {
         pdu.text(self.system_id.as_bytes(), 15)?;
         pdu.text(self.password.as_bytes(), 64)?;
         pdu.text(self.system_type.as_bytes(), 12)?;
-        // No range of addresses, whose type and plan then mean nothing.
+        // No range of addresses, so their type and plan mean nothing.
         pdu.0.extend([VERSION, 0, 0, 0]);
         Ok(pdu.end())
     }

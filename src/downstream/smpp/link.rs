@@ -1,7 +1,7 @@
 //! The connections of a downstream: opened, bound, kept and bound again.
 //!
 //! Each bind has a task on the runtime that sends. It connects, binds (`centre`), and then reads (`reading`). When the
-//! connection ends, for whatever reason, the calls without an answer learn it at once, and the task tries again with
+//! connection ends, for whatever reason, the calls without an answer end at once, and the task tries again with
 //! backoff: soon if the centre could not be reached, more slowly if it refused the bind, because centres lock accounts
 //! that try too often.
 
@@ -34,7 +34,7 @@ const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_sec
 pub(super) struct Keeping {
     pub(super) binds: usize,
     pub(super) window: usize,
-    /// After so long without a word the centre is asked.
+    /// A centre that sends nothing for so long is asked whether it is there.
     pub(super) enquire_link: Duration,
     /// How long it may take to answer.
     pub(super) timeout: Duration,
@@ -126,7 +126,7 @@ impl Links {
         Ok(Written::Full)
     }
 
-    /// Ends all sessions. The centre learns it if the runtime still runs, or the system takes an unbind at once.
+    /// Ends all sessions. An unbind is sent if the runtime still runs, or the system takes it at once.
     pub(super) fn stop(&self) {
         self.stop.cancel();
         for session in lock(&self.sessions).drain(..) {
@@ -139,7 +139,7 @@ impl Links {
     pub(super) async fn close(&self) {
         self.stop();
         self.tasks.close();
-        // A centre that does not answer learns it by the end of the connection.
+        // For a centre that does not answer, the end of the connection is enough.
         drop(timeout(UNBINDING, self.tasks.wait()).await);
     }
 

@@ -1,4 +1,4 @@
-//! A bound connection: what may be written on it, and who waits for which answer.
+//! A bound connection: what may be written on it, and which call waits for which answer.
 //!
 //! **The look at the clock.** A call writes its PDUs itself, in the poll in which its slot is due: there is no queue and
 //! no task between the look at its gate and the system call. So nothing that was in time leaves late. If the system does
@@ -74,7 +74,7 @@ struct State {
 }
 
 impl Session {
-    /// Of a connection whose bind was answered; `sequence` was used last.
+    /// Of a connection that is bound. `sequence` was used last.
     pub(super) fn new(output: Output, window: usize, room: Arc<Notify>, sequence: u32) -> Self {
         Self {
             window,
@@ -139,7 +139,7 @@ impl Session {
     pub(super) fn control(&self, pdu: &[u8]) {
         let mut state = lock(&self.state);
         let written = state.unwritten.is_empty() && !state.unflushed && {
-            // An error is seen by whoever reads.
+            // The task that reads sees an error, too.
             !matches!(state.push(pdu), Poll::Pending)
         };
         if !written {
@@ -207,7 +207,7 @@ impl State {
 
     /// Writes as much as the system takes now; the rest is kept. Pending: it takes nothing, and nothing was written.
     fn push(&mut self, octets: &[u8]) -> Poll<io::Result<()>> {
-        // Nobody waits for this poll: what is left is the writer's, with its own.
+        // This poll wakes nothing: the task of the writer polls again for what is left.
         let mut cx = Context::from_waker(Waker::noop());
         let count = ready!(Pin::new(&mut self.output).poll_write(&mut cx, octets))?;
         if count == 0 {

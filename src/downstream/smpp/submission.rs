@@ -72,7 +72,7 @@ enum Octet {
     Made(Field),
 }
 
-/// Who sends or receives.
+/// The sender or the recipient.
 #[derive(Debug)]
 struct Party {
     address: Field,
@@ -234,7 +234,7 @@ impl SubmitTemplate {
 }
 
 impl Submission {
-    /// The PDUs, whose sequence numbers are written when they are sent.
+    /// The PDUs. Their sequence numbers are written when they are sent.
     pub(super) fn pdus(&self) -> Result<Vec<Vec<u8>>, Undecodable> {
         let written = self.parts.iter().map(|part| {
             let written = part.write(Command::SUBMIT_SM, 0);
@@ -321,7 +321,7 @@ impl Making<'_> {
     }
 }
 
-/// An address, whose type and plan follow from its text where they are not given.
+/// An address. Its type and plan follow from its text where they are not given.
 fn address(text: &str, ton: Option<u8>, npi: Option<u8>) -> Result<Address, &'static str> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|octet| octet.is_ascii_digit());

@@ -5,8 +5,8 @@
 //! that does nothing else, and says afterwards how full the worst sliding window was, what came
 //! too early, and which messages were lost or taken twice. Like most real providers it answers
 //! 202 to everything; it can also enforce its limit, be slow, fail, or hang. It speaks TLS where a
-//! test says so, and is what is wrong with the way to it ([`Way`]): nothing stands between it and its callers. A caller
-//! whose first octet is zero speaks SMPP with it, at the same address (`smpp`).
+//! test says so, and is what is wrong with the way to it ([`Way`]): nothing stands between it and its callers. A
+//! connection that begins with an octet of zero speaks SMPP, at the same address (`smpp`).
 //!
 //! `sluiced demo`, the fleet tests and the benchmarks use it, in their own process ([`Provider`])
 //! or as a process of its own (`sluiced provider`).

@@ -266,8 +266,8 @@ impl LocalQueue {
             ..Message::default()
         };
         self.out.insert(self.next_tag, item);
-        let whose = (Arc::clone(&self.route), sink.clone());
-        let delivery = Delivery::new(message, self.clock.now(), self.next_tag, whose);
+        let of = (Arc::clone(&self.route), sink.clone());
+        let delivery = Delivery::new(message, self.clock.now(), self.next_tag, of);
         // If the pipeline is gone, the delivery is dropped, which gives it back.
         drop(self.deliveries.send(delivery));
     }

@@ -62,7 +62,7 @@ impl Checks<'_> {
         }
     }
 
-    /// A transceiver whose receipts nobody takes.
+    /// A transceiver without a place for its receipts.
     fn transceiver(&mut self, path: &KeyPath, route: &Route, smpp: &Smpp) {
         let results = route.results.as_ref();
         let takes = results.is_some_and(|results| results.on.contains(&ResultOn::Receipt));

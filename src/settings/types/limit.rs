@@ -43,7 +43,7 @@ kinds! {
         SlidingLog(OfKind<SlidingLog>) = "sliding_log", "recipient", SlidingLog::KEYS, KeyedCounting::KEYS;
         /// calls in flight over the whole fleet.
         Concurrency(OfKind<Concurrency>) = "concurrency", "calls", Concurrency::KEYS, IN_FLIGHT;
-        /// calls no message again whose key was accepted: it is done without a call.
+        /// calls one message of each key: once it was accepted, a repeat is done without a call.
         Once(Once) = "once", "repeats", Once::KEYS, &[];
     }
 }

@@ -21,8 +21,8 @@ table! {
         /// "{{ properties.reply_to }}" answers the caller of an AMQP request.
         routing_key: TemplateText = ANSWER_TEMPLATE, Required "sms.results";
         /// Which ends are published: accepted, dead; and of SMPP receipt, what the message centre delivers about messages
-        /// that it took. A receipt has no message of its own: routing_key and body may use nothing but route and answer,
-        /// whose body has message_id, state, error, submitted, done, source and destination.
+        /// that it took. A receipt has no message of its own: routing_key and body may use nothing but route and answer.
+        /// Its answer.body has message_id, state, error, submitted, done, source and destination.
         on: Vec<ResultOn> = List(&ResultOn::SHAPE), Default ["accepted", "dead"];
         /// A template like routing_key. Absent, or where it fails for a message: a JSON object with message_id,
         /// correlation_id, route, verdict, reason, detail, status, attempts, first_seen, settled and answer.

@@ -248,8 +248,8 @@ async fn killed_in_flow(name: &str, limit: &str) -> Mortal {
     fleet
 }
 
-/// Nothing excuses a repeat here: each message is called at most once, and of those whose replica died the letters say
-/// that it is unknown.
+/// Nothing excuses a repeat here: each message is called at most once. If its replica died, it is a dead letter with the
+/// reason unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn called_once_and_never_twice_whatever_dies() {
     let name = "killed-once";
@@ -298,7 +298,7 @@ async fn called_once_and_never_twice_whatever_dies() {
     assert!(twice.is_empty(), "{twice:?}");
 }
 
-/// With `resend` none is lost, and only those come again whose replica died.
+/// With `resend` none is lost, and a message comes again only if its replica died.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn called_again_where_it_is_unknown_and_none_is_lost() {
     let limit = format!("{REPEATS}on_unknown = \"resend\"\n");

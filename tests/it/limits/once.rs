@@ -182,7 +182,7 @@ async fn it_is_all_or_none_with_other_limits((store, _): (Store, Store)) {
 }
 
 async fn a_replica_that_waits_is_notified_when_the_call_ends((store, other): (Store, Store)) {
-    let limit = limit("told", once(HOUR, HOUR, OnUnknown::Resend));
+    let limit = limit("noticed", once(HOUR, HOUR, OnUnknown::Resend));
     let mut notices = other.notices();
     for (n, ends) in [false, true].into_iter().enumerate() {
         // A subscription is not there at once.

@@ -1,5 +1,5 @@
-//! A provider that says afterwards how many tokens a call used: no window of it holds more than the limit, but for
-//! what calls used beyond their estimates whose answers were not written down yet.
+//! A provider that says afterwards how many tokens a call used: no window of it holds more than the limit, if
+//! a call counts with its estimate until its answer is written down.
 
 use std::time::Duration;
 
@@ -52,8 +52,8 @@ fn config(name: &'static str, provider: &Recorder, keys: &str) -> Config {
 
 const ACTUAL: &str = "actual = \"{{ answer.body.usage.total_tokens }}\"\n";
 
-/// The most that a window holds at one of the calls: what is known to have been used, and of calls whose answers may
-/// not be written down yet, what was estimated. So it stays for those of a replica that was killed then.
+/// The most that a window holds at one of the calls: what is known to have been used, and the estimate where the answer
+/// may not be written down yet. So it stays for the calls of a replica that was killed then.
 fn fullest(calls: &[Call], killed: Option<Instant>) -> u64 {
     let known = |call: &Call, at: Instant| {
         let written = call.at + LATENCY + WRITTEN;

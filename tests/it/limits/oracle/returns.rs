@@ -183,8 +183,8 @@ impl Play<'_> {
                     not_there.push(*ticket);
                 }
             }
-            let told = (what == CallEvent::Renewed).then_some(not_there);
-            (told, expected(&rule, &cell, &before, now))
+            let refused = (what == CallEvent::Renewed).then_some(not_there);
+            (refused, expected(&rule, &cell, &before, now))
         };
         self.is_explained(name, (gone, &before), from, explains)
     }
@@ -201,12 +201,12 @@ impl Play<'_> {
         let to = self.time();
         let mut last = None;
         for now in (from.as_micros()..=to.as_micros()).map(StoreTime::from_micros) {
-            let (told, state) = explains(self, now);
+            let (reply, state) = explains(self, now);
             let ended = raw.is_none();
-            if told == said && (state == raw || ended) {
+            if reply == said && (state == raw || ended) {
                 return Ok(());
             }
-            last = Some((told, state));
+            last = Some((reply, state));
         }
         prop_assert!(
             false,
