@@ -25,13 +25,39 @@ type Name = (Arc<str>, LimitKey);
 /// What was not written down yet. Bounded by the calls that were made since: a few for each message of the prefetch.
 #[derive(Debug)]
 pub(super) struct Corrections {
-    /// What is left, calls under way included, and when that was said: the least, where several answers named one key.
-    left: HashMap<Name, (Correction, Mono)>,
+    /// The least, where several answers named one key.
+    left: HashMap<Name, Left>,
     /// What was not used.
     less: Vec<Correction>,
     /// What was used beyond the costs: the sum.
     more: HashMap<Name, (Arc<KeyedLimit>, u64)>,
     due: Mono,
+}
+
+/// What a downstream said is left of a key.
+#[derive(Debug)]
+struct Left {
+    limit: Arc<KeyedLimit>,
+    /// Calls under way included.
+    units: u64,
+    /// From when it was said.
+    length: Duration,
+    at: Mono,
+}
+
+impl Left {
+    /// What it comes to at `now`.
+    fn correction(self, key: LimitKey, askers: u64, now: Mono) -> Correction {
+        let under_way = self.limit.under_way(key).saturating_mul(askers);
+        Correction {
+            what: Corrected::Left {
+                units: self.units.saturating_sub(under_way),
+                length: self.length.saturating_sub(now.since(self.at)),
+            },
+            limit: self.limit,
+            key,
+        }
+    }
 }
 
 impl Corrections {
@@ -59,14 +85,21 @@ impl Corrections {
             self.due = self.due.max(now + COLLECT);
         }
         match one.what {
-            Corrected::Left { units, .. } => {
+            Corrected::Left { units, length } => {
                 let name = (Arc::clone(&one.limit.name), one.key);
-                let known = self.left.get(&name).map(|(known, _)| known.what);
-                let binds = known.is_none_or(
-                    |known| !matches!(known, Corrected::Left { units: k, .. } if k < units),
-                );
-                if binds {
-                    self.left.insert(name, (one, now));
+                if self
+                    .left
+                    .get(&name)
+                    .is_none_or(|known| units <= known.units)
+                {
+                    let limit = one.limit;
+                    let left = Left {
+                        limit,
+                        units,
+                        length,
+                        at: now,
+                    };
+                    self.left.insert(name, left);
                 }
             }
             Corrected::Less { .. } => self.less.push(one),
@@ -127,17 +160,8 @@ impl Corrections {
                 key,
                 what: Corrected::More { units },
             });
-        let left = self.left.drain().map(|(_, (one, at))| match one.what {
-            Corrected::Left { units, length } => Correction {
-                what: Corrected::Left {
-                    units: units
-                        .saturating_sub(one.limit.under_way(one.key).saturating_mul(askers)),
-                    length: length.saturating_sub(now.since(at)),
-                },
-                ..one
-            },
-            _ => one,
-        });
+        let left = self.left.drain();
+        let left = left.map(|((_, key), left)| left.correction(key, askers, now));
         self.less.drain(..).chain(more).chain(left).collect()
     }
 }
