@@ -166,10 +166,8 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(2);
     const THROTTLED: Outcome = Outcome::Throttled { wait: WAIT };
 
-    fn judge(change: fn(&mut SmppLists<'_>)) -> Result<SmppJudge, ListError> {
-        let mut lists = SmppLists::default();
-        change(&mut lists);
-        SmppJudge::new(lists, WAIT)
+    fn judge() -> SmppJudge {
+        SmppJudge::new(SmppLists::default(), WAIT).expect("no lists")
     }
 
     fn own() -> SmppJudge {
@@ -191,7 +189,7 @@ mod tests {
 
     #[test]
     fn defaults_are_those_that_operators_expect() {
-        let judge = judge(|_| ()).expect("no lists");
+        let judge = judge();
         let of = |code| judge.one(Ok(CommandStatus(code)));
         assert_eq!(of(0), Outcome::Accepted);
         for code in [0x14, 0x58] {
@@ -268,18 +266,18 @@ mod tests {
 
     #[test]
     fn segments_have_one_outcome() {
-        let judge = judge(|_| ()).expect("no lists");
+        let judge = judge();
         let status = |code| Ok(CommandStatus(code));
         let of = |replies: &[_]| judge.all(replies).expect("answers");
-        let http = |code| Ok(Status::Smpp(CommandStatus(code)));
-        assert_eq!(of(&[status(0), status(0)]), (Outcome::Accepted, http(0)));
+        let decides = |code| Ok(Status::Smpp(CommandStatus(code)));
+        assert_eq!(of(&[status(0), status(0)]), (Outcome::Accepted, decides(0)));
         assert_eq!(
             of(&[status(0), status(0x58), status(8)]),
-            (THROTTLED, http(0x58))
+            (THROTTLED, decides(0x58))
         );
         assert_eq!(
             of(&[status(0x58), Err(Silence::Timeout), status(0x0b)]),
-            (Outcome::Permanent, http(0x0b))
+            (Outcome::Permanent, decides(0x0b))
         );
         assert_eq!(
             of(&[status(0), Err(Silence::Connection), status(8)]),

@@ -70,12 +70,8 @@ impl CommandStatus {
     pub const OK: Self = Self(0x00);
     /// It cannot read our PDU.
     pub const INVALID_COMMAND: Self = Self(0x03);
-    /// The session is not bound, or not for this.
-    pub const NOT_BOUND: Self = Self(0x04);
     pub const SYSTEM_ERROR: Self = Self(0x08);
-    pub const BIND_FAILED: Self = Self(0x0d);
     pub const INVALID_PASSWORD: Self = Self(0x0e);
-    pub const QUEUE_FULL: Self = Self(0x14);
     pub const THROTTLED: Self = Self(0x58);
     /// Of a delivery that cannot be taken now and may come again.
     pub const TRY_LATER: Self = Self(0x64);

@@ -35,7 +35,7 @@ pub(super) struct Centre {
 }
 
 /// Why there is no session.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
     #[error("{0}")]
     Unreached(String),

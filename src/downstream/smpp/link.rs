@@ -47,8 +47,8 @@ pub(super) struct Links {
     /// Why the last connection could not be had, or was lost.
     failure: Mutex<String>,
     pub(super) room: Arc<Notify>,
-    /// How many binds have been tried and how many stand.
-    tried: watch::Sender<(usize, usize)>,
+    /// How often a bind came to stand or failed.
+    tried: watch::Sender<usize>,
     is_started: AtomicBool,
     /// Where receipts go; `None`: they stay with the centre.
     receipts: Option<mpsc::Sender<ReceiptArrival>>,
@@ -94,7 +94,7 @@ impl Links {
     pub(super) async fn opened(&self, bound: Duration) -> Result<(), String> {
         let binds = self.keeping.binds;
         let mut tried = self.tried.subscribe();
-        let all = timeout(bound, tried.wait_for(|(tried, _)| *tried >= binds)).await;
+        let all = timeout(bound, tried.wait_for(|tried| *tried >= binds)).await;
         let standing = lock(&self.sessions).len();
         if standing >= binds {
             return Ok(());
@@ -177,7 +177,7 @@ impl Links {
             }
             lock(&self.failure).clone_from(&why);
             logged = Some(why);
-            self.tried.send_modify(|(tried, _)| *tried += 1);
+            self.tried.send_modify(|tried| *tried += 1);
             if stop.run_until_cancelled(sleep(wait)).await.is_none() {
                 return;
             }
@@ -195,10 +195,7 @@ impl Links {
         let session = Session::new(Box::new(output), self.keeping.window, room, FIRST);
         let session = Arc::new(session);
         lock(&self.sessions).push(Arc::clone(&session));
-        self.tried.send_modify(|(tried, standing)| {
-            *tried += 1;
-            *standing += 1;
-        });
+        self.tried.send_modify(|tried| *tried += 1);
         self.room.notify_waiters();
         let reading = Reading::new(&session, self.keeping, self.receipts.as_ref(), input);
         let why = reading.run(stop).await;

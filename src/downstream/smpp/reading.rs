@@ -18,7 +18,7 @@ use super::centre::BoxStream;
 use super::link::Keeping;
 use super::session::{Response, Session};
 use crate::core::smpp::{
-    Command, CommandStatus, Frame, Malformed, Message, Receipt, frame, plain, response, response_id,
+    Command, CommandStatus, Frame, Message, Receipt, frame, plain, response, response_id,
 };
 use crate::ports::downstream::ReceiptArrival;
 
@@ -119,15 +119,12 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Hands over a receipt; `None`: it stays with the centre, because nothing takes it, or there is no room for it.
-    fn deliver(&self, body: &[u8]) -> Result<Option<oneshot::Receiver<bool>>, Malformed> {
-        let Some(receipts) = self.receipts else {
-            return Ok(None);
-        };
-        let delivery = Message::read(body)?;
-        let Some(receipt) = Receipt::of(&delivery) else {
-            return Ok(None);
-        };
+    /// Hands over a receipt. `None`: it stays with the centre, because it is no receipt or cannot be read, nothing takes
+    /// it, or there is no room for it.
+    fn deliver(&self, body: &[u8]) -> Option<oneshot::Receiver<bool>> {
+        let receipts = self.receipts?;
+        let delivery = Message::read(body).ok()?;
+        let receipt = Receipt::of(&delivery)?;
         let text = |digits: &[u8]| String::from_utf8_lossy(digits).into_owned();
         let (sender, confirmed) = oneshot::channel();
         let arrival = ReceiptArrival {
@@ -136,7 +133,7 @@ impl<'a> Reading<'a> {
             destination: text(&delivery.destination.digits),
             confirmed: sender,
         };
-        Ok(receipts.try_send(arrival).is_ok().then_some(confirmed))
+        receipts.try_send(arrival).is_ok().then_some(confirmed)
     }
 
     fn take(&mut self, pdu: &Frame<'_>) -> Result<(), String> {
@@ -162,7 +159,7 @@ impl<'a> Reading<'a> {
                 self.is_closing = true;
             }
             Command::DELIVER_SM => {
-                let taken = self.deliver(pdu.body).unwrap_or_default();
+                let taken = self.deliver(pdu.body);
                 let (session, bound) = (Arc::clone(session), self.keeping.timeout);
                 // Bounded by the room for receipts, and by the time.
                 tokio::spawn(async move {

@@ -28,8 +28,6 @@ use crate::core::smpp::{
 const ID: u16 = 0x1403;
 /// The parameter with the key of a call.
 const KEY: u16 = 0x1404;
-/// The parameter of a receipt with the id that the message had (`ID`), so that a test knows it again.
-const RECEIPT_OF: u16 = ID;
 /// Responses that wait to be written; a client's window is far below it.
 const MAX_RESPONSES: usize = 100_000;
 /// A receipt comes so long after the response.
@@ -285,7 +283,6 @@ fn receipt(one: &Submitted, message_id: &str, sequence: u32) -> Vec<u8> {
     let text = format!(
         "id:{message_id} sub:001 dlvrd:001 submit date:2601010000 done date:2601010001 stat:DELIVRD err:000 text:"
     );
-    let known = one.message.tlv(ID).map(<[u8]>::to_vec);
     let receipt = Message {
         source: one.message.destination.clone(),
         destination: Address {
@@ -295,16 +292,10 @@ fn receipt(one: &Submitted, message_id: &str, sequence: u32) -> Vec<u8> {
         // A receipt (section 5.2.12).
         esm_class: 0x04,
         text: text.into_bytes(),
-        tlvs: vec![
-            Tlv {
-                tag: tag::RECEIPTED_MESSAGE_ID,
-                value: [message_id.as_bytes(), &[0]].concat(),
-            },
-            Tlv {
-                tag: RECEIPT_OF,
-                value: known.unwrap_or_default(),
-            },
-        ],
+        tlvs: vec![Tlv {
+            tag: tag::RECEIPTED_MESSAGE_ID,
+            value: [message_id.as_bytes(), &[0]].concat(),
+        }],
         ..Message::default()
     };
     // Its fields are those of a message that was read, and a short text.
