@@ -1,4 +1,4 @@
-//! What calls really used of limits whose costs are known only afterwards, as the answers of a route say it.
+//! What calls really used, as the answers of a route say it: for limits with costs that are known only afterwards.
 
 use std::fmt;
 

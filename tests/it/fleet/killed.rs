@@ -226,7 +226,7 @@ async fn calls_under_way_are_bounded_and_leases_of_the_dead_end_by_themselves() 
     assert_eq!(at_once, MOST, "the whole limit is used again");
 }
 
-/// A key of each message, whose claim ends two seconds after its replica died.
+/// A key of each message. A claim ends two seconds after its replica died.
 const REPEATS: &str = "[limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nlease = \"2s\"\n";
 const KILLS: usize = 10;
 const MANY: u64 = 1_800;
