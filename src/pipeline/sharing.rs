@@ -197,7 +197,7 @@ impl Route {
         Some(Arc::clone(&others[to]))
     }
 
-    /// Where a message moves whose call showed that the downstream is away.
+    /// Where a message moves after a call which showed that the downstream is away.
     pub(super) fn other_that_sends(&self) -> Option<Arc<Intake>> {
         let (others, standings) = self.sharing.others()?;
         let own = Standing {
