@@ -5,6 +5,7 @@
 //! `config/default.toml`. The comments of the fields are the text of that file.
 
 mod auth;
+mod http;
 mod limit;
 mod limit_facts;
 mod quota;
@@ -30,14 +31,12 @@ use crate::core::backoff::Backoff;
 use crate::core::breaker::BreakerRule;
 
 pub use auth::{Auth, HashFunction, Hmac, SecretEncoding};
+pub use http::{Breaker, Http, Outcomes};
 pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};
 pub use limit_facts::WindowStart;
 pub use quota::{Quota, QuotaFormat};
 pub use results::{ResultOn, Results, Unroutable};
-pub use route::{
-    Breaker, Downstream, Http, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, Outcomes, QueueType,
-    Route,
-};
+pub use route::{Downstream, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, QueueType, Route};
 pub use smpp::{Smpp, SmppBind, SmppEncoding, SmppLong, SmppOutcomes};
 
 pub(super) use limit::{ABSENT, LIMIT};

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use super::route::Breaker;
+use super::http::Breaker;
 use crate::settings::forms::{
     OCTET, SECRET, SMPP_ANSWER, SMPP_GOOD_ANSWER, SMPP_URL, SYSTEM_ID, SYSTEM_TYPE, TEMPLATE, TEXT,
 };
