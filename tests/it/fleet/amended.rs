@@ -230,7 +230,7 @@ fn dump(prefix: &str) -> Vec<(String, Vec<u8>)> {
     let mut keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query(&mut redis).unwrap();
     keys.sort();
     // Which replicas take part, and what they say of themselves for the status page, changes by itself.
-    let own = [":replicas", ":status", ":bars"];
+    let own = [":replicas", ":askers", ":status", ":bars"];
     keys.retain(|key| !own.iter().any(|end| key.ends_with(end)));
     let state = |key: String| {
         let bytes = redis::cmd("DUMP").arg(&key).query(&mut redis).unwrap();

@@ -9,6 +9,7 @@ use super::flow::script_calls;
 use super::keyed::{Bounds, Counts, DECLARED, Keyed, ONE, RECIPIENTS, ROUTE, numbered, used};
 use super::{Fleet, Plan};
 use crate::support::judge::fullest;
+use crate::support::machine;
 
 /// What replicas may say of a clock that steps.
 const STEPPED: &[&str] = &["clock", "the store lost", "paused, or not known"];
@@ -79,6 +80,8 @@ async fn ten_calls_under_way(name: &'static str, replicas: usize) {
         tables: "[limits.calls]\nkind = \"concurrency\"\nlimit = 10\nlease = \"30s\"\n",
         // All that Redis is asked is counted.
         own_redis: true,
+        // It shows that no unit stays unused: other tests would use the time.
+        takes: machine::alone,
         ..Plan::of(name)
     };
     let mut fleet = plan.start(replicas, ALL).await;
