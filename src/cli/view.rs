@@ -103,6 +103,11 @@ impl Page {
                 let said = format!("  the downstream said that {left:.0} are left");
                 lines.push(self.cut(&said));
             }
+            if let Some((taken, used)) = fleet.actual(name) {
+                let said =
+                    format!("  since start: {taken} taken by estimate, {used} used by answers");
+                lines.push(self.cut(&said));
+            }
             if let Some(why) = held_up(limit) {
                 lines.push(self.paint(YELLOW, self.cut(&format!("  {why}"))));
             }

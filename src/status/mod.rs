@@ -142,6 +142,8 @@ pub struct Use {
     pub total: u64,
     /// Units that the downstream said are left of its own count.
     pub left: Option<f64>,
+    /// Units that calls used by their answers, since the start; zero where the limit has no `actual`.
+    pub actual: u64,
 }
 
 /// All that is known of the fleet.
@@ -296,6 +298,20 @@ impl Fleet {
         uses.fold((0.0, 0.0), |(allowed, used), each| {
             (each.per_second.max(allowed), used + each.used)
         })
+    }
+
+    /// Units that all replicas took of a limit since they were started, and what calls used of it by their answers.
+    /// `None`: the limit has no `actual`, or no call has ended.
+    #[must_use]
+    pub fn actual(&self, limit: &str) -> Option<(u64, u64)> {
+        let uses = self.heard().filter_map(|r| r.limits.get(limit));
+        let sum = uses.fold((0_u64, 0_u64), |(taken, used), each| {
+            (
+                taken.saturating_add(each.total),
+                used.saturating_add(each.actual),
+            )
+        });
+        (sum.1 > 0).then_some(sum)
     }
 
     /// What the downstream said is left of its own count for a limit: the least that a replica heard.

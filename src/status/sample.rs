@@ -268,13 +268,15 @@ fn of_route(route: &mut Route, reasons: &mut Reasons, series: &Series<'_>) {
 }
 
 fn of_limit(limits: &mut BTreeMap<String, Use>, limit: &str, series: &Series<'_>) {
-    let known = [names::LIMIT_RATE, names::PERMITS];
+    let known = [names::LIMIT_RATE, names::PERMITS, names::ACTUAL_UNITS];
     if !known.iter().any(|metric| is(series, *metric)) {
         return;
     }
     let entry = limits.entry(limit.to_owned()).or_default();
     if is(series, names::LIMIT_RATE) {
         entry.per_second = series.value;
+    } else if is(series, names::ACTUAL_UNITS) {
+        entry.actual = series.value.max(0.0) as u64;
     } else {
         entry.total = series.value.max(0.0) as u64;
     }

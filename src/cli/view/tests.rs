@@ -10,6 +10,8 @@ fn fleet() -> Fleet {
     let used = Use {
         per_second: 400.0,
         used: 268.0,
+        total: 9_000,
+        actual: 8_500,
         ..Use::default()
     };
     let mut bars = vec![0.0; BARS - 5];
@@ -109,6 +111,7 @@ fn what_is_wrong_is_said() {
         "\n  results since start: confirmed: 40, unroutable: 2",
         "\n  repeats without a call since start: 7",
         "268      400   67%",
+        "  since start: 9000 taken by estimate, 8500 used by answers",
         "▄███▁",
         "00:03:00 WARN host:1 too late",
         "\n    late",

@@ -19,6 +19,7 @@ fn text(done: u64, units: u64, open: u8) -> String {
          sluiced_queue_messages{{route=\"sms\",part=\"dead\"}} 2\n\
          sluiced_breaker_open{{route=\"sms\"}} 1\n\
          sluiced_limit_units_per_second{{limit=\"account\"}} 400\n\
+         sluiced_actual_units_total{{limit=\"account\"}} {done}\n\
          sluiced_permits_total{{limit=\"account\"}} {units}\n"
     )
 }
@@ -41,6 +42,7 @@ async fn counters_become_rates() {
     let results = [("confirmed".to_owned(), 100)];
     assert_eq!(route.results, BTreeMap::from(results));
     assert_eq!(route.repeats, 100);
+    assert_eq!(first.limits["account"].actual, 100);
 
     let second = sampler.take(&text(600, 700, 1), &health, at(1005));
     assert_eq!(second.routes["sms"].per_second, 100.0);
