@@ -1,7 +1,7 @@
 //! The limit, kept and used by a fleet: `sluiced demo` against a private RabbitMQ and Redis.
 //!
-//! Three cases: four replicas at 400 a second, two at 5,000 a second, and four of which one is
-//! killed every 1.5 seconds. An argument that is a number says how often each is run. The exit
+//! Four cases: four replicas at 400 a second, two at 5,000 a second, four of which one is killed every 1.5 seconds, and
+//! four that call over SMPP with two binds each. An argument that is a number says how often each is run. The exit
 //! code is that of the demo: 0 if no call came too early and none was lost. Beside it stands what the host
 //! took of the processors: slots that come up meanwhile are missed, and not used.
 
@@ -28,7 +28,7 @@ struct Case {
     wanted: &'static str,
 }
 
-const CASES: [Case; 3] = [
+const CASES: [Case; 4] = [
     Case {
         name: "4 replicas, 400/1s, 6,000 messages",
         arguments: &["--replicas", "4", "--rate", "400/1s", "--messages", "6000"],
@@ -60,6 +60,19 @@ const CASES: [Case; 3] = [
         ],
         wanted: "0 over, 97 % used, none lost",
     },
+    Case {
+        name: "4 replicas with 2 binds each over SMPP, 400/1s, 6,000 messages",
+        arguments: &[
+            "--replicas",
+            "4",
+            "--smpp",
+            "--rate",
+            "400/1s",
+            "--messages",
+            "6000",
+        ],
+        wanted: "0 over, 99 % used, 0.05 script calls a message, none lost or twice",
+    },
 ];
 
 fn main() -> ExitCode {
@@ -78,6 +91,7 @@ fn main() -> ExitCode {
         "used %",
         "lost",
         "twice",
+        "undated",
         "ms apart",
         "scripts a message",
         "killed",
@@ -101,6 +115,7 @@ fn main() -> ExitCode {
                 said.first("share of the limit used"),
                 said.first("messages lost"),
                 said.first("messages taken twice"),
+                said.first("calls at an unknown time"),
                 said.first("from call to call"),
                 said.nth("script calls to Redis", 1),
                 said.first("daemons killed"),

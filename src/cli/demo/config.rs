@@ -23,6 +23,8 @@ pub(super) struct Common {
     pub(super) headroom: Duration,
     pub(super) latency: Duration,
     pub(super) provider: SocketAddr,
+    /// It is called over SMPP.
+    pub(super) smpp: bool,
     /// The work queue.
     pub(super) queue: String,
 }
@@ -62,22 +64,42 @@ pub(super) fn replica(common: &Common, servers: Servers<'_>, prefix: &str, name:
 
 impl Common {
     fn limit_and_route(&self, caller: Option<&str>) -> String {
-        let mut text = format!(
+        let downstream = match self.smpp {
+            false => self.http(caller),
+            true => self.message_centre(caller),
+        };
+        format!(
             "[limits.{LIMIT}]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\n\n\
              [routes.{ROUTE}]\nqueue = {}\nlimits = [\"{LIMIT}\"]\n\n\
-             [routes.{ROUTE}.downstream]\nkind = \"http\"\nurl = \"http://{}/send\"\n\
-             timeout = \"10s\"\nlatency = \"{}\"\n",
+             [routes.{ROUTE}.downstream]\ntimeout = \"10s\"\nlatency = \"{}\"\n{downstream}",
             self.rate,
             Span(self.headroom),
             quoted(&self.queue),
-            self.provider,
             Span(self.latency.max(Duration::from_millis(10))),
-        );
+        )
+    }
+
+    fn http(&self, caller: Option<&str>) -> String {
+        let mut text = format!("kind = \"http\"\nurl = \"http://{}/send\"\n", self.provider);
         if let Some(caller) = caller {
             writeln!(text, "headers = {{ x-caller = {} }}", quoted(caller))
                 .expect("writing to a String cannot fail");
         }
         text
+    }
+
+    /// Two binds, each with room for all calls of one replica alone. The parameter is the one by which the provider
+    /// knows a message.
+    fn message_centre(&self, caller: Option<&str>) -> String {
+        let under_way = self.rate.per_second() * self.latency.as_secs_f64();
+        let window = under_way.ceil().clamp(50.0, 10_000.0);
+        format!(
+            "kind = \"smpp\"\nurl = \"smpp://{}\"\nsystem_id = {}\npassword = \"demo\"\n\
+             binds = 2\nwindow = {window}\nsource = \"Demo\"\ndestination = \"{{{{ body.to }}}}\"\n\
+             text = \"{{{{ body.text }}}}\"\ntlvs = {{ 0x1403 = \"{{{{ body.id }}}}\" }}\n",
+            self.provider,
+            quoted(caller.unwrap_or(ROUTE)),
+        )
     }
 }
 
@@ -165,6 +187,7 @@ mod tests {
             headroom: Duration::from_millis(headroom),
             latency: Duration::from_millis(20),
             provider: "127.0.0.1:9".parse().expect("an address"),
+            smpp: false,
             queue: "sluiced-demo-1".to_owned(),
         }
     }
@@ -193,9 +216,14 @@ mod tests {
         let input = directory.path().join("messages.ndjson");
         fs::write(&input, "{}").expect("a file");
         let leftover = directory.path().join("leftover.ndjson");
+        let smpp = Common {
+            smpp: true,
+            ..common(5)
+        };
         for (name, text) in [
             ("embedded", embedded(&common(5), &input, &leftover)),
             ("replica", replica(&common(100), servers, "p", "replica 1")),
+            ("smpp", replica(&smpp, servers, "p", "replica 1")),
         ] {
             let file = directory.path().join(name);
             fs::write(&file, &text).expect("a file");

@@ -48,6 +48,9 @@ pub struct DemoArgs {
     /// How long the provider takes to answer
     #[arg(long, value_name = "DURATION", default_value = "20ms", value_parser = parse_duration)]
     pub latency: Duration,
+    /// Call the provider over SMPP, with two binds of each daemon, instead of HTTP
+    #[arg(long)]
+    pub smpp: bool,
     /// Use this RabbitMQ instead of a queue in memory (needs --redis)
     #[arg(long, value_name = "URL", requires = "redis")]
     pub rabbitmq: Option<String>,
@@ -245,6 +248,7 @@ impl DemoArgs {
             headroom: self.headroom,
             latency: self.latency,
             provider: provider.address(),
+            smpp: self.smpp,
             queue: queue.to_owned(),
         }
     }

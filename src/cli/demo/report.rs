@@ -66,6 +66,10 @@ impl Proof {
                 named(&report.repeated_ids),
             ),
         ];
+        if report.undated > 0 {
+            let note = "they are in no window".to_owned();
+            rows.push(row("calls at an unknown time", report.undated, note));
+        }
         if let (Some(p50), Some(p99)) = (report.gap_p50_us, report.gap_p99_us) {
             let note = format!("median; 99 % within {}", millis(p99));
             rows.push(row("from call to call", millis(p50), note));

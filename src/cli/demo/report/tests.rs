@@ -59,6 +59,7 @@ fn every_line_fits_a_narrow_terminal() {
     proof.report.unique = 1_000_000;
     proof.report.over = 123_456;
     proof.report.over_at_us = vec![1_234_567_890; 10];
+    proof.report.undated = 123_456;
     proof.report.repeated = 2;
     proof.report.repeated_ids = vec!["demo-000001".to_owned(); 10];
     proof.report.callers.insert("replica 1".into(), 1_000);
