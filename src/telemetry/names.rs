@@ -26,6 +26,7 @@ pub const ANSWER_CLASSES: &[&str] = &[
     "throttled",
     "queue_full",
     "refused",
+    "failed",
     "away",
     "vendor",
     "timeout",

@@ -140,21 +140,7 @@ const fn default_meaning(status: CommandStatus) -> Meaning {
     match status.0 {
         0x00 => Meaning::Accepted,
         0x14 | 0x58 => Meaning::Throttled,
-        // Lengths, commands, flags; addresses and ids; service type, lists, replacing, class; types of numbers; times and
-        // canned messages; what an application refused; optional parameters; codings.
-        0x01..=0x03
-        | 0x06..=0x07
-        | 0x0a..=0x0c
-        | 0x11..=0x13
-        | 0x15
-        | 0x33..=0x34
-        | 0x40..=0x44
-        | 0x48..=0x51
-        | 0x54..=0x55
-        | 0x61..=0x63
-        | 0x65..=0x66
-        | 0xc0..=0xc4
-        | 0x103..=0x106 => Meaning::Permanent,
+        _ if status.is_about_message() => Meaning::Permanent,
         _ => Meaning::Transient,
     }
 }

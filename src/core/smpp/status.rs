@@ -92,6 +92,29 @@ impl CommandStatus {
         )
     }
 
+    /// Whether it says that something is wrong with the message, so that it would be refused again: lengths, commands,
+    /// flags; addresses and ids; service type, lists, replacing, class; types of numbers; times and canned messages; what
+    /// an application refused; optional parameters; codings.
+    #[must_use]
+    pub const fn is_about_message(self) -> bool {
+        matches!(
+            self.0,
+            0x01..=0x03
+                | 0x06..=0x07
+                | 0x0a..=0x0c
+                | 0x11..=0x13
+                | 0x15
+                | 0x33..=0x34
+                | 0x40..=0x44
+                | 0x48..=0x51
+                | 0x54..=0x55
+                | 0x61..=0x63
+                | 0x65..=0x66
+                | 0xc0..=0xc4
+                | 0x103..=0x106
+        )
+    }
+
     /// The value of the metric label `answer`: the codes that ask for an action of their own, and classes for the
     /// others.
     #[must_use]
@@ -101,8 +124,9 @@ impl CommandStatus {
             0x14 => "queue_full",
             0x58 => "throttled",
             _ if self.is_about_us() => "away",
+            _ if self.is_about_message() => "refused",
             0x400..=0x4ff => "vendor",
-            _ => "refused",
+            _ => "failed",
         }
     }
 }

@@ -175,6 +175,8 @@ fn statuses_are_known_by_name_and_number() {
     );
     assert_eq!(CommandStatus(0x403).to_string(), "status 0x403");
     assert_eq!(CommandStatus(0x403).label(), "vendor");
+    assert_eq!(CommandStatus(0x0b).label(), "refused");
+    assert_eq!(CommandStatus(0x45).label(), "failed");
     assert_eq!(CommandStatus::SYSTEM_ERROR.label(), "away");
 }
 
