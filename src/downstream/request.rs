@@ -261,16 +261,8 @@ impl RequestTemplate {
         {
             headers.insert(X_MESSAGE_ID, header_value(&X_MESSAGE_ID, id.clone())?);
         }
-        for name in TRACE.iter().filter(|_| !self.replaced.trace) {
-            let text = message
-                .headers
-                .get(name.as_str())
-                .and_then(|value| value.as_text());
-            let value = text.map(str::as_bytes).map(HeaderValue::from_bytes);
-            // One that is no header is no trace either, and no reason to lose a message.
-            if let Some(Ok(value)) = value {
-                headers.insert(name, value);
-            }
+        if !self.replaced.trace {
+            headers.extend(trace(message));
         }
         if !self.replaced.attempt {
             headers.insert(X_ATTEMPT, HeaderValue::from(facts.attempt));
@@ -298,6 +290,17 @@ impl fmt::Debug for RequestTemplate {
             .field("host", &host)
             .finish_non_exhaustive()
     }
+}
+
+/// The headers of the trace that a message belongs to.
+pub(super) fn trace(message: &Message) -> HeaderMap {
+    let found = TRACE.into_iter().filter_map(|name| {
+        let text = message.headers.get(name.as_str())?.as_text()?;
+        // One that is no header is no trace either, and no reason to lose a message.
+        let value = HeaderValue::from_bytes(text.as_bytes()).ok()?;
+        Some((name, value))
+    });
+    found.collect()
 }
 
 /// The name of a header that may be set, as it is configured as `key`.

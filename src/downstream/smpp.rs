@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use http::HeaderMap;
 use rustls::pki_types::ServerName;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -37,6 +38,7 @@ pub use self::submission::Submission;
 use self::submission::SubmitTemplate;
 use super::auth::Misconfigured;
 use super::connect::{tls, way};
+use super::request::trace;
 use crate::core::judge::smpp::{SmppJudge, SmppLists};
 use crate::core::smpp::{BindAs, CommandStatus};
 use crate::ports::connect::{ClientCertificate, Secret};
@@ -45,6 +47,7 @@ use crate::ports::downstream::{
 };
 use crate::ports::message::Message;
 use crate::settings::types::{Smpp, SmppBind};
+use crate::telemetry::traces::RouteTraces;
 
 /// The usual ports, without and with TLS.
 const PORTS: [u16; 2] = [2775, 3550];
@@ -53,7 +56,6 @@ const PORTS: [u16; 2] = [2775, 3550];
 pub struct SmppDownstream {
     template: SubmitTemplate,
     caller: Arc<Caller>,
-    host: String,
     port: u16,
 }
 
@@ -61,13 +63,17 @@ pub struct SmppDownstream {
 struct Caller {
     links: Arc<Links>,
     judge: SmppJudge,
+    host: String,
     timeout: Duration,
     keeps_answers: bool,
+    traces: Option<RouteTraces>,
 }
 
 struct SmppCall {
     caller: Arc<Caller>,
     pdus: Vec<Vec<u8>>,
+    /// The headers of the message's trace; empty where calls are no spans.
+    trace: HeaderMap,
 }
 
 /// The secrets that the settings of a message centre name, read.
@@ -88,6 +94,7 @@ impl SmppDownstream {
         smpp: &Smpp,
         credentials: SmppCredentials,
         keeps_answers: bool,
+        traces: Option<RouteTraces>,
         receipts: Option<mpsc::Sender<ReceiptArrival>>,
     ) -> Result<Self, Misconfigured> {
         let url = Url::parse(&smpp.url).map_err(|why| Misconfigured::new("url", why))?;
@@ -130,10 +137,11 @@ impl SmppDownstream {
             caller: Arc::new(Caller {
                 links: Links::new(centre, keeping, receipts),
                 judge: judge(smpp)?,
+                host,
                 timeout: smpp.timeout.get(),
                 keeps_answers,
+                traces,
             }),
-            host,
             port,
         })
     }
@@ -155,13 +163,13 @@ impl SmppDownstream {
     /// The centre, for a person: `smpp.example.com:2775`.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        format!("{}:{}", self.caller.host, self.port)
     }
 
     /// How long the handshake of a connection takes, and whether it leads to this host. `None`: it could not be
     /// made.
     pub async fn any_handshake(&self, bound: Duration) -> Option<(Duration, bool)> {
-        way(&self.host, self.port, bound).await
+        way(&self.caller.host, self.port, bound).await
     }
 }
 
@@ -185,6 +193,10 @@ impl Downstream for SmppDownstream {
         Ok(Box::new(SmppCall {
             caller: Arc::clone(&self.caller),
             pdus: submission.pdus()?,
+            trace: match self.caller.traces {
+                Some(_) => trace(message),
+                None => HeaderMap::new(),
+            },
         }))
     }
 
@@ -216,7 +228,7 @@ impl Drop for SmppDownstream {
 impl fmt::Debug for SmppDownstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SmppDownstream")
-            .field("host", &self.host)
+            .field("host", &self.caller.host)
             .field("port", &self.port)
             .finish_non_exhaustive()
     }
@@ -224,7 +236,20 @@ impl fmt::Debug for SmppDownstream {
 
 impl Call for SmppCall {
     fn send(self: Box<Self>, gate: Gate) -> BoxFuture<'static, Result<Judgement, TooLate>> {
-        Box::pin(async move { self.caller.call(self.pdus, gate).await })
+        let Self {
+            caller,
+            pdus,
+            trace,
+        } = *self;
+        Box::pin(async move {
+            let traces = caller.traces.as_ref();
+            let span = traces.map(|traces| traces.begin_submit(&trace, &caller.host));
+            let sent = caller.call(pdus, gate).await;
+            if let Some(span) = span {
+                span.end(&sent);
+            }
+            sent
+        })
     }
 }
 

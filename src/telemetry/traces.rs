@@ -1,7 +1,7 @@
 //! Traces: a span for each call, sent to a collector of OpenTelemetry.
 //!
 //! A message may bring the trace that it belongs to (`traceparent`, W3C Trace Context), and the downstream
-//! gets it in any case. With the feature `traces`, and a collector named by the variables that every
+//! gets it over HTTP in any case. With the feature `traces`, and a collector named by the variables that every
 //! OpenTelemetry program reads, a call is a span of its own in between: its parent is the publisher's span,
 //! and the downstream's span becomes its child. The gap before it is the time in queues and behind limits.
 //! Another attempt is another span of the same parent.
@@ -56,7 +56,7 @@ fn collector() -> Option<&'static str> {
 mod without {
     use std::convert::Infallible;
 
-    use http::Request;
+    use http::{HeaderMap, Request};
     use tokio::runtime::Handle;
 
     use super::{TracesError, not_built};
@@ -96,6 +96,11 @@ mod without {
     impl RouteTraces {
         #[must_use]
         pub fn begin<B>(&self, _: &mut Request<B>) -> CallSpan {
+            CallSpan(self.0)
+        }
+
+        #[must_use]
+        pub fn begin_submit(&self, _: &HeaderMap, _: &str) -> CallSpan {
             CallSpan(self.0)
         }
     }

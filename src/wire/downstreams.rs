@@ -65,6 +65,7 @@ impl Built {
                     smpp,
                     credentials,
                     keeps_answers,
+                    traces,
                     receipts,
                 )?))
             }

@@ -14,6 +14,7 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
+use sluiced::proof::provider::{Behaviour, Provider};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::broker::Broker;
@@ -214,6 +215,51 @@ async fn each_call_is_a_span_between_the_publisher_and_the_downstream() {
     assert!(
         parents
             .contains(&format!("00-{}-{}-01", hex(&begun.trace_id), hex(&begun.span_id)).as_str())
+    );
+}
+
+/// A message centre gets no trace; the call is a span of it all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_call_over_smpp_is_a_span_of_the_publishers_trace() {
+    let name = "traces-smpp";
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(name, "quorum").await;
+    let (collector, exports, _collecting) = server("/v1/traces", |_| StatusCode::OK).await;
+    let judging = Behaviour::judging("1000/1s".parse().unwrap());
+    let centre = Provider::start("127.0.0.1:0".parse().unwrap(), judging).unwrap();
+    // The first call fails (ESME_RSYSERR), the next one is another attempt.
+    let fails = serde_json::from_str(r#"{"smpp": 8, "count": 1}"#).unwrap();
+    centre.script(fails).unwrap();
+    let mut route = Route::new(name, centre.address());
+    route.smpp = true;
+    route.tables = format!("[routes.{name}.retry]\nbase = \"100ms\"\n");
+    let daemon = exporting_to(&Config::shared(name, "100/1s", vec![route]), collector);
+    let sampled = format!("00-{TRACE}-{PUBLISHER}-01");
+    let (_, properties) = traced(1, Some(sampled));
+    let message = (br#"{"id": "one"}"#.to_vec(), properties);
+    broker.publish(name, [message]).await;
+    eventually(LONG, "two spans", || spans(&exports).len() == 2).await;
+    daemon.stop(&[NEW_SCHEDULE]).await;
+    let spans = spans(&exports);
+    for (span, status) in spans.iter().zip(["8", "0"]) {
+        assert_eq!(hex(&span.trace_id), TRACE);
+        assert_eq!(hex(&span.parent_span_id), PUBLISHER);
+        assert_eq!((span.name.as_str(), span.kind), ("submit_sm", 3));
+        let values = values(span);
+        for known in [
+            ("sluiced.route", name),
+            ("network.protocol.name", "smpp"),
+            ("server.address", "127.0.0.1"),
+            ("smpp.command_status", status),
+        ] {
+            let known = (known.0, known.1.to_owned());
+            assert!(values.contains(&known), "{values:?}");
+        }
+    }
+    let failed = values(&spans[0]);
+    assert!(
+        failed.contains(&("error.type", "away".to_owned())),
+        "{failed:?}"
     );
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::{TracesError, collector};
-use crate::core::judge::Outcome;
+use crate::core::judge::{Outcome, Status as JudgedStatus};
 use crate::ports::downstream::{Judgement, TooLate};
 
 /// How long the last spans may take when the program ends.
@@ -112,25 +112,42 @@ impl Traces {
 }
 
 impl RouteTraces {
-    /// Begins the span of a call. The request names it as its parent from now on.
+    /// Begins the span of a call over HTTP. The request names it as its parent from now on.
     #[must_use]
     pub fn begin<B>(&self, request: &mut Request<B>) -> CallSpan {
-        let propagator = TraceContextPropagator::new();
-        let parent =
-            propagator.extract_with_context(&Context::new(), &HeaderExtractor(request.headers()));
+        let parent = parent(request.headers());
         let method = request.method().as_str().to_owned();
-        let mut attributes = self.attributes.to_vec();
-        let host = request.uri().host().unwrap_or_default().to_owned();
-        attributes.push(KeyValue::new("server.address", host));
-        attributes.push(KeyValue::new("http.request.method", method.clone()));
-        let builder = SpanBuilder::from_name(method)
-            .with_kind(SpanKind::Client)
-            .with_attributes(attributes);
-        let span = self.tracer.build_with_context(builder, &parent);
+        let host = request.uri().host().unwrap_or_default();
+        let about = KeyValue::new("http.request.method", method.clone());
+        let span = self.span(method, host, about, &parent);
         let context = parent.with_remote_span_context(span.span_context().clone());
-        propagator.inject_context(&context, &mut HeaderInjector(request.headers_mut()));
+        TraceContextPropagator::new()
+            .inject_context(&context, &mut HeaderInjector(request.headers_mut()));
         CallSpan(span)
     }
+
+    /// Begins the span of a call over SMPP to a message centre, which gets no trace. `trace`: the headers of the
+    /// message's trace.
+    #[must_use]
+    pub fn begin_submit(&self, trace: &HeaderMap, host: &str) -> CallSpan {
+        let about = KeyValue::new("network.protocol.name", "smpp");
+        CallSpan(self.span("submit_sm".to_owned(), host, about, &parent(trace)))
+    }
+
+    fn span(&self, name: String, host: &str, about: KeyValue, parent: &Context) -> Span {
+        let mut attributes = self.attributes.to_vec();
+        attributes.push(KeyValue::new("server.address", host.to_owned()));
+        attributes.push(about);
+        let builder = SpanBuilder::from_name(name)
+            .with_kind(SpanKind::Client)
+            .with_attributes(attributes);
+        self.tracer.build_with_context(builder, parent)
+    }
+}
+
+/// The trace that the headers name.
+fn parent(headers: &HeaderMap) -> Context {
+    TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderExtractor(headers))
 }
 
 impl CallSpan {
@@ -140,11 +157,12 @@ impl CallSpan {
         match sent {
             Ok(judgement) => {
                 span.set_attribute(KeyValue::new("sluiced.outcome", judgement.outcome.label()));
-                if let Some(status) = judgement.status() {
-                    span.set_attribute(KeyValue::new(
-                        "http.response.status_code",
-                        i64::from(status),
-                    ));
+                if let Ok(status) = judgement.reply {
+                    let name = match status {
+                        JudgedStatus::Http(_) => "http.response.status_code",
+                        JudgedStatus::Smpp(_) => "smpp.command_status",
+                    };
+                    span.set_attribute(KeyValue::new(name, i64::from(status.number())));
                 }
                 if judgement.outcome != Outcome::Accepted {
                     span.set_attribute(KeyValue::new("error.type", judgement.reply_label()));

@@ -167,7 +167,7 @@ fn downstream(centre: &Centre, keys: &str) -> Arc<SmppDownstream> {
         password: Secret::from(password),
         certificate: None,
     };
-    Arc::new(SmppDownstream::new(&smpp, credentials, true, None).unwrap())
+    Arc::new(SmppDownstream::new(&smpp, credentials, true, None, None).unwrap())
 }
 
 fn message(text: &str) -> Message {
