@@ -6,6 +6,10 @@ use crate::settings::fault::KeyPath;
 use crate::settings::types::{Downstream, ResultOn, Results, Route, Smpp, SmppBind, SmppEncoding};
 use crate::template::{About, NAMES, Templates};
 
+/// A window has room for this many times what is under way on average. Some answers take longer than usual; with no
+/// more than the average, each of them costs a slot.
+const SPARE: f64 = 1.5;
+
 impl Checks<'_> {
     pub(super) fn smpp(&mut self, path: &KeyPath, smpp: &Smpp) {
         self.one_secret(
@@ -80,7 +84,7 @@ impl Checks<'_> {
         };
         let (binds, window) = (u32::from(smpp.binds.get()), u32::from(smpp.window.get()));
         let latency = smpp.latency.get();
-        let busy = (rate.per_second() * latency.as_secs_f64()).ceil();
+        let busy = (rate.per_second() * latency.as_secs_f64() * SPARE).ceil();
         let room = binds * window;
         if f64::from(room) < busy {
             let downstream = path.join("downstream");
@@ -88,7 +92,7 @@ impl Checks<'_> {
             let right = (busy / f64::from(binds)).ceil();
             let latency = Span(latency);
             let message = format!(
-                "{room} segments without an answer do not keep {rate} busy at a latency of {latency}: one replica alone needs {busy} or more; write {right}, or run more replicas"
+                "{room} segments without an answer do not keep {rate} busy at a latency of {latency}: one replica alone needs {busy} or more, because some answers take longer; write {right}, or run more replicas"
             );
             let rate_at = KeyPath::of(&["limits", limit, "rate"]);
             self.warning([window, binds_at, latency_at, rate_at], message);

@@ -4,7 +4,7 @@ use crate::settings::tests::{Files, lines, shown};
 use crate::settings::types::Downstream;
 
 const SMPP: &str = r#"[limits.provider]
-rate = "40/1s"
+rate = "20/1s"
 [routes.sms]
 queue = "sms"
 limits = ["provider"]
@@ -180,9 +180,9 @@ fn receipts_in_words() {
 #[test]
 fn a_window_that_is_too_small_for_the_rate() {
     assert_eq!(
-        below("password = \"p\"\nbinds = 2\nwindow = 4"),
+        below("password = \"p\"\nbinds = 2\nwindow = 3"),
         [
-            "a.toml:15:10: warning: routes.sms.downstream.window: 8 segments without an answer do not keep 40/1s busy at a latency of 250ms: one replica alone needs 10 or more; write 5, or run more replicas"
+            "a.toml:15:10: warning: routes.sms.downstream.window: 6 segments without an answer do not keep 20/1s busy at a latency of 250ms: one replica alone needs 8 or more, because some answers take longer; write 4, or run more replicas"
         ]
     );
 }
