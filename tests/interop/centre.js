@@ -4,6 +4,7 @@ const smpp = require('smpp');
 
 const say = (what) => console.log(JSON.stringify(what));
 let count = 0;
+let hasThrottled = false;
 
 const server = smpp.createServer((session) => {
   session.on('error', (error) => say({ error: error.message }));
@@ -12,9 +13,15 @@ const server = smpp.createServer((session) => {
     session.send(pdu.response({ command_status: fine ? 0 : smpp.ESME_RBINDFAIL, system_id: 'centre' }));
   });
   session.on('submit_sm', (pdu) => {
+    const { message, udh } = pdu.short_message;
+    if (message === 'later' && !hasThrottled) {
+      hasThrottled = true;
+      say({ throttled: true });
+      session.send(pdu.response({ command_status: smpp.ESME_RTHROTTLED }));
+      return;
+    }
     count += 1;
     const id = `npm-${count}`;
-    const { message, udh } = pdu.short_message;
     say({
       submit: id,
       source: [pdu.source_addr, pdu.source_addr_ton, pdu.source_addr_npi],

@@ -1,5 +1,5 @@
-//! SMPP with a message centre that others wrote: the library `smpp` of npm. Where it is not installed
-//! (`npm install` in `tests/interop`), a note says so, and nothing is tested.
+//! SMPP with message centres that others wrote: the libraries `smpp` of npm and `smpp.twisted3` of PyPI. Where they are
+//! not installed (`tests/interop/install`), a note says so, and nothing is tested.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -11,7 +11,7 @@ use lapin::BasicProperties;
 use serde_json::{Value, json};
 
 use super::{config, holds, queue};
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED};
 use crate::support::process::Leash;
 use crate::support::wait::eventually;
 
@@ -24,14 +24,15 @@ struct Centre {
 }
 
 impl Centre {
-    /// `None`: the library is not installed.
-    fn start() -> Option<Self> {
+    /// A program of `tests/interop`. `None`: what it needs is not installed there.
+    fn start(program: [&str; 2], needs: &str) -> Option<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop");
-        if !folder.join("node_modules/smpp").is_dir() {
+        if !folder.join(needs).exists() {
             return None;
         }
-        let mut command = Command::new("node");
-        command.arg("centre.js").current_dir(folder);
+        // Starts what has its path from that directory.
+        let mut command = Command::new("env");
+        command.args(program).current_dir(folder);
         let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
         let leash = Leash::on(&child);
         let mut lines = BufReader::new(child.stdout.take()?).lines();
@@ -68,16 +69,31 @@ impl Drop for Centre {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_centre_of_others_understands_what_is_sent_and_is_understood() {
-    let Some(centre) = Centre::start() else {
-        eprintln!("not tested: `npm install` in tests/interop installs a message centre of others");
+async fn the_centre_of_npm_understands_what_is_sent_and_is_understood() {
+    let centre = Centre::start(["node", "centre.js"], "node_modules/smpp");
+    understands("interop-npm", centre).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_centre_of_twisted_understands_what_is_sent_and_is_understood() {
+    let python = "venv/bin/python";
+    let centre = Centre::start([python, "centre.py"], python);
+    understands("interop-twisted", centre).await;
+}
+
+async fn understands(name: &'static str, centre: Option<Centre>) {
+    let Some(centre) = centre else {
+        eprintln!(
+            "not tested: run tests/interop/install, which installs message centres of others"
+        );
         return;
     };
-    let (name, into) = ("interop-smpp", "interop-smpp.out");
+    let into = &format!("{name}.out");
     let broker = queue(name, "quorum").await;
     broker.declare(into, "quorum").await;
     let long = "ж".repeat(100);
-    let texts = ["Hi, €5 {now}", "привет", &long];
+    // The first one is throttled once.
+    let texts = ["later", "Hi, €5 {now}", "привет", &long];
     let messages = texts.map(|text| {
         let body = json!({ "id": "an id", "text": text }).to_string();
         (body.into_bytes(), BasicProperties::default())
@@ -92,17 +108,18 @@ async fn a_centre_of_others_understands_what_is_sent_and_is_understood() {
         "[routes.{name}.results]\nrouting_key = \"{into}\"\non = [\"accepted\", \"receipt\"]\n"
     );
     let daemon = Daemon::start(&config(name, vec![route]));
-    // Three results, and a receipt for each of the four segments.
-    holds(&broker, into, 7).await;
+    // Four results, and a receipt for each of the five segments.
+    holds(&broker, into, 9).await;
     eventually(LONG, "all receipts are answered", || {
-        centre.said("receipt").len() == 4
+        centre.said("receipt").len() == 5
     })
     .await;
     // It stays bound while there is nothing to send: the silence itself is what is tested.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(&[NEW_SCHEDULE, THROTTLED]).await;
     eventually(LONG, "it unbinds", || !centre.said("unbind").is_empty()).await;
     assert_eq!(centre.said("error"), [""; 0]);
+    assert_eq!(centre.said("throttled").len(), 1);
     let receipts = centre.said("receipt");
     assert!(
         receipts.iter().all(|receipt| receipt["status"] == 0),
@@ -114,8 +131,8 @@ async fn a_centre_of_others_understands_what_is_sent_and_is_understood() {
         .filter(|one| one["part"].is_null())
         .map(|one| one["text"].clone())
         .collect();
-    read.sort_by_key(|text| text.to_string());
-    assert_eq!(read, [texts[0], texts[1]]);
+    read.sort_by_key(|text| texts.iter().position(|sent| text == sent));
+    assert_eq!(read, texts[..3]);
     let mut parts: Vec<_> = submits
         .iter()
         .filter(|one| !one["part"].is_null())
