@@ -32,6 +32,66 @@ const ROWS: &[(&str, &str, &str)] = &[
         "downstream::connections::a_huge_answer_costs_its_connection_and_nothing_else",
     ),
     (
+        "smpp",
+        "kill -9 of a replica",
+        "fleet::smpp::a_replica_is_killed",
+    ),
+    (
+        "smpp",
+        "the centre ends all sessions (unbind), three times",
+        "fleet::smpp::the_centre_ends_all_sessions",
+    ),
+    (
+        "smpp",
+        "all connections cut",
+        "fleet::smpp::all_connections_break",
+    ),
+    (
+        "smpp",
+        "silence: takes messages without an answer for 3 s",
+        "fleet::smpp::the_centre_is_silent",
+    ),
+    (
+        "smpp",
+        "a storm of ESME_RTHROTTLED for 1 s, and of ESME_RMSGQFUL",
+        "fleet::smpp::the_centre_throttles",
+    ),
+    (
+        "providers",
+        "one answers 500, and comes back",
+        "paths::providers::what_an_away_provider_cannot_take_the_other_one_takes",
+    ),
+    (
+        "providers",
+        "one hangs, and comes back",
+        "paths::providers::what_a_provider_that_hangs_cannot_take_the_other_one_takes",
+    ),
+    (
+        "providers",
+        "one throttles: 429 with Retry-After",
+        "paths::providers::what_a_throttling_provider_cannot_take_the_other_one_takes",
+    ),
+    (
+        "providers",
+        "one answers 5 s late",
+        "paths::providers::a_slow_provider_is_used_all_the_same",
+    ),
+    (
+        "providers",
+        "both answer 500, and come back one after the other",
+        "paths::providers::after_both_failed_the_one_that_is_back_sends",
+    ),
+    (
+        "providers",
+        "kill -9 of a replica while one is away",
+        "paths::providers::a_replica_that_dies_while_one_provider_is_away_loses_nothing",
+    ),
+    (
+        "providers",
+        "a standby takes over, and gives back",
+        "paths::providers::a_standby_sends_only_while_its_main_route_cannot",
+    ),
+    (
         "messages",
         "not UTF-8 anywhere; every AMQP header type; nested headers",
         "paths::unreadable::what_cannot_be_read_is_buried_and_stops_nothing",

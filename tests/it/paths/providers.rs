@@ -216,6 +216,29 @@ async fn what_a_provider_that_hangs_cannot_take_the_other_one_takes() {
     fails_over("pair-hangs", HANGS).await;
 }
 
+/// What a dead replica held of either route comes again, and is sent by the route that can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_dies_while_one_provider_is_away_loses_nothing() {
+    let pair = Pair::of("pair-killed").await;
+    pair.publish(1, MESSAGES).await;
+    let dies = Daemon::start(&pair.config);
+    let stays = Daemon::start(&pair.config);
+    pair.have(60).await;
+    pair.a.answers(500);
+    let before = pair.a.count();
+    dies.says("its messages move").await;
+    dies.kill(DECLARED).await;
+    pair.publish(MESSAGES + 1, 2 * MESSAGES).await;
+    eventually(LONG, "the other one takes all", || {
+        taken(&pair, before) >= 2 * MESSAGES
+    })
+    .await;
+    pair.a.answers(202);
+    pair.publish(2 * MESSAGES + 1, 3 * MESSAGES).await;
+    pair.have(3 * MESSAGES).await;
+    pair.proves(vec![stays]).await;
+}
+
 /// Where both failed, each has messages again to find out with that its provider is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_both_failed_the_one_that_is_back_sends() {
