@@ -24,6 +24,7 @@ use crate::ports::queue::{Delivery, Verdict};
 use super::history::{History, own_wait};
 use super::job::{Job, Takes, Waiting};
 use super::route::{Counted, Held, Route};
+use super::sharing::Moved;
 use super::verdict::{dead, expired, invalid, later, parked, too_dear};
 
 /// Makes a message of a delivery that waits for its slot, or settles it.
@@ -51,11 +52,13 @@ pub(super) fn decode(
 /// holds it for a reason.
 pub(super) fn decode_moved(
     route: &Arc<Route>,
-    delivery: Delivery,
-    history: History,
+    moved: Moved,
     at: (Mono, StoreTime),
 ) -> Option<Waiting> {
-    made(route, delivery, history, CameFrom::Bound, at)
+    let (delivery, history) = (moved.delivery, moved.history);
+    let mut waiting = made(route, delivery, history, CameFrom::Bound, at)?;
+    waiting.job.ticket = moved.ticket;
+    Some(waiting)
 }
 
 /// The message of a delivery, or `None` if it is settled.

@@ -24,7 +24,7 @@ use super::journal::Why;
 use super::permit::Permit;
 use super::refunder::Refunder;
 use super::route::{Held, Route};
-use super::sharing::Intake;
+use super::sharing::{Intake, Moved};
 
 /// A message that was decoded: its delivery, what it takes, and its history.
 pub(super) struct Job {
@@ -122,7 +122,11 @@ impl Job {
     /// Moves it to another route of its queue.
     pub(super) fn move_to(self, to: &Intake) {
         self.route.meters.moved.increment(1);
-        to.take(self.delivery, self.history);
+        to.take(Moved {
+            delivery: self.delivery,
+            history: self.history,
+            ticket: self.ticket,
+        });
     }
 
     /// How many slots of its paced limit it takes.

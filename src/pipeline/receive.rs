@@ -22,7 +22,6 @@ use super::decode::{decode, decode_moved};
 use super::handle::PacerHandle;
 use super::job::Waiting;
 use super::route::Route;
-use super::sharing::Moved;
 
 /// Deliveries taken from the channel at a time.
 const BATCH: usize = 64;
@@ -62,12 +61,12 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
             continue;
         };
         let mut messages: Vec<Waiting> = Vec::with_capacity(batch.len() + others.len());
-        for Moved { delivery, history } in others.drain(..) {
+        for moved in others.drain(..) {
             route.sharing.arrived();
             if route.deaths.are_in_a_row() {
                 continue;
             }
-            messages.extend(decode_moved(&route, delivery, history, (now, store_now)));
+            messages.extend(decode_moved(&route, moved, (now, store_now)));
         }
         for delivery in batch.drain(..) {
             // The rest of a batch goes back to its queue.

@@ -3,6 +3,9 @@
 //!
 //! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip, and so does what
 //! answers said (`corrections`).
+//!
+//! A call that ended while the store was away is released again until the store has done it: the claim of a message whose
+//! call failed would otherwise end as unknown. What was not sent counts as spent then; a refund may not count twice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -29,6 +32,8 @@ const RENEW_MIN: Duration = Duration::from_millis(10);
 /// Accepted messages are collected for so long, so that one script call is about many. What is not written down when a
 /// replica dies is unknown, so it is short.
 const GATHER: Duration = Duration::from_millis(25);
+/// Calls that ended while the store was away are released again after this.
+const RELEASE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Names for calls: unique in the fleet.
 #[derive(Debug)]
@@ -62,7 +67,7 @@ enum Entry {
     Ended(Vec<Granted>),
     /// Claims of accepted messages, and where to say whether the store knows.
     Done(Vec<Granted>, oneshot::Sender<bool>),
-    /// Claims that are neither renewed nor released any more.
+    /// Calls and claims that are neither renewed nor released any more.
     Left(Vec<Granted>),
     /// An answer said something of a key, at this time.
     Said(Correction, Mono),
@@ -129,10 +134,10 @@ impl Refunder {
         is_known.await.unwrap_or(false)
     }
 
-    /// Claims are neither renewed nor released any more: the store knows better, or nothing is known.
-    pub(super) fn left(&self, claims: Vec<Granted>) {
-        if !claims.is_empty() {
-            self.send(Entry::Left(claims));
+    /// Calls and claims are neither renewed nor released any more: the store knows better, or nothing is known.
+    pub(super) fn left(&self, calls: Vec<Granted>) {
+        if !calls.is_empty() {
+            self.send(Entry::Left(calls));
         }
     }
 
@@ -187,15 +192,19 @@ async fn run(
     let (mut running, mut entries) = (CallsByTicket::new(), Vec::new());
     let mut said = Corrections::new(renewed);
     let (mut done, mut write_at) = (Vec::new(), renewed);
+    // Bounded like the calls under way: while the store is away none begins.
+    let (mut unreleased, mut release_at) = (Vec::new(), renewed);
     loop {
         // Worked out each time: an operator may shorten a lease, and new calls begin after that.
         let due = (renewed + renew_every(&limits)).since(store.clock.now());
         let collected = said.due(store.clock.now());
         let gathered = write_at.since(store.clock.now());
+        let again = release_at.since(store.clock.now());
         tokio::select! {
             count = received.recv_many(&mut entries, BATCH_MAX) => {
                 if count == 0 {
                     // No call waits any more for what is done.
+                    store.release(&unreleased).await;
                     return store.correct_last(&mut said).await;
                 }
                 if done.is_empty() {
@@ -205,9 +214,18 @@ async fn run(
                 let is_released = store.release(&ended).await;
                 ended.retain(Granted::is_call);
                 // A replica that misses a notice, or gets none at all, still uses what its own calls free.
-                if is_released && !ended.is_empty() {
+                if !is_released {
+                    release_at = store.clock.now() + RELEASE_AGAIN;
+                    unreleased.extend(ended);
+                } else if !ended.is_empty() {
                     freed(ended);
                 }
+            }
+            () = tokio::time::sleep(again), if !unreleased.is_empty() => {
+                if store.release(&unreleased).await {
+                    freed(std::mem::take(&mut unreleased));
+                }
+                release_at = store.clock.now() + RELEASE_AGAIN;
             }
             () = tokio::time::sleep(gathered), if !done.is_empty() => {
                 for claims in store.done(std::mem::take(&mut done)).await {
@@ -249,7 +267,7 @@ fn note(
                 released.extend(granted);
             }
             Entry::Done(claims, sender) => done.push((claims, sender)),
-            Entry::Left(claims) => stop_renewing(&claims, running),
+            Entry::Left(calls) => stop_renewing(&calls, running),
             Entry::Said(one, at) => said.note(one, at),
         }
     }
@@ -293,7 +311,7 @@ impl Store {
                 }
             }
             if let Err(error) = self.store.release(granted).await {
-                let what = "what was not sent counts as if it were, and calls that ended count until their lease ends";
+                let what = "what was not sent counts as if it were, and calls that ended count until the store is back";
                 self.doubt(what, &error);
                 all = false;
             }

@@ -2,7 +2,8 @@
 //!
 //! `core::sharing` decides where the messages of a route move. Here a route shows how it stands in its [`Intake`],
 //! through which it gets the messages of others, too. A message that moves gives back what it took of keyed limits,
-//! and is decoded again for its new route; its delivery still belongs to the session that received it.
+//! and is decoded again for its new route; its delivery still belongs to the session that received it. It goes on asking
+//! under its ticket: a `once` limit that could not be informed would take its own claim for that of another message.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,6 +14,7 @@ use tracing::info;
 use crate::core::gate::Sends;
 use crate::core::sharing::{Standing, helper, moves};
 use crate::core::time::Mono;
+use crate::ports::limits::Ticket;
 use crate::ports::lock;
 use crate::ports::queue::Delivery;
 use crate::settings::types;
@@ -24,6 +26,8 @@ use super::route::Route;
 pub(super) struct Moved {
     pub(super) delivery: Delivery,
     pub(super) history: History,
+    /// Under which its keyed limits were asked last, if they were.
+    pub(super) ticket: Option<Ticket>,
 }
 
 /// What the other routes of its queue have of a route.
@@ -58,10 +62,10 @@ impl Intake {
     }
 
     /// Takes a message. If the route is gone, the delivery is dropped and goes back to its queue.
-    pub(super) fn take(&self, mut delivery: Delivery, history: History) {
-        delivery.move_to(&self.route);
+    pub(super) fn take(&self, mut moved: Moved) {
+        moved.delivery.move_to(&self.route);
         self.held.fetch_add(1, Ordering::Relaxed);
-        drop(self.moved.send(Moved { delivery, history }));
+        drop(self.moved.send(moved));
     }
 }
 

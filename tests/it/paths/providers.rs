@@ -1,6 +1,8 @@
 //! Two providers for one queue: routes that share it use both limits, and what one of them cannot send the other
 //! one sends, without an attempt and without a repeat.
 
+mod once;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -28,6 +30,8 @@ const SOON: &str = "breaker = { max_pause = \"500ms\" }\n";
 /// No status, but what an account does: it never answers, or late.
 const HANGS: u16 = 0;
 const SLOW: u16 = 1;
+/// It fails after two seconds.
+const LATE_500: u16 = 2;
 
 /// A provider whose answer can be changed.
 struct Account {
@@ -49,6 +53,10 @@ impl Account {
             SLOW => Reply {
                 latency: super::seconds(5),
                 ..Reply::status(202)
+            },
+            LATE_500 => Reply {
+                latency: super::seconds(2),
+                ..Reply::status(500)
             },
             status => Reply::status(status),
         });
@@ -307,36 +315,6 @@ async fn nothing_is_denied_that_the_other_one_sends() {
     })
     .await;
     pair.proves(vec![daemon]).await;
-}
-
-/// A message that moves gives its claim back: it is no repeat of itself.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_called_once_moves_too() {
-    let mut pair = Pair::of("pair-once").await;
-    pair.config.tables += "[limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nttl = \"1h\"\non_unknown = \"dead_letter\"\nheadroom = \"100ms\"\n";
-    for route in &mut pair.config.routes {
-        route.limits.push("repeats");
-    }
-    pair.publish(1, MESSAGES).await;
-    let daemons = vec![Daemon::start(&pair.config), Daemon::start(&pair.config)];
-    pair.have(60).await;
-    pair.a.answers(500);
-    let before = pair.a.count();
-    eventually(LONG, "the other one takes all", || {
-        taken(&pair, before) >= MESSAGES
-    })
-    .await;
-    let a = pair.a.recorder.calls();
-    let accepted: BTreeSet<u64> = a[..before].iter().map(|call| call.number).collect();
-    assert!(pair.b.numbers().is_disjoint(&accepted), "none twice");
-    assert_eq!(pair.b.count(), pair.b.numbers().len(), "none twice");
-    let dead = format!("{}.dead", pair.name);
-    assert_eq!(pair.broker.counts(&dead).await, Some((0, 0)));
-    for daemon in daemons {
-        daemon
-            .stop(&[&["nothing is kept on disk"], DECLARED].concat())
-            .await;
-    }
 }
 
 /// Both go on at their rates: nothing moves.
