@@ -35,14 +35,9 @@ impl Claims {
         Self { granted, refunder }
     }
 
-    fn rules(&self) -> impl Iterator<Item = Rule> {
-        let limits = self.granted.iter().map(|claim| &claim.charge().limit);
-        limits.map(|limit| limit.policy().rule.clone())
-    }
-
     /// Whether a message that may have been accepted must not be called again.
     pub(super) fn keep_unknown(&self) -> bool {
-        self.rules().any(
+        rules(&self.granted).any(
             |rule| matches!(rule, Rule::Once(once) if once.on_unknown() == OnUnknown::DeadLetter),
         )
     }
@@ -52,12 +47,14 @@ impl Claims {
         let Some(refunder) = self.refunder.clone() else {
             return;
         };
-        if self.granted.is_empty() {
+        // Not released if the replica stops before the store knows: it is unknown then.
+        let granted = std::mem::take(&mut self.granted);
+        if granted.is_empty() {
             return;
         }
-        let lease = self.rules().filter_map(|rule| rule.lease()).min();
+        let lease = rules(&granted).filter_map(|rule| rule.lease()).min();
         let until = clock.now() + lease.unwrap_or_default();
-        while !refunder.done(&self.granted).await {
+        while !refunder.done(&granted).await {
             if clock.now() >= until || refunder.has_ended() {
                 if let Some(more) = UNWRITTEN.event(clock.now()) {
                     warn!(
@@ -68,7 +65,7 @@ impl Claims {
             }
             tokio::time::sleep(RETRY).await;
         }
-        refunder.left(std::mem::take(&mut self.granted));
+        refunder.left(granted);
     }
 
     /// Whether the message was accepted is unknown, and remains so: the claims end with their leases, unreleased.
@@ -77,6 +74,11 @@ impl Claims {
             refunder.left(std::mem::take(&mut self.granted));
         }
     }
+}
+
+fn rules(claims: &[Granted]) -> impl Iterator<Item = Rule> {
+    let limits = claims.iter().map(|claim| &claim.charge().limit);
+    limits.map(|limit| limit.policy().rule.clone())
 }
 
 impl Drop for Claims {

@@ -3,6 +3,9 @@
 //! However a message leaves the pacer before it was sent (its slot never came, it expired, its session is gone, the
 //! daemon stops), dropping its permit refunds what it took. A call counts in `concurrency` limits until its permit is
 //! dropped; what it holds of `once` limits goes on as its [`Claims`].
+//!
+//! A call that is cut off, because the grace of its replica is over, may have arrived: nothing is given back then, and
+//! its claims become unknown.
 
 use std::fmt;
 
@@ -19,6 +22,8 @@ pub(super) struct Permit {
     under_way: Vec<UnderWay>,
     /// `None`: it took nothing.
     refunder: Option<Refunder>,
+    /// The call has begun, and has not come back.
+    is_called: bool,
 }
 
 impl Permit {
@@ -28,6 +33,7 @@ impl Permit {
             granted: Vec::new(),
             under_way: Vec::new(),
             refunder: None,
+            is_called: false,
         }
     }
 
@@ -45,7 +51,16 @@ impl Permit {
             granted,
             under_way: charges.iter().filter_map(UnderWay::begin).collect(),
             refunder: Some(refunder.clone()),
+            is_called: false,
         }
+    }
+
+    /// Waits for the end of the call. Dropped before, nothing is given back.
+    pub(super) async fn during<T>(&mut self, call: impl Future<Output = T>) -> T {
+        self.is_called = true;
+        let end = call.await;
+        self.is_called = false;
+        end
     }
 
     /// The message may have been sent: the units stay spent, and its calls count until it is dropped. Returns the
@@ -76,8 +91,10 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let granted = self.take_back();
-        if let Some(refunder) = &self.refunder {
-            refunder.ended(granted);
+        match &self.refunder {
+            Some(refunder) if self.is_called => refunder.left(granted),
+            Some(refunder) => refunder.ended(granted),
+            None => {}
         }
     }
 }

@@ -37,7 +37,8 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, under_way: InFlight, p
         return pacer.unsent(vec![waiting]);
     }
     let (job, call, mut permit) = waiting.send();
-    let sent = call.send(Gate::new(pacer.clock, slot.leave_by)).await;
+    let gate = Gate::new(pacer.clock, slot.leave_by);
+    let sent = permit.during(call.send(gate)).await;
     match sent {
         Ok(judgement) => {
             let taken = if judgement.maybe_delivered {

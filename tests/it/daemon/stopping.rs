@@ -193,6 +193,40 @@ async fn a_grace_that_ends_too_early_loses_nothing() {
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
+/// A call that is cut off may have arrived: its units stay spent, and where a message is called once, it is unknown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_call_took_that_was_cut_off_is_not_given_back() {
+    let name = "stop-once";
+    let broker = filled(name, 5).await;
+    let downstream = Recorder::start(|_| slowly(Duration::from_secs(600))).await;
+    let mut route = Route::new(name, downstream.address);
+    route.limits = vec!["repeats", "daily"];
+    route.downstream = "timeout = \"3s\"\n".to_owned();
+    let mut config = config(name, vec![route]);
+    config.tables = "[limits.daily]\nkind = \"sliding_log\"\nrate = \"2/1d\"\nlost_wait = \"0s\"\nkey = \"{{ body.n }}\"\n\
+         [limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nlease = \"3s\"\non_unknown = \"dead_letter\"\nlost_wait = \"0s\"\n"
+        .to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "sluiced.toml", &config.text());
+    let loaded = sluiced::settings::load(&[path], std::iter::empty()).unwrap();
+    let clock = Clock::start();
+    let health = Health::new(clock);
+    let running = sluiced::wire::start(&loaded.settings, &loaded.secrets, clock, &health).unwrap();
+    eventually(LONG, "calls under way", || downstream.count() == 5).await;
+    let remains = running.pipeline.stop(Duration::from_millis(100)).await;
+    assert_eq!(remains.abandoned, 5, "{remains:?}");
+    let daemon = Daemon::start(&config);
+    eventually_async(LONG, "all are dead letters", || async {
+        let letters = broker.counts(&format!("{name}.dead")).await;
+        letters.map(|(ready, _)| ready) == Some(5)
+    })
+    .await;
+    assert_eq!(downstream.count(), 5, "none twice");
+    daemon
+        .stop(&[NEW_SCHEDULE, "nothing is kept on disk", "dead letter"])
+        .await;
+}
+
 /// What Redis grants while a replica stops is given back: with one call a day, these messages would wait for a day.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_granted_while_it_stops_is_given_back() {
