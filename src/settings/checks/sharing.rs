@@ -2,61 +2,93 @@
 
 use super::Checks;
 use crate::settings::fault::KeyPath;
-use crate::settings::types::{QueueType, Route};
+use crate::settings::types::{Limit, QueueType, Route};
+use crate::template::Templates;
 
 impl Checks<'_> {
     /// A route with the first other route of its queue, and with the one that it stands by for.
     pub(super) fn shares_queue(&mut self, name: &str, route: &Route) {
         self.stands_by(name, route);
+        self.publishes_apart(name, route);
         let settings = self.settings;
         let first = settings.of_queue(&route.queue).next();
         let Some((other_name, other)) = first.filter(|(first, _)| *first != name) else {
             return;
         };
-        let same = "routes of one queue declare it alike";
-        let in_words = |own: QueueType| match own {
-            QueueType::Classic => "\"classic\"",
-            QueueType::Quorum => "\"quorum\"",
-        };
-        let result = |route: &Route| {
-            let results = route.results.as_ref()?;
-            Some((results.exchange.clone(), results.unroutable()))
-        };
-        let wrong = if other.queue_type != route.queue_type {
-            let theirs = in_words(other.queue_type);
-            Some((
-                "queue_type",
-                format!("`routes.{other_name}` has {theirs}; {same}, so write the same"),
-            ))
-        } else if other.declare != route.declare {
-            let theirs = other.declare;
-            Some((
-                "declare",
-                format!("`routes.{other_name}` has {theirs}; {same}, so write the same"),
-            ))
-        } else if (other.parks() > 0) != (route.parks() > 0) {
-            Some((
-                "fair_by",
-                format!(
-                    "only one of this route and `routes.{other_name}` parks messages beside their queue; write fair_by in both, or parked = 0"
-                ),
-            ))
-        } else if result(other)
-            .zip(result(route))
-            .is_some_and(|(theirs, own)| theirs != own)
-        {
-            Some((
-                "results",
-                format!(
-                    "`routes.{other_name}` publishes the results of the same queue to another exchange, or treats unroutable ones differently; write the same in both"
-                ),
-            ))
-        } else {
-            None
-        };
+        let wrong = self
+            .called_apart((other_name, other), route)
+            .or_else(|| declared_apart((other_name, other), route));
         if let Some((key, message)) = wrong {
             let at = |name: &str| KeyPath::of(&["routes", name, key]);
             self.error([at(name), at(other_name)], message);
+        }
+        self.keyed_apart(route);
+    }
+
+    /// What one of them has called must be known to the other one.
+    fn called_apart(
+        &self,
+        (other_name, other): (&str, &Route),
+        route: &Route,
+    ) -> Option<(&'static str, String)> {
+        let limits = &self.settings.limits;
+        let is_once = |name: &String| limits.get(name).is_some_and(|one| one.as_once().is_some());
+        let only = |one: &Route, other: &Route| {
+            let mut once = one.limits.iter().filter(|name| is_once(name));
+            once.find(|name| !other.limits.contains(name)).cloned()
+        };
+        let limit = only(route, other).or_else(|| only(other, route))?;
+        let message = format!(
+            "`{limit}` calls each message once, and only one of this route and `routes.{other_name}` names it, so the other one could call what was called before; name it in both"
+        );
+        Some(("limits", message))
+    }
+
+    /// A message has one key, whichever of them calls it.
+    fn keyed_apart(&mut self, route: &Route) {
+        let settings = self.settings;
+        for name in &route.limits {
+            let once = settings.limits.get(name).and_then(Limit::as_once);
+            let mut templates = Templates::new();
+            let key = once.and_then(|once| templates.add("key", once.key.as_str()).ok());
+            if key.is_some() && templates.uses("route") {
+                let message = format!(
+                    "with `route` in it a message has another key in each route of the queue `{}`, and each of them could call it; take `route` out, and write a limit of its own for each queue",
+                    route.queue
+                );
+                self.error(KeyPath::of(&["limits", name, "key"]), message);
+            }
+        }
+    }
+
+    /// Results of one queue are published by one session, whichever route gave the verdict.
+    fn publishes_apart(&mut self, name: &str, route: &Route) {
+        let settings = self.settings;
+        let known = |route: &Route| {
+            let results = route.results.as_ref()?;
+            Some((results.exchange.clone(), results.unroutable()))
+        };
+        let mut of_queue = settings.of_queue(&route.queue);
+        let first = of_queue.find_map(|(first, other)| Some((first, known(other)?)));
+        let Some((other_name, theirs)) = first.filter(|(first, _)| *first != name) else {
+            return;
+        };
+        let at = |name: &str| KeyPath::of(&["routes", name, "results"]);
+        match known(route) {
+            Some(own) if own != theirs => {
+                let message = format!(
+                    "`routes.{other_name}` publishes the results of the same queue to another exchange, or treats unroutable ones differently; write the same in both"
+                );
+                self.error([at(name), at(other_name)], message);
+            }
+            Some(_) => {}
+            None => {
+                let message = format!(
+                    "`routes.{other_name}` of the same queue publishes results, and this route does not: of what it sends nothing is published; write the table in both, or in none"
+                );
+                let queue = KeyPath::of(&["routes", name, "queue"]);
+                self.warning([queue, at(other_name)], message);
+            }
         }
     }
 
@@ -90,5 +122,33 @@ impl Checks<'_> {
             at(main, "standby_for"),
         ];
         self.error(keys, message);
+    }
+}
+
+/// Routes of one queue declare it alike, and what belongs to it.
+fn declared_apart(
+    (other_name, other): (&str, &Route),
+    route: &Route,
+) -> Option<(&'static str, String)> {
+    let in_words = |own: QueueType| match own {
+        QueueType::Classic => "\"classic\"",
+        QueueType::Quorum => "\"quorum\"",
+    };
+    let alike = |theirs: &str| {
+        format!(
+            "`routes.{other_name}` has {theirs}; routes of one queue declare it alike, so write the same"
+        )
+    };
+    if other.queue_type != route.queue_type {
+        Some(("queue_type", alike(in_words(other.queue_type))))
+    } else if other.declare != route.declare {
+        Some(("declare", alike(&other.declare.to_string())))
+    } else if (other.parks() > 0) != (route.parks() > 0) {
+        let message = format!(
+            "only one of this route and `routes.{other_name}` parks messages beside their queue; write fair_by in both, or parked = 0"
+        );
+        Some(("fair_by", message))
+    } else {
+        None
     }
 }

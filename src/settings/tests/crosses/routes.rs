@@ -126,6 +126,71 @@ fn routes_may_share_a_queue_that_they_declare_alike() {
     );
 }
 
+/// What one of them has called, the other one must not call again.
+#[test]
+fn routes_of_one_queue_call_a_message_once_together() {
+    let with = |key: &str, limits: [&str; 2]| {
+        let once = format!("[limits.repeats]\nkind = \"once\"\nkey = \"{{{{ {key} }}}}\"\n");
+        let limits = limits.map(|more| format!("limits = [\"provider\"{more}]\n"));
+        changed(
+            "[routes.sms]\nqueue = \"sms\"\nlimits = [\"provider\"]\n",
+            &format!(
+                "{once}[routes.b]\nqueue = \"sms\"\n{}downstream = {{ kind = \"http\", url = \"http://h\" }}\n\
+                 [routes.sms]\nqueue = \"sms\"\n{}",
+                limits[0], limits[1]
+            ),
+        )
+    };
+    let named = ", \"repeats\"";
+    assert_eq!(with("message_id", [named, named]), [""; 0]);
+    for limits in [[named, ""], ["", named]] {
+        assert_eq!(
+            with("message_id", limits),
+            [
+                "a.toml:13:10: routes.sms.limits: `repeats` calls each message once, and only one of this route and `routes.b` names it, so the other one could call what was called before; name it in both"
+            ]
+        );
+    }
+    assert_eq!(
+        with("route ~ message_id", [named, named]),
+        [
+            "a.toml:6:7: limits.repeats.key: with `route` in it a message has another key in each route of the queue `sms`, and each of them could call it; take `route` out, and write a limit of its own for each queue"
+        ]
+    );
+}
+
+/// All results of a queue are published where those of one of its routes are.
+#[test]
+fn routes_of_one_queue_publish_their_results_alike() {
+    let of = |route: &str, results: &str| format!("[routes.{route}.results]\n{results}\n");
+    let (here, there) = (
+        "routing_key = \"r\"",
+        "exchange = \"x\"\nrouting_key = \"r\"",
+    );
+    assert_eq!(with_other(&(of("b", here) + &of("sms", here))), [""; 0]);
+    let apart = |line: u32, route: &str, first: &str| {
+        format!(
+            "a.toml:{line}:13: routes.{route}.results: `routes.{first}` publishes the results of the same queue to another exchange, or treats unroutable ones differently; write the same in both"
+        )
+    };
+    assert_eq!(
+        with_other(&(of("b", here) + &of("sms", there))),
+        [apart(10, "sms", "b")]
+    );
+    let none = |line: u32, route: &str, first: &str| {
+        format!(
+            "a.toml:{line}:9: warning: routes.{route}.queue: `routes.{first}` of the same queue publishes results, and this route does not: of what it sends nothing is published; write the table in both, or in none"
+        )
+    };
+    assert_eq!(with_other(&of("b", here)), [none(12, "sms", "b")]);
+    let third = "[routes.c]\nqueue = \"sms\"\nlimits = [\"provider\"]\ndownstream = { kind = \"http\", url = \"http://h\" }\n";
+    let three = of("c", here) + third + &of("sms", there);
+    assert_eq!(
+        with_other(&three),
+        [none(5, "b", "c"), apart(14, "sms", "c")]
+    );
+}
+
 #[test]
 fn a_standby_names_a_route_that_consumes_its_queue() {
     assert_eq!(with_other("standby_for = \"sms\""), [""; 0]);
