@@ -1,8 +1,14 @@
 //! The same over SMPP: four replicas with two binds each, judged where their `submit_sm` arrive.
 
-use sluiced::proof::provider::{Act, Report, ScriptStep};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::{Fleet, Plan};
+use lapin::types::AMQPValue;
+use serde_json::Value;
+use sluiced::proof::provider::{Act, Report, ScriptStep};
+use tokio::time::{Instant, sleep};
+
+use super::{Fleet, PATIENCE, Plan};
 use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
 use crate::support::soak::longer;
 
@@ -12,6 +18,19 @@ const DECLARED: &[&str] = &[
     THROTTLED,
     "not bound",
     "the downstream is away",
+];
+
+/// The same of messages that are called once.
+const ONCE: &[&str] = &[
+    NEW_SCHEDULE,
+    THROTTLED,
+    "not bound",
+    "the downstream is away",
+    "nothing is kept on disk",
+    "hardly leaves time to renew",
+    "a call under way is not counted any more",
+    "permits run out before their calls leave",
+    "dead letter",
 ];
 
 /// 400 segments a second.
@@ -136,4 +155,88 @@ async fn the_centre_throttles() {
     }
     let report = finish(fleet, false).await;
     assert!(report.calls > report.accepted, "some were refused");
+}
+
+/// Messages of two segments that are called once. Meanwhile two replicas are killed, sessions break, and the centre is
+/// silent, throttles and ends all sessions.
+async fn once(name: &'static str, on_unknown: &str) -> Fleet {
+    let count = longer(900_u64);
+    let segments = "kind = \"paced\"\ncost = \"{{ body.text | sms_segments }}\"\nmax_cost = 3\n";
+    let plan = Plan {
+        limits: &["provider", "repeats"],
+        tables: "[limits.repeats]\nkind = \"once\"\nkey = \"{{ body.id }}\"\nlease = \"3s\"\non_unknown = \"WHAT\"\n",
+        settings: vec![
+            ("kind = \"paced\"\n", segments.to_owned()),
+            ("WHAT", on_unknown.to_owned()),
+        ],
+        ..plan(name)
+    };
+    let mut fleet = plan.prepare().await;
+    let text = format!("\"text\":\"{}\"", "a".repeat(200));
+    let messages = (1..=count).map(|n| (super::id(n), text.clone()));
+    fleet.publish_with(messages).await;
+    fleet.add(4);
+    let shortly = || step(r#"{"for": "300ms"}"#);
+    for fault in 1..=6 {
+        fleet.calls(2 * count * fault / 8).await;
+        let script = |step| fleet.provider.script(step).expect("room for it");
+        match fault {
+            1 => script(ScriptStep {
+                act: Act::Hang,
+                accept: true,
+                ..shortly()
+            }),
+            2 => script(ScriptStep {
+                smpp: Some(0x58),
+                ..shortly()
+            }),
+            3 => fleet.provider.cut(),
+            4 => fleet.provider.unbind(),
+            _ => {
+                let old = fleet.replace(fault as usize % 4);
+                old.kill(ONCE).await;
+            }
+        }
+    }
+    fleet
+}
+
+/// The centre takes no message twice; what is not known to be taken is a dead letter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_called_once_is_never_taken_twice_whatever_fails() {
+    let mut fleet = once("smpp-once", "dead_letter").await;
+    let (all, queue) = (fleet.ids.clone(), format!("{}.dead", fleet.plan.name));
+    let (mut dead, end) = (BTreeSet::new(), Instant::now() + PATIENCE);
+    loop {
+        for (body, properties) in fleet.broker.drain(&queue).await {
+            let reason = properties.headers().as_ref();
+            let reason = reason.and_then(|headers| headers.inner().get("x-sluiced-reason"));
+            assert_eq!(reason, Some(&AMQPValue::LongString("unknown".into())));
+            let body: Value = serde_json::from_slice(&body).expect("JSON");
+            dead.insert(body["id"].as_str().expect("an id").to_owned());
+        }
+        let taken = fleet.provider.taken();
+        let missing = all.iter().filter(|id| !dead.contains(*id));
+        let missing = missing.filter(|id| !taken.contains_key(id.as_str()));
+        match missing.count() {
+            0 => break,
+            left => assert!(Instant::now() < end, "{left} of {}", all.len()),
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    let report = fleet.halt(ONCE).await;
+    eprintln!(
+        "{} are unknown, {:?} of them not taken",
+        dead.len(),
+        report.lost
+    );
+    assert_eq!((report.repeated, report.over), (0, 0), "{report:?}");
+    assert!(!dead.is_empty(), "some were unknown");
+}
+
+/// With `resend` each arrives, and none is a dead letter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_unknown_is_sent_again_where_that_is_allowed() {
+    let mut fleet = once("smpp-again", "resend").await;
+    fleet.finish(ONCE).await;
 }
