@@ -7,6 +7,9 @@
 //!
 //! A template that fails for a message loses no result: the body is the default one then. Only without a routing
 //! key there is nowhere to publish it.
+//!
+//! A repeat was accepted before, and its result is published by the delivery that was called. If RabbitMQ delivered
+//! the message again, a replica may have died before that: the result is published again, without the answer.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -52,7 +55,7 @@ pub(super) struct End<'a> {
     pub(super) message: &'a Message,
     pub(super) history: &'a History,
     pub(super) verdict: &'a Verdict,
-    /// What its last call was answered.
+    /// What its last call was answered; a repeat has none.
     pub(super) answer: Option<&'a Answer>,
 }
 
@@ -60,6 +63,11 @@ impl End<'_> {
     /// How many calls were made. A failed one counts in the history, one that was accepted does not.
     fn calls(&self) -> u32 {
         self.history.attempts + u32::from(*self.verdict == Verdict::Done)
+    }
+
+    /// It was accepted before, and is not called.
+    fn is_repeat(&self) -> bool {
+        *self.verdict == Verdict::Done && self.answer.is_none()
     }
 }
 
@@ -90,7 +98,9 @@ impl Results {
     /// The result of a message that has come to its end, if this end is published.
     pub(super) fn make(&self, route: &str, end: &End<'_>) -> Option<Publication> {
         let verdict = match end.verdict {
-            Verdict::Done if end.answer.is_some() && self.is_on(ResultOn::Accepted) => "accepted",
+            // A publisher's repeat: its first message has the result.
+            Verdict::Done if end.is_repeat() && !end.message.redelivered => return None,
+            Verdict::Done if self.is_on(ResultOn::Accepted) => "accepted",
             Verdict::Dead { .. } if self.is_on(ResultOn::Dead) => "dead",
             _ => return None,
         };
@@ -221,7 +231,8 @@ impl Results {
 
     /// The JSON object of a result without a template.
     fn default_body(&self, route: &str, verdict: &str, end: &End<'_>) -> String {
-        let (mut reason, mut detail) = (None, None);
+        let mut reason = end.is_repeat().then_some("repeat");
+        let mut detail = None;
         if let Verdict::Dead {
             reason: why,
             headers,

@@ -339,12 +339,23 @@ async fn killed_between_redis_and_its_verdict() {
     first
         .kill(&[KNOWN, &["copies are not confirmed"]].concat())
         .await;
+    let results = format!("{name}.out");
+    broker.declare(&results, "quorum").await;
     let mut second = Daemon::start(&config);
     let admin = second.admin().await;
     eventually(LONG, "it is a repeat", || repeats(&[admin], name) == 1.0).await;
+    // A publisher's repeat has no result of its own.
+    broker.publish(name, [named(1)]).await;
+    eventually(LONG, "it is another", || repeats(&[admin], name) == 2.0).await;
     second.stop(KNOWN).await;
     assert_eq!(broker.counts(name).await, Some((0, 0)));
     assert_eq!(times(&downstream), each_once(1));
+    let published = broker.drain(&results).await;
+    assert_eq!(published.len(), 1, "the result was not lost");
+    let result: serde_json::Value = serde_json::from_slice(&published[0].0).expect("JSON");
+    assert_eq!(result["verdict"], "accepted");
+    assert_eq!(result["reason"], "repeat");
+    assert_eq!(result["attempts"], 1);
 }
 
 /// Redis is away when answers come: the verdicts wait for it, and what publishers repeat is known afterwards.
