@@ -162,7 +162,7 @@ async fn a_limit_that_redis_is_too_far_away_for_is_refused_with_the_headroom_to_
     check.more = limit("");
     let (code, said) = check.run(&["--connect"]);
     assert_eq!(code, Some(0), "{said}");
-    let covers = "; the horizon of limits.provider, 120 ms, covers that";
+    let covers = "; the horizon of limits.provider, 150 ms, covers that";
     assert!(line(&said, "redis: ok: ").ends_with(covers), "{said}");
 
     // A limit that no route names counts nothing.
@@ -211,7 +211,7 @@ async fn a_limit_that_redis_is_too_far_away_for_is_refused_with_the_headroom_to_
     away(30);
     let (code, said) = check.run(&["--connect"]);
     assert_eq!(code, Some(0), "{said}");
-    let warning = "warning: the horizon of limits.provider, 120 ms, does not cover that";
+    let warning = "warning: the horizon of limits.provider, 150 ms, does not cover that";
     assert!(line(&said, "redis: ok: ").contains(warning), "{said}");
 }
 

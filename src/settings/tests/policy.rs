@@ -88,9 +88,9 @@ fn other_policies_are_read_and_wrong_ones_told() {
 fn a_horizon_that_is_not_written_follows_the_headroom() {
     let horizon = |limit: &Limit| limit.as_paced().expect("it is paced").horizon();
     let ms = std::time::Duration::from_millis;
-    assert_eq!(horizon(&paced()), ms(120));
+    assert_eq!(horizon(&paced()), ms(150));
     for (policy, expected) in [
-        ("kind=paced rate=400/1s headroom=30ms", 120),
+        ("kind=paced rate=400/1s headroom=30ms", 150),
         ("kind=paced rate=400/1s headroom=40ms", 160),
         ("kind=paced rate=400/1s headroom=250ms", 1_000),
         ("kind=paced rate=400/1s headroom=5ms horizon=60ms", 60),

@@ -124,8 +124,8 @@ table! {
         adaptive: bool = Flag, Default false;
         /// How far ahead slots are leased, from 20ms to 1s. Longer: bridges longer stalls of Redis. Shorter: less is
         /// lost when a replica dies, and changes take effect sooner. At least four times the headroom. Absent: four
-        /// times the headroom, at least 120ms.
-        horizon: Option<Length> = Within(MIN_HORIZON..=MAX_HORIZON), Optional "120ms" live;
+        /// times the headroom, at least 150ms.
+        horizon: Option<Length> = Within(MIN_HORIZON..=MAX_HORIZON), Optional "150ms" live;
         /// The cost of a message: a whole number, or a template that returns one from 1 up, such as
         /// "{{ body.text | sms_segments }}". It is sent at the last of its slots.
         cost: Costing = COST, Default 1;
