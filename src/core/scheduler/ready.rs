@@ -8,6 +8,11 @@
 //! (start-time fair queueing). A tenant that was away starts at the clock's present, so nothing is
 //! saved up, and a share that no tenant asks for goes to the others at once.
 //!
+//! The clock moves on with each message by the tenant's step, over the number of tenants that hold messages and one
+//! that may come (as virtual time does in weighted fair queueing). If it stood at the turn that was served last,
+//! tenants that come with a single message each would all go before the second message of any other, for as long as
+//! they come.
+//!
 //! Messages that wait for a key (`key_queues`) are their tenant's as well: one that is asked for or admitted is
 //! charged, wherever it came from, and one that waits is not.
 
@@ -147,7 +152,7 @@ impl<T: Queued> Ready<T> {
 struct Level<T> {
     /// Before all tenants.
     first: VecDeque<T>,
-    /// The turn that was served last.
+    /// The present: where a tenant starts that held no message.
     clock: u64,
     /// The next turn of each tenant that holds messages.
     turns: BTreeSet<(u64, u64)>,
@@ -247,11 +252,14 @@ impl<T: Queued> Level<T> {
         if let Some(item) = self.first.pop_front() {
             return Some(item);
         }
+        // Those that share the slots: the tenants that hold messages, this one too, and one that may come.
+        let sharing = self.turns.len() as u64 + 1;
         let (turn, name) = self.turns.pop_first()?;
         let tenant = self.tenants.get_mut(&name)?;
         let item = tenant.queue.pop_front()?;
-        self.clock = self.clock.max(turn);
-        tenant.turn = turn.saturating_add(stride(&item));
+        let step = stride(&item);
+        self.clock = self.clock.max(turn).saturating_add(step / sharing);
+        tenant.turn = turn.saturating_add(step);
         if !tenant.queue.is_empty() {
             self.turns.insert((tenant.turn, name));
         } else if self.tenants.len() > self.turns.len() * 2 + REMEMBERED {

@@ -133,6 +133,28 @@ fn a_share_is_not_saved_up_while_away() {
     assert_eq!(second, 5, "half of the slots, not all");
 }
 
+/// As where `fair_by` names recipients: each has one message, and others come all the time.
+#[test]
+fn a_tenant_gets_its_share_beside_tenants_with_a_message_each() {
+    for (weight, share) in [(1, 10), (5, 50)] {
+        let mut ready = Ready::default();
+        for n in 0..100 {
+            ready.push(of(0, n, 0, weight));
+        }
+        let mut others = 1_u64..;
+        let mut come = |ready: &mut Ready<Item>| ready.push(of(0, 0, others.next().unwrap(), 1));
+        (0..9).for_each(|_| come(&mut ready));
+        let mut taken = 0;
+        for _ in 0..100 {
+            match ready.pop().expect("a message").tenant {
+                0 => taken += 1,
+                _ => come(&mut ready),
+            }
+        }
+        assert!(taken * 2 >= share && taken <= share * 2, "{taken} of 100");
+    }
+}
+
 #[test]
 fn what_was_denied_does_not_cost_its_tenant_its_turn() {
     let mut ready = Ready::default();
