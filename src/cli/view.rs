@@ -144,9 +144,8 @@ impl Page {
             let bad = !why.is_empty() || route.dead > 0;
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
             for (colour, why) in why {
-                let wrapped = self.wrapped(&why).into_iter();
-                let indented = wrapped.map(|line| self.cut(&format!("  {line}")));
-                lines.extend(indented.map(|line| self.paint(colour, line)));
+                let wrapped = self.wrapped("  ", &why).into_iter();
+                lines.extend(wrapped.map(|line| self.paint(colour, line)));
             }
             if let Some(line) = self.delays(fleet, name, &route) {
                 lines.push(line);
@@ -195,24 +194,25 @@ impl Page {
         for replica in &fleet.replicas {
             let Replica { name, version, .. } = replica;
             let up = rough(Duration::from_secs(replica.seconds));
-            let missing = replica.missing.iter();
-            let missing: Vec<_> = missing
-                .map(|m| format!("{}: {}", m.name, m.reason))
-                .collect();
             let (state, colour) = if replica.silent > 0 {
                 let ago = rough(Duration::from_secs(replica.silent));
                 (format!("not heard of for {ago}"), GREY)
-            } else if missing.is_empty() {
+            } else if replica.missing.is_empty() {
                 ("ready".to_owned(), "")
             } else {
-                (missing.join("; "), RED)
+                ("not ready".to_owned(), RED)
             };
             let line = self.cut(&format!("{name:<32} {version:<8} {up:>8}  {state}"));
-            lines.push(if colour.is_empty() {
-                line
-            } else {
-                self.paint(colour, line)
-            });
+            if colour.is_empty() {
+                lines.push(line);
+                continue;
+            }
+            lines.push(self.paint(colour, line));
+            for missing in replica.missing.iter().filter(|_| replica.silent == 0) {
+                let why = format!("{}: {}", missing.name, missing.reason);
+                let wrapped = self.wrapped("  ", &why).into_iter();
+                lines.extend(wrapped.map(|line| self.paint(colour, line)));
+            }
         }
         lines.push(String::new());
     }
@@ -226,7 +226,7 @@ impl Page {
         for (replica, line) in all.into_iter().take(10) {
             let at = of_day(&line.at, &fleet.now);
             let text = format!("{at} {:<5} {replica}  {}", line.level, line.text);
-            let wrapped = self.wrapped(&text).into_iter();
+            let wrapped = self.wrapped("", &text).into_iter();
             lines.extend(wrapped.map(|text| match &*line.level {
                 "ERROR" => self.paint(RED, text),
                 CHANGE => text,
@@ -235,8 +235,8 @@ impl Page {
         }
     }
 
-    /// A text that says why, in as many lines as it takes.
-    fn wrapped(&self, text: &str) -> Vec<String> {
+    /// A text that says why, in as many lines as it takes, each behind `indent`.
+    fn wrapped(&self, indent: &str, text: &str) -> Vec<String> {
         let text = printable(text);
         let mut lines: Vec<String> = Vec::new();
         for word in text.split_whitespace() {
@@ -245,8 +245,8 @@ impl Page {
                     line.push(' ');
                     line.push_str(word);
                 }
-                Some(_) => lines.push(format!("    {word}")),
-                None => lines.push(word.to_owned()),
+                Some(_) => lines.push(format!("{indent}    {word}")),
+                None => lines.push(format!("{indent}{word}")),
             }
         }
         // A word may be wider than the screen.

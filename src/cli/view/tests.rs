@@ -93,6 +93,29 @@ fn everything_fits_the_width() {
     }
 }
 
+/// A number that lost a digit at the edge would be another number.
+#[test]
+fn a_reason_is_whole_at_any_width() {
+    let fleet = fleet();
+    let words = |text: &str| {
+        text.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let reasons = [
+        "longer than max_delay (30 s); of the routes that share limit account, bulk makes 95 % of the calls",
+        "downstream of sms: away",
+        "50 messages died in a row, invalid: no field `to`",
+    ];
+    for width in 40..140 {
+        let shown = words(&view(&fleet, width, false).join("\n"));
+        for reason in reasons.map(words) {
+            let is_whole = shown.windows(reason.len()).any(|part| part == reason);
+            assert!(is_whole, "{width}: {reason:?}");
+        }
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said() {
     let text = view(&fleet(), 120, false).join("\n");
