@@ -281,7 +281,9 @@ fn reasons(route: &Route) -> Vec<(&'static str, String)> {
     } else if route.away {
         why.push((YELLOW, format!("{PROBES_ONLY}: {}", route.away_why)));
     }
-    if route.moving {
+    if route.moving && route.open && !route.why.is_empty() {
+        why.push((YELLOW, format!("{MOVING}: {}", route.why)));
+    } else if route.moving {
         why.push((YELLOW, MOVING.to_owned()));
     }
     why.extend(route.late().map(|late| match route.taken.as_str() {

@@ -87,6 +87,8 @@ impl Counting {
 
 /// A backlog that is too old is logged again after this.
 const LATE_AGAIN: Duration = Duration::from_secs(60);
+/// A tenant with a smaller share of the calls is not named as the one that takes the rate.
+const LEAST_SHARE: f64 = 0.01;
 
 /// A route that messages refer to.
 pub(super) struct Route {
@@ -247,6 +249,8 @@ impl Route {
         } else if let Some(more) = self.late.event(now) {
             self.is_late.store(true, Ordering::Relaxed);
             let most_calls = lock(&self.takers).most(now);
+            // Of many tenants with a message each, none takes the rate.
+            let most_calls = most_calls.filter(|(_, share)| *share >= LEAST_SHARE);
             let most_calls = most_calls.map(|(tenant, share)| self.taker(tenant, share));
             warn!(%route, oldest_s, max_delay_s, most_calls, "the oldest message waits for longer than max_delay{more}");
         }

@@ -14,14 +14,14 @@ const MOMENT: f64 = 10.0;
 pub(super) const NO_TURN: &str = "its limits let nothing pass yet";
 
 impl Fleet {
-    /// Completes which routes are standbys, and why taps are closed: those that no replica gave a reason for wait for
-    /// a limit.
+    /// Completes which routes are standbys, and why taps are closed or messages move: those that no replica gave a
+    /// reason for wait for a limit.
     pub(super) fn say_why(&mut self, routes: &Routes) {
         let limits = &self.limits;
         for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
             let main = routes.get(name).and_then(|own| own.standby_for.as_ref());
             route.standby_for = main.cloned().unwrap_or_default();
-            if route.open || !route.why.is_empty() {
+            if route.open && (!route.moving || route.away) || !route.why.is_empty() {
                 continue;
             }
             let own = routes.get(name).map_or(&[][..], |own| &own.limits);
@@ -31,7 +31,10 @@ impl Fleet {
                 let shut = state == "paused" || state == "frozen";
                 shut.then(|| format!("its limit {name} is {state}"))
             });
-            route.why = shut.unwrap_or_else(|| NO_TURN.to_owned());
+            route.why = shut.unwrap_or_else(|| match route.open {
+                true => String::new(),
+                false => NO_TURN.to_owned(),
+            });
         }
     }
 
@@ -52,13 +55,13 @@ impl Fleet {
         self.gone = gone.collect();
     }
 
-    /// Completes the routes whose oldest message waits for too long: what takes the rate.
+    /// Completes the routes whose oldest message waits for too long, and for nothing but the rate: what takes it.
     pub(super) fn say_what_takes(&mut self, routes: &Routes) {
         let sums: BTreeMap<&String, Route> =
             routes.keys().map(|name| (name, self.route(name))).collect();
         let late = routes
             .iter()
-            .filter(|(name, _)| sums[name].late().is_some());
+            .filter(|(name, _)| sums[name].late().is_some() && sums[name].waits_for_the_rate());
         let taken: BTreeMap<String, String> = late
             .filter_map(|(name, own)| {
                 let mut limits = own.limits.iter();

@@ -87,7 +87,7 @@ pub struct Missing {
 #[serde(default)]
 pub struct Route {
     pub open: bool,
-    /// Why its tap is closed; empty while it is open.
+    /// Why its tap is closed, or why its messages move although it is open; empty: neither, or it is not known.
     pub why: String,
     /// Calls failed or were rejected in a row: nothing is sent but single probes, also while the tap is open.
     pub away: bool,
@@ -249,6 +249,12 @@ impl Route {
 }
 
 impl Route {
+    /// Whether its messages wait for slots of its limits, and not for an operator, a downstream or its hours.
+    fn waits_for_the_rate(&self) -> bool {
+        let is_shut = !self.why.is_empty() && self.why != explained::NO_TURN;
+        !is_shut && !self.away && !self.moving && self.dying.is_empty()
+    }
+
     /// How many messages stand at the broker that could be sent.
     #[must_use]
     pub const fn backlog(&self) -> u64 {
@@ -368,7 +374,7 @@ impl Fleet {
                 }
             }
         }
-        if sum.open {
+        if sum.open && !sum.moving {
             sum.why.clear();
         }
         sum

@@ -98,6 +98,50 @@ fn what_takes_the_rate_is_named_where_messages_wait_for_too_long() {
     assert_eq!(fleet.route("mail").taken, "", "it shares nothing");
 }
 
+#[test]
+fn what_takes_the_rate_is_not_named_where_messages_wait_for_something_else() {
+    let late = Route {
+        open: true,
+        oldest: 40.0,
+        max_delay: 30.0,
+        calls_per_second: 1.0,
+        ..Route::default()
+    };
+    let closed = |why: &str| Route {
+        open: false,
+        why: why.to_owned(),
+        ..late.clone()
+    };
+    let away = Route {
+        away: true,
+        ..late.clone()
+    };
+    let moving = Route {
+        moving: true,
+        ..late.clone()
+    };
+    let routes = [
+        ("late", late.clone()),
+        ("no-turn", closed(NO_TURN)),
+        ("night", closed(CLOSED_HOURS)),
+        ("paused", closed("its limit account is paused")),
+        ("away", away),
+        ("moving", moving),
+    ];
+    let names = routes.clone().map(|(name, _)| name);
+    let mut fleet = Fleet {
+        replicas: vec![Replica {
+            routes: routes.map(|(name, route)| (name.to_owned(), route)).into(),
+            ..Replica::default()
+        }],
+        ..Fleet::default()
+    };
+    let facts = names.map(|name| facts(name, "", vec!["account"]));
+    fleet.say_what_takes(&facts.into());
+    let named = names.map(|name| !fleet.route(name).taken.is_empty());
+    assert_eq!(named, [true, true, false, false, false, false]);
+}
+
 /// What the configuration says of a route.
 fn facts(route: &str, queue: &str, limits: Vec<&str>) -> (String, RouteFacts) {
     let limits = limits.into_iter().map(str::to_owned).collect();
@@ -215,11 +259,16 @@ fn a_route_waits_for_its_own_limits_only() {
         why: why.to_owned(),
         ..Route::default()
     };
+    let moving = Route {
+        moving: true,
+        ..route(true, "")
+    };
     let routes = [
         ("sms", route(false, "")),
         ("mail", route(false, "")),
         ("night", route(false, "closed hours")),
         ("free", route(true, "")),
+        ("moving", moving),
     ];
     let replica = Replica {
         routes: routes.map(|(name, route)| (name.to_owned(), route)).into(),
@@ -238,6 +287,7 @@ fn a_route_waits_for_its_own_limits_only() {
         ("mail", vec!["account"]),
         ("night", vec!["sender"]),
         ("free", vec!["sender"]),
+        ("moving", vec!["account", "sender"]),
     ];
     let routes = limits.map(|(route, limits)| facts(route, "", limits));
     fleet.say_why(&routes.into());
@@ -246,4 +296,5 @@ fn a_route_waits_for_its_own_limits_only() {
     assert_eq!(why("mail"), NO_TURN);
     assert_eq!(why("night"), "closed hours");
     assert_eq!(why("free"), "");
+    assert_eq!(why("moving"), "its limit sender is paused");
 }
