@@ -277,9 +277,8 @@ impl Follower {
             }
             (Some(_), None) => {
                 info!(%limit, version, "the limit is resumed");
-                note_change(&format!(
-                    "limit {limit} is resumed by {by} (version {version})"
-                ));
+                // Who did it is not kept: `by` made the policy, which a pause and its end leave as it is.
+                note_change(&format!("limit {limit} is resumed (version {version})"));
             }
             _ => {}
         }
@@ -309,14 +308,47 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::policy::Pause;
     use crate::limiter::memory::MemoryStore;
     use crate::ports::clock::Clock;
+    use crate::telemetry::recent;
 
     fn limit(rate: &str) -> Limit {
         let limit = format!(
             "rate = \"{rate}\"\nheadroom = \"5ms\"\nadaptive = false\ncost = 1\nreserve_priority = 5"
         );
         Limit::Paced(toml::from_str(&limit).unwrap())
+    }
+
+    #[test]
+    fn the_end_of_a_pause_is_not_ascribed_to_what_made_the_policy() {
+        let pause = Pause {
+            until: StoreTime::from_micros(u64::MAX),
+            length: Duration::from_secs(60),
+            by: "anna@ops".to_owned(),
+        };
+        let policy = |updates, pause| LimitPolicy {
+            version: PolicyVersion::new(updates),
+            changed: PolicyVersion::new(1),
+            updates,
+            origin: Origin::Live,
+            text: "rate=1/1s".to_owned(),
+            file: "rate=1/1s".to_owned(),
+            by: "vm:1: nearly all calls leave within 7.7 ms".to_owned(),
+            pause,
+            remade_at: StoreTime::from_micros(0),
+        };
+        let name = "ascribed";
+        let follower = Follower {
+            limit: Arc::from(name),
+            known: Some(Arc::new(policy(2, Some(pause.clone())))),
+            differs: None,
+            meters: PolicyMeters::new(name),
+        };
+        follower.explain(&policy(3, None));
+        let said = recent().into_iter().map(|line| line.text);
+        let said: Vec<_> = said.filter(|text| text.contains(name)).collect();
+        assert_eq!(said, ["limit ascribed is resumed (version 3)"]);
     }
 
     #[tokio::test(start_paused = true)]
