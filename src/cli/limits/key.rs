@@ -30,6 +30,8 @@ const SHOWN: usize = 5;
 pub(in crate::cli) struct KeyState {
     key: Option<String>,
     look: Look,
+    /// Of a `once` limit: its `ttl`, and since when it has that.
+    ttl: Option<(Duration, StoreTime)>,
 }
 
 /// What the limit has left for `key`, or for all if it has no keys. `None`: there is nothing to look at.
@@ -67,6 +69,8 @@ pub(in crate::cli) async fn look_up(
         .policy
         .as_ref()
         .map_or(PolicyVersion::NONE, |s| s.version);
+    let changed = found.policy.as_ref().map(|policy| policy.changed.since());
+    let ttl = limit.as_once().map(|once| once.ttl.get()).zip(changed);
     let limit = wire::keyed_limit(name, &limit, version)?;
     let Some(limit) = limit else {
         return Ok(None);
@@ -76,6 +80,7 @@ pub(in crate::cli) async fn look_up(
     Ok(Some(KeyState {
         look: store.look(&Arc::new(limit), limit_key(&parts)).await?,
         key: key.map(str::to_owned),
+        ttl,
     }))
 }
 
@@ -129,13 +134,14 @@ impl KeyState {
         let mut all = vec![
             ("limit", self.look.limit.to_string()),
             ("remaining", self.look.room.remaining.to_string()),
-            (
-                "retry after",
-                retry.map_or("a call has ended".to_owned(), wait),
-            ),
-            ("reset after", wait(self.reset_after())),
-            ("taken", self.taken()),
         ];
+        // A repeat does not wait for the end of the ttl: it is done.
+        if !matches!(self.claim(), Some(Claim::Done { .. })) {
+            let retry = retry.map_or("a call has ended".to_owned(), wait);
+            all.push(("retry after", retry));
+            all.push(("reset after", wait(self.reset_after())));
+        }
+        all.push(("taken", self.taken()));
         if let Some((until, _)) = self.look.closed {
             let closed = wait(until.since(self.look.now));
             all.push(("closed", format!("nothing passes for {closed}")));
@@ -257,7 +263,15 @@ impl KeyState {
         match *claim {
             Claim::Free => "nothing that still counts".to_owned(),
             Claim::Done { until } => {
-                format!("a message was accepted; forgotten {}", at(until))
+                let accepted = self.accepted_at(until).map_or_else(String::new, |micros| {
+                    let time = jiff::Timestamp::from_microsecond(micros.cast_signed());
+                    let time = time.map_or_else(|_| String::new(), |time| format!(" at {time:.0}"));
+                    format!("{time} ({})", at(micros))
+                });
+                format!(
+                    "a message was accepted{accepted}, and a repeat is done without a call; forgotten {}",
+                    at(until)
+                )
             }
             Claim::Held { since, ends, .. } if StoreTime::from_micros(ends) > self.look.now => {
                 format!(
@@ -272,6 +286,13 @@ impl KeyState {
                 at(ends)
             ),
         }
+    }
+
+    /// When the message of a key that is done `until` then was accepted: a `ttl` before, if the limit had that `ttl`.
+    fn accepted_at(&self, until: u64) -> Option<u64> {
+        let (ttl, since) = self.ttl?;
+        let accepted = until.checked_sub(micros(ttl))?;
+        (accepted >= since.as_micros()).then_some(accepted)
     }
 
     /// The last of these times and units.

@@ -25,12 +25,13 @@ async fn a_message_is_found_among_the_letters_and_by_its_keys() {
     let downstream =
         Recorder::start(|call| Reply::status(if call.number == 2 { 400 } else { 202 })).await;
     let mut route = Route::new(name, downstream.address);
-    route.limits = vec!["provider", "recipient", "id"];
+    route.limits = vec!["provider", "recipient", "id", "repeats"];
     route.keys = "journal = true\n".to_owned();
     let mut config = Config::shared(name, "100/1s", vec![route]);
     config.tables =
         "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"5/1h\"\nkey = \"{{ body.to }}\"\n\
-        [limits.id]\nkind = \"sliding_log\"\nrate = \"3/1h\"\nkey = \"{{ message_id }}\"\n"
+        [limits.id]\nkind = \"sliding_log\"\nrate = \"3/1h\"\nkey = \"{{ message_id }}\"\n\
+        [limits.repeats]\nkind = \"once\"\nkey = \"{{ message_id }}\"\n"
             .to_owned();
     let daemon = Daemon::start(&config);
     let at = daemon.config().display().to_string();
@@ -55,10 +56,10 @@ async fn a_message_is_found_among_the_letters_and_by_its_keys() {
     // The limit of ids needs no key; the recipient was called twice.
     assert_eq!(dead["keys"][0]["limit"], "id");
     assert_eq!(dead["keys"][0]["units"]["remaining"], 2);
-    assert_eq!(dead["keys"][1]["limit"], "recipient");
-    assert_eq!(dead["keys"][1]["units"]["remaining"], 3);
+    assert_eq!(dead["keys"][2]["limit"], "recipient");
+    assert_eq!(dead["keys"][2]["units"]["remaining"], 3);
     // By the digest its lines are found in the journal.
-    let digest = dead["keys"][1]["digest"].as_str().unwrap();
+    let digest = dead["keys"][2]["digest"].as_str().unwrap();
     let lines = format!("recipient={digest}");
     eventually(LONG, "its lines", || daemon.said(&lines) == 4).await;
     let said = find(&["m-2", "--config", &at, "--route", name]).good();
@@ -79,6 +80,14 @@ async fn a_message_is_found_among_the_letters_and_by_its_keys() {
         sent.starts_with("it is no dead letter: find.dead has 1 letter\n"),
         "{sent}"
     );
+    // When it was done, and that a repeat waits for nothing.
+    let (_, once) = sent.split_once("limits.repeats").unwrap();
+    let (_, accepted) = once.split_once("a message was accepted at ").unwrap();
+    assert!(
+        accepted.contains("s ago), and a repeat is done without a call; forgotten in 23h"),
+        "{once}"
+    );
+    assert!(!once.contains("retry after"), "{once}");
     // A number is an id, and no place in a queue.
     let none = find(&["1", "--config", &at, "--json"]).json();
     assert_eq!(none["dead_letters"].as_array().unwrap().len(), 0);
