@@ -175,13 +175,16 @@ impl Page {
             .iter()
             .map(|count| count.unwrap_or(0) as f64)
             .collect();
-        let mut line = format!("  delay: {now} now, up to {} in ten minutes", short(worst));
-        if backlog.iter().any(|count| *count > 0.0) {
-            let newest = &backlog[backlog.len().saturating_sub(BARS / 2)..];
-            line += &format!("   backlog: {}", bars(newest, 0.0, BARS / 2));
-        }
+        let mut line = format!("  delay: {now} now, up to {} in 10 min", short(worst));
         if let Some(gone) = fleet.gone.get(name) {
             line += &format!("   gone at {gone} at this rate");
+        }
+        if backlog.iter().any(|count| *count > 0.0) {
+            line += "   backlog: ";
+            // Of a curve that does not fit the oldest is left out.
+            let room = self.width.saturating_sub(line.chars().count());
+            let newest = &backlog[backlog.len().saturating_sub(room.min(BARS / 2))..];
+            line += &bars(newest, 0.0, BARS / 2);
         }
         Some(self.cut(&line))
     }

@@ -90,6 +90,10 @@ fn everything_fits_the_width() {
             assert!(line.chars().count() <= width, "{width}: {line}");
             assert!(!line.contains(char::is_control), "{line:?}");
         }
+        let gone = view(&fleet(), width, false)
+            .join("\n")
+            .contains(" at this rate");
+        assert_eq!(gone, width >= 80, "{width}");
     }
 }
 
@@ -130,7 +134,7 @@ fn what_is_wrong_is_said() {
         "the way to the downstream varies by 12 ms, and the headroom keeps 1.3 ms for that",
         "downstream of sms: away",
         "the oldest message waits for 95 s, longer than max_delay (30 s); of the routes that share limit account, bulk",
-        "  delay: 0.2s now, up to 2m10s in ten minutes   backlog:  ▄█   gone at 00:06 UTC at this rate",
+        "  delay: 0.2s now, up to 2m10s in 10 min   gone at 00:06 UTC at this rate   backlog:  ▄█",
         "\n  results since start: confirmed: 40, unroutable: 2",
         "\n  repeats without a call since start: 7",
         "268      400   67%",
