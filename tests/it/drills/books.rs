@@ -216,8 +216,13 @@ impl Books {
             if taken > *times {
                 sums.twice += 1;
                 let own = calls.get(id.as_str()).map_or(&[][..], Vec::as_slice);
-                if !self.excused(own, taken - times, &replicas) && sums.without_reason.len() < NAMED
-                {
+                // Of the others it is not known when they came: as good as a call whose answer was unknown.
+                let undated = match self.excuses.is_empty() {
+                    true => 0,
+                    false => taken.saturating_sub(own.len() as u64),
+                };
+                let repeats = (taken - times).saturating_sub(undated);
+                if !self.excused(own, repeats, &replicas) && sums.without_reason.len() < NAMED {
                     sums.without_reason.push(format!("{own:?}"));
                 }
             }

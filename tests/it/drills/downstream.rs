@@ -51,7 +51,7 @@ fn by_tls(row: &'static str, downstream: String) -> Plan {
 }
 
 /// The provider does that for so many seconds.
-async fn acts(
+pub(super) async fn acts(
     plan: Plan,
     (row, fault): (&'static str, &'static str),
     mut step: serde_json::Value,

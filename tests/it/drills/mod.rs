@@ -17,6 +17,7 @@ mod rabbitmq;
 mod redis;
 mod replica;
 mod row;
+mod smpp;
 mod soak;
 
 use std::time::Duration;

@@ -33,27 +33,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ),
     (
         "smpp",
-        "kill -9 of a replica",
-        "fleet::smpp::a_replica_is_killed",
-    ),
-    (
-        "smpp",
-        "the centre ends all sessions (unbind), three times",
-        "fleet::smpp::the_centre_ends_all_sessions",
-    ),
-    (
-        "smpp",
-        "all connections cut",
-        "fleet::smpp::all_connections_break",
-    ),
-    (
-        "smpp",
-        "silence: takes messages without an answer for 3 s",
-        "fleet::smpp::the_centre_is_silent",
-    ),
-    (
-        "smpp",
-        "a storm of ESME_RTHROTTLED for 1 s, and of ESME_RMSGQFUL",
+        "ESME_RMSGQFUL after ESME_RTHROTTLED, four replicas",
         "fleet::smpp::the_centre_throttles",
     ),
     (

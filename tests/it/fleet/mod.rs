@@ -226,8 +226,11 @@ impl Fleet {
             tables: self.plan.tables.to_owned(),
         };
         let marked = self.plan.marked.replace("REPLICA", &caller);
-        let marked = format!("x-key = \"{marked}\", x-caller =");
-        let text = config.text().replace("x-caller =", &marked);
+        // A header, or the parameter that stands for it.
+        let header = format!("x-key = \"{marked}\", x-caller =");
+        let parameter = format!("0x1404 = \"{marked}\", 0x1403 =");
+        let text = config.text().replace("x-caller =", &header);
+        let text = text.replace("0x1403 =", &parameter);
         let settings = self.plan.settings.iter();
         let text = settings.fold(text, |text, (old, new)| text.replacen(old, new, 1));
         if self.plan.launcher.is_empty() {
