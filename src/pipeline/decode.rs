@@ -176,7 +176,7 @@ impl Reading<'_> {
         let wait = own_wait(message, now);
         if wait > settings.max_hold.get() {
             // It came back before its time: for the rest it goes again.
-            let wait = self.route.policy.opening(now + wait).since(now);
+            let wait = self.route.opening(now + wait).since(now);
             return Err(later(history, wait, now));
         }
         Ok((ends, wait))

@@ -256,6 +256,7 @@ impl Queued for Waiting {
         let route = &self.job.route;
         HoldRules {
             is_for_all: route.is_for_all(key),
+            may_move: route.sharing.is_shared(),
             holds: route.policy.settings.on_denied == OnDenied::Hold,
             max_hold: route.policy.settings.max_hold.get(),
             age: at.since(self.job.history.first_seen),
@@ -263,7 +264,7 @@ impl Queued for Waiting {
     }
 
     fn opening(&self, at: StoreTime) -> StoreTime {
-        self.job.route.policy.opening(at)
+        self.job.route.opening(at)
     }
 }
 

@@ -149,7 +149,7 @@ impl Route {
         let for_all = keyed.map(|limit| key_id(&limit.name, key)).collect();
         Self {
             for_all,
-            sharing: Sharing::new(Arc::clone(&spec.name), &policy.settings),
+            sharing: Sharing::new(Arc::clone(&spec.name), &policy),
             parking: parking.map(Mutex::new),
             name: spec.name,
             number,

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::core::breaker::Sign;
 use crate::core::hours::{HoursError, OpeningHours};
 use crate::core::judge::{DeadReason, Outcome};
-use crate::core::time::StoreTime;
 use crate::ports::downstream::Judgement;
 use crate::settings::types::{Paced, Route, Settings};
 
@@ -59,11 +58,6 @@ impl RoutePolicy {
             dying: settings.dying(&route),
             settings: route,
         })
-    }
-
-    /// The first moment from `at` on at which the route's hours let a message pass.
-    pub(super) fn opening(&self, at: StoreTime) -> StoreTime {
-        self.hours.as_ref().map_or(at, |hours| hours.opens(at))
     }
 
     /// The next step after a call with this outcome. `attempts` counts failed calls before it; `away`:

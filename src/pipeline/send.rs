@@ -166,7 +166,7 @@ async fn settle(mut job: Job, judgement: Judgement, claims: Claims, pacer: &Pace
 fn after(job: Job, wait: Duration, why: Why<'_>, pacer: &PacerHandle) {
     let now = pacer.clock.now();
     let store_now = pacer.store_time(now);
-    let wait = job.route.policy.opening(store_now + wait).since(store_now);
+    let wait = job.route.opening(store_now + wait).since(store_now);
     if wait <= job.route.policy.settings.max_hold.get() {
         again(job, pacer, Some(now + wait));
     } else {

@@ -12,15 +12,16 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::core::gate::Sends;
+use crate::core::hours::OpeningHours;
 use crate::core::sharing::{Standing, helper, moves};
-use crate::core::time::Mono;
+use crate::core::time::{Mono, StoreTime};
 use crate::ports::limits::Ticket;
 use crate::ports::lock;
 use crate::ports::queue::Delivery;
-use crate::settings::types;
 
 use super::history::History;
 use super::route::Route;
+use super::route_policy::RoutePolicy;
 
 /// A message that another route of the queue received.
 pub(super) struct Moved {
@@ -37,6 +38,7 @@ pub(super) struct Intake {
     queue: String,
     /// The main route of a standby.
     standby_for: Option<String>,
+    hours: Option<OpeningHours>,
     sends: AtomicBool,
     probes: AtomicBool,
     is_late: AtomicBool,
@@ -55,6 +57,10 @@ impl Intake {
             held: self.held.load(Ordering::Relaxed),
             is_standby: self.standby_for.is_some(),
         }
+    }
+
+    fn opening(&self, at: StoreTime) -> StoreTime {
+        self.hours.as_ref().map_or(at, |hours| hours.opens(at))
     }
 
     fn is_standby_of(&self, route: &Self) -> bool {
@@ -82,13 +88,15 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    pub(super) fn new(route: Arc<str>, settings: &types::Route) -> Self {
+    pub(super) fn new(route: Arc<str>, policy: &RoutePolicy) -> Self {
+        let settings = &policy.settings;
         let (sender, moved) = mpsc::unbounded_channel();
         Self {
             own: Arc::new(Intake {
                 route,
                 queue: settings.queue.clone(),
                 standby_for: settings.standby_for.clone(),
+                hours: policy.hours.clone(),
                 sends: AtomicBool::new(false),
                 probes: AtomicBool::new(false),
                 is_late: AtomicBool::new(false),
@@ -182,6 +190,14 @@ impl Route {
             own.sends = !is_shut || self.waiting() <= 1 && self.gate.probes(now);
         }
         own
+    }
+
+    /// The first moment from `at` on at which the hours of this route, or of one that may take its messages, let a message
+    /// pass.
+    pub(super) fn opening(&self, at: StoreTime) -> StoreTime {
+        let others = self.sharing.others.get().into_iter().flatten();
+        let others = others.map(|other| other.opening(at));
+        others.fold(self.sharing.own.opening(at), StoreTime::min)
     }
 
     /// Where a message of this route moves now; `None`: it stays.

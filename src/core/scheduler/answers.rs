@@ -383,10 +383,14 @@ impl<T: Queued> Scheduler<T> {
             Fit::Full => decided + self.full_for(key, rules.age, now),
         };
         let here = self.local_time(fits, now);
+        let near = item.opening(fits).since(decided) <= rules.max_hold;
+        // Not the end of the message, and no wait for it alone: another route may have room for it.
+        if rules.is_for_all && rules.may_move && !near {
+            return Place::Route(here);
+        }
         if item.deadline().is_some_and(|end| end <= here) {
             return Place::Nowhere;
         }
-        let near = item.opening(fits).since(decided) <= rules.max_hold;
         if near && has_room {
             Place::Here
         } else if rules.is_for_all && rules.holds {

@@ -101,6 +101,8 @@ pub trait Queued {
 pub struct HoldRules {
     /// The limit counts all messages of the route together.
     pub is_for_all: bool,
+    /// While the route waits as a whole, another one may send its messages.
+    pub may_move: bool,
     /// Such a message waits in memory, however long that is.
     pub holds: bool,
     /// The longest wait in memory.
@@ -113,6 +115,7 @@ impl Default for HoldRules {
     fn default() -> Self {
         Self {
             is_for_all: false,
+            may_move: false,
             holds: true,
             max_hold: Duration::MAX,
             age: Duration::ZERO,

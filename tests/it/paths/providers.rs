@@ -2,6 +2,7 @@
 //! one sends, without an attempt and without a repeat.
 
 mod once;
+mod waits;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -230,6 +230,7 @@ impl Queued for Parcel<'_> {
     }
     fn hold_rules(&self, key: KeyId, at: StoreTime) -> HoldRules {
         HoldRules {
+            may_move: false,
             is_for_all: self.limit(key).is_some_and(|limit| limit.for_all),
             holds: self.route.far == Far::Hold,
             max_hold: self.route.max_hold,
