@@ -103,7 +103,6 @@ async fn none_is_called_twice_whichever_route_has_it_when_its_replica_dies() {
         "nothing is kept on disk",
         "hardly leaves time to renew",
         "a call under way is not counted any more",
-        "permits run out before their calls leave",
         "dead letter",
     ];
     let known = [&known, DECLARED].concat();
