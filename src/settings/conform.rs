@@ -64,6 +64,10 @@ impl Conform<'_> {
             Shape::Kinds { default, kinds } => {
                 return Ok(self.kinds(table(value, path)?, *default, kinds, path));
             }
+            // An empty text is none of the words: the default stands in for the whole list.
+            Shape::List(of @ Shape::Choice(_)) => {
+                return Ok(self.elements(list(value)?, of, path));
+            }
             Shape::List(of) => drop(self.elements(list(value)?, of, path)),
             Shape::OneOrMore { of, .. } if !matches!(value.kind, ValueKind::Array(_)) => {
                 let fits = self.any(value, of, path);

@@ -124,6 +124,16 @@ fn wrong_values() {
 }
 
 #[test]
+fn a_wrong_word_in_a_list_is_one_fault() {
+    assert_eq!(
+        said_of("results = { routing_key = \"answers\", on = [\"accepted\", \"receipts\"] }"),
+        [
+            "a.toml:7:56: routes.sms.results.on[1]: `receipts` is not possible; write \"accepted\" or \"dead\" or \"receipt\"; did you mean \"receipt\"?"
+        ]
+    );
+}
+
+#[test]
 fn wrong_hours() {
     for (written, said) in [
         (
