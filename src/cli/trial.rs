@@ -306,7 +306,12 @@ fn write(
             0 => String::new(),
             n => format!(" costs {}", counted(n.into(), "unit")),
         };
-        writeln!(out, "  {:<16}{key}{cost}: {}", answer.limit, answer.now)?;
+        let colon = if (&*key, &*cost) == ("", "") { "" } else { ":" };
+        writeln!(
+            out,
+            "  {:<16}{key}{cost}{colon} {}",
+            answer.limit, answer.now
+        )?;
     }
     for (what, how) in ahead.lines() {
         writeln!(out, "  {what:<16} {how}")?;

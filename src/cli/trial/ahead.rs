@@ -68,6 +68,10 @@ impl Ahead {
         if self.replicas == 0 {
             return Some("once a replica runs that has this route: none reports itself".to_owned());
         }
+        if self.route.moving {
+            let how = "by another route of its queue: messages of this one move there";
+            return Some(how.to_owned());
+        }
         if self.route.away {
             let last = if away_why.is_empty() {
                 String::new()

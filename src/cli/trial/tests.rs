@@ -38,3 +38,32 @@ fn without_a_paced_limit_it_goes_after_those_before_it() {
     let both = format!("once a call has ended, and {before}");
     assert_eq!(goes(None, 10_000), both);
 }
+
+/// What the limits of its route say, it does not wait for.
+#[test]
+fn a_message_of_a_route_that_cannot_send_goes_by_another_route_of_its_queue() {
+    let paused = LimitAnswer {
+        limit: "account".to_owned(),
+        key: None,
+        cost: 1,
+        now: String::new(),
+        wait: Some(Duration::from_secs(1_200)),
+        is_end: false,
+    };
+    let route = Route {
+        open: true,
+        moving: true,
+        away: true,
+        ..Route::default()
+    };
+    let replica = Replica {
+        routes: BTreeMap::from([("sms".to_owned(), route)]),
+        ..Replica::default()
+    };
+    let (answers, ahead) = ([paused], Ahead::of(vec![replica], "sms", None, false));
+    assert_eq!(
+        when(&answers, &ahead),
+        "by another route of its queue: messages of this one move there"
+    );
+    assert_eq!(longest(&answers, &ahead), None);
+}
