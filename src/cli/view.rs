@@ -169,6 +169,8 @@ impl Page {
     fn delays(&self, fleet: &Fleet, name: &str, route: &Route) -> Option<String> {
         let curve = fleet.curves.get(name)?;
         let worst = curve.delay.iter().flatten().copied().reduce(f64::max)?;
+        // The curve is what one replica saw.
+        let worst = worst.max(route.delay.unwrap_or_default());
         let now = route.delay.map_or_else(|| "-".to_owned(), short);
         let backlog: Vec<_> = curve
             .backlog

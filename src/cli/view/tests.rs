@@ -97,6 +97,16 @@ fn everything_fits_the_width() {
     }
 }
 
+/// The curve is of one replica, the delay of now is of all.
+#[test]
+fn a_delay_is_never_longer_now_than_in_ten_minutes() {
+    let mut fleet = fleet();
+    let route = fleet.replicas[0].routes.get_mut("sms").expect("a route");
+    route.delay = Some(300.0);
+    let text = view(&fleet, 120, false).join("\n");
+    assert!(text.contains("delay: 5m now, up to 5m in 10 min"), "{text}");
+}
+
 /// A number that lost a digit at the edge would be another number.
 #[test]
 fn a_reason_is_whole_at_any_width() {
