@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use lapin::BasicProperties;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluiced::core::smpp::CommandStatus;
 use sluiced::proof::provider::{Behaviour, Provider};
 
@@ -66,6 +66,50 @@ async fn each_message_has_a_result_and_a_receipt_with_the_same_id() {
         }
     }
     assert_eq!((accepted.len(), &accepted), (20, &delivered));
+}
+
+/// Two centres for one queue, and the first one fails: results and receipts name the route that sent the message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_moved_to_another_centre_has_the_receipt_of_that_one() {
+    const COUNT: usize = 20;
+    let (name, into) = ("receipts-moved", "receipts-moved.out");
+    let broker = queue(name, "quorum").await;
+    broker.declare(into, "quorum").await;
+    publish(&broker, name, COUNT as u64).await;
+    let centres = [centre(), centre()];
+    let fails = serde_json::from_value(json!({ "status": 500, "for": "10m" }));
+    centres[0].script(fails.unwrap()).unwrap();
+    let routes = ["receipts-moved-a", "receipts-moved-b"]
+        .iter()
+        .zip(&centres);
+    let routes = routes.map(|(own, centre)| {
+        let results = format!("routing_key = \"{into}\"\non = [\"accepted\", \"receipt\"]\n");
+        let mut route = route(own, centre, &results);
+        route.queue = name.to_owned();
+        route.downstream += "breaker = { failures = 1 }\n";
+        route
+    });
+    let daemon = Daemon::start(&config(name, routes.collect()));
+    holds(&broker, into, 2 * COUNT as u32).await;
+    eventually(LONG, "all receipts are answered", || {
+        centres[1].receipts().1.len() == COUNT
+    })
+    .await;
+    daemon.stop(&[NEW_SCHEDULE, "the downstream is away"]).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    assert_eq!(centres[0].receipts().0, 0);
+    let mut verdicts = Vec::new();
+    for (body, _) in broker.drain(into).await {
+        let result: Value = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!(result["route"], "receipts-moved-b", "{result}");
+        verdicts.push(result["verdict"].to_string());
+    }
+    verdicts.sort_unstable();
+    let (accepted, receipt) = ("\"accepted\"".to_owned(), "\"receipt\"".to_owned());
+    assert_eq!(
+        verdicts,
+        [vec![accepted; COUNT], vec![receipt; COUNT]].concat()
+    );
 }
 
 /// No queue takes them: the centre is asked to keep them.
