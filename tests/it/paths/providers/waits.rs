@@ -1,9 +1,9 @@
 //! A route of a shared queue that waits for long: its messages move, whatever its own settings would make of them.
 
-use super::{DECLARED, LATE_500, Pair};
+use super::{DECLARED, LATE_500, MESSAGES, Pair};
 use crate::paths::{NO_BREAKER, unix};
 use crate::support::broker::Broker;
-use crate::support::daemon::{Daemon, LONG};
+use crate::support::daemon::{Daemon, LONG, program};
 use crate::support::wait::eventually;
 
 /// No message is left in the queues of the pair, and none is dead.
@@ -27,12 +27,75 @@ async fn nothing_expires_that_the_other_one_sends() {
         pair.publish(1, COUNT).await;
         let daemon = Daemon::start(&pair.config);
         pair.have(COUNT).await;
-        assert_eq!((pair.a.count(), pair.b.count()), (50, 750));
+        let (a, b) = (pair.a.count(), pair.b.count());
+        assert_eq!((a + b) as u64, COUNT, "none twice");
+        assert!((1..=50).contains(&a), "{a} of 50 a day");
         daemon
             .stop(&[&["nothing is kept on disk"], DECLARED].concat())
             .await;
         nothing_is_left(&pair.broker, name).await;
     }
+}
+
+/// An operator pauses the limit of one of them, and resumes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_operator_pauses_the_other_one_sends() {
+    let pair = Pair::of("pair-paused").await;
+    let daemon = Daemon::start(&pair.config);
+    pair.publish(1, MESSAGES).await;
+    pair.have(60).await;
+    let limits = |act: &str| {
+        let config = daemon.config();
+        let config = config.to_str().expect("a path");
+        let done = program(&["limits", act, "--config", config, "provider"]).output();
+        let done = done.expect("it runs");
+        assert!(done.status.success(), "{done:?}");
+    };
+    limits("pause");
+    daemon.says("its messages move").await;
+    let before = pair.a.count();
+    pair.publish(MESSAGES + 1, 2 * MESSAGES).await;
+    pair.have(2 * MESSAGES).await;
+    assert_eq!(pair.a.count(), before, "it is paused");
+    limits("resume");
+    daemon.says("its messages stay with it again").await;
+    pair.publish(2 * MESSAGES + 1, 3 * MESSAGES).await;
+    pair.have(3 * MESSAGES).await;
+    assert!(pair.a.count() > before, "it is used again");
+    let calls = pair.a.count() + pair.b.count();
+    assert_eq!(calls as u64, 3 * MESSAGES, "none twice");
+    daemon.stop(DECLARED).await;
+    nothing_is_left(&pair.broker, pair.name).await;
+}
+
+/// A route is taken out of the configuration while its messages wait for another attempt: they are those of the queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_that_is_taken_out_leaves_no_message_behind() {
+    const COUNT: u64 = 40;
+    let mut pair = Pair::of("pair-removed").await;
+    for route in &mut pair.config.routes {
+        route.downstream = NO_BREAKER.to_owned();
+        route.keys += "retry = { base = \"8s\", max = \"8s\" }\n";
+    }
+    pair.a.answers(500);
+    pair.b.answers(500);
+    pair.publish(1, COUNT).await;
+    let daemon = Daemon::start(&pair.config);
+    eventually(LONG, "all have failed", || {
+        (&pair.a.numbers() | &pair.b.numbers()).len() as u64 == COUNT
+    })
+    .await;
+    daemon.stop(DECLARED).await;
+    pair.config.routes.remove(0);
+    pair.b.answers(202);
+    let before = pair.b.count();
+    let daemon = Daemon::start(&pair.config);
+    eventually(LONG, "the other one takes all", || {
+        (pair.b.count() - before) as u64 == COUNT
+    })
+    .await;
+    daemon.stop(DECLARED).await;
+    nothing_is_left(&pair.broker, pair.name).await;
 }
 
 /// A time of day, in UTC.
