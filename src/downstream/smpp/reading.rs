@@ -1,7 +1,8 @@
 //! What the centre sends in a session: answers go to the calls that wait for them, requests are answered.
 //!
-//! A centre that is silent is asked whether it is there (`enquire_link`). One that wants to end a session (`unbind`) is
-//! answered at once, and gets no new message; answers to those that it has are waited for.
+//! A centre that is silent is asked whether it is there (`enquire_link`). One that wants to end a session (`unbind`) gets
+//! no new message, and is answered when it has answered those that it has: it may close the connection as soon as it is
+//! answered, and of a message without an answer it is unknown whether it was taken.
 //!
 //! A receipt is answered once it is safe. What is not a receipt, or cannot be taken now, stays with the centre
 //! (`ESME_RX_T_APPN`), which delivers it again, or to another client.
@@ -34,8 +35,8 @@ pub(super) struct Reading<'a> {
     received: Vec<u8>,
     /// The centre was asked whether it is there.
     asked: bool,
-    /// One of both sides wants to end the session.
-    is_closing: bool,
+    /// The centre wants to end the session: the number of its `unbind`.
+    unbind: Option<u32>,
 }
 
 impl<'a> Reading<'a> {
@@ -52,7 +53,7 @@ impl<'a> Reading<'a> {
             input,
             received: Vec::new(),
             asked: false,
-            is_closing: false,
+            unbind: None,
         }
     }
 
@@ -63,10 +64,10 @@ impl<'a> Reading<'a> {
             if let Err(why) = self.take_in() {
                 return why;
             }
-            if self.is_closing && self.session.is_idle() {
-                return "the centre ended the session".to_owned();
+            if let Some(sequence) = self.unbind.filter(|_| self.session.is_idle()) {
+                return self.unbound(sequence);
             }
-            let patience = match self.asked || self.is_closing {
+            let patience = match self.asked || self.unbind.is_some() {
                 true => self.keeping.timeout,
                 false => self.keeping.enquire_link,
             };
@@ -81,8 +82,8 @@ impl<'a> Reading<'a> {
                 },
                 broken = self.session.written() => return broken,
                 () = sleep(patience) => {
-                    if self.is_closing {
-                        return "the centre ended the session".to_owned();
+                    if let Some(sequence) = self.unbind {
+                        return self.unbound(sequence);
                     }
                     if self.asked {
                         return format!("no answer to enquire_link within {:?}", self.keeping.timeout);
@@ -103,6 +104,13 @@ impl<'a> Reading<'a> {
                 }
             }
         }
+    }
+
+    /// Answers the `unbind` of the centre.
+    fn unbound(&self, sequence: u32) -> String {
+        let answer = plain(Command::UNBIND.response(), CommandStatus::OK, sequence);
+        self.session.control(&answer);
+        "the centre ended the session".to_owned()
     }
 
     /// Every PDU that is whole.
@@ -155,8 +163,7 @@ impl<'a> Reading<'a> {
             }
             Command::UNBIND => {
                 session.shut();
-                session.control(&ours(UNBOUND, CommandStatus::OK));
-                self.is_closing = true;
+                self.unbind = Some(sequence);
             }
             Command::DELIVER_SM => {
                 let taken = self.deliver(pdu.body);

@@ -94,10 +94,12 @@ async fn an_unbind_waits_for_the_answers() {
     let (centre, downstream, mut session) = ready("").await;
     let called = call(&downstream, "1");
     let (sequence, _) = session.submitted().await;
-    let got = session.request(Command::UNBIND, 5).await;
-    assert_eq!((got.command, got.sequence), (Command::UNBIND.response(), 5));
+    let unbind = plain(Command::UNBIND, CommandStatus::OK, 5);
+    session.write(&unbind).await;
     session.answer(sequence, CommandStatus::OK, "1").await;
     assert_eq!(judged(called).await.outcome, Outcome::Accepted);
+    let got = session.next().await.expect("an answer");
+    assert_eq!((got.command, got.sequence), (Command::UNBIND.response(), 5));
     let mut session = centre.bound().await;
     // The new session is known a moment after its bind was answered.
     within(BOUND, "the bind stands", async {
