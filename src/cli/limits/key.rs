@@ -30,6 +30,8 @@ const SHOWN: usize = 5;
 pub(in crate::cli) struct KeyState {
     key: Option<String>,
     look: Look,
+    /// Units that calls used beyond their costs and that are not paid yet.
+    owed: u64,
     /// Of a `once` limit: its `ttl`, and since when it has that.
     ttl: Option<(Duration, StoreTime)>,
 }
@@ -77,8 +79,12 @@ pub(in crate::cli) async fn look_up(
     };
     let store = wire::keyed(&opened.options).await?;
     let parts: Vec<&str> = key.into_iter().collect();
+    let limit = Arc::new(limit);
+    let look = store.look(&limit, limit_key(&parts)).await?;
+    let rule = limit.policy().rule.around(look.now);
     Ok(Some(KeyState {
-        look: store.look(&Arc::new(limit), limit_key(&parts)).await?,
+        owed: rule.owed(look.state.as_ref(), look.now),
+        look,
         key: key.map(str::to_owned),
         ttl,
     }))
@@ -142,12 +148,29 @@ impl KeyState {
             all.push(("reset after", wait(self.reset_after())));
         }
         all.push(("taken", self.taken()));
+        if let Some(owed) = self.debt() {
+            all.push(("owed", owed));
+        }
         if let Some((until, _)) = self.look.closed {
             let closed = wait(until.since(self.look.now));
             all.push(("closed", format!("nothing passes for {closed}")));
         }
         facts(LABELS, &all, out)?;
         Ok(())
+    }
+
+    /// What calls used beyond their costs, and when it is paid.
+    fn debt(&self) -> Option<String> {
+        let units = (self.owed > 0).then(|| counted(self.owed, "unit"))?;
+        // The next message takes them with its own.
+        let paid = match self.retry_after() {
+            Some(Duration::ZERO) => "with the next message".to_owned(),
+            Some(length) => format!("in {}, when the next message passes", span(length)),
+            None => "when a call has ended".to_owned(),
+        };
+        Some(format!(
+            "{units} that calls used beyond their costs, paid {paid}"
+        ))
     }
 
     /// Why no message of the key is called, if none is.
@@ -176,7 +199,10 @@ impl KeyState {
         let Look {
             now, limit, room, ..
         } = &self.look;
-        let left = format!("{} of {limit} left", room.remaining);
+        let mut left = format!("{} of {limit} left", room.remaining);
+        if self.owed > 0 {
+            left += &format!(" and {} owed", self.owed);
+        }
         if let Some((until, _)) = self.look.closed {
             let closed = until.since(*now);
             return (format!("closed for {}", wait(closed)), Some(closed));
@@ -210,6 +236,7 @@ impl KeyState {
             "retry_after_us": self.retry_after().map(micros),
             "reset_after_us": micros(self.reset_after()),
             "taken": self.taken(),
+            "owed": self.owed,
             "closed_us": closed,
             "now_us": self.look.now.as_micros(),
         })
@@ -237,7 +264,7 @@ impl KeyState {
                 let units = s.parts.div_ceil(s.period.max(1));
                 format!("{} owed {}", counted(units, "unit"), at(s.at))
             }
-            Some(Taken::TokenBucket(s)) => format!("{} tokens, counted {}", s.tokens, at(s.last)),
+            Some(Taken::TokenBucket(s)) => format!("{} tokens were left {}", s.tokens, at(s.last)),
             Some(Taken::FixedWindow(s)) => {
                 format!(
                     "{} of the window, the last {}",

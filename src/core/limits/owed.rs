@@ -43,7 +43,8 @@ impl Rule {
     }
 
     /// Units that are owed at `now`.
-    pub(super) fn owed(&self, state: Option<&State>, now: StoreTime) -> u64 {
+    #[must_use]
+    pub fn owed(&self, state: Option<&State>, now: StoreTime) -> u64 {
         let Some(state) = state.filter(|state| state.owed.units > 0) else {
             return 0;
         };

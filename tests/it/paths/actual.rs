@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{numbered, queue};
-use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, program};
 use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::wait::eventually;
 
@@ -144,6 +144,33 @@ async fn a_replica_that_is_killed_between_a_call_and_its_correction() {
     two.stop(&FINE).await;
     let fullest = fullest(&provider.calls(), Some(killed));
     assert!(fullest <= LIMIT, "{fullest} in a window");
+}
+
+/// What is owed, and until when messages wait for it, an operator sees.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_debt_is_shown_with_when_it_is_paid() {
+    let name = "actual-owed";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 1)).await;
+    let provider = Recorder::start(|_: &Call| Reply {
+        body: r#"{"usage":{"total_tokens":2500}}"#,
+        ..Reply::status(200)
+    })
+    .await;
+    let mut config = config(name, &provider, ACTUAL);
+    let tables = &mut config.routes[0].tables;
+    *tables = tables.replace("/6s", "/1h");
+    let daemon = Daemon::start(&config);
+    let at = daemon.config().display().to_string();
+    let show = || {
+        let output = program(&["limits", "show", "tokens", "--config", &at]).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    let owed = "owed          1500 units that calls used beyond their costs, paid in 1h";
+    eventually(LONG, owed, || show().contains(owed)).await;
+    let shown = show();
+    assert!(shown.contains("remaining     0"), "{shown}");
+    daemon.stop(&FINE).await;
 }
 
 /// Answers without a number, and none at all: the estimates stand, and it is said.
