@@ -6,13 +6,14 @@
 //! out the verdict after that (`queue::rabbit::session`). Here the result is made.
 //!
 //! A template that fails for a message loses no result: the body is the default one then. Only without a routing
-//! key there is nowhere to publish it.
+//! key there is nowhere to publish it: it is dropped, counted and logged.
 //!
 //! A repeat was accepted before, and its result is published by the delivery that was called. If RabbitMQ delivered
 //! the message again, a replica may have died before that: the result is published again, without the answer.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -27,7 +28,8 @@ use crate::ports::downstream::{Answer, Facts, ReceiptArrival, Undecodable};
 use crate::ports::message::{HeaderValue, Message, Properties, header};
 use crate::ports::queue::{Publication, Verdict};
 use crate::settings::types::{ResultOn, Results as Settings, Route};
-use crate::telemetry::LogLimit;
+use crate::telemetry::meters::RouteMeters;
+use crate::telemetry::{LogLimit, names};
 use crate::template::{About, Context, Template, Templates, WrongTemplate};
 
 use super::history::History;
@@ -46,6 +48,7 @@ pub struct Results {
     templates: Templates,
     routing_key: Template,
     body: Option<Template>,
+    meters: Arc<RouteMeters>,
     clock: Clock,
     failing: LogLimit,
 }
@@ -72,11 +75,11 @@ impl End<'_> {
 }
 
 impl Results {
-    /// Compiles the templates; `None`: the route publishes no results.
+    /// Compiles the templates; `None`: the route publishes no results. What is dropped is counted in `meters`.
     ///
     /// # Errors
     /// When a template can never work.
-    pub fn of(route: &Route) -> Result<Option<Self>, WrongTemplate> {
+    pub fn of(route: &Route, meters: &Arc<RouteMeters>) -> Result<Option<Self>, WrongTemplate> {
         let Some(settings) = route.results.clone() else {
             return Ok(None);
         };
@@ -90,6 +93,7 @@ impl Results {
             templates,
             queue: route.queue.clone(),
             settings,
+            meters: Arc::clone(meters),
             clock: Clock::start(),
             failing: LogLimit::new(EVERY),
         }))
@@ -193,6 +197,7 @@ impl Results {
         let key = match key {
             Ok(key) => key,
             Err(why) => {
+                self.meters.result(names::NO_ROUTING_KEY);
                 self.failed(route, &why, "a result has no routing key and is dropped");
                 return None;
             }

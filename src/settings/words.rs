@@ -8,7 +8,7 @@ use super::types::{
 use crate::core::headroom::Headroom;
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::Span;
-use crate::template::says_none;
+use crate::template::{is_template, says_none};
 
 impl Limit {
     /// Sentences about it: what passes, how late a call may be, and what happens if the store that replicas
@@ -259,8 +259,9 @@ impl Route {
         };
         (!ends.is_empty()).then(|| {
             let ends = ends.join(" or ");
+            let keyless = without_key(results);
             format!(
-                "once a message is {ends}, a result is published to {to}; a result that no queue takes {unroutable}"
+                "once a message is {ends}, a result is published to {to}; a result that no queue takes {unroutable}{keyless}"
             )
         })
     }
@@ -273,7 +274,8 @@ impl Route {
             Unroutable::Drop => "is dropped",
         };
         results.on.contains(&ResultOn::Receipt).then(|| {
-            format!("a receipt is published to {to}; a receipt that no queue takes {unroutable}")
+            let keyless = without_key(results);
+            format!("a receipt is published to {to}; a receipt that no queue takes {unroutable}{keyless}")
         })
     }
 
@@ -330,6 +332,14 @@ fn place(results: &Results) -> String {
     match results.exchange.as_str() {
         "" => format!("the queue `{key}`"),
         exchange => format!("the exchange `{exchange}` with the key `{key}`"),
+    }
+}
+
+/// What a routing key that is made of a message may come to.
+fn without_key(results: &Results) -> &'static str {
+    match is_template(results.routing_key.as_str()) {
+        true => "; one without a valid routing key is dropped",
+        false => "",
     }
 }
 

@@ -38,8 +38,10 @@ pub const READY: &str = "ready";
 pub const PARTS: &[&str] = &[READY, "waiting", "parked", "dead"];
 /// Values of the label `verdict` (`ports::queue::Verdict::label`).
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
-/// What became of results (`queue::ResultOutcome::label`).
-pub const RESULT_OUTCOMES: &[&str] = &["confirmed", "unroutable"];
+/// A result that was dropped, because no valid routing key could be made for it.
+pub const NO_ROUTING_KEY: &str = "no_routing_key";
+/// What became of results: besides, `queue::ResultOutcome::label`.
+pub const RESULT_OUTCOMES: &[&str] = &["confirmed", "unroutable", NO_ROUTING_KEY];
 /// Values of the label `state` of receipts (`core::smpp::ReceiptState::label`).
 pub const RECEIPT_STATES: &[&str] = &[
     "enroute",
@@ -202,7 +204,7 @@ metrics! {
     PUBLISHED_RESULTS = counter(
         "sluiced_results_total",
         &["route", "outcome"],
-        "Results by what became of them: a queue has them, or none took them and they were dropped.",
+        "Results by what became of them: a queue has them, or they were dropped and why.",
     );
     SETTLED = counter(
         "sluiced_settled_total",

@@ -110,9 +110,11 @@ pub fn start(
         let traces = traces.as_ref();
         let traces = traces.map(|traces| traces.of_route(name, &route.queue));
         let route_name: Arc<str> = Arc::from(name.as_str());
-        let results =
-            || Results::of(route).map_err(|e| WireError::new(format!("routes.{name}.results"), e));
         let meters = Arc::clone(&events.meters[name.as_str()]);
+        let results = || {
+            let results = Results::of(route, &meters);
+            results.map_err(|e| WireError::new(format!("routes.{name}.results"), e))
+        };
         let receipts = match (queues.reports(&route_name, route), results()?) {
             (Some(reports), Some(results)) => {
                 let (sender, receipts) = mpsc::channel(RECEIPTS);
@@ -138,7 +140,7 @@ pub fn start(
                 .map_err(|e| WireError::new(e.key, e.wrong))?,
             breaker: pacers.breaker(route),
             subscription,
-            meters,
+            meters: Arc::clone(&meters),
             journal: Journal::of(route)
                 .map_err(|e| WireError::new(format!("routes.{name}.journal_id"), e))?,
             results: results()?,

@@ -18,7 +18,8 @@ table! {
         /// is the name of a queue.
         exchange: String = EXCHANGE, Default "";
         /// A template, which may use answer.status, answer.headers and answer.body besides what templates know.
-        /// "{{ properties.reply_to }}" answers the caller of an AMQP request.
+        /// "{{ properties.reply_to }}" answers the caller of an AMQP request. A result whose routing key is missing,
+        /// empty or longer than 255 bytes is counted and dropped.
         routing_key: TemplateText = ANSWER_TEMPLATE, Required "sms.results";
         /// Which ends are published: accepted, dead; and of SMPP receipt, what the message centre delivers about messages
         /// that it took. A receipt has no message of its own: routing_key and body may use nothing but route and answer.

@@ -175,6 +175,13 @@ fn receipts_in_words() {
             format!("{receipt} is dropped"),
         ]
     );
+    let keyless = "; one without a valid routing key is dropped";
+    assert_eq!(
+        words("routing_key = \"{{ answer.body.source }}\", on = [\"receipt\"]"),
+        [format!(
+            "a receipt is published to the queue `{{{{ answer.body.source }}}}`; a receipt that no queue takes stays with the message centre, which delivers it again{keyless}"
+        )]
+    );
 }
 
 #[test]
