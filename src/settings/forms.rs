@@ -107,7 +107,7 @@ fn wrong_in(text: &str, about: About) -> Result<(), String> {
     let wrong = template::check(text, about).into_iter().map(|wrong| {
         let near = match &wrong {
             WrongTemplate::Variable { name, .. } => {
-                nearest(name, about.names()).map(|near| (name, near))
+                nearest(name, about.fields()).map(|near| (name, near))
             }
             _ => None,
         };

@@ -29,7 +29,7 @@ pub enum WrongTemplate {
         detail: String,
     },
     /// It names a variable that there never is.
-    #[error("templates know no `{name}`; known: {names}", names = about.names().collect::<Vec<_>>().join(", "))]
+    #[error("templates know no `{name}`; known: {names}", names = about.fields().collect::<Vec<_>>().join(", "))]
     Variable {
         /// Its name.
         name: String,

@@ -54,6 +54,9 @@ pub const NAMES: [&str; 8] = [
     "attempt",
 ];
 
+/// What `answer` has.
+const ANSWER_FIELDS: [&str; 3] = ["answer.status", "answer.headers", "answer.body"];
+
 /// What a template is about, which decides what it may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
@@ -78,6 +81,15 @@ impl About {
         };
         let [first, second] = more;
         NAMES.iter().chain(first).chain(second).copied()
+    }
+
+    /// The same, with the fields of an answer.
+    pub fn fields(self) -> impl Iterator<Item = &'static str> + Clone {
+        let fields: &[_] = match self {
+            Self::Answer => &ANSWER_FIELDS,
+            _ => &[],
+        };
+        self.names().chain(fields.iter().copied())
     }
 }
 
@@ -120,7 +132,7 @@ pub fn check(source: &str, about: About) -> Vec<WrongTemplate> {
         Err(error) => vec![unreadable(&error)],
         Ok(variables) => variables
             .into_iter()
-            .filter(|name| !about.names().any(|known| known == name))
+            .filter(|name| !about.fields().any(|known| known == name))
             .map(|name| WrongTemplate::Variable { name, about })
             .chain(fault::misused(&templates.environment, source))
             .collect(),
@@ -219,7 +231,7 @@ impl Templates {
             return Err(wrong);
         }
         for variable in variables {
-            let known = self.about.names().find(|known| *known == variable);
+            let known = self.about.fields().find(|known| *known == variable);
             let Some(known) = known else {
                 return Err(WrongTemplate::Variable {
                     name: variable,
@@ -245,16 +257,25 @@ impl Templates {
         variables.is_ok_and(|all| all.iter().any(|one| one == variable))
     }
 
-    /// The variables that a template takes from its surroundings, in order.
+    /// The variables that a template takes from its surroundings, and what it takes of `answer` if that is one of them,
+    /// in order. A field that is looked up as an index is not found.
     fn variables(&self, name: &str) -> Result<Vec<String>, Error> {
-        let mut variables: Vec<_> = self
-            .environment
-            .get_template(name)?
+        let template = self.environment.get_template(name)?;
+        let mut variables: Vec<_> = template
             .undeclared_variables(false)
             .into_iter()
             .filter(|variable| !self.environment.globals().any(|(name, _)| name == variable))
             .collect();
+        if self.about == About::Answer {
+            let nested = template.undeclared_variables(true);
+            let fields = nested.iter().filter_map(|path| {
+                let field = path.strip_prefix("answer.")?;
+                Some(format!("answer.{}", field.split('.').next()?))
+            });
+            variables.extend(fields);
+        }
         variables.sort();
+        variables.dedup();
         Ok(variables)
     }
 

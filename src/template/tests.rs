@@ -361,6 +361,14 @@ fn a_template_about_an_answer_sees_its_body_as_json_or_as_text() {
     assert_eq!(
         check("{{ answr.status }}", About::Answer)[0].to_string(),
         "templates know no `answr`; known: body, headers, properties, routing_key, exchange, message_id, route, \
-         attempt, answer"
+         attempt, answer, answer.status, answer.headers, answer.body"
     );
+    for wrong in [
+        "{{ answer.boddy.id }}",
+        "{% if answer.boddy is defined %}{{ answer.body.id }}{% endif %}",
+    ] {
+        let found = check(wrong, About::Answer);
+        assert_eq!(found.len(), 1, "{wrong}");
+        assert!(found[0].to_string().contains("no `answer.boddy`; known"));
+    }
 }

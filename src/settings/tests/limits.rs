@@ -423,6 +423,14 @@ fn a_cost_that_is_known_afterwards() {
         )),
         ["a.toml:16:10: limits.x.actual: templates know no `answr`; did you mean `answer`?"]
     );
+    assert_eq!(
+        said_of(&format!(
+            "{tokens}cost = 2\nactual = \"{{{{ answer.boddy.n }}}}\""
+        )),
+        [
+            "a.toml:16:10: limits.x.actual: templates know no `answer.boddy`; did you mean `answer.body`?"
+        ]
+    );
     // Kinds that cannot be corrected say why.
     let of_kind = |kind: &str| said_of(&format!("{kind}\n{actual}"));
     assert_eq!(
