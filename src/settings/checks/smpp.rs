@@ -1,9 +1,13 @@
-//! A downstream over SMPP: its password, certificates and times; whether its window keeps the rate busy.
+//! A downstream over SMPP: its password, certificates and times; whether its window keeps the rate busy and has room
+//! for the longest message.
 
 use super::Checks;
 use crate::core::rate::Span;
 use crate::settings::fault::KeyPath;
-use crate::settings::types::{Downstream, ResultOn, Results, Route, Smpp, SmppBind, SmppEncoding};
+use crate::settings::text::Costing;
+use crate::settings::types::{
+    Downstream, Limit, ResultOn, Results, Route, Smpp, SmppBind, SmppEncoding, SmppLong,
+};
 use crate::template::{About, NAMES, Templates};
 
 /// A window has room for this many times what is under way on average. Some answers take longer than usual; with no
@@ -82,6 +86,7 @@ impl Checks<'_> {
         let Some((limit, rate)) = self.pace_of(route) else {
             return;
         };
+        self.longest(path, limit, smpp);
         let (binds, window) = (u32::from(smpp.binds.get()), u32::from(smpp.window.get()));
         let latency = smpp.latency.get();
         let busy = (rate.per_second() * latency.as_secs_f64() * SPARE).ceil();
@@ -96,6 +101,29 @@ impl Checks<'_> {
             );
             let rate_at = KeyPath::of(&["limits", limit, "rate"]);
             self.warning([window, binds_at, latency_at, rate_at], message);
+        }
+    }
+
+    /// Whether a window has room for the longest message that the limit lets pass, where it counts segments.
+    fn longest(&mut self, path: &KeyPath, limit: &str, smpp: &Smpp) {
+        let paced = self.settings.limits.get(limit).and_then(Limit::as_paced);
+        let segments = paced.filter(|paced| {
+            matches!(&paced.cost, Costing::Made(text) if text.as_str().contains("sms_segments"))
+        });
+        let (most, window) = (
+            segments.map(|paced| paced.largest_cost().get()),
+            smpp.window,
+        );
+        let Some(most) = most.filter(|most| *most > u32::from(window.get())) else {
+            return;
+        };
+        if smpp.long != SmppLong::Payload {
+            let message = format!(
+                "a message of more than {window} segments is a dead letter, for they are sent together, and limits.{limit} lets up to {most} pass; write window = {most} or more, or max_cost = {window}"
+            );
+            let most_at = KeyPath::of(&["limits", limit, "max_cost"]);
+            let window_at = path.join("downstream").join("window");
+            self.warning([window_at, most_at], message);
         }
     }
 }

@@ -193,3 +193,31 @@ fn a_window_that_is_too_small_for_the_rate() {
         ]
     );
 }
+
+#[test]
+fn a_window_that_is_too_small_for_the_longest_message() {
+    let of_segments = |cost: &str, keys: &str| {
+        let rate = format!("rate = \"100/1s\"\ncost = \"{{{{ {cost} }}}}\"\nmax_cost = 12");
+        let text = SMPP.replace("rate = \"20/1s\"", &rate);
+        lines(
+            &[&format!("{text}password = \"p\"\nbinds = 8\n{keys}\n")],
+            &[],
+        )
+    };
+    let segments = "body.text | sms_segments";
+    assert_eq!(
+        of_segments(segments, "window = 10"),
+        [
+            "a.toml:17:10: warning: routes.sms.downstream.window: a message of more than 10 segments is a dead letter, for they are sent together, and limits.provider lets up to 12 pass; write window = 12 or more, or max_cost = 10"
+        ]
+    );
+    for (cost, keys) in [
+        (segments, "window = 12"),
+        // One submit_sm.
+        (segments, "long = \"payload\""),
+        // Units of something else.
+        ("body.price", ""),
+    ] {
+        assert_eq!(of_segments(cost, keys), [""; 0], "{cost} {keys}");
+    }
+}
