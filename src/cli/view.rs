@@ -179,7 +179,7 @@ impl Page {
             .collect();
         let mut line = format!("  delay: {now} now, up to {} in 10 min", short(worst));
         if let Some(gone) = fleet.gone.get(name) {
-            line += &format!("   gone at {gone} at this rate");
+            line += &format!("   gone {gone} at this rate");
         }
         if backlog.iter().any(|count| *count > 0.0) {
             line += "   backlog: ";

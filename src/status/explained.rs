@@ -10,6 +10,7 @@ use super::{Fleet, Route, Routes};
 
 /// A backlog that is gone within so many seconds is none.
 const MOMENT: f64 = 10.0;
+const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) const NO_TURN: &str = "its limits let nothing pass yet";
 
@@ -92,14 +93,18 @@ fn most_of(limit: &String, routes: &Routes, sums: &BTreeMap<&String, Route>) -> 
     })
 }
 
-/// The time of day after `left`, with its date if that is another one.
+/// `at` the time of day after `left`, with its date if that is another one; `in` so many seconds below a minute, for
+/// which the time of day would be that of now.
 pub(super) fn gone(now: &str, left: Duration) -> Option<String> {
+    if left < MINUTE {
+        return Some(format!("in {}s", left.as_secs()));
+    }
     let now: Timestamp = now.parse().ok()?;
     let then = now.checked_add(left).ok()?.to_string();
     let (day, time) = then.split_once('T')?;
     let time = format!("{} UTC", time.get(..5)?);
     Some(match now.to_string().starts_with(day) {
-        true => time,
-        false => format!("{day} {time}"),
+        true => format!("at {time}"),
+        false => format!("at {day} {time}"),
     })
 }

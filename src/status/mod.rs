@@ -162,7 +162,8 @@ pub struct Fleet {
     pub used: BTreeMap<String, Vec<f64>>,
     /// Delay and backlog of each route, as this replica saw them.
     pub curves: BTreeMap<String, Curve>,
-    /// When the backlog of a route is gone at the rate of the last seconds, where that takes a while.
+    /// When the backlog of a route is gone at the rate of the last seconds, where that takes a while: `at 15:27 UTC`, or
+    /// `in 40s` below a minute.
     pub gone: BTreeMap<String, String>,
 }
 

@@ -188,15 +188,17 @@ fn a_backlog_is_gone_when_all_routes_of_its_queue_have_sent_it() {
             .into(),
     );
     // The first of the two counts the queue; 2,000 messages go at ten a second. Those of `mail` are gone in a moment.
-    let gone = [("a".to_owned(), "23:07 UTC".to_owned())];
+    let gone = [("a".to_owned(), "at 23:07 UTC".to_owned())];
     assert_eq!(fleet.gone, gone.into());
 }
 
 #[test]
 fn a_backlog_is_gone_at_a_time_of_day() {
     let gone = |left| gone("2026-01-01T23:04:00Z", Duration::from_secs(left));
-    assert_eq!(gone(120).as_deref(), Some("23:06 UTC"));
-    assert_eq!(gone(3_600).as_deref(), Some("2026-01-02 00:04 UTC"));
+    assert_eq!(gone(40).as_deref(), Some("in 40s"));
+    assert_eq!(gone(60).as_deref(), Some("at 23:05 UTC"));
+    assert_eq!(gone(120).as_deref(), Some("at 23:06 UTC"));
+    assert_eq!(gone(3_600).as_deref(), Some("at 2026-01-02 00:04 UTC"));
     assert_eq!(gone(u64::MAX), None);
 }
 

@@ -67,7 +67,7 @@ fn fleet() -> Fleet {
         now: "2026-01-01T00:04:00Z".to_owned(),
         used: BTreeMap::from([("account".to_owned(), bars)]),
         curves: BTreeMap::from([("sms".to_owned(), curve)]),
-        gone: BTreeMap::from([("sms".to_owned(), "00:06 UTC".to_owned())]),
+        gone: BTreeMap::from([("sms".to_owned(), "at 00:06 UTC".to_owned())]),
         replicas: vec![
             replica,
             Replica {
