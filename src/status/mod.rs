@@ -275,7 +275,11 @@ impl Fleet {
     pub fn events(&self) -> Vec<(&str, &RecentLine)> {
         let all = self.replicas.iter();
         let mut all: Vec<_> = all
-            .flat_map(|replica| replica.events.iter().map(|line| (&*replica.name, line)))
+            // The oldest first, so that lines of the same second keep their order.
+            .flat_map(|replica| {
+                let lines = replica.events.iter().rev();
+                lines.map(|line| (&*replica.name, line))
+            })
             .collect();
         all.sort_by(|a, b| a.1.at.cmp(&b.1.at));
         let mut seen = BTreeSet::new();

@@ -215,17 +215,32 @@ fn a_change_that_all_replicas_saw_stands_once() {
         ..Replica::default()
     };
     let paused = |at| line(at, CHANGE, "limit account is paused by anna (version 2)");
+    let resumed = || line("12:00:01", CHANGE, "limit account is resumed (version 3)");
     let fleet = Fleet {
         replicas: vec![
             of("a", &[line("12:00:03", "WARN", "late"), paused("12:00:02")]),
-            of("b", &[line("12:00:04", "WARN", "late"), paused("12:00:01")]),
+            of(
+                "b",
+                &[
+                    line("12:00:04", "WARN", "late"),
+                    resumed(),
+                    paused("12:00:01"),
+                ],
+            ),
         ],
         ..Fleet::default()
     };
     let events = fleet.events();
-    let events = events.iter().map(|(name, line)| (*name, &*line.at));
-    let expected = [("b", "12:00:04"), ("a", "12:00:03"), ("fleet", "12:00:01")];
-    assert_eq!(events.collect::<Vec<_>>(), expected);
+    let shown = events.iter().map(|(name, line)| (*name, &*line.at));
+    let expected = [
+        ("b", "12:00:04"),
+        ("a", "12:00:03"),
+        ("fleet", "12:00:01"),
+        ("fleet", "12:00:01"),
+    ];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
+    // Of the same second the later one is above.
+    assert_eq!(events[2].1, &resumed());
 }
 
 #[test]
