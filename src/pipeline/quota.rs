@@ -70,7 +70,12 @@ fn tighten(job: &Job, said: &Said<'_>, left: &[Remaining], took: Duration, pacer
         return;
     };
     let settings = &job.route.policy.settings;
-    job.route.meters.quota_remaining(said.limit, least.units);
+    let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let reset = today.ok().zip(least.reset);
+    let reset = reset.map(|(today, reset)| today.saturating_add(reset));
+    job.route
+        .meters
+        .quota_remaining(said.limit, least.units, reset);
     let wait = |one: &Remaining| {
         let wait = one.reset.map_or(settings.throttle_wait(), |reset| {
             reset.saturating_add(ROUNDED)

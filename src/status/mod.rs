@@ -140,7 +140,7 @@ pub struct Use {
     pub used: f64,
     /// Units that were used since the start.
     pub total: u64,
-    /// Units that the downstream said are left of its own count.
+    /// Units that the downstream said are left of its own count, until that begins anew.
     pub left: Option<f64>,
     /// Units that calls used by their answers, since the start; zero where the limit has no `actual`.
     pub actual: u64,

@@ -103,18 +103,15 @@ impl Sampler {
         let ended = self.ended(now);
         let mut reasons: BTreeMap<String, Reasons> = BTreeMap::new();
         let mut delays: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        let mut quotas: BTreeMap<&str, Quota> = BTreeMap::new();
         for series in series(metrics) {
             if is(&series, names::START_TIME) {
                 let since = Duration::try_from_secs_f64(series.value).unwrap_or_default();
                 replica.seconds = now.saturating_sub(since).as_secs();
             } else if is(&series, names::QUOTA_REMAINING) {
-                let limit = series.label("limit").unwrap_or_default();
-                let entry = replica.limits.entry(limit.to_owned()).or_default();
-                entry.left = Some(
-                    entry
-                        .left
-                        .map_or(series.value, |left| left.min(series.value)),
-                );
+                quotas.entry(series.labels).or_default().left = Some(series.value);
+            } else if is(&series, names::QUOTA_RESET) {
+                quotas.entry(series.labels).or_default().reset = series.value;
             } else if let Some(route) = series.label("route") {
                 let reasons = reasons.entry(route.to_owned()).or_default();
                 match series.name.strip_prefix(names::QUEUE_DELAY.name) {
@@ -126,6 +123,13 @@ impl Sampler {
                 of_route(route, reasons, &series);
             } else if let Some(limit) = series.label("limit") {
                 of_limit(&mut replica.limits, limit, &series);
+            }
+        }
+        for (labels, quota) in quotas {
+            if let Some(limit) = label(labels, "limit") {
+                let entry = replica.limits.entry(limit.to_owned()).or_default();
+                let said = quota.at(now).into_iter();
+                entry.left = said.chain(entry.left).reduce(f64::min);
             }
         }
         for (name, route) in &mut replica.routes {
@@ -156,6 +160,22 @@ impl Sampler {
             self.began = now;
             passed.as_secs_f64()
         })
+    }
+}
+
+/// What the downstream of a route said of its own count for a limit.
+#[derive(Debug, Default)]
+struct Quota {
+    left: Option<f64>,
+    /// Unix time; zero: it did not say.
+    reset: f64,
+}
+
+impl Quota {
+    /// What is left, unless the count has begun anew since.
+    fn at(&self, now: Duration) -> Option<f64> {
+        let is_over = self.reset > 0.0 && now.as_secs_f64() >= self.reset;
+        self.left.filter(|_| !is_over)
     }
 }
 
@@ -301,13 +321,17 @@ struct Series<'a> {
 }
 
 impl<'a> Series<'a> {
-    /// The value of a label. Ours come from names and fixed lists, so none is escaped.
     fn label(&self, name: &str) -> Option<&'a str> {
-        self.labels.split(',').find_map(|label| {
-            let (known, value) = label.split_once('=')?;
-            (known == name).then(|| value.trim_matches('"'))
-        })
+        label(self.labels, name)
     }
+}
+
+/// The value of a label. Ours come from names and fixed lists, so none is escaped.
+fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
+    labels.split(',').find_map(|label| {
+        let (known, value) = label.split_once('=')?;
+        (known == name).then(|| value.trim_matches('"'))
+    })
 }
 
 /// All lines that can be read.

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::recorder::{counter, gauge, histogram};
 pub use metrics::{Counter, Gauge, Histogram};
@@ -189,11 +190,13 @@ impl RouteMeters {
         }
     }
 
-    /// The downstream says that so many units are left for a limit. The series begins with the first of these: before,
-    /// no number would be true.
-    pub fn quota_remaining(&self, limit: &str, units: u64) {
+    /// The downstream says that so many units are left for a limit, until `reset` (Unix time) if it says that. The
+    /// series begins with the first of these: before, no number would be true.
+    pub fn quota_remaining(&self, limit: &str, units: u64, reset: Option<Duration>) {
         let labels = [("route", self.calls.first.1.as_str()), ("limit", limit)];
         gauge(&names::QUOTA_REMAINING, &labels).set(units as f64);
+        let reset = reset.unwrap_or_default();
+        gauge(&names::QUOTA_RESET, &labels).set(reset.as_secs_f64());
     }
 
     /// How many messages are ready in the work queue, as last counted.

@@ -311,6 +311,11 @@ metrics! {
         &["route", "limit"],
         "Units that the downstream says are left of its own count for a limit, as the last answer said it; of a keyed limit, those of the key that it was about. Absent until an answer says it.",
     );
+    QUOTA_RESET = gauge(
+        "sluiced_quota_reset_time_seconds",
+        &["route", "limit"],
+        "When that count begins anew, in Unix time; 0 where the answer does not say it.",
+    );
     QUOTA_UNREADABLE = counter(
         "sluiced_quota_unreadable_total",
         ROUTE,

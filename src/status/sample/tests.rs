@@ -127,3 +127,23 @@ fn lines_are_read_and_others_passed_over() {
     assert_eq!(all[0].label("limit"), None);
     assert_eq!((all[1].name, all[1].value), ("b", 0.25));
 }
+
+#[test]
+fn what_a_downstream_said_is_left_is_over_at_its_reset() {
+    let health = Health::new(Clock::start());
+    let mut sampler = Sampler::new("host:1".to_owned(), Duration::ZERO);
+    let mut left = |reset: u64, now| {
+        let labels = "{route=\"sms\",limit=\"account\"}";
+        let text = format!(
+            "sluiced_quota_reset_time_seconds{labels} {reset}\nsluiced_quota_remaining{labels} 3\n\
+             sluiced_quota_remaining{{route=\"mail\",limit=\"account\"}} 7\n"
+        );
+        sampler
+            .take(&text, &health, Duration::from_secs(now))
+            .limits["account"]
+            .left
+    };
+    assert_eq!(left(1_000, 999), Some(3.0));
+    assert_eq!(left(1_000, 1_000), Some(7.0), "what another one said");
+    assert_eq!(left(0, 1_000), Some(3.0), "it did not say until when");
+}

@@ -15,7 +15,7 @@ fn scrape(fill: impl FnOnce()) -> String {
 #[test]
 fn every_series_is_there_before_its_first_event() {
     let text = scrape(|| {
-        RouteMeters::new("sms").quota_remaining("provider", 3);
+        RouteMeters::new("sms").quota_remaining("provider", 3, None);
         drop(LimitMeters::new("provider"));
         drop(PolicyMeters::new("provider"));
         drop(AdmissionMeters::new("provider"));
