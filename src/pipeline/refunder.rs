@@ -7,7 +7,9 @@
 //! A call that ended while the store was away is released again until the store has done it: the claim of a message whose
 //! call failed would otherwise end as unknown. What was not sent counts as spent then; a refund may not count twice.
 
-use std::collections::{BTreeMap, HashMap};
+mod book;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +17,6 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
-use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore, Ticket};
 use crate::ports::store::StoreError;
@@ -23,6 +24,7 @@ use crate::telemetry::LogLimit;
 use crate::telemetry::meters::KeyedMeters;
 
 use super::corrections::Corrections;
+use book::{Book, Done, Entry};
 
 static LOST: LogLimit = LogLimit::new(Duration::from_secs(10));
 static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
@@ -58,32 +60,12 @@ impl Tickets {
     }
 }
 
-/// What the refunder receives. Bounded by the prefetch of the pacer's routes.
-#[derive(Debug)]
-enum Entry {
-    /// Calls of one message.
-    Began(Vec<Granted>),
-    /// Calls that ended, and units that certainly were not used.
-    Ended(Vec<Granted>),
-    /// Claims of accepted messages, and where to say whether the store knows.
-    Done(Vec<Granted>, oneshot::Sender<bool>),
-    /// Calls and claims that are neither renewed nor released any more.
-    Left(Vec<Granted>),
-    /// An answer said something of a key, at this time.
-    Said(Correction, Mono),
-}
-
 /// The way to a pacer's refunder.
 #[derive(Clone, Debug)]
 pub(super) struct Refunder {
     entries: mpsc::UnboundedSender<Entry>,
     store: Arc<Store>,
 }
-
-/// Calls under way, by their tickets.
-type CallsByTicket = HashMap<Ticket, Vec<Granted>>;
-/// Claims of accepted messages, and where to say whether the store knows.
-type Done = (Vec<Granted>, oneshot::Sender<bool>);
 
 impl Refunder {
     /// A refunder, and its work: a future that ends once nothing can be sent to it any more. `freed` is called with
@@ -189,37 +171,25 @@ async fn run(
     freed: impl Fn(Vec<Granted>),
 ) {
     let mut renewed = store.clock.now();
-    let (mut running, mut entries) = (CallsByTicket::new(), Vec::new());
-    let mut said = Corrections::new(renewed);
-    let (mut done, mut write_at) = (Vec::new(), renewed);
+    let (mut book, mut entries) = (Book::new(renewed), Vec::new());
+    let mut write_at = renewed;
     // Bounded like the calls under way: while the store is away none begins.
     let (mut unreleased, mut release_at) = (Vec::new(), renewed);
     loop {
         // Worked out each time: an operator may shorten a lease, and new calls begin after that.
         let due = (renewed + renew_every(&limits)).since(store.clock.now());
-        let collected = said.due(store.clock.now());
+        let collected = book.said.due(store.clock.now());
         let gathered = write_at.since(store.clock.now());
         let again = release_at.since(store.clock.now());
+        let (mut ended, gathers) = (Vec::new(), !book.done.is_empty());
         tokio::select! {
             count = received.recv_many(&mut entries, BATCH_MAX) => {
                 if count == 0 {
                     // No call waits any more for what is done.
                     store.release(&unreleased).await;
-                    return store.correct_last(&mut said).await;
+                    return store.correct_last(&mut book.said).await;
                 }
-                if done.is_empty() {
-                    write_at = store.clock.now() + GATHER;
-                }
-                let mut ended = note(&mut entries, (&mut running, &mut done), &mut said);
-                let is_released = store.release(&ended).await;
-                ended.retain(Granted::is_call);
-                // A replica that misses a notice, or gets none at all, still uses what its own calls free.
-                if !is_released {
-                    release_at = store.clock.now() + RELEASE_AGAIN;
-                    unreleased.extend(ended);
-                } else if !ended.is_empty() {
-                    freed(ended);
-                }
+                ended = book.note(&mut entries);
             }
             () = tokio::time::sleep(again), if !unreleased.is_empty() => {
                 if store.release(&unreleased).await {
@@ -227,18 +197,37 @@ async fn run(
                 }
                 release_at = store.clock.now() + RELEASE_AGAIN;
             }
-            () = tokio::time::sleep(gathered), if !done.is_empty() => {
-                for claims in store.done(std::mem::take(&mut done)).await {
+            () = tokio::time::sleep(gathered), if !book.done.is_empty() => {
+                for claims in store.done(std::mem::take(&mut book.done)).await {
+                    book.stop_renewing(&claims);
                     freed(claims);
                 }
             }
-            () = tokio::time::sleep(collected), if !said.is_empty() => {
-                store.correct(&mut said).await;
+            () = tokio::time::sleep(collected), if !book.said.is_empty() => {
+                store.correct(&mut book.said).await;
             }
-            () = tokio::time::sleep(due), if !running.is_empty() => {
+            () = tokio::time::sleep(due), if !book.running.is_empty() => {
                 renewed = store.clock.now();
-                store.renew(&mut running).await;
+                let gone = store.renew(&book).await;
+                // What was given back meanwhile is not lost: the store may have been the first to know.
+                while let Ok(entry) = received.try_recv() {
+                    entries.push(entry);
+                }
+                ended = book.note(&mut entries);
+                store.lost(&book.take(&gone));
             }
+        }
+        if !gathers {
+            write_at = store.clock.now() + GATHER;
+        }
+        let is_released = store.release(&ended).await;
+        ended.retain(Granted::is_call);
+        // A replica that misses a notice, or gets none at all, still uses what its own calls free.
+        if !is_released {
+            release_at = store.clock.now() + RELEASE_AGAIN;
+            unreleased.extend(ended);
+        } else if !ended.is_empty() {
+            freed(ended);
         }
     }
 }
@@ -246,49 +235,6 @@ async fn run(
 fn calls(granted: &[Granted]) -> Vec<Granted> {
     let calls = granted.iter().filter(|granted| granted.is_call());
     calls.cloned().collect()
-}
-
-/// Keeps the lists of calls under way and of what is done; returns what is released.
-fn note(
-    entries: &mut Vec<Entry>,
-    (running, done): (&mut CallsByTicket, &mut Vec<Done>),
-    said: &mut Corrections,
-) -> Vec<Granted> {
-    let mut released = Vec::new();
-    for entry in entries.drain(..) {
-        match entry {
-            Entry::Began(calls) => {
-                if let Some(ticket) = calls.first().and_then(Granted::ticket) {
-                    running.insert(ticket, calls);
-                }
-            }
-            Entry::Ended(granted) => {
-                stop_renewing(&granted, running);
-                released.extend(granted);
-            }
-            Entry::Done(claims, sender) => done.push((claims, sender)),
-            Entry::Left(calls) => stop_renewing(&calls, running),
-            Entry::Said(one, at) => said.note(one, at),
-        }
-    }
-    released
-}
-
-/// A message may have calls of several limits, which end at different times.
-fn stop_renewing(ended: &[Granted], running: &mut CallsByTicket) {
-    for one in ended {
-        let Some(ticket) = one.ticket() else { continue };
-        if let Some(calls) = running.get_mut(&ticket) {
-            calls.retain(|call| !is_same(call, one));
-            if calls.is_empty() {
-                running.remove(&ticket);
-            }
-        }
-    }
-}
-
-fn is_same(one: &Granted, other: &Granted) -> bool {
-    one.charge().limit.name == other.charge().limit.name
 }
 
 /// A third of the shortest lease of a call under way.
@@ -365,21 +311,20 @@ impl Store {
         }
     }
 
-    async fn renew(&self, running: &mut CallsByTicket) {
-        let calls: Vec<_> = running.values().flatten().cloned().collect();
+    /// Gives all calls under way another lease. Returns those that the store does not know.
+    async fn renew(&self, book: &Book) -> Vec<Ticket> {
+        let calls: Vec<_> = book.running.values().flatten().cloned().collect();
+        let mut all = Vec::new();
         for calls in calls.chunks(BATCH_MAX) {
             match self.store.renew(calls).await {
-                Ok(gone) => {
-                    for ticket in gone {
-                        self.lost(running.remove(&ticket).unwrap_or_default());
-                    }
-                }
+                Ok(gone) => all.extend(gone),
                 Err(error) => self.doubt("calls under way could not be renewed", &error),
             }
         }
+        all
     }
 
-    fn lost(&self, calls: Vec<Granted>) {
+    fn lost(&self, calls: &[Granted]) {
         for limit in calls.iter().map(|call| &call.charge().limit) {
             if let Some(meters) = self.meters.get(&limit.name) {
                 meters.leases_lost.increment(1);
@@ -397,3 +342,6 @@ impl Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

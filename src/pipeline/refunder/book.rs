@@ -1,0 +1,94 @@
+//! What a refunder keeps: which calls are under way, which messages are done, and what answers said.
+
+use std::collections::HashMap;
+
+use tokio::sync::oneshot;
+
+use crate::core::time::Mono;
+use crate::ports::limits::{Correction, Granted, Ticket};
+
+use super::Corrections;
+
+/// What the refunder receives. Bounded by the prefetch of the pacer's routes.
+#[derive(Debug)]
+pub(super) enum Entry {
+    /// Calls of one message.
+    Began(Vec<Granted>),
+    /// Calls that ended, and units that certainly were not used.
+    Ended(Vec<Granted>),
+    /// Claims of accepted messages, and where to say whether the store knows.
+    Done(Vec<Granted>, oneshot::Sender<bool>),
+    /// Calls and claims that are neither renewed nor released any more.
+    Left(Vec<Granted>),
+    /// An answer said something of a key, at this time.
+    Said(Correction, Mono),
+}
+
+/// Claims of accepted messages, and where to say whether the store knows.
+pub(super) type Done = (Vec<Granted>, oneshot::Sender<bool>);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Book {
+    /// Calls under way, by their tickets.
+    pub(super) running: HashMap<Ticket, Vec<Granted>>,
+    /// What the store is to write down as done.
+    pub(super) done: Vec<Done>,
+    /// What answers said.
+    pub(super) said: Corrections,
+}
+
+impl Book {
+    pub(super) fn new(now: Mono) -> Self {
+        Self {
+            running: HashMap::new(),
+            done: Vec::new(),
+            said: Corrections::new(now),
+        }
+    }
+
+    /// Keeps what was received; returns what is to be released.
+    pub(super) fn note(&mut self, entries: &mut Vec<Entry>) -> Vec<Granted> {
+        let mut released = Vec::new();
+        for entry in entries.drain(..) {
+            match entry {
+                Entry::Began(calls) => {
+                    if let Some(ticket) = calls.first().and_then(Granted::ticket) {
+                        self.running.insert(ticket, calls);
+                    }
+                }
+                Entry::Ended(granted) => {
+                    self.stop_renewing(&granted);
+                    released.extend(granted);
+                }
+                Entry::Done(claims, sender) => self.done.push((claims, sender)),
+                Entry::Left(calls) => self.stop_renewing(&calls),
+                Entry::Said(one, at) => self.said.note(one, at),
+            }
+        }
+        released
+    }
+
+    /// A message may have calls of several limits, which end at different times.
+    pub(super) fn stop_renewing(&mut self, ended: &[Granted]) {
+        for one in ended {
+            let Some(ticket) = one.ticket() else { continue };
+            if let Some(calls) = self.running.get_mut(&ticket) {
+                calls.retain(|call| !is_same(call, one));
+                if calls.is_empty() {
+                    self.running.remove(&ticket);
+                }
+            }
+        }
+    }
+
+    /// Takes out the calls of these tickets that are still under way.
+    pub(super) fn take(&mut self, tickets: &[Ticket]) -> Vec<Granted> {
+        let calls = tickets.iter().filter_map(|one| self.running.remove(one));
+        calls.flatten().collect()
+    }
+}
+
+fn is_same(one: &Granted, other: &Granted) -> bool {
+    one.charge().limit.name == other.charge().limit.name
+}
