@@ -10,7 +10,7 @@ use crate::core::leases::{Availability, Wait};
 use crate::core::pacing::Row;
 use crate::core::schedule::Answer;
 use crate::core::scheduler::{Denied, Queued as _};
-use crate::core::time::{ClockMap, Mono};
+use crate::core::time::Mono;
 use crate::pipeline::admit::{Answered, send_away};
 use crate::pipeline::handle::{Event, Stopped};
 use crate::pipeline::job::Waiting;
@@ -48,7 +48,7 @@ impl Pacer {
         match answer {
             Ok(answer) => {
                 if answer.guarded {
-                    self.tell_guarded();
+                    self.tell_guarded(row);
                 }
                 let denied = self.scheduler.tally().denied;
                 self.scheduler.leased(row, &answer, now);
@@ -67,10 +67,11 @@ impl Pacer {
         }
     }
 
-    /// At the start a schedule that is not there yet is nothing to worry about.
-    fn tell_guarded(&self) {
+    /// At the start a schedule that is not there yet is nothing to worry about. Each row has one.
+    fn tell_guarded(&self, row: Row) {
         let limit = &self.handle.name;
-        if self.scheduler.clock().is_some_and(ClockMap::is_known) {
+        let holder = self.scheduler.holder(row);
+        if holder.is_some_and(|holder| holder.clock().is_known()) {
             warn!(%limit, "the schedule was lost, or its clock stepped: starting it again behind its guard");
         } else {
             info!(%limit, "no schedule yet: starting one behind its guard");

@@ -287,7 +287,8 @@ async fn urgent_messages_pass_a_backlog_of_bulk_and_bulk_leaves_them_the_reserve
         .publish(name, (201..=208).map(|n| urgent(to(n, "urgent"))))
         .await;
     eventually(LONG, "all came", || downstream.count() >= 128).await;
-    daemon.stop(KNOWN).await;
+    let log = daemon.stop(KNOWN).await;
+    assert!(!log.contains(NEW_SCHEDULE), "both rows are new: {log}");
     let calls = downstream.calls();
     let bulk: Vec<_> = calls.iter().filter(|call| call.caller == "bulk").collect();
     assert_eq!((bulk.len(), calls.len()), (120, 128));
