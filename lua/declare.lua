@@ -8,8 +8,9 @@
 --          5 was_read   1: it has just read its file, so a changed file counts as an update
 --          6 shown    microseconds for which a replica counts as present
 --          7 version   8 updates   9 origin   10 policy   11 file   12 by   13 paused_until
---         14 paused_by   15 changed   16 remade_at   17 paused_for   (the policy that it knows; version 0: none)
--- Reply    the policy as its hash holds it, names and values in turn: those of the arguments 7 to 17, and more.
+--         14 paused_by   15 changed   16 remade_at   17 paused_for
+--         18 resumed_by   (the policy that it knows; version 0: none)
+-- Reply    the policy as its hash holds it, names and values in turn: those of the arguments 7 to 18, and more.
 --          paused_until 0: not paused; changed is the version that brought the current policy; remade_at is when a
 --          file made it one of another kind, 0: never
 --
@@ -25,7 +26,7 @@ local function kind(policy) return string.match(policy, '^kind=([^ ]*)') end
 -- FREEZE_MAX: 366 days.
 local MINUTE, FREEZE_MAX = 60000000, 31622400000000
 local FIELDS = { 'version', 'updates', 'origin', 'policy', 'file', 'by', 'paused_until', 'paused_by',
-  'changed', 'remade_at', 'paused_for' }
+  'changed', 'remade_at', 'paused_for', 'resumed_by' }
 local s = redis.call('HMGET', KEYS[1], unpack(FIELDS))
 local version, updates = tonumber(s[1]) or 0, tonumber(s[2]) or 0
 local replica, file = ARGV[3], ARGV[4]
@@ -39,14 +40,14 @@ elseif version == 0 then
   -- Less than the version of any update: the store may have lost a policy, and a replica that still
   -- knows it must win.
   version, updates, changed = math.max((now - now % 1000) / 1000, 1), 1, true
-  s = { '', '', 'file', file, file, replica, '0', '', text(version), '0', '0' }
+  s = { '', '', 'file', file, file, replica, '0', '', text(version), '0', '0', '' }
 end
 -- What lies further ahead than it can: the clock went back.
 local paused_until, remade_at = tonumber(s[7]) or 0, tonumber(s[10]) or 0
 local longest = now + (tonumber(s[11]) or FREEZE_MAX)
 local went_back = paused_until > longest or remade_at > now
 s[7], s[10] = text(math.min(paused_until, longest)), text(math.min(remade_at, now))
-s[11] = s[11] or text(FREEZE_MAX)
+s[11], s[12] = s[11] or text(FREEZE_MAX), s[12] or ''
 
 -- A policy that an operator set for a while is over: the file's policy is the current one again.
 local ends = tonumber(string.match(s[4], ' until=(%d+)$'))

@@ -20,6 +20,6 @@ if version == 0 then return { now, 0, 0, 0 } end
 version, updates = math.max(version + 1, now), updates + 1
 local ends = now + tonumber(ARGV[4])
 redis.call('HSET', KEYS[1], 'version', text(version), 'updates', text(updates),
-  'paused_until', text(ends), 'paused_for', ARGV[4], 'paused_by', ARGV[3])
+  'paused_until', text(ends), 'paused_for', ARGV[4], 'paused_by', ARGV[3], 'resumed_by', '')
 redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. text(version))
 return { now, version, updates, ends }

@@ -3,6 +3,7 @@
 --
 -- KEYS     1 the limit's policy, then its rows, if it is paced
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
+--          3 by       the operator
 -- Reply    {version, updates, was}: integers; was 1: it was paused or frozen; version 0: no replica
 --          has declared this limit
 --
@@ -33,6 +34,6 @@ for i = 2, #KEYS do
 end
 version, updates = math.max(version + 1, now), updates + 1
 redis.call('HSET', KEYS[1], 'version', text(version), 'updates', text(updates),
-  'paused_until', '0', 'paused_for', '0', 'paused_by', '')
+  'paused_until', '0', 'paused_for', '0', 'paused_by', '', 'resumed_by', ARGV[3])
 redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. text(version))
 return { version, updates, was and 1 or 0 }

@@ -90,6 +90,8 @@ pub struct LimitPolicy {
     pub by: String,
     /// The last pause, which may be over.
     pub pause: Option<Pause>,
+    /// The operator that ended the last pause; empty: none did.
+    pub resumed_by: String,
     /// When a file made the limit one of another kind, last; zero: never. No kind reads the states of another one,
     /// so what was taken before is not known: for that limit it is a loss (`limits::generation`).
     pub remade_at: StoreTime,
@@ -171,6 +173,7 @@ pub fn declare(
         file: text.to_owned(),
         by: declaration.replica.clone(),
         pause: before.pause.clone(),
+        resumed_by: before.resumed_by.clone(),
         remade_at: if kind(text) == kind(&before.text) {
             before.remade_at
         } else {
@@ -192,6 +195,7 @@ pub fn declare(
             file: declaration.file.clone(),
             by: declaration.replica.clone(),
             pause: None,
+            resumed_by: String::new(),
             remade_at: StoreTime::default(),
         },
     };
@@ -232,6 +236,9 @@ pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: Sto
         remade_at: before
             .as_ref()
             .map_or(StoreTime::default(), |s| s.remade_at),
+        resumed_by: before
+            .as_ref()
+            .map_or_else(String::new, |s| s.resumed_by.clone()),
         pause: before.and_then(|s| s.pause),
     });
     true
@@ -254,16 +261,18 @@ pub fn pause(
         length,
         by: by.to_owned(),
     });
+    policy.resumed_by.clear();
     Some(until)
 }
 
 /// An operator ends the pause. Returns whether there was one; `None` if no replica has declared the
 /// limit. A freeze of its rows is ended by `core::schedule::thaw`.
-pub fn resume(stored: &mut Option<LimitPolicy>, now: StoreTime) -> Option<bool> {
+pub fn resume(stored: &mut Option<LimitPolicy>, by: &str, now: StoreTime) -> Option<bool> {
     let policy = stored.as_mut()?;
     let was = policy.paused_until(now).is_some();
     policy.advance(now);
     policy.pause = None;
+    by.clone_into(&mut policy.resumed_by);
     Some(was)
 }
 

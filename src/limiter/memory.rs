@@ -203,10 +203,14 @@ impl PolicyStore for MemoryStore {
         .boxed()
     }
 
-    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>> {
+    fn resume<'a>(
+        &'a self,
+        limit: &'a str,
+        by: &'a str,
+    ) -> StoreFuture<'a, Option<(Updated, bool)>> {
         async move {
             Ok(self.update(limit, |stored, now| {
-                let was = policy::resume(stored, now)?;
+                let was = policy::resume(stored, by, now)?;
                 Some((updated(stored.as_ref()), was))
             }))
         }

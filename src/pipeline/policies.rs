@@ -276,9 +276,12 @@ impl Follower {
                 ));
             }
             (Some(_), None) => {
-                info!(%limit, version, "the limit is resumed");
-                // Who did it is not kept: `by` made the policy, which a pause and its end leave as it is.
-                note_change(&format!("limit {limit} is resumed (version {version})"));
+                // `by` made the policy, which a pause and its end leave as it is.
+                let by = &now.resumed_by;
+                info!(%limit, version, by, "the limit is resumed");
+                note_change(&format!(
+                    "limit {limit} is resumed by {by} (version {version})"
+                ));
             }
             _ => {}
         }
@@ -336,6 +339,7 @@ mod tests {
             file: "rate=1/1s".to_owned(),
             by: "vm:1: nearly all calls leave within 7.7 ms".to_owned(),
             pause,
+            resumed_by: "bob@ops".to_owned(),
             remade_at: StoreTime::from_micros(0),
         };
         let name = "ascribed";
@@ -348,7 +352,7 @@ mod tests {
         follower.explain(&policy(3, None));
         let said = recent().into_iter().map(|line| line.text);
         let said: Vec<_> = said.filter(|text| text.contains(name)).collect();
-        assert_eq!(said, ["limit ascribed is resumed (version 3)"]);
+        assert_eq!(said, ["limit ascribed is resumed by bob@ops (version 3)"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -289,7 +289,11 @@ pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
 
     /// Ends a pause, and a freeze that a downstream asked for. Returns whether there was one;
     /// `None`: no replica has declared the limit.
-    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>>;
+    fn resume<'a>(
+        &'a self,
+        limit: &'a str,
+        by: &'a str,
+    ) -> StoreFuture<'a, Option<(Updated, bool)>>;
 
     /// Opens a keyed limit that is closed because the store lost its state. Returns the store's time:
     /// losses up to then close it no more. `None`: no replica has declared the limit.

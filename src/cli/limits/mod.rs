@@ -246,7 +246,7 @@ async fn resume(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Re
     let (name, opened) = (&args.name, args.location.open().await?);
     opened.known(name)?;
     let store = opened.store(name).await?;
-    let resumed = store.resume(name).await?;
+    let resumed = store.resume(name, &operator()).await?;
     let (update, was) = resumed.ok_or_else(|| undeclared(name))?;
     if args.location.json {
         let said = json!({ "name": name, "resumed": was, "version": update.updates });

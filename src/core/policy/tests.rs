@@ -132,7 +132,7 @@ fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
     };
     assert_eq!(frozen(known, &stored, at(119)), (false, Some(at(120))));
     assert_eq!(frozen(known, &stored, at(120)), (true, None));
-    assert_eq!(resume(&mut stored, at(60)), Some(true));
+    assert_eq!(resume(&mut stored, "ann", at(60)), Some(true));
     assert_eq!(
         frozen(known, &stored, at(60)),
         (false, None),
@@ -140,10 +140,12 @@ fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
     );
     let known = stored.as_ref().unwrap().version;
     assert_eq!(frozen(known, &stored, at(60)), (true, None));
-    assert_eq!(resume(&mut stored, at(70)), Some(false));
+    assert_eq!(resume(&mut stored, "bob", at(70)), Some(false));
     let policy = stored.as_ref().unwrap();
-    assert_eq!(policy.updates, 4);
+    assert_eq!((policy.updates, &*policy.resumed_by), (4, "bob"));
     assert_eq!(policy.changed, PolicyVersion::first(at(10)), "by the file");
+    pause(&mut stored, Duration::from_micros(100), "op", at(80));
+    assert_eq!(stored.as_ref().unwrap().resumed_by, "");
 }
 
 #[test]
@@ -168,7 +170,7 @@ fn a_pause_lasts_no_longer_for_a_clock_that_goes_back() {
 #[test]
 fn a_limit_that_was_never_declared_cannot_be_paused() {
     assert_eq!(pause(&mut None, Duration::MAX, "op", at(1)), None);
-    assert_eq!(resume(&mut None, at(1)), None);
+    assert_eq!(resume(&mut None, "op", at(1)), None);
 }
 
 #[test]

@@ -115,6 +115,7 @@ impl PolicyStore for RedisPolicies {
                     Arg::Number(known.map_or(0, |known| known.changed.number())),
                     Arg::Number(known.map_or(0, |known| known.remade_at.as_micros())),
                     Arg::Number(pause.map_or(0, |pause| micros(pause.length))),
+                    Arg::Text(known.map_or("", |known| &known.resumed_by)),
                 ],
             );
             let fields: Fields = self.store.call(call).await?;
@@ -162,10 +163,14 @@ impl PolicyStore for RedisPolicies {
         .boxed()
     }
 
-    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>> {
+    fn resume<'a>(
+        &'a self,
+        limit: &'a str,
+        by: &'a str,
+    ) -> StoreFuture<'a, Option<(Updated, bool)>> {
         async move {
             let rows = self.family.rows(self.prefix(), limit);
-            let call = self.on(&self.scripts.resume, limit, rows, []);
+            let call = self.on(&self.scripts.resume, limit, rows, [Arg::Text(by)]);
             let (version, updates, was): (u64, u64, u8) = self.store.call(call).await?;
             Ok(updated(version, updates).map(|updated| (updated, was > 0)))
         }
@@ -247,6 +252,7 @@ fn read(fields: &Fields) -> Option<LimitPolicy> {
             by: field("paused_by")?,
         })
         .filter(|pause| pause.until > StoreTime::default()),
+        resumed_by: field("resumed_by").unwrap_or_default(),
         remade_at: StoreTime::from_micros(number("remade_at").unwrap_or(0)),
     })
 }

@@ -214,10 +214,10 @@ impl Play<'_> {
     }
 
     fn resume(&mut self) -> Result<(), TestCaseError> {
-        let resume = self.world.policies.resume("updates");
+        let resume = self.world.policies.resume("updates", "ann");
         let told = self.world.runtime.block_on(resume).unwrap();
         let now = told.map_or(StoreTime::default(), |(said, _)| said.version.since());
-        let was = policy::resume(&mut self.state, now);
+        let was = policy::resume(&mut self.state, "ann", now);
         let thawed = schedule::thaw(&mut self.row, now);
         prop_assert_eq!(told.map(|(_, was)| was), was.map(|was| was || thawed));
         Ok(())

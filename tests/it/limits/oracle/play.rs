@@ -254,7 +254,7 @@ impl Play<'_> {
         let world = self.world;
         let name = &world.limits[limit].name;
         let was_said = if length.is_zero() {
-            let resumed = world.runtime.block_on(world.policies.resume(name));
+            let resumed = world.runtime.block_on(world.policies.resume(name, "op"));
             resumed.unwrap().is_some()
         } else {
             let paused = world.policies.pause(name, length, "op");
