@@ -278,8 +278,8 @@ impl Route {
         let is_held_up = turn.denied.is_some() || self.deaths.are_in_a_row() || is_open;
         let sends = (turn.is == Tap::Open || waits_for_slot || is_back) && !is_held_up;
         self.sharing.show(sends, is_open && probes);
-        let moves = self.moves_on(now);
-        // Another route sends what comes.
+        // Another route sends what comes. Before the time of the store is known, nothing can be decoded for it.
+        let moves = self.moves_on(now) && pacer.known_store_time(now).is_some();
         let tap = if moves { Tap::Open } else { turn.is };
         self.subscription.set_tap(tap);
         let is_open = tap == Tap::Open;
@@ -290,9 +290,9 @@ impl Route {
     /// Consumes no more, for good.
     pub(super) fn close_tap(&self) {
         self.sharing.show(false, false);
-        if lock(&self.gate.gate).close_tap() {
-            self.subscription.set_tap(Tap::Closed);
-        }
+        lock(&self.gate.gate).close_tap();
+        // Also where the gate was closed: the route may consume for another one.
+        self.subscription.set_tap(Tap::Closed);
         self.meters.tap_open.set(0.0);
     }
 

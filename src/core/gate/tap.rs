@@ -70,9 +70,9 @@ impl Gate {
         turn
     }
 
-    /// Closes the tap. Returns whether it was open.
-    pub fn close_tap(&mut self) -> bool {
-        std::mem::replace(&mut self.tap, Tap::Closed) == Tap::Open
+    /// Closes the tap.
+    pub const fn close_tap(&mut self) {
+        self.tap = Tap::Closed;
     }
 
     /// Whether the gate itself keeps the tap closed, why, and until when. `None` too if the opening is so near that

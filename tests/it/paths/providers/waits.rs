@@ -1,7 +1,7 @@
 //! A route of a shared queue that waits for long: its messages move, whatever its own settings would make of them.
 
-use super::{DECLARED, LATE_500, MESSAGES, Pair};
-use crate::paths::{NO_BREAKER, unix};
+use super::{DECLARED, LATE_500, MESSAGES, Pair, SLOW};
+use crate::paths::{NO_BREAKER, header, unix};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, LONG, program};
 use crate::support::wait::eventually;
@@ -37,6 +37,15 @@ async fn nothing_expires_that_the_other_one_sends() {
     }
 }
 
+/// An operator does this to the limit of the first one.
+fn limits(daemon: &Daemon, act: &str) {
+    let config = daemon.config();
+    let config = config.to_str().expect("a path");
+    let done = program(&["limits", act, "--config", config, "provider"]).output();
+    let done = done.expect("it runs");
+    assert!(done.status.success(), "{done:?}");
+}
+
 /// An operator pauses the limit of one of them, and resumes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_operator_pauses_the_other_one_sends() {
@@ -44,20 +53,13 @@ async fn what_an_operator_pauses_the_other_one_sends() {
     let daemon = Daemon::start(&pair.config);
     pair.publish(1, MESSAGES).await;
     pair.have(60).await;
-    let limits = |act: &str| {
-        let config = daemon.config();
-        let config = config.to_str().expect("a path");
-        let done = program(&["limits", act, "--config", config, "provider"]).output();
-        let done = done.expect("it runs");
-        assert!(done.status.success(), "{done:?}");
-    };
-    limits("pause");
+    limits(&daemon, "pause");
     daemon.says("its messages move").await;
     let before = pair.a.count();
     pair.publish(MESSAGES + 1, 2 * MESSAGES).await;
     pair.have(2 * MESSAGES).await;
     assert_eq!(pair.a.count(), before, "it is paused");
-    limits("resume");
+    limits(&daemon, "resume");
     daemon.says("its messages stay with it again").await;
     pair.publish(2 * MESSAGES + 1, 3 * MESSAGES).await;
     pair.have(3 * MESSAGES).await;
@@ -66,6 +68,31 @@ async fn what_an_operator_pauses_the_other_one_sends() {
     assert_eq!(calls as u64, 3 * MESSAGES, "none twice");
     daemon.stop(DECLARED).await;
     nothing_is_left(&pair.broker, pair.name).await;
+}
+
+/// A route that is paused consumes for the other one, whose calls are slow. A stop ends that at once: what the queue
+/// delivered until then would come back again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_ends_consuming_for_the_other_one() {
+    const COUNT: u64 = 400;
+    let pair = Pair::of("pair-stopped").await;
+    pair.b.answers(SLOW);
+    let daemon = Daemon::start(&pair.config);
+    pair.publish(1, 20).await;
+    pair.have(20).await;
+    limits(&daemon, "pause");
+    daemon.says("its messages move").await;
+    pair.publish(21, COUNT).await;
+    eventually(LONG, "the second one is calling", || pair.b.count() >= 40).await;
+    daemon.stop(DECLARED).await;
+    let left = pair.broker.drain(pair.name).await;
+    assert!(left.len() >= 100, "{} are left", left.len());
+    let returns = left.iter().map(|(_, properties)| {
+        let count = header(properties, "x-delivery-count");
+        count.map_or(0, |count| count.parse::<u64>().expect("a count"))
+    });
+    let most = returns.max().expect("there are some");
+    assert!(most <= 3, "returned {most} times");
 }
 
 /// A route is taken out of the configuration while its messages wait for another attempt: they are those of the queue.
