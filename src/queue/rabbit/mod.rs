@@ -96,6 +96,7 @@ impl RabbitQueue {
                 .entry(route.queue().to_owned())
                 .or_default(),
         );
+        kept.consumes(route.prefetch);
         Ok(Arc::new(supervisor::start(
             (route, kept),
             Arc::clone(&self.options),

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lapin::protocol::basic::gen_properties;
@@ -34,21 +35,26 @@ pub(super) enum Kept {
 /// The same for messages with the same properties and body, which are interchangeable.
 type Fingerprint = [u8; 32];
 
-/// The verdicts of earlier sessions, and when they were kept.
+/// The verdicts of the earlier sessions of a queue, and when they were kept. Routes may share the queue.
 #[derive(Debug, Default)]
-pub(in crate::queue::rabbit) struct KeptVerdicts(Mutex<HashMap<Fingerprint, Vec<(Mono, Kept)>>>);
+pub(in crate::queue::rabbit) struct KeptVerdicts {
+    kept: Mutex<HashMap<Fingerprint, Vec<(Mono, Kept)>>>,
+    /// What was kept before is forgotten where it is more.
+    most: AtomicUsize,
+}
 
 impl KeptVerdicts {
-    /// Keeps those of a session that ended. What was kept before is forgotten where it is more than `most`.
-    pub(super) fn keep(
-        &self,
-        verdicts: impl Iterator<Item = (Original, Kept)>,
-        most: usize,
-        now: Mono,
-    ) {
-        let mut kept = lock(&self.0);
+    /// Another route consumes the queue, with this prefetch: of all its routes a few sessions are remembered.
+    pub(in crate::queue::rabbit) fn consumes(&self, prefetch: u16) {
+        self.most
+            .fetch_add(4 * usize::from(prefetch), Ordering::Relaxed);
+    }
+
+    /// Keeps those of a session that ended.
+    pub(super) fn keep(&self, verdicts: impl Iterator<Item = (Original, Kept)>, now: Mono) {
+        let mut kept = lock(&self.kept);
         forget(&mut kept, now);
-        if kept.values().map(Vec::len).sum::<usize>() > most {
+        if kept.values().map(Vec::len).sum::<usize>() > self.most.load(Ordering::Relaxed) {
             kept.clear();
         }
         for (original, verdict) in verdicts {
@@ -59,7 +65,7 @@ impl KeptVerdicts {
 
     /// The verdict of a message that was delivered again.
     pub(super) fn take(&self, original: &Original, now: Mono) -> Option<Kept> {
-        let mut kept = lock(&self.0);
+        let mut kept = lock(&self.kept);
         if kept.is_empty() {
             return None;
         }

@@ -254,10 +254,9 @@ impl Session {
                 tracing::debug!(%error, "the last acknowledgements were not written");
             }
         }
-        let most = 4 * usize::from(self.context.route.prefetch);
         let now = self.context.clock.now();
         let kept = self.unsettled.take_unconfirmed();
-        self.context.kept.keep(kept.into_iter(), most, now);
+        self.context.kept.keep(kept.into_iter(), now);
     }
 
     /// Makes the given verdicts safe; the end of the channel gives back the rest.
