@@ -193,7 +193,7 @@ impl Admission {
                 let charges = asked.item.job.charges().iter();
                 let calls = charges.filter(|charge| charge.limit.counts_calls());
                 let calls = calls.map(|charge| Granted::call(charge, asks.ticket));
-                self.keyed.refunder.ended(calls.collect());
+                self.keyed.refunder.unanswered(calls.collect());
             }
         }
     }

@@ -102,10 +102,17 @@ impl Refunder {
         }
     }
 
-    /// Calls ended, or may have been granted without an answer; units certainly were not used.
+    /// Calls ended; units certainly were not used.
     pub(super) fn ended(&self, granted: Vec<Granted>) {
         if !granted.is_empty() {
             self.send(Entry::Ended(granted));
+        }
+    }
+
+    /// A question was not answered, and may have granted these calls. They are released once.
+    pub(super) fn unanswered(&self, calls: Vec<Granted>) {
+        if !calls.is_empty() {
+            self.send(Entry::Unanswered(calls));
         }
     }
 
@@ -173,7 +180,8 @@ async fn run(
     let mut renewed = store.clock.now();
     let (mut book, mut entries) = (Book::new(renewed), Vec::new());
     let mut write_at = renewed;
-    // Bounded like the calls under way: while the store is away none begins.
+    // Bounded like the calls under way: while the store is away none begins. Questions without an answer are not in it:
+    // they are asked again and again then.
     let (mut unreleased, mut release_at) = (Vec::new(), renewed);
     loop {
         // Worked out each time: an operator may shorten a lease, and new calls begin after that.
@@ -228,6 +236,10 @@ async fn run(
             unreleased.extend(ended);
         } else if !ended.is_empty() {
             freed(ended);
+        }
+        let unanswered = std::mem::take(&mut book.unanswered);
+        if store.release(&unanswered).await && !unanswered.is_empty() {
+            freed(unanswered);
         }
     }
 }

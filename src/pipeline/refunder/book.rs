@@ -16,6 +16,8 @@ pub(super) enum Entry {
     Began(Vec<Granted>),
     /// Calls that ended, and units that certainly were not used.
     Ended(Vec<Granted>),
+    /// Calls that may have been granted, in an answer that never came, and were not made.
+    Unanswered(Vec<Granted>),
     /// Claims of accepted messages, and where to say whether the store knows.
     Done(Vec<Granted>, oneshot::Sender<bool>),
     /// Calls and claims that are neither renewed nor released any more.
@@ -32,6 +34,8 @@ pub(super) type Done = (Vec<Granted>, oneshot::Sender<bool>);
 pub(super) struct Book {
     /// Calls under way, by their tickets.
     pub(super) running: HashMap<Ticket, Vec<Granted>>,
+    /// Calls that are released once: a question was not answered.
+    pub(super) unanswered: Vec<Granted>,
     /// What the store is to write down as done.
     pub(super) done: Vec<Done>,
     /// What answers said.
@@ -42,6 +46,7 @@ impl Book {
     pub(super) fn new(now: Mono) -> Self {
         Self {
             running: HashMap::new(),
+            unanswered: Vec::new(),
             done: Vec::new(),
             said: Corrections::new(now),
         }
@@ -61,6 +66,7 @@ impl Book {
                     self.stop_renewing(&granted);
                     released.extend(granted);
                 }
+                Entry::Unanswered(calls) => self.unanswered.extend(calls),
                 Entry::Done(claims, sender) => self.done.push((claims, sender)),
                 Entry::Left(calls) => self.stop_renewing(&calls),
                 Entry::Said(one, at) => self.said.note(one, at),
