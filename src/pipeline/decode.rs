@@ -96,7 +96,7 @@ fn made(
         Err(verdict) => {
             route.died_early(&verdict);
             route.journal_verdict(&delivery, &history, &[], (&verdict, None));
-            route.settle(delivery, &history, verdict, None);
+            route.settle(delivery, &history, verdict, (None, false));
             None
         }
     }

@@ -158,15 +158,16 @@ impl Job {
     /// The same, for a reason that its journal would not know.
     pub(super) fn settle_because(self, verdict: Verdict, why: Option<Why<'_>>) {
         self.journal_verdict(&verdict, why);
+        let is_repeat = matches!(why, Some(Why::Repeat));
         self.route
-            .settle(self.delivery, &self.history, verdict, None);
+            .settle(self.delivery, &self.history, verdict, (None, is_repeat));
     }
 
     /// The same after a call that is its last.
     pub(super) fn settle_with(self, verdict: Verdict, answer: Option<&Answer>) {
         self.journal_verdict(&verdict, None);
         self.route
-            .settle(self.delivery, &self.history, verdict, answer);
+            .settle(self.delivery, &self.history, verdict, (answer, false));
     }
 }
 

@@ -58,19 +58,16 @@ pub(super) struct End<'a> {
     pub(super) message: &'a Message,
     pub(super) history: &'a History,
     pub(super) verdict: &'a Verdict,
-    /// What its last call was answered; a repeat has none.
+    /// What its last call was answered.
     pub(super) answer: Option<&'a Answer>,
+    /// It was accepted before, and is not called.
+    pub(super) is_repeat: bool,
 }
 
 impl End<'_> {
     /// How many calls were made. A failed one counts in the history, one that was accepted does not.
     fn calls(&self) -> u32 {
         self.history.attempts + u32::from(*self.verdict == Verdict::Done)
-    }
-
-    /// It was accepted before, and is not called.
-    fn is_repeat(&self) -> bool {
-        *self.verdict == Verdict::Done && self.answer.is_none()
     }
 }
 
@@ -103,7 +100,7 @@ impl Results {
     pub(super) fn make(&self, route: &str, end: &End<'_>) -> Option<Publication> {
         let verdict = match end.verdict {
             // A publisher's repeat: its first message has the result.
-            Verdict::Done if end.is_repeat() && !end.message.redelivered => return None,
+            Verdict::Done if end.is_repeat && !end.message.redelivered => return None,
             Verdict::Done if self.is_on(ResultOn::Accepted) => "accepted",
             Verdict::Dead { .. } if self.is_on(ResultOn::Dead) => "dead",
             _ => return None,
@@ -236,7 +233,7 @@ impl Results {
 
     /// The JSON object of a result without a template.
     fn default_body(&self, route: &str, verdict: &str, end: &End<'_>) -> String {
-        let mut reason = end.is_repeat().then_some("repeat");
+        let mut reason = end.is_repeat.then_some("repeat");
         let mut detail = None;
         if let Verdict::Dead {
             reason: why,

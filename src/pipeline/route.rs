@@ -181,7 +181,7 @@ impl Route {
         delivery: Delivery,
         history: &History,
         verdict: Verdict,
-        answer: Option<&Answer>,
+        (answer, is_repeat): (Option<&Answer>, bool),
     ) {
         let message = delivery.message();
         self.deaths.log(&self.name, message, &verdict);
@@ -190,6 +190,7 @@ impl Route {
             history,
             verdict: &verdict,
             answer,
+            is_repeat,
         };
         let results = self.results.as_ref();
         let result = results.and_then(|results| results.make(&self.name, &end));
