@@ -238,6 +238,7 @@ impl Outbox {
                 let under_way = self.open.as_ref().map_or(0, ConfirmChannel::under_way);
                 let Context { events, route, .. } = &*self.context;
                 (0..under_way).for_each(|_| events.unconfirmed(&route.name));
+                self.failing.store(true, Ordering::Relaxed);
                 self.log_fault(&error);
             }
             Err(error) => {
