@@ -72,6 +72,11 @@ impl LocalQueue {
     pub(super) async fn write_down(&mut self) {
         if let Err(error) = self.leftover.sync().await {
             tracing::error!(route = %self.route, %error, "the leftover file may be incomplete");
+            // A dead line that is in neither file would be lost.
+            if let Some(checkpoint) = &mut self.checkpoint {
+                checkpoint.put_off();
+            }
+            return;
         }
         if let Some(checkpoint) = &mut self.checkpoint
             && let Err(error) = checkpoint.write().await

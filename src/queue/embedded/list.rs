@@ -233,12 +233,17 @@ impl Checkpoint {
         self.due
     }
 
+    /// It is not written now: it is due again in a while.
+    pub(super) fn put_off(&mut self) {
+        self.due = self.due.map(|_| Instant::now() + EVERY);
+    }
+
     /// Writes it.
     ///
     /// # Errors
     /// When the file cannot be replaced; it is due again in a while.
     pub(super) async fn write(&mut self) -> io::Result<()> {
-        self.due = self.due.map(|_| Instant::now() + EVERY);
+        self.put_off();
         let new = self.path.with_extension("new");
         let mut file = File::create(&new).await?;
         file.write_all(&serde_json::to_vec(&self.progress)?).await?;
