@@ -229,6 +229,8 @@ impl Route {
             self.usable.send_replace(Link::Down(reason.into()));
             if !was_stopped {
                 self.meters.stopped.set(1.0);
+                // What others would move here comes back to them at once.
+                self.sharing.show(false, false);
                 warn!(route = %self.name, count, why,
                     "messages died in a row: the route stops, the others wait, one at a time is tried");
             }
