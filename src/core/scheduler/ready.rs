@@ -283,7 +283,14 @@ impl<T: Queued> Level<T> {
         let Some(known) = self.tenants.get(&name).map(|tenant| tenant.turn) else {
             return;
         };
-        let turn = known.saturating_sub(stride(item)).max(self.earliest());
+        let step = stride(item);
+        let turn = known.saturating_sub(step).max(self.earliest());
+        // The step of the clock goes back too, but the present is not before the first turn that is due.
+        if let Some((first, _)) = self.turns.first() {
+            let sharing = self.turns.len() as u64 + 1;
+            let back = self.clock.saturating_sub(step / sharing).max(*first);
+            self.clock = self.clock.min(back);
+        }
         if turn < known {
             self.set_turn(name, turn);
         }

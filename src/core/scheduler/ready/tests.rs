@@ -172,6 +172,24 @@ fn what_was_denied_does_not_cost_its_tenant_its_turn() {
     assert!(first >= 5, "{first}");
 }
 
+/// Messages of a key that is full are taken and sent away in a row.
+#[test]
+fn what_was_denied_does_not_hold_up_a_tenant_that_comes() {
+    let mut ready = Ready::default();
+    for n in 0..1000 {
+        ready.push(of(0, n, 1, 1));
+        ready.push(of(0, n, 2, 1));
+    }
+    for _ in 0..400 {
+        if let Some(taken) = ready.pop().filter(|taken| taken.tenant == 1) {
+            ready.forgive(&taken);
+        }
+    }
+    ready.push(of(0, 0, 3, 1));
+    let next: Vec<_> = (0..6).filter_map(|_| ready.pop()).collect();
+    assert!(next.iter().any(|item| item.tenant == 3), "{next:?}");
+}
+
 #[test]
 fn tenants_that_come_and_go_are_not_remembered_for_ever() {
     let mut ready = Ready::default();
