@@ -23,6 +23,7 @@
 
 local GUARD_SLACK, STEP_TOLERANCE, JITTER, INTERVAL_TRUSTED = 1000, 100000, 1000, 1000000
 local CYCLE, LINE_MAX, DAY = 1000000, 60000000, 86400000000
+local SHORTER_MAX = 250000
 
 local function div(x, y) return (x - x % y) / y end
 local function div_ceil(x, y) return div(x + y - 1, y) end
@@ -78,11 +79,13 @@ end
 local trusted = known and clock_view == 'steady' and now <= predicted + STEP_TOLERANCE
 
 -- After a change of the rate the first new slot keeps its new distance to the last old one, which
--- is no further away than the horizon reached at the last write.
+-- is no further away than the horizon reached at the last write. Where the headroom became shorter it is as much
+-- later: a call of the old row may still be as late as the old headroom allowed.
 local function same_rate() return s.units == units and s.period == period end
 local function free_slot()
   if same_rate() then return s.next, s.rem end
-  return math.min(s.next, s.last + s.horizon) + interval, 0
+  local shorter = math.min(math.max(s.period - period, 0), SHORTER_MAX)
+  return math.min(s.next, s.last + s.horizon) + interval + shorter, 0
 end
 
 local free, rem = free_slot()

@@ -43,6 +43,8 @@ use super::time::{StoreTime, micros};
 const JITTER: u64 = 1_000;
 /// The line of waiting replicas aims to be served within this time: shares shrink towards it.
 const CYCLE: u64 = 1_000_000;
+/// A headroom becomes shorter by no more: none that can be configured is longer.
+const SHORTER_MAX: u64 = 250_000;
 /// The line never reaches further than this, so that turns lost with crashed replicas cannot add up.
 const LINE_MAX: u64 = 60_000_000;
 /// What the store keeps for one paced limit: constant size.
@@ -234,14 +236,16 @@ fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: u64, rem: u64, now
 ///
 /// After a change of the rate, old slots stay where they are, and the first new one keeps the new
 /// distance to the last old one, which is no further away than the horizon reached at the last
-/// write. Only a grant stores this: while replicas with the old and the new rate ask side by side,
+/// write. Where the headroom became shorter, the first new one is as much later: a call of the old row
+/// may still be as late as the old headroom allowed, and would meet too many new ones in a window. Only a grant stores this: while replicas with the old and the new rate ask side by side,
 /// a denied one must not push the row away from the others.
 fn free_slot(s: &Schedule, pace: &Pace) -> (u64, u64) {
     if s.has_rate_of(pace) {
         (s.next, s.rem)
     } else {
         let last = s.next.min(s.last + s.horizon);
-        (last + pace.period.div_ceil(pace.units), 0)
+        let shorter = s.period.saturating_sub(pace.period).min(SHORTER_MAX);
+        (last + pace.period.div_ceil(pace.units) + shorter, 0)
     }
 }
 

@@ -128,3 +128,31 @@ fn a_changed_rate_is_in_force_with_the_next_lease() {
     let turn = lowered.turn.expect("a turn");
     assert!(turn.at.as_micros() + slow.horizon >= last + slow.period);
 }
+
+/// Calls of the old row come as late as they may, and those of the new one at once.
+#[test]
+fn no_window_is_over_where_the_headroom_becomes_shorter() {
+    let rate: Rate = "400/1s".parse().expect("a rate");
+    let with = |headroom| Pace::new(rate, Duration::from_millis(headroom), DEFAULT_HORIZON);
+    for (old, new) in [(37, 5), (37, 36), (20, 2), (5, 37)] {
+        let paces = [with(old), with(new)];
+        let late = [paces[0].headroom, 0];
+        let mut state = settled(&paces[0]);
+        let mut calls = Vec::new();
+        for now in (START..START + 3_000_000).step_by(20_000) {
+            let which = usize::from(now >= START + 1_500_000);
+            let pace = &paces[which];
+            let question = Ask {
+                turn: now_turn(now),
+                ..ask(&state, 1_000, now)
+            };
+            let answer = lease(&mut state, pace, RUN, &question, at(now));
+            let row = slots(answer.grant, pace).into_iter();
+            calls.extend(row.map(|slot| slot + late[which]));
+        }
+        calls.sort_unstable();
+        assert!(calls.len() > 1_100, "{} calls", calls.len());
+        let over = calls.windows(401).find(|all| all[400] - all[0] < 1_000_000);
+        assert!(over.is_none(), "{old} ms, then {new} ms");
+    }
+}
