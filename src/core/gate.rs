@@ -24,6 +24,9 @@ pub use tap::{Tap, TapRule, TapTurn, WhenDenied};
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const NEVER: Mono = Mono::from_micros(u64::MAX);
+/// A keyed limit that grants nothing to a route is asked again after this, however long it said: units that were granted
+/// and not used come back, here or on another replica, and what it waits for may end sooner.
+pub const ASKED_AGAIN: Duration = Duration::from_secs(5);
 /// Longer than a breaker stays open without another answer of a store that answers, which ends the wait.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
@@ -150,8 +153,10 @@ pub struct Gate {
     breaker: Option<Breaker>,
     /// Until when a keyed limit lets nothing pass.
     closed_until: Option<Mono>,
-    /// Until when a keyed limit that is for all messages grants no more.
+    /// Until when a keyed limit that is for all messages is not asked.
     spent_until: Option<Mono>,
+    /// Until when it grants no more, as it said.
+    refused_until: Option<Mono>,
     sends: Sends,
     /// When to review it; `None`: at once.
     look: Option<Mono>,
@@ -172,6 +177,7 @@ impl Gate {
             breaker: breaker.map(Breaker::new),
             closed_until: None,
             spent_until: None,
+            refused_until: None,
             sends,
             look: None,
             tap: Tap::Closed,
@@ -214,21 +220,26 @@ impl Gate {
         self.look = None;
     }
 
-    /// A keyed limit that is for all messages grants no more before `until`. What it granted is sent: taken back,
-    /// it would be granted again at the opening, and the next message be denied as now.
-    pub fn spend(&mut self, until: Mono) {
-        self.spent_until = self.spent_until.max(Some(until));
+    /// A keyed limit that is for all messages grants no more before `until`, as it says at `now`. What it granted is
+    /// sent: taken back, it would be granted again at the opening, and the next message be denied as now. Until then a
+    /// message asks now and then, and the tap stays closed until one passes.
+    pub fn spend(&mut self, until: Mono, now: Mono) {
+        self.spent_until = self.spent_until.max(Some(until.min(now + ASKED_AGAIN)));
+        self.refused_until = self.refused_until.max(Some(until));
         self.look = None;
     }
 
     /// What the keyed limits said is over.
     pub fn reopen(&mut self) {
-        (self.closed_until, self.spent_until) = (None, None);
+        (self.closed_until, self.spent_until, self.refused_until) = (None, None, None);
         self.look = None;
     }
 
     /// A call was started. Returns whether it is the probe.
     pub fn sent(&mut self, now: Mono) -> bool {
+        if self.spent_until.is_none_or(|asked| asked <= now) {
+            self.refused_until = None;
+        }
         let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) else {
             return false;
         };

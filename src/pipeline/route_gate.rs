@@ -92,8 +92,8 @@ impl RouteGate {
     }
 
     /// See [`Gate::spend`].
-    pub(super) fn spend(&self, until: Mono) {
-        lock(&self.gate).spend(until);
+    pub(super) fn spend(&self, until: Mono, now: Mono) {
+        lock(&self.gate).spend(until, now);
     }
 
     /// See [`Gate::reopen`].

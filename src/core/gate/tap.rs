@@ -78,7 +78,7 @@ impl Gate {
     /// Whether the gate itself keeps the tap closed, why, and until when. `None` too if the opening is so near that
     /// the limit decides.
     fn shut(&self, rule: &TapRule, now: Mono) -> Option<(Shut, Mono)> {
-        let opening = self.sends.opening()?;
+        let opening = self.sends.opening().max(self.refused_until)?;
         let why = match self.sends {
             Sends::Nothing(_, why) => why,
             Sends::All(_) | Sends::Granted { .. } => Shut::Limit,

@@ -74,22 +74,49 @@ fn hours_are_closed_until_the_store_has_said_the_time() {
 #[test]
 fn what_a_spent_limit_granted_is_sent_and_what_a_closed_one_granted_is_not() {
     let mut gate = Gate::new(None, None);
-    gate.spend(at(20));
-    gate.spend(at(10));
+    gate.spend(at(4), at(1));
+    gate.spend(at(2), at(1));
     let granted = |opening| Sends::Granted { opening, end: None };
     assert_eq!(
         gate.review(None, 0, at(1)).expect("it turns").is,
-        granted(at(20))
+        granted(at(4))
     );
-    gate.close(at(15));
+    gate.close(at(3));
     let turn = gate.review(None, 0, at(2)).expect("it turns");
-    assert_eq!(turn.is, Sends::Nothing(at(20), Shut::Limit));
-    let turn = gate.review(None, 0, at(15)).expect("the first is over");
-    assert_eq!(turn.is, granted(at(20)));
+    assert_eq!(turn.is, Sends::Nothing(at(4), Shut::Limit));
+    let turn = gate.review(None, 0, at(3)).expect("the first is over");
+    assert_eq!(turn.is, granted(at(4)));
     gate.reopen();
-    let turn = gate.review(None, 0, at(16)).expect("the other, too");
+    let turn = gate.review(None, 0, at(3)).expect("the other, too");
     assert_eq!(turn.is, Sends::All(None));
     assert!(turn.is.held_until() < turn.was.held_until());
+}
+
+/// Units may come back long before: a message asks now and then, and the tap opens once one passes.
+#[test]
+fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
+    let mut gate = Gate::new(None, None);
+    gate.spend(at(3600), at(1));
+    let asks = at(1) + ASKED_AGAIN;
+    let turn = gate.review(None, 0, at(2)).expect("it turns");
+    assert_eq!(turn.is.opening(), Some(asks));
+    let turn = gate.review(None, 0, asks).expect("it turns");
+    assert_eq!(turn.is, Sends::All(None));
+    let rule = TapRule {
+        max_hold: Duration::from_secs(1),
+        hold_limit: Duration::from_secs(900),
+        denied: WhenDenied::Hold,
+    };
+    let tap = |gate: &mut Gate, now| gate.turn_tap(Availability::Open, &rule, now).is;
+    assert_eq!(tap(&mut gate, asks), Tap::Closed);
+    gate.spend(at(3600), asks);
+    // What was granted before says nothing.
+    gate.sent(asks);
+    assert_eq!(tap(&mut gate, asks), Tap::Closed);
+    let asks = asks + ASKED_AGAIN;
+    gate.review(None, 0, asks);
+    gate.sent(asks);
+    assert_eq!(tap(&mut gate, asks), Tap::Open);
 }
 
 #[test]

@@ -21,6 +21,7 @@ use super::key_queues::KeyAnswer;
 use super::queued::{KeyId, Queued};
 use super::request::{Outcome, Requests};
 use super::{Action, Scheduler};
+use crate::gate::ASKED_AGAIN;
 use crate::limits::admission::{Decision, Pass};
 use crate::limits::{Fit, Room};
 use crate::time::{Mono, StoreTime};
@@ -132,7 +133,7 @@ impl<T: Queued> Scheduler<T> {
             Decision::Closed { until, .. } => {
                 let until = self.local_time(until, now);
                 self.close(asked.item.route(), until);
-                self.put_off(asked.item, until);
+                self.put_off(asked.item, until.min(now + ASKED_AGAIN));
             }
         }
         None
@@ -302,7 +303,7 @@ impl<T: Queued> Scheduler<T> {
         let Some(key) = item.keys().nth(denial.by) else {
             return self.push_back(item, times.now);
         };
-        let answer = self.key_answer(denial.fits, 0, times);
+        let mut answer = self.key_answer(denial.fits, 0, times);
         let place = self.place(&item, key, denial, times.decided, times.now);
         if !matches!(place, Place::Here | Place::Route(_)) {
             self.key_queues.answered(key, answer, times.sent, false);
@@ -311,6 +312,7 @@ impl<T: Queued> Scheduler<T> {
         }
         if let Place::Route(until) = place {
             self.close(item.route(), until);
+            answer = KeyAnswer::At(until.min(times.now + ASKED_AGAIN));
         } else if denial.fits != Fit::Full {
             item.sent_away();
         }

@@ -62,7 +62,7 @@ impl Pacer {
     pub(super) fn close_route(&mut self, number: usize, until: Mono) {
         let mut routes = self.routes.iter();
         if let Some(route) = routes.find(|route| route.number == number) {
-            route.gate.spend(until);
+            route.gate.spend(until, self.handle.clock.now());
         }
     }
 

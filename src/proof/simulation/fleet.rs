@@ -337,6 +337,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                         continue;
                     };
                     let slot = Slot { leave_by, ..slot };
+                    replica.gate.sent(mono);
                     let dispatch = self.spread(DISPATCH) + self.late();
                     self.after(dispatch, replica.id, Event::Call { parcel, slot });
                 }
@@ -361,7 +362,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
                     self.ended(replica, item.id, Without::Never(by));
                 }
-                Action::Close { until, .. } => replica.gate.spend(until),
+                Action::Close { until, .. } => replica.gate.spend(until, mono),
                 Action::Wait(until) => {
                     replica.wake += 1;
                     let gate = replica.gate.look().unwrap_or(mono);

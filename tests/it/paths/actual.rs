@@ -200,3 +200,24 @@ async fn an_answer_without_a_number_is_counted_and_changes_nothing() {
     let declared = [FINE[0], FINE[1], "its cost stands", "dead letter"];
     daemon.stop(&declared).await;
 }
+
+/// An estimate of ten times what a call uses: the limit seems spent for an hour, and nine tenths of it come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_not_used_is_used_in_the_same_window() {
+    let name = "actual-back";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 25)).await;
+    let provider = Recorder::start(|_: &Call| Reply {
+        body: r#"{"usage":{"total_tokens":1}}"#,
+        ..Reply::status(200)
+    })
+    .await;
+    let mut config = config(name, &provider, "");
+    config.routes[0].keys = String::new();
+    config.routes[0].tables =
+        format!("[limits.tokens]\nkind = \"fixed_window\"\nrate = \"100/1h\"\ncost = 10\n{ACTUAL}");
+    let daemon = Daemon::start(&config);
+    eventually(LONG, "all came", || provider.count() == 25).await;
+    daemon.stop(&FINE).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
