@@ -237,8 +237,10 @@ fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: u64, rem: u64, now
 /// After a change of the rate, old slots stay where they are, and the first new one keeps the new
 /// distance to the last old one, which is no further away than the horizon reached at the last
 /// write. Where the headroom became shorter, the first new one is as much later: a call of the old row
-/// may still be as late as the old headroom allowed, and would meet too many new ones in a window. Only a grant stores this: while replicas with the old and the new rate ask side by side,
-/// a denied one must not push the row away from the others.
+/// may still be as late as the old headroom allowed, and would meet too many new ones in a window.
+///
+/// Only a grant stores this: while replicas with the old and the new rate ask side by side, a denied one must
+/// not push the row away from the others.
 fn free_slot(s: &Schedule, pace: &Pace) -> (u64, u64) {
     if s.has_rate_of(pace) {
         (s.next, s.rem)

@@ -15,10 +15,11 @@
 //! and calls `admit` and `send`. What happens outside reaches it as an `Event` (`handle` sends, `pacer::events`
 //! receives).
 //!
-//! Around the path: `route` and `rows` are what messages and slots belong to, `history` is what their
-//! headers say, `handle` is the way to a pacer, `permit` and `refunder` give back what was not used, `corrections` are what answers said of keys, `route_gate` decides whether a route sends
-//! and consumes at all, `held` settles what is held for too long, `policies` keeps the limits at the current policy,
-//! `progress` watches that calls leave, `way` measures by how much their way varies.
+//! Around the path: `route` and `rows` are what messages and slots belong to, `history` is what their headers say,
+//! `handle` is the way to a pacer. `permit` and `refunder` give back what was not used, `corrections` are what answers
+//! said of keys. `route_gate` decides whether a route sends and consumes at all, and `held` settles what is held for too
+//! long. `policies` keeps the limits at the current policy, `progress` watches that calls leave, `way` measures by how
+//! much their way varies.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch. The pipeline knows the
 //! traits of `ports`, never a backend.
