@@ -186,7 +186,8 @@ impl Scenario {
             strike(dice, (at, kind), self);
         }
         // A step that hides in a round trip is not promised to be seen (`lib.rs`).
-        let trip = micros(self.around.distance + self.around.apart) * 2;
+        let around = &self.around;
+        let trip = micros(around.distance + around.apart + around.to_store * 3) * 2;
         let hides = |fault: &Fault| matches!(fault, Fault::Step(by) if by.unsigned_abs() <= trip);
         self.faults
             .retain(|(at, fault)| *at < 2 * STORM && !hides(fault));
