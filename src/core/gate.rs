@@ -222,7 +222,7 @@ impl Gate {
 
     /// A keyed limit that is for all messages grants no more before `until`, as it says at `now`. What it granted is
     /// sent: taken back, it would be granted again at the opening, and the next message be denied as now. Until then a
-    /// message asks now and then, and the tap stays closed until one passes.
+    /// message that is held asks every [`ASKED_AGAIN`], and the tap stays closed until one passes.
     pub fn spend(&mut self, until: Mono, now: Mono) {
         self.spent_until = self.spent_until.max(Some(until.min(now + ASKED_AGAIN)));
         self.refused_until = self.refused_until.max(Some(until));
