@@ -119,7 +119,7 @@ fn every_command_of_the_guides_is_one() {
         let path = file(folder.path(), name, script);
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // What `sluiced try` of the README reads.
+    // What `sluiced try` of the pages reads.
     fs::write(folder.path().join("message.json"), "").unwrap();
     let shown = PAGES.iter().flat_map(|page| commands(page));
     let bare = PAGES.iter().flat_map(|page| bare_commands(page));
