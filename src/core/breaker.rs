@@ -68,6 +68,8 @@ pub struct Breaker {
     in_a_row: u32,
     /// Calls that were rejected since one was accepted.
     rejected: u32,
+    /// Calls failed in a row, or the probe did, and the store did not answer yet.
+    unheard: bool,
     state: BreakerState,
 }
 
@@ -99,6 +101,7 @@ impl Breaker {
             known_open: false,
             in_a_row: 0,
             rejected: 0,
+            unheard: false,
             state: BreakerState::Closed,
         }
     }
@@ -235,10 +238,15 @@ impl Breaker {
         }
     }
 
-    /// What the store is to be asked now, if anything is due.
+    /// What the store is to be asked now, if anything is due: for the probe, or again what it did not hear.
     pub fn ask(&mut self, now: Mono) -> Option<BreakerReport> {
         let due = self.due().is_some_and(|due| due <= now);
-        due.then(|| self.report(BreakerReport::Probe, now))
+        let report = if self.unheard {
+            BreakerReport::Failed
+        } else {
+            BreakerReport::Probe
+        };
+        due.then(|| self.report(report, now))
     }
 
     /// The version that it knows, for the store.
@@ -258,7 +266,11 @@ impl Breaker {
         let was = std::mem::replace(&mut self.known_open, until.is_some());
         let newer = status.version != self.version;
         self.version = status.version;
+        // A report that calls failed gives the status another version, whichever replica's it is.
+        self.unheard &= !newer;
         match (until, self.state) {
+            // The answer to another question, before the store heard of it.
+            (None, _) if self.unheard => {}
             (None, BreakerState::Closed | BreakerState::Ramp(_)) => {}
             // A call passed, of whichever replica.
             (None, _) => (self.in_a_row, self.rejected, self.state) = (0, 0, BreakerState::Ramp(1)),
@@ -278,6 +290,7 @@ impl Breaker {
     }
 
     fn report(&mut self, report: BreakerReport, now: Mono) -> BreakerReport {
+        self.unheard = report == BreakerReport::Failed;
         self.state = BreakerState::Asking(now + ASK_AGAIN);
         report
     }

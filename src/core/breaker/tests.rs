@@ -197,7 +197,32 @@ fn without_an_answer_it_stays_shut_and_asks_again() {
     breaker.unanswered(at(10));
     assert_eq!(breaker.ask(at(1_000_009)), None);
     assert!(breaker.blocked(0, at(1_000_009)).is_some());
-    assert_eq!(breaker.ask(at(1_000_010)), Some(BreakerReport::Probe));
+    assert_eq!(breaker.ask(at(1_000_010)), Some(BreakerReport::Failed));
+}
+
+/// Redis was away at that moment. Messages would spend their attempts again until calls had failed in a row once more.
+#[test]
+fn what_the_store_did_not_hear_is_reported_again() {
+    let mut fleet = Fleet::of(1);
+    for _ in 0..2 {
+        fleet.call_ends(0, Sign::Away);
+    }
+    let (now, breaker) = (fleet.mono(), &mut fleet.replicas[0]);
+    assert_eq!(
+        breaker.observe(Sign::Away, now),
+        Some(BreakerReport::Failed)
+    );
+    breaker.unanswered(now);
+    let look = BreakerStatus::default();
+    assert!(!breaker.update(&look, None));
+    assert!(
+        breaker.is_open(),
+        "a look does not say that a call succeeded"
+    );
+    assert_eq!(fleet.at(900), [], "it is not time to ask again");
+    assert_eq!(fleet.at(1_000), []);
+    assert_eq!(fleet.shared.pauses, 1, "the store has heard it");
+    assert_eq!(fleet.at(1_600), [0], "the probe");
 }
 
 #[test]
