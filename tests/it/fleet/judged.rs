@@ -204,5 +204,18 @@ fn a_message_may_come_again_only_after_the_death_of_the_one_that_called() {
     ];
     assert_eq!(wrong(&before), 1, "nothing had died");
     assert_eq!(wrong(&[copy.clone(), copy.clone()]), 1);
-    assert_eq!(wrong(&[original.clone(), original, copy]), 1);
+    assert_eq!(
+        wrong(&[original.clone(), original.clone(), copy.clone()]),
+        1
+    );
+    // Two that died may each have left a copy; one that died cannot have left two.
+    let third = Made {
+        copy: "13",
+        ..made(6_000, "m", "other")
+    };
+    let all = [original, copy, third];
+    assert_eq!(wrong(&all), 1);
+    let mut more = deaths.clone();
+    more.insert("too".to_owned(), at(5_300)..at(5_400));
+    assert_eq!(repeated_without_reason(all, &more, 1), Vec::<String>::new());
 }

@@ -1,7 +1,7 @@
 //! Judging when calls arrived, where the provider's own books do not show enough: limits that change
 //! while calls come, and messages that come more than once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Duration;
@@ -111,15 +111,17 @@ pub fn repeated_without_reason<'a>(
         died.is_some_and(|died| calls_apart(own, call.at, died) <= held)
     };
     let repeated = by_message.into_values().filter(|calls| calls.len() > 1);
-    // A dead replica held no more copies whose originals were not acknowledged than its prefetch.
+    // A dead replica held no more copies whose originals were not acknowledged than its prefetch. Of one message it left
+    // one copy more: its own, beside the original.
     let mut copied = held * deaths.len();
     let wrong = repeated.filter(|calls| {
         let unexcused = calls[..calls.len() - 1].iter();
         let unexcused = unexcused.filter(|call| !excused(call)).count();
         let last = calls.iter().map(|call| call.at).max();
-        let died_before = deaths.values().any(|died| Some(died.start) < last);
-        let is_copy = calls.iter().any(|call| call.copy != calls[0].copy);
-        let explained = usize::from(unexcused > 0 && is_copy && died_before && copied > 0);
+        let died = deaths.values().filter(|died| Some(died.start) < last);
+        let copies: BTreeSet<&str> = calls.iter().map(|call| call.copy).collect();
+        let explained = unexcused.min(copies.len() - 1);
+        let explained = explained.min(died.count()).min(copied);
         copied -= explained;
         unexcused > explained
     });
