@@ -23,6 +23,7 @@ use crate::ports::queue::{Delivery, Verdict};
 
 use super::history::{History, own_wait};
 use super::job::{Job, Takes, Waiting};
+use super::results::LastCall;
 use super::route::{Counted, Held, Route};
 use super::sharing::Moved;
 use super::verdict::{dead, expired, invalid, later, parked, too_dear};
@@ -96,7 +97,7 @@ fn made(
         Err(verdict) => {
             route.died_early(&verdict);
             route.journal_verdict(&delivery, &history, &[], (&verdict, None));
-            route.settle(delivery, &history, verdict, (None, false));
+            route.settle(delivery, &history, verdict, LastCall::Unanswered);
             None
         }
     }

@@ -23,6 +23,7 @@ use super::history::History;
 use super::journal::Why;
 use super::permit::Permit;
 use super::refunder::Refunder;
+use super::results::LastCall;
 use super::route::{Held, Route};
 use super::sharing::{Intake, Moved};
 
@@ -158,16 +159,19 @@ impl Job {
     /// The same, for a reason that its journal would not know.
     pub(super) fn settle_because(self, verdict: Verdict, why: Option<Why<'_>>) {
         self.journal_verdict(&verdict, why);
-        let is_repeat = matches!(why, Some(Why::Repeat));
+        let last_call = match why {
+            Some(Why::Repeat) => LastCall::Repeat,
+            _ => LastCall::Unanswered,
+        };
         self.route
-            .settle(self.delivery, &self.history, verdict, (None, is_repeat));
+            .settle(self.delivery, &self.history, verdict, last_call);
     }
 
     /// The same after a call that is its last.
     pub(super) fn settle_with(self, verdict: Verdict, answer: Option<&Answer>) {
         self.journal_verdict(&verdict, None);
         self.route
-            .settle(self.delivery, &self.history, verdict, (answer, false));
+            .settle(self.delivery, &self.history, verdict, LastCall::of(answer));
     }
 }
 

@@ -58,13 +58,37 @@ pub(super) struct End<'a> {
     pub(super) message: &'a Message,
     pub(super) history: &'a History,
     pub(super) verdict: &'a Verdict,
-    /// What its last call was answered.
-    pub(super) answer: Option<&'a Answer>,
-    /// It was accepted before, and is not called.
-    pub(super) is_repeat: bool,
+    pub(super) last_call: LastCall<'a>,
 }
 
-impl End<'_> {
+/// The last call of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LastCall<'a> {
+    /// It had no answer that is kept, or there was none.
+    Unanswered,
+    Answered(&'a Answer),
+    /// A message with the same key was accepted before: there is no call.
+    Repeat,
+}
+
+impl<'a> LastCall<'a> {
+    pub(super) fn of(answer: Option<&'a Answer>) -> Self {
+        answer.map_or(Self::Unanswered, Self::Answered)
+    }
+}
+
+impl<'a> End<'a> {
+    const fn answer(&self) -> Option<&'a Answer> {
+        match self.last_call {
+            LastCall::Answered(answer) => Some(answer),
+            LastCall::Unanswered | LastCall::Repeat => None,
+        }
+    }
+
+    const fn is_repeat(&self) -> bool {
+        matches!(self.last_call, LastCall::Repeat)
+    }
+
     /// How many calls were made. A failed one counts in the history, one that was accepted does not.
     fn calls(&self) -> u32 {
         self.history.attempts + u32::from(*self.verdict == Verdict::Done)
@@ -100,7 +124,7 @@ impl Results {
     pub(super) fn make(&self, route: &str, end: &End<'_>) -> Option<Publication> {
         let verdict = match end.verdict {
             // A publisher's repeat: its first message has the result.
-            Verdict::Done if end.is_repeat && !end.message.redelivered => return None,
+            Verdict::Done if end.is_repeat() && !end.message.redelivered => return None,
             Verdict::Done if self.is_on(ResultOn::Accepted) => "accepted",
             Verdict::Dead { .. } if self.is_on(ResultOn::Dead) => "dead",
             _ => return None,
@@ -109,7 +133,9 @@ impl Results {
             route,
             attempt: end.calls().max(1),
         };
-        let context = self.templates.context_with(end.message, facts, end.answer);
+        let context = self
+            .templates
+            .context_with(end.message, facts, end.answer());
         let default = || self.default_body(route, verdict, end);
         let (routing_key, body, content_type) = self.content(route, context.as_ref(), default)?;
         let properties = Properties {
@@ -233,7 +259,7 @@ impl Results {
 
     /// The JSON object of a result without a template.
     fn default_body(&self, route: &str, verdict: &str, end: &End<'_>) -> String {
-        let mut reason = end.is_repeat.then_some("repeat");
+        let mut reason = end.is_repeat().then_some("repeat");
         let mut detail = None;
         if let Verdict::Dead {
             reason: why,
@@ -251,11 +277,11 @@ impl Results {
             verdict,
             reason,
             detail,
-            status: end.answer.map(|answer| answer.status),
+            status: end.answer().map(|answer| answer.status),
             attempts: end.calls(),
             first_seen: time(end.history.first_seen),
             settled: Timestamp::now().to_string(),
-            answer: end.answer.map(|answer| self.answered(answer)),
+            answer: end.answer().map(|answer| self.answered(answer)),
         };
         serde_json::to_string(&body).expect("texts and numbers can be written as JSON")
     }

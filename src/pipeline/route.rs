@@ -14,7 +14,7 @@ use crate::core::scheduler::{KeyId, Share};
 use crate::core::stall::{Ages, Dying};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::connect::Link;
-use crate::ports::downstream::{Answer, Downstream};
+use crate::ports::downstream::Downstream;
 use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
 use crate::ports::lock;
 use crate::ports::queue::{Delivery, Subscription, Verdict};
@@ -28,7 +28,7 @@ use super::decode::tenant_number;
 use super::history::History;
 use super::journal::Journal;
 use super::progress::Passage;
-use super::results::{End, Results};
+use super::results::{End, LastCall, Results};
 use super::route_gate::RouteGate;
 use super::route_policy::RoutePolicy;
 use super::sharing::Sharing;
@@ -175,13 +175,13 @@ impl Route {
         }
     }
 
-    /// Settles a message, once its result is published, and logs it if it dies. `answer`: to its last call.
+    /// Settles a message, once its result is published, and logs it if it dies.
     pub(super) fn settle(
         &self,
         delivery: Delivery,
         history: &History,
         verdict: Verdict,
-        (answer, is_repeat): (Option<&Answer>, bool),
+        last_call: LastCall<'_>,
     ) {
         let message = delivery.message();
         self.deaths.log(&self.name, message, &verdict);
@@ -189,8 +189,7 @@ impl Route {
             message,
             history,
             verdict: &verdict,
-            answer,
-            is_repeat,
+            last_call,
         };
         let results = self.results.as_ref();
         let result = results.and_then(|results| results.make(&self.name, &end));
