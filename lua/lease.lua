@@ -10,13 +10,14 @@
 --         13 generation   the generation that this belongs to
 --         14 predicted    the store's time as the replica predicts it
 --         15 version      the version of the policy that the pace is from; 0: none is known
---         16 least   the cost of the dearest message: a replica that wants as many gets no fewer
+--         16…sums     what the first messages take: the first, the first two, and so on; none: any number
 -- Reply    {now, generation, first, rem, count, turn, share, slip, frozen_until, guarded, version}:
 --          integers; count 0: no grant, turn 0: none, frozen_until 0: neither frozen nor paused,
 --          guarded 1: started behind the guard, version: that of the current policy
 --
 -- Invariant: any units+1 consecutive slots that were ever granted span `period` or more, and no slot
--- lies further ahead than the horizon. A replica that does not know the current version gets no
+-- lies further ahead than the horizon. A grant is for whole messages, as far as their sums are given.
+-- A replica that does not know the current version gets no
 -- slots, and while the limit is paused no replica gets any. An ask that changes nothing writes
 -- nothing, not even the time to live: after that time without a write no slot of this row matters.
 -- All numbers are integers below 2^53, so doubles are exact; tostring would cut digits, %.0f does not.
@@ -34,7 +35,26 @@ local run, want = ARGV[6], tonumber(ARGV[7])
 local turn, turn_share, turn_slip = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local lead, clock_view = tonumber(ARGV[11]), ARGV[12]
 local asker_generation, predicted = tonumber(ARGV[13]), tonumber(ARGV[14])
-local known_version, least = tonumber(ARGV[15]), tonumber(ARGV[16])
+local known_version = tonumber(ARGV[15])
+local sums = {}
+for i = 16, #ARGV do sums[#sums + 1] = tonumber(ARGV[i]) end
+
+-- As many of so many units as are for whole messages.
+local function whole(units)
+  local most = 0
+  for _, sum in ipairs(sums) do
+    if sum > units then return most end
+    most = sum
+  end
+  return units
+end
+-- What the next message takes, behind those that so many units are for.
+local function following(units)
+  for _, sum in ipairs(sums) do
+    if sum > units then return sum - units end
+  end
+  return 1
+end
 
 local interval = div_ceil(period, units)
 local function guard_beyond(reach) return reach + headroom + interval + GUARD_SLACK end
@@ -109,8 +129,7 @@ if trusted then
     if s.line <= ends or within(now + horizon - div(horizon, 8)) > kept then kept = batch end
   end
   count = math.max(math.min(kept, within(now + horizon)), within(now + div(horizon, 2)))
-  count = math.min(count, batch, want)
-  if count < math.min(least, want) then count = 0 end
+  count = whole(math.min(count, batch, want))
 end
 if count > 0 then
   local taken = rem + count * period
@@ -149,7 +168,8 @@ if left > 0 then
     -- The first slot of the share must still be far enough ahead when the replica comes at its turn, a
     -- while late. Else the row would stand still for as long.
     local fits = div((horizon - early - div(horizon, 8)) * units, period)
-    share = math.max(math.min(share, left, batch, fits), math.min(least, left), 1)
+    share = whole(count + math.min(share, left, batch, fits)) - count
+    share = math.max(share, math.min(following(count), left))
     local ends = start + div_ceil(share * period, units)
     local last = start + div_ceil((share - 1) * period, units)
     if overtaken then

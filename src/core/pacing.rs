@@ -241,17 +241,24 @@ impl Pacing {
     }
 
     /// The question to send now for one of the rows, if it is time for one.
-    pub fn ask(&mut self, now: Mono, demand: Sum, head: &Head) -> Option<(Row, Ask)> {
+    pub fn ask(&mut self, now: Mono, demand: Sum, mut head: Head) -> Option<(Row, Ask)> {
         let Self::Paced(rows) = self else {
             return None;
         };
         let (main, urgent) = rows.demands(demand);
-        if let Some(reserve) = &mut rows.reserve
-            && let Some(ask) = reserve.ask(now, urgent, head)
-        {
-            return Some((Row::Reserve, ask));
+        if let Some(reserve) = &mut rows.reserve {
+            // Which of the messages are urgent is not known here: enough for any of them.
+            let dearest = Some(reserve.pace().least()).filter(|least| *least > 1);
+            let head = Head {
+                costs: dearest.into_iter().collect(),
+                ..head
+            };
+            if let Some(ask) = reserve.ask(now, urgent, &head) {
+                return Some((Row::Reserve, ask));
+            }
         }
-        rows.main.ask(now, main, head).map(|ask| (Row::Main, ask))
+        head.costs.drain(..rows.provided(&head.costs));
+        rows.main.ask(now, main, &head).map(|ask| (Row::Main, ask))
     }
 
     /// When [`Pacing::ask`] should be called next.

@@ -109,12 +109,7 @@ pub fn lease(
     } else {
         0
     };
-    // Slots for a part of a message cannot be used.
-    let granted = if granted < pace.least.min(ask.want) {
-        0
-    } else {
-        granted
-    };
+    let granted = ask.whole(granted);
     let grant = u32::try_from(granted)
         .ok()
         .and_then(NonZeroU32::new)
@@ -297,12 +292,13 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         let most = pace.batch * CYCLE.saturating_sub(wait);
         (tail, (most + dither(tail)) / CYCLE)
     };
-    let least = pace.least.min(left);
     // The first slot of the share must still be far enough ahead when the replica comes at its turn, a while
     // late. Else the row would stand still for as long.
     let ahead = pace.horizon - early(pace, ask) - pace.horizon / 8;
     let fits = ahead * pace.units / pace.period;
-    let share = most.min(left.min(pace.batch)).min(fits).max(least.max(1));
+    let share = most.min(left.min(pace.batch)).min(fits);
+    let share = ask.whole(granted + share).saturating_sub(granted);
+    let share = share.max(ask.next(granted).min(left));
     let end = start + (share * pace.period).div_ceil(pace.units);
     // The turn has come once the last slot of the share lies within the horizon. One slot later
     // would be too late where slots are further apart than the horizon reaches.

@@ -92,6 +92,7 @@ fn limit(name: &str, rate: &str) -> PacedLimit {
 const fn ask(want: u64, turn: Option<Turn>, clock_view: ClockView) -> Ask {
     Ask {
         want,
+        sums: Vec::new(),
         turn,
         clock_view,
         lead: Duration::ZERO,

@@ -52,6 +52,7 @@ fn limit() -> PacedLimit {
 const fn look(want: u64) -> Ask {
     Ask {
         want,
+        sums: Vec::new(),
         turn: None,
         clock_view: ClockView::Young,
         lead: Duration::ZERO,

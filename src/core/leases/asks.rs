@@ -24,13 +24,15 @@ const LONG_WAIT: Duration = Duration::from_secs(4);
 const PROBE_GAP: Duration = Duration::from_millis(10);
 
 /// What the next message asks of its slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// How many it takes. They must lie close together, and slots of others may lie before those that come
     /// now: all of them are asked for again, however few are lacking.
     pub slots: u64,
     /// How long before the last of them something must be done for it: its keyed limits are asked.
     pub ahead: Duration,
+    /// What the next messages take for which no slots are held, in their order; empty where each takes one slot.
+    pub costs: Vec<u64>,
 }
 
 impl Head {
@@ -38,7 +40,23 @@ impl Head {
     pub const PLAIN: Self = Self {
         slots: 1,
         ahead: Duration::ZERO,
+        costs: Vec::new(),
     };
+}
+
+impl Head {
+    /// What the first of them take together, of so many slots that are wanted; the first one whatever it takes.
+    fn sums(&self, want: u64) -> Vec<u64> {
+        let mut sums: Vec<u64> = Vec::new();
+        for cost in &self.costs {
+            match sums.last() {
+                None if want > 0 => sums.push(*cost),
+                Some(sum) if sum + cost <= want => sums.push(sum + cost),
+                _ => break,
+            }
+        }
+        sums
+    }
 }
 
 impl LeaseHolder {
@@ -58,8 +76,11 @@ impl LeaseHolder {
             }
             _ => 0,
         };
+        let sums = head.sums(want);
+        let want = want.max(sums.first().copied().unwrap_or_default());
         let ask = Ask {
             want,
+            sums,
             turn: self.turn,
             clock_view,
             lead: self.asks.trip + head.ahead,

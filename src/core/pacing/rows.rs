@@ -75,6 +75,28 @@ impl Rows {
         }
     }
 
+    /// For how many of the next messages, which take so many slots each, the slots are that are held.
+    pub(super) fn provided(&self, costs: &[u64]) -> usize {
+        let spread = self.main.pace().spread();
+        let kept = self.taken.iter().map(|slot| slot.at);
+        let mut taken = VecDeque::new();
+        let mut provided = 0;
+        for at in kept.chain(self.main.slots()) {
+            let Some(cost) = costs.get(provided) else {
+                break;
+            };
+            while taken.front().is_some_and(|early| at.since(*early) > spread) {
+                taken.pop_front();
+            }
+            taken.push_back(at);
+            if taken.len() as u64 >= *cost {
+                taken.clear();
+                provided += 1;
+            }
+        }
+        provided
+    }
+
     /// Counts a slot towards a message that costs so much. Returns whether it has all of them.
     pub(super) fn charge(&mut self, slot: Slot, cost: Cost) -> bool {
         self.keep(slot);

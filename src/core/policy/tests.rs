@@ -121,6 +121,7 @@ fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
     );
     let frozen = |known, stored: &Option<_>, now| {
         let ask = Ask {
+            sums: Vec::new(),
             want: 5,
             turn: None,
             clock_view: super::super::schedule::ClockView::Young,

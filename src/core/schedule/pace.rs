@@ -168,8 +168,8 @@ impl Pace {
         self.batch
     }
 
-    /// No lease grants fewer units than this to a replica that wants as many or more: the cost of
-    /// the dearest message. One, if that is more than the longest horizon holds.
+    /// The cost of the dearest message. One, if that is more than the longest horizon holds: then no lease holds all
+    /// slots of such a message.
     #[must_use]
     pub const fn least(&self) -> u64 {
         self.least
@@ -263,11 +263,32 @@ pub enum ClockView {
 pub struct Ask {
     /// Units wanted for messages that are ready; zero only reads the clock and the freeze.
     pub want: u64,
+    /// What the first of these messages take: the first, the first two, and so on. A grant of fewer units than the last
+    /// of these sums is one of them, for slots for a part of a message cannot be used. Empty: any number of units.
+    pub sums: Vec<u64>,
     /// The turn that the last answer gave, if it was not used yet.
     pub turn: Option<Turn>,
     pub clock_view: ClockView,
     /// How long the answer may travel: the first slot is not before now plus this.
     pub lead: Duration,
+}
+
+impl Ask {
+    /// As many of so many units as are for whole messages.
+    pub(super) fn whole(&self, units: u64) -> u64 {
+        let fit = self.sums.partition_point(|sum| *sum <= units);
+        if fit == self.sums.len() {
+            units
+        } else {
+            fit.checked_sub(1).map_or(0, |last| self.sums[last])
+        }
+    }
+
+    /// What the next message takes, behind those that so many units are for; at least one.
+    pub(super) fn next(&self, units: u64) -> u64 {
+        let next = self.sums.iter().find(|sum| **sum > units);
+        next.map_or(1, |sum| sum - units)
+    }
 }
 
 impl ClockView {

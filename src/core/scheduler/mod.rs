@@ -82,6 +82,9 @@ pub enum Action<T> {
     Wait(Option<Mono>),
 }
 
+/// Of so many messages the store is sent what they take: a lease is rarely for more.
+const COSTS_MAX: usize = 64;
+
 /// No permit ends then.
 const NEVER: Mono = Mono::from_micros(u64::MAX);
 
@@ -238,7 +241,10 @@ impl<T: Queued> Scheduler<T> {
             return step;
         }
         let demand = self.demand(now);
-        if let Some((row, ask)) = self.pacing.ask(now, demand, &self.slots_ahead(now)) {
+        let lease = self.pacing.next_ask(demand);
+        if lease.is_some_and(|at| at <= now)
+            && let Some((row, ask)) = self.pacing.ask(now, demand, self.slots_ahead(now))
+        {
             return Action::Lease(row, ask);
         }
         let next_request = match self.request(now) {
@@ -251,7 +257,6 @@ impl<T: Queued> Scheduler<T> {
         let slot = self.pacing.next_slot(self.sendable(now));
         let delayed = self.delayed.first_key_value().map(|((at, _), _)| *at);
         let end = self.ends.first().map(|(end, _)| *end);
-        let lease = self.pacing.next_ask(demand);
         let opening = self.key_queues.next_opening();
         let coming = self.next_coming(now);
         // Then more must be leased.
@@ -359,7 +364,24 @@ impl<T: Queued> Scheduler<T> {
             ahead: requests
                 .filter(|_| item.is_keyed())
                 .map_or(Duration::ZERO, Requests::lead),
+            costs: self.costs_ahead(),
         })
+    }
+
+    /// What the next messages take, in the order in which they get slots; empty where each takes one. Those that keyed
+    /// limits are being asked for are not known.
+    fn costs_ahead(&self) -> Vec<u64> {
+        let holder = self.holder(Row::Main);
+        if holder.is_none_or(|holder| holder.pace().least() == 1) {
+            return Vec::new();
+        }
+        let admitted = self
+            .admitted
+            .values()
+            .map(|admitted| admitted.item.cost().units());
+        let mut costs: Vec<u64> = admitted.take(COSTS_MAX).collect();
+        costs.extend(self.ready.costs(COSTS_MAX - costs.len()));
+        costs
     }
 
     /// What could be sent if a slot came: what is admitted, and what needs no permit.

@@ -80,6 +80,16 @@ impl<T: Queued> Ready<T> {
         self.by_priority.get(&priority)?.peek()
     }
 
+    /// What the first `most` messages take, in order.
+    #[must_use]
+    pub fn costs(&self, most: usize) -> Vec<u64> {
+        let levels = self.by_priority.values().rev();
+        levels
+            .flat_map(|level| level.costs(most))
+            .take(most)
+            .collect()
+    }
+
     /// Takes the next in order.
     pub fn pop(&mut self) -> Option<T> {
         let priority = self.peek()?.priority();
@@ -225,6 +235,30 @@ impl<T: Queued> Level<T> {
             let (_, tenant) = self.turns.first()?;
             self.tenants.get(tenant)?.queue.front()
         })
+    }
+
+    /// What the first `most` messages take, in order: their tenants take turns as they do at [`Self::pop`].
+    fn costs(&self, most: usize) -> Vec<u64> {
+        let first = self.first.iter().map(|item| item.cost().units());
+        let mut costs: Vec<u64> = first.take(most).collect();
+        let mut turns: BTreeSet<_> = self
+            .turns
+            .iter()
+            .map(|(turn, name)| (*turn, *name, 0))
+            .collect();
+        while costs.len() < most
+            && let Some((turn, name, place)) = turns.pop_first()
+        {
+            let item = self
+                .tenants
+                .get(&name)
+                .and_then(|tenant| tenant.queue.get(place));
+            if let Some(item) = item {
+                costs.push(item.cost().units());
+                turns.insert((turn.saturating_add(stride(item)), name, place + 1));
+            }
+        }
+        costs
     }
 
     fn iter(&self) -> impl Iterator<Item = &T> {

@@ -155,28 +155,29 @@ impl Scripts {
                 predicted,
             } => ("stepped", generation, Some(predicted)),
         };
+        let mut arguments = vec![
+            Arg::Number(pace.units()),
+            Arg::Number(pace.period()),
+            Arg::Number(micros(pace.horizon())),
+            Arg::Number(micros(pace.headroom())),
+            Arg::Number(pace.batch()),
+            Arg::Run,
+            Arg::Number(ask.want),
+            Arg::Time(ask.turn.map(|turn| turn.at)),
+            Arg::Number(ask.turn.map_or(0, |turn| turn.share)),
+            Arg::Number(ask.turn.map_or(0, |turn| turn.slip)),
+            Arg::Number(micros(ask.lead)),
+            Arg::Text(clock_view),
+            Arg::Number(generation),
+            Arg::Time(predicted),
+            Arg::Number(limit.known.number()),
+        ];
+        arguments.extend(ask.sums.iter().copied().map(Arg::Number));
         ScriptCall::new(
             &self.lease,
             row_key(&self.prefix, limit),
             vec![Family::Paced.policy(&self.prefix, &limit.of)],
-            vec![
-                Arg::Number(pace.units()),
-                Arg::Number(pace.period()),
-                Arg::Number(micros(pace.horizon())),
-                Arg::Number(micros(pace.headroom())),
-                Arg::Number(pace.batch()),
-                Arg::Run,
-                Arg::Number(ask.want),
-                Arg::Time(ask.turn.map(|turn| turn.at)),
-                Arg::Number(ask.turn.map_or(0, |turn| turn.share)),
-                Arg::Number(ask.turn.map_or(0, |turn| turn.slip)),
-                Arg::Number(micros(ask.lead)),
-                Arg::Text(clock_view),
-                Arg::Number(generation),
-                Arg::Time(predicted),
-                Arg::Number(limit.known.number()),
-                Arg::Number(pace.least()),
-            ],
+            arguments,
         )
     }
 

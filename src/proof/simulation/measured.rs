@@ -1,5 +1,6 @@
 //! Backlogs of one route over some replicas, and what they come to where nothing goes wrong.
 
+mod costs;
 mod distance;
 mod keyed;
 mod way;

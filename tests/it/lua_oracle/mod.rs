@@ -80,6 +80,7 @@ fn paces() -> [PacedLimit; 4] {
 const fn clock_ask() -> Ask {
     Ask {
         want: 0,
+        sums: Vec::new(),
         turn: None,
         clock_view: ClockView::Young,
         lead: Duration::ZERO,

@@ -37,6 +37,7 @@ enum Event {
     Heed {
         pace: usize,
         want: u64,
+        costs: [u64; 6],
     },
     Freeze(u64),
     GiveBack {
@@ -55,6 +56,8 @@ enum Event {
 struct Asked {
     pace: usize,
     want: u64,
+    /// Of the first messages; zero ends them.
+    costs: [u64; 6],
     /// Relative to the last answer's time, as is the prediction.
     turn: Option<(i64, u64, u64)>,
     clock_view: Seen,
@@ -69,6 +72,15 @@ enum Seen {
     Young,
     Steady,
     Stepped,
+}
+
+fn sums(costs: &[u64]) -> Vec<u64> {
+    let costs = costs.iter().take_while(|cost| **cost > 0);
+    let sums = costs.scan(0, |sum, cost| {
+        *sum += cost;
+        Some(*sum)
+    });
+    sums.collect()
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -88,9 +100,10 @@ fn event() -> impl Strategy<Value = Event> {
         20 => Just(Seen::Steady),
         1 => Just(Seen::Stepped),
     ];
+    let costs = prop_oneof![Just([0; 6]), prop::array::uniform6(0..12_u64)];
     let ask = (
         0..4_usize,
-        want.clone(),
+        (want.clone(), costs.clone()),
         prop::option::of(turn),
         seen,
         prop_oneof![8 => Just(0_i64), 1 => near],
@@ -98,10 +111,11 @@ fn event() -> impl Strategy<Value = Event> {
         0..200_000_u64,
     )
         .prop_map(
-            |(pace, want, turn, clock_view, predicted, generation, lead)| {
+            |(pace, (want, costs), turn, clock_view, predicted, generation, lead)| {
                 Event::Ask(Asked {
                     pace,
                     want,
+                    costs,
                     turn,
                     clock_view,
                     predicted,
@@ -112,7 +126,7 @@ fn event() -> impl Strategy<Value = Event> {
         );
     prop_oneof![
         12 => ask,
-        12 => (0..2_usize, want).prop_map(|(pace, want)| Event::Heed { pace, want }),
+        12 => (0..2_usize, want, costs).prop_map(|(pace, want, costs)| Event::Heed { pace, want, costs }),
         2 => prop_oneof![0..3_000_000_u64, Just(u64::MAX)].prop_map(Event::Freeze),
         3 => (0..2_usize, 0..40_u32).prop_map(|(pace, from)| Event::GiveBack { pace, from }),
         1 => Just(Event::DeleteKey),
@@ -243,8 +257,8 @@ impl Play<'_> {
                 let ask = self.ask_of(&asked);
                 self.ask(state, asked.pace, ask)?;
             }
-            Event::Heed { pace, want } => {
-                let ask = self.heeding(want);
+            Event::Heed { pace, want, costs } => {
+                let ask = self.heeding(want, &costs);
                 self.ask(state, pace, ask)?;
             }
             Event::Freeze(length) => self.freeze(state, Duration::from_micros(length))?,
@@ -254,9 +268,10 @@ impl Play<'_> {
     }
 
     /// With the turn of the last answer.
-    fn heeding(&self, want: u64) -> Ask {
+    fn heeding(&self, want: u64, costs: &[u64]) -> Ask {
         Ask {
             want,
+            sums: sums(costs),
             turn: self.turn,
             clock_view: ClockView::Steady {
                 generation: self.generations[self.generations.len() - 1],
@@ -272,6 +287,7 @@ impl Play<'_> {
         let predicted = near(self.now, asked.predicted);
         Ask {
             want: asked.want,
+            sums: sums(&asked.costs),
             turn: asked.turn.map(|(by, share, slip)| Turn {
                 at: near(self.now, by),
                 share,

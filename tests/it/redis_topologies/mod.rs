@@ -108,6 +108,7 @@ async fn ask(
 ) -> Result<Answer, StoreError> {
     let ask = Ask {
         want,
+        sums: Vec::new(),
         turn: None,
         clock_view,
         lead: Duration::ZERO,

@@ -75,9 +75,10 @@ fn a_line_of_the_lost_is_bounded() {
     assert!(turn.at.as_micros() <= back + LINE_MAX + 2 * pace.horizon);
 }
 
-/// Shares shrink as the line grows, but not below what a message takes: it could never be sent.
+/// Shares shrink as the line grows, but not below what a message takes: it could never be sent. A share, and a grant, is
+/// for whole messages.
 #[test]
-fn however_long_the_line_a_share_holds_the_dearest_message() {
+fn however_long_the_line_a_share_holds_the_next_message() {
     let pace = pace("400/1s").with_costs_up_to(cost(3));
     let mut state = settled(&pace);
     let mut turns = vec![None; 500];
@@ -89,14 +90,16 @@ fn however_long_the_line_a_share_holds_the_dearest_message() {
             }
             let question = Ask {
                 turn: *turn,
+                sums: (1..=10).map(|messages| messages * 3).collect(),
                 ..ask(&state, 30, now)
             };
             let answer = lease(&mut state, &pace, RUN, &question, at(now));
             let units = answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
-            assert!(units == 0 || units >= 3, "{units} units for messages of 3");
+            assert!(units % 3 == 0, "{units} units for messages of 3");
             granted += units;
             *turn = answer.turn;
-            assert!(turn.is_none_or(|turn| turn.share >= 3), "{turn:?}");
+            let whole = |share: u64| share > 0 && share.is_multiple_of(3);
+            assert!(turn.is_none_or(|turn| whole(turn.share)), "{turn:?}");
         }
         now += 1_000;
     }

@@ -49,6 +49,7 @@ fn ask(state: &Option<Schedule>, want: u64, now: u64) -> Ask {
     };
     Ask {
         want,
+        sums: Vec::new(),
         turn: None,
         clock_view: state.as_ref().map_or(ClockView::Young, steady),
         lead: Duration::ZERO,

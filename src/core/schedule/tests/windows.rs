@@ -50,6 +50,17 @@ fn any_pace() -> impl Strategy<Value = Pace> {
     })
 }
 
+/// What messages take of these costs that are wanted so many units for.
+fn sums(pace: &Pace, want: u64) -> Vec<u64> {
+    let costs = (want..).map(|n| 1 + n * 7 % pace.least);
+    let sums = costs.scan(0, |sum, cost| {
+        *sum += cost;
+        Some(*sum)
+    });
+    let sums = sums.take_while(|sum| *sum <= want).take(20);
+    sums.filter(|_| pace.least > 1).collect()
+}
+
 /// Checks every guarantee while `events` happen. Returns all slots in the order of grants.
 fn play(pace: &Pace, events: &[Event]) -> Result<Vec<u64>, TestCaseError> {
     let mut state = None;
@@ -87,6 +98,7 @@ fn play(pace: &Pace, events: &[Event]) -> Result<Vec<u64>, TestCaseError> {
                 let turn: Option<Turn> = turns[replica].filter(|_| heed);
                 let question = Ask {
                     turn,
+                    sums: sums(pace, want),
                     ..ask(&state, want, now)
                 };
                 let before = state.clone();
@@ -121,7 +133,8 @@ fn check(
     let after = after.expect("a lease leaves a state");
     let row = slots(answer.grant, pace);
     prop_assert!(row.len() as u64 <= question.want.min(pace.batch));
-    prop_assert!(row.is_empty() || row.len() as u64 >= question.want.min(pace.least));
+    let granted = row.len() as u64;
+    prop_assert_eq!(question.whole(granted), granted, "whole messages");
     prop_assert!(
         row.iter()
             .all(|slot| (now..=now + pace.horizon).contains(slot))
