@@ -247,10 +247,9 @@ impl Pacing {
         };
         let (main, urgent) = rows.demands(demand);
         if let Some(reserve) = &mut rows.reserve {
-            // Which of the messages are urgent is not known here: enough for any of them.
-            let dearest = Some(reserve.pace().least()).filter(|least| *least > 1);
+            // Which of the messages are urgent is not known here.
             let head = Head {
-                costs: dearest.into_iter().collect(),
+                costs: Vec::new(),
                 ..head
             };
             if let Some(ask) = reserve.ask(now, urgent, &head) {

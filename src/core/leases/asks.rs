@@ -31,7 +31,7 @@ pub struct Head {
     pub slots: u64,
     /// How long before the last of them something must be done for it: its keyed limits are asked.
     pub ahead: Duration,
-    /// What the next messages take for which no slots are held, in their order; empty where each takes one slot.
+    /// What the next messages take for which no slots are held, in their order; empty if that is not known.
     pub costs: Vec<u64>,
 }
 
@@ -76,7 +76,12 @@ impl LeaseHolder {
             }
             _ => 0,
         };
-        let sums = head.sums(want);
+        let sums = match self.pace.least() {
+            1 => Vec::new(),
+            // Enough for any message, for slots for a part of one cannot be used.
+            least if head.costs.is_empty() => vec![least.min(want)],
+            _ => head.sums(want),
+        };
         let want = want.max(sums.first().copied().unwrap_or_default());
         let ask = Ask {
             want,

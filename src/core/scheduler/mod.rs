@@ -368,20 +368,15 @@ impl<T: Queued> Scheduler<T> {
         })
     }
 
-    /// What the next messages take, in the order in which they get slots; empty where each takes one. Those that keyed
-    /// limits are being asked for are not known.
+    /// What the next messages take, in the order in which they get slots. Not known where keyed limits are asked for
+    /// them: these say which messages go.
     fn costs_ahead(&self) -> Vec<u64> {
         let holder = self.holder(Row::Main);
-        if holder.is_none_or(|holder| holder.pace().least() == 1) {
+        let is_one = holder.is_none_or(|holder| holder.pace().least() == 1);
+        if is_one || self.requests.is_some() {
             return Vec::new();
         }
-        let admitted = self
-            .admitted
-            .values()
-            .map(|admitted| admitted.item.cost().units());
-        let mut costs: Vec<u64> = admitted.take(COSTS_MAX).collect();
-        costs.extend(self.ready.costs(COSTS_MAX - costs.len()));
-        costs
+        self.ready.costs(COSTS_MAX)
     }
 
     /// What could be sent if a slot came: what is admitted, and what needs no permit.

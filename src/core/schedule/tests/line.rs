@@ -95,7 +95,7 @@ fn however_long_the_line_a_share_holds_the_next_message() {
             };
             let answer = lease(&mut state, &pace, RUN, &question, at(now));
             let units = answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
-            assert!(units % 3 == 0, "{units} units for messages of 3");
+            assert!(units.is_multiple_of(3), "{units} units for messages of 3");
             granted += units;
             *turn = answer.turn;
             let whole = |share: u64| share > 0 && share.is_multiple_of(3);
