@@ -40,7 +40,7 @@ local sums = {}
 for i = 16, #ARGV do sums[#sums + 1] = tonumber(ARGV[i]) end
 
 -- As many of so many units as are for whole messages.
-local function whole(units)
+local function for_whole(units)
   local most = 0
   for _, sum in ipairs(sums) do
     if sum > units then return most end
@@ -129,7 +129,7 @@ if trusted then
     if s.line <= ends or within(now + horizon - div(horizon, 8)) > kept then kept = batch end
   end
   count = math.max(math.min(kept, within(now + horizon)), within(now + div(horizon, 2)))
-  count = whole(math.min(count, batch, want))
+  count = for_whole(math.min(count, batch, want))
 end
 if count > 0 then
   local taken = rem + count * period
@@ -168,7 +168,7 @@ if left > 0 then
     -- The first slot of the share must still be far enough ahead when the replica comes at its turn, a
     -- while late. Else the row would stand still for as long.
     local fits = div((horizon - early - div(horizon, 8)) * units, period)
-    share = whole(count + math.min(share, left, batch, fits)) - count
+    share = for_whole(count + math.min(share, left, batch, fits)) - count
     share = math.max(share, math.min(following(count), left))
     local ends = start + div_ceil(share * period, units)
     local last = start + div_ceil((share - 1) * period, units)

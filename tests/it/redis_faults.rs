@@ -60,7 +60,7 @@ const fn look(want: u64) -> Ask {
 }
 
 /// Asked at its turn by one that knows the clock and the generation as of this answer.
-const fn steady(want: u64, clock: &Answer) -> Ask {
+fn steady(want: u64, clock: &Answer) -> Ask {
     Ask {
         turn: Some(Turn {
             at: clock.now,
