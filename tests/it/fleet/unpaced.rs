@@ -94,7 +94,8 @@ async fn ten_calls_under_way(name: &'static str, replicas: usize) {
     let calls = times(&fleet);
     let took = calls[calls.len() - 1].since(calls[0]) + LATENCY;
     eprintln!("{name} x{replicas}: {took:?}");
-    assert!(took < Duration::from_millis(6_500), "{took:?}");
+    // 6 s are the least; a slow machine takes longer. With a unit that is never used again it would not end.
+    assert!(took < Duration::from_secs(9), "{took:?}");
     let at_once = fullest(&calls, LATENCY);
     used(
         name,
