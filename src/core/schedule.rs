@@ -15,6 +15,9 @@
 //!
 //! At its turn a replica gets its share, and no more while others wait. So a replica that comes a
 //! moment late still finds its share. It may also take the shares of replicas that never came.
+//! Messages of several slots need all of them close together. So a replica sends what its next messages
+//! take, and a grant or a share is for whole messages: what is left of a lease would be lost.
+//!
 //! Without a turn a replica may take only slots in the nearer half of the horizon. That is enough
 //! to start at once in a quiet fleet, and enough to fill the gap of a replica that never comes to
 //! its turn.

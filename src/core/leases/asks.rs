@@ -46,9 +46,9 @@ impl Head {
 
 impl Head {
     /// What the first of them take together, of so many slots that are wanted; the first one whatever it takes.
-    fn sums(&self, want: u64) -> Vec<u64> {
+    fn sums(&self, want: u64, dearest: u64) -> Vec<u64> {
         let mut sums: Vec<u64> = Vec::new();
-        for cost in &self.costs {
+        for cost in self.costs.iter().map(|cost| cost.min(&dearest)) {
             match sums.last() {
                 None if want > 0 => sums.push(*cost),
                 Some(sum) if sum + cost <= want => sums.push(sum + cost),
@@ -80,7 +80,8 @@ impl LeaseHolder {
             1 => Vec::new(),
             // Enough for any message, for slots for a part of one cannot be used.
             least if head.costs.is_empty() => vec![least.min(want)],
-            _ => head.sums(want),
+            // None is dearer, unless the rate became lower than its cost meanwhile.
+            least => head.sums(want, least),
         };
         let want = want.max(sums.first().copied().unwrap_or_default());
         let ask = Ask {
