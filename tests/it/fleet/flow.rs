@@ -1,7 +1,9 @@
 //! Nothing fails.
 
+use sluiced::proof::provider::Behaviour;
+
 use super::Plan;
-use super::keyed::Counts;
+use super::keyed::{Counts, numbered};
 use crate::support::daemon::NEW_SCHEDULE;
 use crate::support::machine;
 use crate::support::redis::RedisServer;
@@ -38,6 +40,33 @@ async fn four_replicas_keep_one_limit_and_hardly_ever_ask() {
         "not judged: the machine stood still"
     );
     assert!(asked as f64 * 5.0 <= count as f64 + missed);
+}
+
+/// A lease is for whole messages, so few slots are left over. How few, the simulation asserts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_several_slots_share_one_limit() {
+    const ALL: u64 = 300;
+    let plan = Plan {
+        marked: "{{ body.id }}\", x-cost = \"{{ body.units }}",
+        judged: Some(Behaviour::judging("200/1s".parse().unwrap())),
+        rate: "200/1s\"\nmax_cost = 10\ncost = \"{{ body.units }}",
+        ..Plan::of("slots")
+    };
+    let mut fleet = plan.prepare().await;
+    let units: Vec<u64> = (0..ALL).map(|n| 1 + n * 7 % 10).collect();
+    let fields = units.iter().map(|units| format!("\"units\":{units}"));
+    fleet.publish_with(numbered(fields.collect())).await;
+    fleet.add(3);
+    fleet.arrived(1).await;
+    let first = fleet.provider.clock().now();
+    fleet.arrived(ALL).await;
+    let took = fleet.provider.clock().now().since(first);
+    let report = fleet.finish(&[NEW_SCHEDULE]).await;
+    let all: u64 = units.iter().sum();
+    assert_eq!((report.repeated, report.units), (0, all), "{report:?}");
+    // Of 200 units 9 are unused, for messages of ten; the headroom is 50 ms.
+    let most = took.as_secs_f64() * 191.0 / 1.05;
+    eprintln!("slots: {:.2} of the limit", all as f64 / most);
 }
 
 /// Calls of scripts that Redis has counted.
