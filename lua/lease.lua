@@ -10,16 +10,16 @@
 --         13 generation   the generation that this belongs to
 --         14 predicted    the store's time as the replica predicts it
 --         15 version      the version of the policy that the pace is from; 0: none is known
---         16…sums     what the first messages take: the first, the first two, and so on; none: any number
+--         16… sums     what the first messages take: the first, the first two, and so on; none: any number
 -- Reply    {now, generation, first, rem, count, turn, share, slip, frozen_until, guarded, version}:
 --          integers; count 0: no grant, turn 0: none, frozen_until 0: neither frozen nor paused,
 --          guarded 1: started behind the guard, version: that of the current policy
 --
 -- Invariant: any units+1 consecutive slots that were ever granted span `period` or more, and no slot
 -- lies further ahead than the horizon. A grant is for whole messages, as far as their sums are given.
--- A replica that does not know the current version gets no
--- slots, and while the limit is paused no replica gets any. An ask that changes nothing writes
--- nothing, not even the time to live: after that time without a write no slot of this row matters.
+-- A replica that does not know the current version gets no slots, and while the limit is paused no
+-- replica gets any. An ask that changes nothing writes nothing, not even the time to live: after that
+-- time without a write no slot of this row matters.
 -- All numbers are integers below 2^53, so doubles are exact; tostring would cut digits, %.0f does not.
 
 local GUARD_SLACK, STEP_TOLERANCE, JITTER, INTERVAL_TRUSTED = 1000, 100000, 1000, 1000000

@@ -42,9 +42,7 @@ impl Head {
         ahead: Duration::ZERO,
         costs: Vec::new(),
     };
-}
 
-impl Head {
     /// What the first of them take together, of so many slots that are wanted; the first one whatever it takes.
     fn sums(&self, want: u64, dearest: u64) -> Vec<u64> {
         let mut sums: Vec<u64> = Vec::new();

@@ -3,6 +3,7 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
+use crate::rate::Cost;
 use crate::scheduler::Share;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -228,5 +229,47 @@ proptest! {
                 prop_assert!(of_one.is_sorted());
             }
         }
+    }
+}
+
+/// One that takes so many slots.
+struct Dear(Item, u32);
+
+impl Queued for Dear {
+    fn priority(&self) -> u16 {
+        self.0.priority
+    }
+    fn share(&self) -> Share {
+        self.0.share()
+    }
+    fn cost(&self) -> Cost {
+        Cost::new(NonZeroU32::new(self.1).expect("at least one"))
+    }
+}
+
+proptest! {
+    /// A lease is for what will be taken, in that order.
+    #[test]
+    fn the_costs_ahead_are_those_of_what_is_taken_next(
+        items in prop::collection::vec((0..3_u16, 0..4_u64, 1..4_u32, 1..11_u32, any::<bool>()), 0..60),
+        taken in 0..20_usize,
+        most in 0..70_usize,
+    ) {
+        let mut ready = Ready::default();
+        for (priority, tenant, weight, cost, is_back) in items {
+            let item = Dear(of(priority, 0, tenant, weight), cost);
+            if is_back {
+                ready.push_front(item);
+            } else {
+                ready.push(item);
+            }
+        }
+        for _ in 0..taken {
+            ready.pop();
+        }
+        let ahead = ready.costs(most);
+        let popped = std::iter::from_fn(|| ready.pop()).take(most);
+        let popped: Vec<u64> = popped.map(|item| item.cost().units()).collect();
+        prop_assert_eq!(ahead, popped);
     }
 }
