@@ -1,7 +1,7 @@
 -- Decides on candidates: `core::limits::admission::decide`, line by line. Behind limits/*.lua.
 --
 -- KEYS     see limits/common.lua
--- ARGV     1…  see limits/common.lua, then: wanted (how many grants), replica (names the asker
+-- ARGV     1…  see limits/common.lua, then: wanted (how many slots), replica (names the asker
 --          to those that free room), how many candidates; for each: flags (1: it waited, 2: others wait for
 --          a call to end), slots, ticket, when it became a dead letter (0: never), how many charges, and for
 --          each charge: cell, cost
@@ -160,8 +160,8 @@ for _ = 1, candidates do
     charges[i] = { cell = cells[numeric()], cost = numeric() }
     full = full or charges[i].cell.full
   end
-  if granted >= wanted or granted > 0 and granted + slots > wanted then
-    -- Those behind it are not looked at either: they would overtake it for good.
+  if granted + slots > wanted then
+    -- Its slots are not leased. Those behind it are not looked at either: they would overtake it for good.
     granted = wanted
     answer(5)
   elseif full then

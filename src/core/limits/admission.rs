@@ -1,8 +1,8 @@
 //! All limits of a message at once: every charge is granted, or none is.
 //!
-//! A request is a batch: candidates in order of preference, and how many grants are wanted. The
-//! decision walks the candidates and stops once it has granted that many; the rest is not looked
-//! at. For one candidate:
+//! A request is a batch: candidates in order of preference, and how many grants are wanted, in slots. The
+//! decision walks the candidates and stops at the first one that takes more slots than are still wanted; the
+//! rest is not looked at. For one candidate:
 //!
 //! 1. Each charge fits now: granted, and each limit takes its cost. A message that fits passes,
 //!    whatever else waits: a limit is never idle while a message that may use it asks.
@@ -126,7 +126,7 @@ pub enum Decision {
     NotAsked,
 }
 
-/// Decides a batch: grants until `wanted` is reached.
+/// Decides a batch: grants until no more than `wanted` slots are taken.
 pub fn decide(
     candidates: &[CellCandidate<'_>],
     cells: &mut [Cell],
@@ -135,8 +135,8 @@ pub fn decide(
 ) -> Vec<Decision> {
     let mut granted = 0;
     let each = candidates.iter().map(|candidate| {
-        if granted >= wanted || (granted > 0 && granted + candidate.slots.units() > wanted) {
-            // Those behind it are not looked at either: they would overtake it for good.
+        if granted + candidate.slots.units() > wanted {
+            // Its slots are not leased. Those behind it are not looked at either: they would overtake it for good.
             granted = wanted;
             return Decision::NotAsked;
         }

@@ -87,6 +87,7 @@ impl<T: Queued> Scheduler<T> {
             decided,
             since: requests.answered((sent, wanted), decided, outcome(&asked, &decisions), now),
         };
+        self.asked_costs.remove(&sent);
         let mut untouched = Vec::new();
         for (asked, decision) in asked.into_iter().zip(decisions) {
             self.end_asking(&asked.item);
@@ -144,6 +145,7 @@ impl<T: Queued> Scheduler<T> {
         if let Some(requests) = &mut self.requests {
             requests.failed(question.wanted, now);
         }
+        self.asked_costs.remove(&question.sent);
         let items: Vec<T> = question.asked.into_iter().map(|asked| asked.item).collect();
         for item in &items {
             self.end_asking(item);

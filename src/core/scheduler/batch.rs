@@ -79,6 +79,8 @@ impl<T: Queued> Scheduler<T> {
         if let Some(requests) = &mut self.requests {
             requests.sent(wanted, now);
         }
+        let costs = asked.iter().map(|asked| asked.slots).collect();
+        self.asked_costs.insert(now, costs);
         Ok(Question {
             asked,
             wanted,
@@ -154,7 +156,6 @@ impl<T: Queued> Scheduler<T> {
         };
         let each = self.next_keyed().map_or(1, |item| item.cost().get());
         let most = requests.candidates(wanted.div_ceil(u64::from(each)));
-        let alone = self.asked.keyed == 0;
         let (mut wanted, mut batch) = (wanted, Vec::new());
         while wanted > 0 && batch.len() < most {
             let Some(item) = self.pop_keyed() else {
@@ -172,11 +173,6 @@ impl<T: Queued> Scheduler<T> {
                 self.ready.forgive(&item);
                 self.full(item, key, now);
             } else {
-                // Any of them may be granted, whichever question it is in.
-                self.asked_cost = match alone && batch.is_empty() {
-                    true => item.cost(),
-                    false => self.asked_cost.max(item.cost()),
-                };
                 let others_wait = item.keys().any(|key| self.key_queues.has_waiting(key));
                 self.asked.add(&item);
                 *self.asked_routes.entry(item.route()).or_default() += 1;
@@ -186,7 +182,8 @@ impl<T: Queued> Scheduler<T> {
         }
         // What no candidate is there for is left to the next question.
         let named = batch.iter().map(|asked| asked.slots.units()).sum();
-        (batch, wanted.min(named))
+        let first = batch.first().map_or(0, |asked| asked.slots.units());
+        (batch, wanted.max(first).min(named))
     }
 
     /// Takes [`Scheduler::next_keyed`].

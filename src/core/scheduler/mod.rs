@@ -110,13 +110,15 @@ pub struct Scheduler<T> {
     asked: Sum,
     /// How many messages of each route are in them.
     asked_routes: BTreeMap<usize, usize>,
-    /// The most slots that one of the messages takes that are asked for.
-    asked_cost: Cost,
+    /// The slots that each message of a question under way takes, in their order; by when the question was sent.
+    asked_costs: BTreeMap<Mono, Vec<Cost>>,
     admitted: BTreeMap<AdmittedKey, Admitted<T>>,
     admitted_sum: Sum,
     /// When permits run out.
     ends: BTreeSet<(Mono, AdmittedKey)>,
     admissions: u64,
+    /// When the last message was sent.
+    last_call: Option<Mono>,
     /// Messages with a time of their own before which they may not be sent, as they came.
     delayed: BTreeMap<(Mono, u64), T>,
     delayed_count: u64,
@@ -138,7 +140,8 @@ impl<T: Queued> Scheduler<T> {
             key_queues: KeyQueues::default(),
             asked: Sum::default(),
             asked_routes: BTreeMap::new(),
-            asked_cost: Cost::ONE,
+            asked_costs: BTreeMap::new(),
+            last_call: None,
             admitted: BTreeMap::new(),
             admitted_sum: Sum::default(),
             ends: BTreeSet::new(),
@@ -364,19 +367,28 @@ impl<T: Queued> Scheduler<T> {
             ahead: requests
                 .filter(|_| item.is_keyed())
                 .map_or(Duration::ZERO, Requests::lead),
-            costs: self.costs_ahead(),
+            costs: self.costs_ahead(now),
         })
     }
 
-    /// What the next messages take, in the order in which they get slots. Not known where keyed limits are asked for
-    /// them: these say which messages go.
-    fn costs_ahead(&self) -> Vec<u64> {
-        let holder = self.holder(Row::Main);
-        let is_one = holder.is_none_or(|holder| holder.pace().least() == 1);
-        if is_one || self.requests.is_some() {
+    /// What the next messages take, in the order in which they get slots: those that keyed limits granted, those that
+    /// they are asked for, and the others. Keyed limits may choose other ones. So it counts as not known where none
+    /// was sent for a while: any of them finds its slots then.
+    fn costs_ahead(&self, now: Mono) -> Vec<u64> {
+        let pace = self.holder(Row::Main).map(LeaseHolder::pace);
+        let Some(pace) = pace.filter(|pace| pace.least() > 1) else {
+            return Vec::new();
+        };
+        let is_new = |sent: Mono| now.since(sent) <= pace.horizon() * 2;
+        if self.requests.is_some() && !self.last_call.is_some_and(is_new) {
             return Vec::new();
         }
-        self.ready.costs(COSTS_MAX)
+        let admitted = self.admitted.values().map(|one| one.item.cost());
+        let asked = self.asked_costs.values().flatten().copied();
+        let coming = self.coming(now).map(Queued::cost);
+        let known = admitted.chain(asked).chain(coming).map(Cost::units);
+        let ready = self.ready.costs(COSTS_MAX);
+        known.chain(ready).take(COSTS_MAX).collect()
     }
 
     /// What could be sent if a slot came: what is admitted, and what needs no permit.

@@ -54,6 +54,7 @@ impl<T: Queued> Scheduler<T> {
             if self.pacing.take(row, slot, cost) {
                 let (item, until) = self.take(head)?;
                 let leave_by = slot.leave_by.min(until);
+                self.last_call = Some(now);
                 return Some(Action::Send(item, Slot { leave_by, ..slot }));
             }
         }
@@ -78,7 +79,8 @@ impl<T: Queued> Scheduler<T> {
     /// whose key opens before the slots that come are over.
     fn next_cost(&self, now: Mono) -> usize {
         if self.asked.keyed > 0 {
-            return self.asked_cost.get() as usize;
+            let costs = self.asked_costs.values().flatten();
+            return costs.max().map_or(1, |cost| cost.get() as usize);
         }
         let next = self.next_keyed().filter(|item| item.is_keyed());
         let next = next.or_else(|| self.coming(now).next());
