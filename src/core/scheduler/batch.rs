@@ -192,10 +192,10 @@ impl<T: Queued> Scheduler<T> {
         let (arrival, priority) = (next.arrival(), next.priority());
         let queued = self.key_queues.peek();
         if queued.is_some_and(|q| q.arrival() == arrival && q.priority() == priority) {
-            return self
-                .key_queues
-                .pop()
-                .inspect(|item| self.ready.charge(item));
+            let open = self.key_queues.open_keys();
+            let item = self.key_queues.pop()?;
+            self.ready.charge(&item, open);
+            return Some(item);
         }
         self.ready.pop()
     }

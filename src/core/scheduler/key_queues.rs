@@ -295,6 +295,11 @@ impl<T: Queued> KeyQueues<T> {
         self.queues.get(key)?.waiting.get(first)
     }
 
+    /// How many keys are open and have messages.
+    pub(super) fn open_keys(&self) -> usize {
+        self.open.len()
+    }
+
     /// Takes it.
     pub(super) fn pop(&mut self) -> Option<T> {
         let (first, key) = *self.open.first()?;

@@ -115,12 +115,10 @@ impl<T: Queued> Ready<T> {
         level.map_or(0, |level| level.turn(item))
     }
 
-    /// One that waited for a key is taken: its tenant is charged for it.
-    pub fn charge(&mut self, item: &T) {
-        self.by_priority
-            .entry(item.priority())
-            .or_default()
-            .charge(item);
+    /// One of so many that waited for keys and could be taken is taken: its tenant is charged for it.
+    pub fn charge(&mut self, item: &T, could: usize) {
+        let level = self.by_priority.entry(item.priority()).or_default();
+        level.charge(item, could);
     }
 
     /// One that was taken was not sent, and is gone or waits for a key: its tenant is not charged for it.
@@ -216,10 +214,11 @@ impl<T: Queued> Level<T> {
         })
     }
 
-    fn charge(&mut self, item: &T) {
-        let due = self.turn(item);
-        self.clock = self.clock.max(due);
-        self.set_turn(item.share().tenant, due.saturating_add(stride(item)));
+    fn charge(&mut self, item: &T, could: usize) {
+        let (due, step) = (self.turn(item), stride(item));
+        let sharing = (self.turns.len() + could) as u64 + 1;
+        self.clock = self.clock.max(due).saturating_add(step / sharing);
+        self.set_turn(item.share().tenant, due.saturating_add(step));
     }
 
     fn set_turn(&mut self, name: u64, turn: u64) {

@@ -273,3 +273,25 @@ proptest! {
         prop_assert_eq!(ahead, popped);
     }
 }
+
+/// Each of them is the only message of its tenant, and due at once; the clock stood still for them once.
+#[test]
+fn messages_that_waited_for_keys_leave_the_others_their_share() {
+    let mut ready = Ready::default();
+    for number in 0..100 {
+        ready.push(of(0, number, 1, 1));
+    }
+    let mut taken = 0;
+    for tenant in 2..402 {
+        let queued = of(0, 0, tenant, 1);
+        let first = ready.peek().expect("it has a hundred");
+        if ready.turn(first) < ready.turn(&queued) {
+            ready.pop();
+            taken += 1;
+        } else {
+            ready.charge(&queued, 7);
+        }
+    }
+    // At least its share beside seven that could go and one that may come, and about twice as much at most.
+    assert!((44..=90).contains(&taken), "{taken}");
+}
