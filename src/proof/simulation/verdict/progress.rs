@@ -84,9 +84,18 @@ pub fn least_share(scenario: &Scenario) -> f64 {
     let trip = round_trip(scenario).as_secs_f64();
     // What finds no room in memory beside a full limit of calls goes away for a part of its age, and is not
     // there when one ends: the share is low, but not nothing.
-    let rotates = |limit: &KeyedLimit| limit.kind == LimitKind::Concurrency && !limit.for_all;
-    if scenario.keyed.iter().any(rotates) {
-        return CALLS_BY_KEY;
+    let rotates = |limit: &&KeyedLimit| limit.kind == LimitKind::Concurrency && !limit.for_all;
+    let by_key = scenario.keyed.iter().filter(rotates).map(|limit| {
+        // A message that takes more than half of the limit waits until hardly any other is called.
+        let alone = limit.cost * 2 > limit.units;
+        if alone {
+            CALLS_BY_KEY / 2.0
+        } else {
+            CALLS_BY_KEY
+        }
+    });
+    if let Some(least) = by_key.reduce(f64::min) {
+        return least;
     }
     let each = scenario.keyed.iter().map(|limit| {
         let mean = f64::from(1 + limit.cost) / 2.0;
@@ -329,7 +338,10 @@ impl ProgressJudge {
             _ => limit.units,
         };
         let period = match limit.kind {
-            LimitKind::Concurrency => self.scenario.call + self.scenario.around.distance * 2,
+            LimitKind::Concurrency => {
+                let scenario = &self.scenario;
+                scenario.call + scenario.longest_way() + scenario.around.distance * 2
+            }
             _ => limit.window + limit.headroom,
         };
         let rest =
