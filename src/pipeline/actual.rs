@@ -1,12 +1,12 @@
-//! Costs that are known only afterwards: what a call used of a limit with `actual`, as its answer says.
+//! Costs that are known only afterwards: what a call used of a limit with `actual`, according to its answer.
 //!
-//! Problem: how many tokens a language model uses is known when it has answered. Their message took an estimate, its
-//! `cost`. What the call used less comes back, what it used more is charged (`core::limits`, `owed`): a debt makes
-//! later messages wait. So over a window the limit holds for what calls really used. Only a call under way counts
-//! with its estimate, even if it uses more.
+//! Problem: how many tokens a language model uses is known only from its answer. The message took an
+//! estimate, its `cost`. Units that the call did not use are returned, units that it used beyond the estimate
+//! are charged (`core::limits`, `owed`): a debt makes later messages wait. So over a window the limit holds
+//! for what calls really used. Only a call under way counts with its estimate, even if it uses more.
 //!
-//! A call without an answer, or with an answer that says no number, may have used anything: its estimate stands. As each
-//! message does, a call takes at least one unit.
+//! A call without an answer, or with an answer without the number, may have used any amount: its estimate
+//! stands. Like each message, a call takes at least one unit.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -24,14 +24,14 @@ use super::job::Job;
 
 static UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
 
-/// What the call of a message used of a limit.
+/// What a call used of a limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Used<'a> {
     pub(super) limit: &'a str,
     pub(super) units: Cost,
 }
 
-/// Reads what a call used of the limits that granted it these units.
+/// Reads from an answer what the call used of the limits that granted it these units.
 pub(super) fn read<'a>(
     job: &'a Job,
     judgement: &Judgement,
@@ -67,7 +67,7 @@ pub(super) fn read<'a>(
     used
 }
 
-/// Corrects the limits that granted a call these units by what it used.
+/// Corrects these limits by what the call really used.
 pub(super) fn correct(used: &[Used<'_>], granted: &[Granted], pacer: &PacerHandle) {
     for one in granted {
         let Granted::Units { charge, at } = one else {

@@ -1,10 +1,11 @@
 //! Admit: asks the keyed limits for the messages that the next slots would take.
 //!
-//! The scheduler says when and for which messages (`Action::Admit`), and what the answer means for them
+//! The scheduler decides when and for which messages (`Action::Admit`), and what the answer means for them
 //! (`core::scheduler::answers`). The decision is made in the store (`core::limits::admission` in Rust,
-//! `lua/admit.lua` in Redis). Here are the questions under way, the counting and the log lines. All limits of a
-//! message are asked in one call, for many messages at once. A message that goes away is settled here, too:
-//! into the wait ladder, or wherever its route says. Where a denied message waits, `core::scheduler::placing` decides.
+//! `lua/admit.lua` in Redis). This file has the questions under way, the metrics and the log lines. All
+//! limits of a message are asked in one call, for many messages at once. A message that leaves memory is
+//! settled here, too: into the wait ladder, or as `on_denied` says. `core::scheduler::placing` decides where
+//! a denied message waits.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -36,19 +37,19 @@ use crate::telemetry::meters::{AdmissionMeters, KeyedMeters};
 
 static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
-/// What asking the keyed limits of one pacer takes.
+/// What a pacer needs to ask its keyed limits.
 #[derive(Debug)]
 pub(super) struct Keyed {
     pub(super) store: Arc<dyn LimitStore>,
     pub(super) tickets: Arc<Tickets>,
     pub(super) refunder: Refunder,
     pub(super) meters: AdmissionMeters,
-    /// Notified when the current policy of a limit is another one than this replica knows.
+    /// Notified when the current policy of a limit is not the one that this replica knows.
     pub(super) outdated: Arc<BTreeMap<Arc<str>, Arc<Notify>>>,
     pub(super) limit_meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
 }
 
-/// The asking of one pacer.
+/// The questions of one pacer.
 pub(super) struct Admission {
     keyed: Keyed,
     /// As many as the scheduler has under way.
@@ -107,7 +108,7 @@ impl Admission {
         }
     }
 
-    /// Hands an answer to the scheduler, and says in metrics and log what was decided.
+    /// Hands an answer to the scheduler, and records the decisions in metrics and log.
     pub(super) fn answered(
         &mut self,
         Answered { question, answer }: Answered,
@@ -134,7 +135,7 @@ impl Admission {
         pacer.learned(scheduler, now);
     }
 
-    /// Counts a decision, and says what an operator should know of it.
+    /// Counts a decision, and logs it where an operator should know.
     fn note(
         &mut self,
         item: &Waiting,
@@ -161,7 +162,7 @@ impl Admission {
         }
     }
 
-    /// The limit number `by` of a message denied it, or is known to.
+    /// Counts that limit number `by` of a message denied it, or is known to be full.
     pub(super) fn count_denial(&self, item: &Waiting, by: usize) {
         item.job.route.passage.passed_over();
         item.job.route.meters.denials.increment(1);
@@ -198,7 +199,7 @@ impl Admission {
         }
     }
 
-    /// Says once that a limit lets nothing pass, and why.
+    /// Logs once that a limit lets nothing pass, and why.
     fn log_closed(
         &mut self,
         limit: &KeyedLimit,
@@ -240,8 +241,8 @@ const fn label(decision: &Decision) -> &'static str {
 
 static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
-/// Out of memory: through the wait ladder, or to the dead-letter queue if its route says so of a time that is
-/// further away than `max_hold`.
+/// Removes a message from memory: into the wait ladder, or to the dead-letter queue if the wait is longer
+/// than `max_hold` and its route says so.
 pub(super) fn send_away(waiting: Waiting, denied: &Denied, now: Mono) {
     let job = waiting.job;
     let (route, decided, wait) = (&job.route, denied.decided, denied.wait);
@@ -257,7 +258,7 @@ pub(super) fn send_away(waiting: Waiting, denied: &Denied, now: Mono) {
         later(&job.history, wait, decided)
     };
     if route.policy.settings.denied_headers {
-        // Of a limit that is known to be full: the latest that the calls under way can last, unless they are
+        // For a limit that is known to be full: the latest end of the calls under way, unless they are
         // renewed.
         let room = denied.room.unwrap_or_else(|| Room {
             remaining: 0,
@@ -289,7 +290,7 @@ pub(super) fn never(waiting: Waiting, by: usize, most: u64, now: StoreTime) {
     job.settle(verdict);
 }
 
-/// It is not called: a message of its key was accepted before, or that is unknown and must not happen twice.
+/// It is not called: a message of its key was accepted before, or may have been and must not be sent twice.
 pub(super) fn ended(waiting: Waiting, by: usize, how: Ended, now: StoreTime) {
     let job = waiting.job;
     match how {

@@ -25,7 +25,7 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    /// A timer on the runtime that this is called in.
+    /// Makes a timer on the current runtime.
     #[allow(
         deprecated,
         reason = "unsound only for descriptors that can change under it; an `OwnedFd` cannot, and \
@@ -67,7 +67,7 @@ impl Alarm {
         let mut ready = self.timer.readable().await?;
         ready.clear_ready();
         drop(ready);
-        // Reading resets the timer's event, so that the next wait does not ring for this one.
+        // Reading resets the timer's event, so that the next wait does not end with this one.
         match rustix::io::read(&self.timer, &mut [0_u8; 8]) {
             Ok(_) | Err(rustix::io::Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),

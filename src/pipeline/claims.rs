@@ -1,10 +1,10 @@
-//! What a call holds of its `once` limits until it is known what became of it.
+//! What a call holds of its `once` limits until its result is known.
 //!
-//! Accepted: the store is to know before the message is settled, or a repeat would be called. If the store is away, the
-//! verdict waits for it, as long as the claim would count by itself. After that the message is settled all the same,
-//! for it was accepted; of a repeat it is unknown then.
+//! Accepted: the store must know it before the message is settled, or a repeat would be called. If the store
+//! is away, the verdict waits for it, for as long as the claim counts by itself. After that the message is
+//! settled all the same, because it was accepted; its key is unknown to repeats then.
 //!
-//! Dropped, the claims are released: the call failed, and the next attempt may have them.
+//! If dropped, the claims are released: the call failed, and the next attempt may take them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::refunder::Refunder;
 
 static UNWRITTEN: LogLimit = LogLimit::new(Duration::from_secs(10));
 
-/// The store is tried again after this.
+/// The pause before the store is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// The claims of one call.
@@ -47,7 +47,7 @@ impl Claims {
         let Some(refunder) = self.refunder.clone() else {
             return;
         };
-        // Not released if the replica stops before the store knows: it is unknown then.
+        // Not released if the replica stops before the store knows: the key is unknown then.
         let granted = std::mem::take(&mut self.granted);
         if granted.is_empty() {
             return;

@@ -1,10 +1,12 @@
-//! What answers said of keys, until it is written down: what is left, and what calls really used.
+//! What answers reported about keys, until it is written to the store: how much is left, and what calls
+//! really used.
 //!
-//! It is collected for a moment first: a busy key is in many answers. A downstream does not know of calls that are
-//! under way, so they are subtracted when it is written down, not before: others left while it was collected.
+//! It is collected for a moment first, because many answers are about a busy key. A downstream does not know
+//! of calls that are under way, so they are subtracted at the time of writing: more calls may leave while
+//! answers are collected.
 //!
-//! What was used beyond a cost is never forgotten: it is written again until the store has confirmed it. In doubt it
-//! counts twice. What was not used is written once: in doubt it stays spent.
+//! Units used beyond a cost are never forgotten: they are written again until the store has confirmed them.
+//! In doubt they count twice. Unused units are written once: in doubt they stay spent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,21 +17,22 @@ use crate::ports::clock::Clock;
 use crate::ports::limits::{BATCH_MAX, Corrected, Correction, KeyedLimit, LimitKey, LimitStore};
 use crate::ports::store::StoreError;
 
-/// What answers say is collected for so long, …
+/// Answers are collected for so long, …
 const COLLECT: Duration = Duration::from_millis(50);
-/// … and written down no more often than this, however many answers say something.
+/// … and written no more often than this, however many there are.
 const WRITE_GAP: Duration = Duration::from_millis(500);
 
 type Name = (Arc<str>, LimitKey);
 
-/// What was not written down yet. Bounded by the calls that were made since: a few for each message of the prefetch.
+/// What was not written yet. Bounded by the calls that were made since: a few for each message of the
+/// prefetch.
 #[derive(Debug)]
 pub(super) struct Corrections {
-    /// The least, where several answers named one key.
+    /// The least, where several answers were about one key.
     left: HashMap<Name, Left>,
-    /// What was not used.
+    /// Units that were not used.
     less: Vec<Correction>,
-    /// What was used beyond the costs: the sum.
+    /// Units used beyond the costs: the sum.
     more: HashMap<Name, (Arc<KeyedLimit>, u64)>,
     due: Mono,
 }
@@ -40,7 +43,7 @@ struct Left {
     limit: Arc<KeyedLimit>,
     /// Calls under way included.
     units: u64,
-    /// From when it was said.
+    /// From the answer on.
     length: Duration,
     at: Mono,
 }
@@ -74,12 +77,12 @@ impl Corrections {
         self.left.is_empty() && self.less.is_empty() && self.more.is_empty()
     }
 
-    /// How long until they are to be written.
+    /// How long until they are written.
     pub(super) fn due(&self, now: Mono) -> Duration {
         self.due.since(now)
     }
 
-    /// An answer said this at `now`.
+    /// Notes what an answer reported at `now`.
     pub(super) fn note(&mut self, one: Correction, now: Mono) {
         if self.is_empty() {
             self.due = self.due.max(now + COLLECT);
@@ -113,9 +116,9 @@ impl Corrections {
         known.or_insert_with(|| (Arc::clone(limit), 0)).1 += units;
     }
 
-    /// Writes them down. Under a policy that is not known yet nothing is: what was used beyond a cost is kept for the
-    /// next time, as after an error; of the rest the next answers say what is left again, and what was granted under
-    /// an older policy stays spent.
+    /// Writes them. Under a policy that is not known yet nothing is written: units used beyond a cost are
+    /// kept for the next time, as after an error. The rest is dropped: the next answers report again what is
+    /// left, and units granted under an older policy stay spent.
     ///
     /// # Errors
     /// The last one of the store.

@@ -2,8 +2,8 @@
 //! could cost a slot. `job` has the types; keys, costs and the tenant come from the route's `labels` and
 //! the request from its `downstream`, both rendered by `template`.
 //!
-//! A message that says it must not be sent before some time goes back to the wait ladder or, if the
-//! time is near, waits in the pacer. One that hides those of other tenants is parked
+//! A message whose header says that it must not be sent yet goes back to the wait ladder or, if the
+//! time is near, waits in the pacer. One that keeps those of other tenants out is parked
 //! (`core::parking`).
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use super::route::{Counted, Held, Route};
 use super::sharing::Moved;
 use super::verdict::{dead, expired, invalid, later, parked, too_dear};
 
-/// Makes a message of a delivery that waits for its slot, or settles it.
+/// Makes a message that waits for its slot from a delivery, or settles it.
 pub(super) fn decode(
     route: &Arc<Route>,
     mut delivery: Delivery,
@@ -49,8 +49,8 @@ pub(super) fn decode(
     made(route, delivery, history, origin, (now, store_now))
 }
 
-/// The same of a delivery that another route of the queue received. It is never parked: that route has done so, or
-/// holds it for a reason.
+/// The same for a delivery that another route of the queue received. It is never parked: that route has done
+/// so, or holds it for a reason.
 pub(super) fn decode_moved(
     route: &Arc<Route>,
     moved: Moved,
@@ -124,7 +124,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads it. The error is what becomes of it without a call.
+    /// Reads it. The error is its verdict without a call.
     fn read(&self) -> Result<Read, Verdict> {
         let route = self.route;
         let (ends, wait) = self.may_be_sent()?;
@@ -157,7 +157,7 @@ impl Reading<'_> {
         dead(self.route, self.history, reason, detail, self.store_now)
     }
 
-    /// Until when it may be sent, if that ends, and how long it must wait by itself.
+    /// Until when it may be sent, if there is an end, and how long its own headers make it wait.
     fn may_be_sent(&self) -> Result<(Option<StoreTime>, Duration), Verdict> {
         let (message, history, now) = (self.message, self.history, self.store_now);
         let settings = &self.route.policy.settings;
@@ -176,7 +176,7 @@ impl Reading<'_> {
         }
         let wait = own_wait(message, now);
         if wait > settings.max_hold.get() {
-            // It came back before its time: for the rest it goes again.
+            // It came back before its time: it goes back for the rest.
             let wait = self.route.opening(now + wait).since(now);
             return Err(later(history, wait, now));
         }
@@ -242,8 +242,8 @@ pub(super) fn tenant_number(key: LimitKey) -> u64 {
     (digest >> 64) as u64
 }
 
-/// Whether a message may be parked: not one that goes before others or has a time of its own, for
-/// it is not known when it would come back.
+/// Whether a message may be parked: not one with a priority or with a time of its own, because it
+/// is not known when it would come back.
 fn origin(message: &Message, history: &History, wait: Duration) -> CameFrom {
     if history.parked {
         CameFrom::Parked

@@ -1,5 +1,5 @@
-//! Lets policies follow what replicas find out: the headroom what is measured, where it is "auto", and the rate what the
-//! downstream accepts, where `adaptive = true`.
+//! Lets policies follow what replicas measure: with `headroom = "auto"` the headroom follows how late calls
+//! arrive, with `adaptive = true` the rate follows what the downstream accepts.
 //!
 //! Each replica gathers what its own routes and pacers measured: how late calls leave, how far away Redis is, and by
 //! how much the way to the downstream varies. `core::headroom` decides whether the headroom should change, and
@@ -23,7 +23,7 @@ use crate::ports::lock;
 use crate::ports::store::PolicyStore;
 use crate::settings::types::{Limit, Paced};
 
-/// How often what was measured is looked at.
+/// How often the measurements are looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// What a pacer measured.
@@ -35,7 +35,7 @@ pub(super) struct Measures {
 }
 
 impl Measures {
-    /// A call left so late after its slot, or did not leave because of that.
+    /// A call left so late after its slot, or did not leave because it was too late.
     pub(super) fn left(&self, late: Duration, now: Mono) {
         lock(&self.lateness).saw(late, now);
     }
@@ -122,7 +122,7 @@ fn measured(routes: &[(Arc<Route>, PacerHandle)], limit: &Limit, now: Mono) -> M
             return lock(&pacer.measures.lateness).worth(window, now);
         }
         let trip = *lock(&pacer.measures.slow_trip);
-        // Half as much again: a permit that runs out is a question more.
+        // Half as much again: a permit that runs out costs another question.
         (!trip.is_zero()).then(|| permit_needs(trip) * 3 / 2)
     };
     let ways = routes.iter().filter_map(|(route, _)| route.way.spread(now));
@@ -146,7 +146,7 @@ fn words(measured: Measured, is_paced: bool) -> String {
 
 /// The name under which the update is made.
 const BY: &str = "adaptive";
-/// Calls that were leased before a change arrive until then.
+/// Calls that were leased before a change have arrived after this.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// The limit of one pacer.
@@ -218,7 +218,7 @@ impl Adapting {
     }
 }
 
-/// Between what the rate may move.
+/// The bounds of the rate.
 fn rule(paced: &Paced) -> AdaptiveRule {
     AdaptiveRule {
         units: paced.rate.0.units().get(),

@@ -42,8 +42,8 @@ pub(super) struct Stopped {
 pub(super) enum Event {
     /// New messages.
     Decoded(Vec<Waiting>),
-    /// Messages that were not sent before their permits ran out or their slots passed; and whether what they
-    /// took went back.
+    /// Messages that were not sent before their permits ran out or their slots passed; and whether their
+    /// units were returned.
     Unsent(Vec<Waiting>, bool),
     /// Calls of ours do not count in their `concurrency` limits any more.
     Freed(Vec<Granted>),
@@ -51,7 +51,7 @@ pub(super) enum Event {
     Again(Box<Waiting>),
     /// The downstream asked a call of ours to wait for so long; the limit is frozen.
     Throttled(Duration),
-    /// The downstream says that only so many units are left, and for how long: the limit is to be frozen.
+    /// The downstream says that only so many units are left, and for how long: the limit must be frozen.
     Spent(u64, Duration),
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
@@ -59,9 +59,9 @@ pub(super) enum Event {
     Policy(Arc<CurrentPolicy>, Vec<Pace>),
     /// The same of one of its keyed limits, which is paused until then or not at all.
     Updated(Arc<str>, Option<StoreTime>),
-    /// What a route sends may have changed.
+    /// The gate of a route may have changed.
     GateChanged,
-    /// Connections to the downstreams are open, or could not be opened.
+    /// Connections to the downstreams were opened, or could not be.
     Warmed,
     Stop {
         deadline: Mono,
@@ -75,7 +75,7 @@ pub(super) struct PacerHandle {
     pub(super) clock: Clock,
     /// Its paced limit, or its route.
     pub(super) name: Arc<str>,
-    /// `None`: nothing paces it. Changes when another policy comes into force.
+    /// `None`: nothing paces it. Changes with the policy.
     rows: Option<Arc<Mutex<PacedRows>>>,
     pub(super) meters: Arc<LimitMeters>,
     pub(super) measures: Arc<Measures>,
@@ -125,7 +125,7 @@ impl PacerHandle {
         stopped.await.unwrap_or_default()
     }
 
-    /// Puts messages back that were not sent, once they have given back what they took of their limits.
+    /// Puts messages back that were not sent, once the units that they took of their limits are returned.
     pub(super) fn unsent(&self, mut messages: Vec<Waiting>) {
         let each = messages.iter_mut();
         let granted: Vec<_> = each
@@ -141,7 +141,8 @@ impl PacerHandle {
         });
     }
 
-    /// Moves messages to another route of their queue, once they have given back what they took of their limits.
+    /// Moves messages to another route of their queue, once the units that they took of their limits are
+    /// returned.
     pub(super) fn move_on(&self, to: &Arc<Intake>, mut messages: Vec<Waiting>) {
         let granted = messages.iter_mut().flat_map(|one| one.permit.take_back());
         let granted: Vec<_> = granted.collect();
@@ -221,12 +222,12 @@ impl PacerHandle {
         }
     }
 
-    /// The store's time, if it was ever heard.
+    /// The store's time, if it is known.
     pub(super) fn known_store_time(&self, now: Mono) -> Option<StoreTime> {
         lock(&self.map).to_store(now)
     }
 
-    /// The store's time. Messages exist only once it was heard, so zero never shows.
+    /// The store's time. Messages exist only once it is known, so zero is never seen.
     pub(super) fn store_time(&self, now: Mono) -> StoreTime {
         self.known_store_time(now).unwrap_or_default()
     }
@@ -277,12 +278,12 @@ impl PacerHandle {
         });
     }
 
-    /// A call really used so many units of a limit.
+    /// Counts the units of a limit that a call really used.
     pub(super) fn used_actually(&self, limit: &str, units: u64) {
         self.refunder.used_actually(limit, units);
     }
 
-    /// An answer said something of a key.
+    /// Passes on what an answer reported about a key.
     pub(super) fn correct(&self, correction: Correction) {
         self.refunder.correct(correction);
     }

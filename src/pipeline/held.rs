@@ -18,11 +18,11 @@ use super::journal::Why;
 use super::route::Route;
 use super::verdict::{back, dead, expired, later};
 
-/// A cancelled consumer is gone after this, as a rule; if not, what is given back comes again no more often than
-/// this.
+/// A cancelled consumer is usually gone after this; if not, a message that is given back comes again no more
+/// often than this.
 const CANCELLED: Duration = Duration::from_secs(2);
 
-/// Sends away what is held of a route whose limit lets nothing pass for so long.
+/// Sends away the held messages of a route whose limit lets nothing pass for so long.
 pub(super) fn deny(
     scheduler: &mut Scheduler<Waiting>,
     route: &Arc<Route>,
@@ -52,8 +52,8 @@ pub(super) fn deny(
     }
 }
 
-/// Settles what should not be held any longer: what expired, what is stale, and what is unacknowledged for so long
-/// that the broker would soon close the channel.
+/// Settles messages that should not be held any longer: expired ones, stale ones, and those that have been
+/// unacknowledged for so long that the broker would soon close the channel.
 pub(super) fn sweep(
     scheduler: &mut Scheduler<Waiting>,
     availability: Availability,
@@ -106,7 +106,7 @@ pub(super) fn sweep(
 }
 
 /// Whether its route stays closed for longer than the message may be held. A consumer that was just
-/// cancelled must be gone, or what is given back would come again at once.
+/// cancelled must be gone, or the messages given back would come again at once.
 fn overnight(job: &Job, now: Mono) -> bool {
     let received = job.delivery.received();
     let limit = job.route.policy.hold_limit;

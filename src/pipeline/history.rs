@@ -1,8 +1,8 @@
 //! What a message has been through: calls that failed, when it was first seen, when it expires.
 //!
 //! A message that waits at the broker leaves this process, and another replica may get it. So its history is
-//! written into headers of ours when it leaves, and read from them when it comes back. A publisher may write such
-//! headers, too: whatever stands there must do no harm.
+//! written into headers of ours when it leaves, and read from them when it returns. A publisher may write
+//! such headers, too: no value in them may do harm.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const LONGEST_WAIT: Duration = MAX_WINDOW.saturating_mul(2);
 /// What a message has been through, as its headers say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct History {
-    /// The id that was made for it; `None`: its publisher's.
+    /// The id that was made for it; `None`: it has its publisher's.
     pub(super) made_id: Option<Uuid>,
     /// Calls that were made and failed.
     pub(super) attempts: u32,
@@ -56,7 +56,7 @@ impl History {
             attempts: number(header::ATTEMPTS)
                 .and_then(|n| u32::try_from(n).ok())
                 .map_or(0, |n| n.min(MOST_ATTEMPTS)),
-            // A later time, which a publisher may write, would keep it young for ever.
+            // A later time, which a publisher may write, would keep it young forever.
             first_seen: time(header::FIRST_SEEN).map_or(now, |at| at.min(now)),
             expires,
             last_status: number(header::LAST_STATUS).and_then(|n| u32::try_from(n).ok()),
@@ -110,7 +110,7 @@ pub(super) fn time_header(at: StoreTime) -> HeaderValue {
 }
 
 /// The id of a message whose publisher gave it none: that of its earlier rounds, or one made now. It is
-/// random, not made of the body: two messages that are the same are still two.
+/// random, not made from the body: two equal messages are still two.
 fn made_id(message: &Message) -> Option<Uuid> {
     if message.own_id().is_some() {
         return None;

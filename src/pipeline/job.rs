@@ -1,5 +1,5 @@
-//! A message between decoding and its verdict, as a chain of types: what a message has been through
-//! shows in its type, and handing it on consumes it.
+//! A message between decoding and its verdict, as a chain of types: its type shows what a message
+//! has been through, and handing it on consumes it.
 //!
 //! ```text
 //! Delivery ──decode──> Waiting ──its slot──> Job (the call is under way) ──verdict──> settled
@@ -32,10 +32,10 @@ pub(super) struct Job {
     pub(super) route: Arc<Route>,
     pub(super) delivery: Delivery,
     pub(super) history: History,
-    /// Not to be sent from here on.
+    /// It must not be sent from then on.
     deadline: Option<Mono>,
     takes: Takes,
-    /// Under which its keyed limits were asked last, if they were.
+    /// The ticket under which its keyed limits were asked last, if they were.
     pub(super) ticket: Option<Ticket>,
     _held: Held,
 }
@@ -55,7 +55,7 @@ pub(super) struct Takes {
 pub(super) struct Waiting {
     pub(super) job: Job,
     call: Box<dyn Call>,
-    /// The question to its keyed limits that it is in, if it is in one.
+    /// The question to its keyed limits that includes it, if one is under way.
     pub(super) asks: Option<Asks>,
     /// What its keyed limits granted; dropped unsent, it is refunded.
     pub(super) permit: Permit,
@@ -65,7 +65,7 @@ pub(super) struct Waiting {
     pub(super) arrival: Option<u64>,
 }
 
-/// The ticket under which a message is asked for, and the way back for what it is granted.
+/// The ticket under which a message is asked for, and where to return what it is granted.
 #[derive(Clone, Debug)]
 pub(super) struct Asks {
     pub(super) ticket: Ticket,
@@ -92,7 +92,7 @@ impl Job {
         }
     }
 
-    /// Its request is made: it waits for its turn.
+    /// Its request is made: it waits for its slot.
     pub(super) fn waiting(self, call: Box<dyn Call>) -> Waiting {
         Waiting {
             job: self,
@@ -104,10 +104,10 @@ impl Job {
         }
     }
 
-    /// Makes the request again, for another call after this one.
+    /// Makes the request again, for another call.
     ///
     /// # Errors
-    /// When no request can be made of it any more; the message comes back.
+    /// When no request can be made from it any more; the message is returned.
     pub(super) fn prepare_again(self) -> Result<Waiting, Box<(Self, Undecodable)>> {
         let facts = Facts {
             route: &self.route.name,
@@ -156,7 +156,7 @@ impl Job {
         self.settle_because(verdict, None);
     }
 
-    /// The same, for a reason that its journal would not know.
+    /// The same, with a reason for the journal that the verdict does not have.
     pub(super) fn settle_because(self, verdict: Verdict, why: Option<Why<'_>>) {
         self.journal_verdict(&verdict, why);
         let last_call = match why {
@@ -218,8 +218,8 @@ impl Queued for Waiting {
         let at = self.keys().position(|own| own == key);
         let charge = at.and_then(|at| self.job.charges().get(at));
         let counts_calls = charge.is_some_and(|charge| charge.limit.counts_calls());
-        // Where the limit counts all messages together, there are no others to make room for. And what
-        // was sent away until a time comes back when it fits. No such time is known of calls.
+        // Where the limit counts all messages together, there are no others to make room for. And a
+        // message that was sent away for a time returns when it fits. For calls no such time is known.
         if self.job.route.is_for_all(key) || self.job.history.waited && !counts_calls {
             usize::MAX
         } else {

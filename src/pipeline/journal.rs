@@ -4,9 +4,9 @@
 //! count, and the log warns of what is unusual: neither knows a single message. So a route may log what happens to
 //! each of its messages, on a tracing target of its own, which journald, Loki or jq can filter by.
 //!
-//! A line never holds a body, a header, a key or a secret. A key stands there as a short digest: enough to find the
-//! lines of one key, and shared by so many others that it does not say which phone number it is. The provider's id of
-//! the message is what the operator's template makes of the answer (`journal_id`).
+//! A line never holds a body, a header, a key or a secret. A key is logged as a short digest: enough to find
+//! the lines of one key, and shared by so many others that it does not reveal the phone number. The
+//! operator's template makes the provider's id of the message from the answer (`journal_id`).
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use super::job::Job;
 use super::route::Route;
 use super::verdict::value;
 
-/// What its lines are filtered by.
+/// The target of its lines, to filter them by.
 const TARGET: &str = "sluiced::journal";
 /// The most characters of a provider's id.
 const LONGEST_ID: usize = 128;
@@ -35,7 +35,7 @@ const LONGEST_ID: usize = 128;
 /// What a route's journal needs; a route without one has none.
 #[derive(Debug)]
 pub struct Journal {
-    /// Makes the provider's id of an answer.
+    /// Makes the provider's id from an answer.
     id: Option<(Templates, Template)>,
 }
 
@@ -68,7 +68,7 @@ impl Journal {
     }
 }
 
-/// Why a message waits or goes back, where neither its verdict nor the line of its call says so.
+/// Why a message waits or goes back, where neither its verdict nor the line of its call has the reason.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Why<'a> {
     /// A limit of this name denied it.
@@ -76,7 +76,7 @@ pub(super) enum Why<'a> {
     CallFailed,
     /// A message of its key was accepted before.
     Repeat,
-    /// The answer to its call said when to come again.
+    /// The answer to its call said when to try again.
     HeldBack,
     RouteClosed,
     HeldTooLong,
@@ -98,7 +98,7 @@ impl fmt::Display for Why<'_> {
 }
 
 impl Job {
-    /// A call that was made at `sent` has ended, after so long.
+    /// Logs a call that was made at `sent` and has ended, after so long.
     pub(super) fn journal_call(
         &self,
         judgement: &Judgement,
@@ -136,7 +136,7 @@ impl Job {
         );
     }
 
-    /// It gets this verdict, for a reason that neither the verdict nor the line of its call says.
+    /// Logs its verdict, with a reason that neither the verdict nor the line of its call has.
     pub(super) fn journal_verdict(&self, verdict: &Verdict, why: Option<Why<'_>>) {
         let (delivery, history) = (&self.delivery, &self.history);
         let line = (verdict, why);
@@ -152,7 +152,7 @@ impl Route {
         enabled!(target: TARGET, Level::INFO).then_some(journal)
     }
 
-    /// A message with these charges gets this verdict.
+    /// Logs the verdict of a message with these charges.
     pub(super) fn journal_verdict(
         &self,
         delivery: &Delivery,

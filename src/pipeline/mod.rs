@@ -4,22 +4,22 @@
 //! receive -> decode -> (ready) -> admit -> pacer (slot) -> send -> route_policy -> verdict -> settled
 //! ```
 //!
-//! `receive` takes deliveries from a queue, `decode` makes messages of them (`job`). The `pacer` is a
-//! thread with a runtime of its own for each paced limit, and for each route without one: it waits for
-//! slots and sends, so that neither AMQP traffic nor decoding can delay a slot. `admit` asks the keyed
-//! limits for the messages that the next slots would take. `send` makes the call, `route_policy` says
-//! what follows from the answer, `quota` heeds what it says of the provider's own count, `actual` what the call used, and
-//! `verdict` has every verdict that there is.
+//! `receive` takes deliveries from a queue, `decode` makes messages of them (`job`). The `pacer` is a thread
+//! with a runtime of its own for each paced limit, and for each route without one: it waits for slots and
+//! sends, so that neither AMQP traffic nor decoding can delay a slot. `admit` asks the keyed limits for the
+//! messages that the next slots would take. `send` makes the call, `route_policy` decides what follows from
+//! the answer, `quota` reads from it how much of the provider's quota is left, `actual` what the call used,
+//! and `verdict` has all verdicts.
 //!
 //! From decoding to the call one loop drives it all: `pacer::Pacer::run` asks `core::scheduler` what to do
-//! and calls `admit` and `send`. What happens outside reaches it as an `Event` (`handle` sends, `pacer::events`
+//! and calls `admit` and `send`. Everything else reaches it as an `Event` (`handle` sends, `pacer::events`
 //! receives).
 //!
-//! Around the path: `route` and `rows` are what messages and slots belong to, `history` is what their headers say,
-//! `handle` is the way to a pacer. `permit` and `refunder` give back what was not used, `corrections` are what answers
-//! said of keys. `route_gate` decides whether a route sends and consumes at all, and `held` settles what is held for too
-//! long. `policies` keeps the limits at the current policy, `progress` watches that calls leave, `way` measures by how
-//! much their way varies.
+//! Around the path: `route` and `rows` are what messages and slots belong to, `history` is what their headers
+//! say, `handle` is the way to a pacer. `permit` and `refunder` return what was not used, `corrections` keeps
+//! what answers reported about keys. `route_gate` decides whether a route sends and consumes at all, and
+//! `held` settles messages that are held for too long. `policies` keeps the limits at the current policy,
+//! `progress` watches that calls leave, `way` measures by how much their way varies.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch. The pipeline knows the
 //! traits of `ports`, never a backend.
@@ -98,7 +98,7 @@ pub struct PacerSpec {
     pub rows: Option<PacedRows>,
     /// `None`: the paced limit cannot be changed while it runs, or there is none.
     pub policy: Option<PolicySpec<Vec<Pace>>>,
-    /// Where the keyed limits are. A pacer without a paced limit has the store's time from there, too.
+    /// Where the keyed limits are. A pacer without a paced limit gets the store's time from there, too.
     pub keyed: Arc<dyn LimitStore>,
     pub routes: Vec<RouteSpec>,
 }
@@ -127,10 +127,10 @@ pub struct Remains {
 const CLOSE_BOUND: Duration = Duration::from_secs(5);
 /// How long refunds and releases may take at the end.
 const REFUND_BOUND: Duration = Duration::from_secs(1);
-/// How long the last questions and their refunds may take, and saying that this replica leaves.
+/// How long the last questions and their refunds may take, and the report that this replica leaves.
 const LEAVE_BOUND: Duration = Duration::from_secs(2);
 
-/// Notified when the current policy of a keyed limit is another one than a replica knows.
+/// Notified when the current policy of a keyed limit is not the one that this replica knows.
 type Outdated = Arc<BTreeMap<Arc<str>, Arc<Notify>>>;
 
 /// A running pipeline.
@@ -247,7 +247,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Starts what brings messages to these routes, and what measures the way to their downstreams.
+    /// Starts the tasks that receive messages for these routes, and those that measure the way to their
+    /// downstreams.
     fn receive(&mut self, routes: &[(Arc<Route>, PacerHandle)], clock: Clock) {
         for (route, pacer) in routes {
             let receiver = receive::run(Arc::clone(route), pacer.clone(), clock);
@@ -290,7 +291,7 @@ impl Pipeline {
         self.watches.spawn(watch.run(adopt));
     }
 
-    /// What asking the keyed limits of a pacer takes; its refunder starts to work.
+    /// Makes what a pacer needs to ask its keyed limits, and starts its refunder.
     fn keyed(
         &mut self,
         (name, clock): (&str, Clock),
@@ -356,14 +357,14 @@ impl Pipeline {
             self.refunders.shutdown().await;
         }
         let leave = futures::future::join_all(self.stores.iter().map(|store| store.leave()));
-        // Until this replica is known to be gone, the next one that starts waits a second for what it knows.
+        // Until this replica is known to be gone, the next one that starts waits a second for its reports.
         drop(tokio::time::timeout(LEAVE_BOUND, leave).await);
         remains
     }
 }
 
-/// A scheduler for these rows that asks keyed limits if there are any, or if it has no other way to
-/// know the time.
+/// A scheduler for these rows. It asks keyed limits if there are any, or if it has no other source
+/// of the time.
 fn scheduler(
     rows: Option<&PacedRows>,
     store: &dyn LimitStore,

@@ -1,11 +1,11 @@
 //! The pacer: a thread that waits for slots and sends.
 //!
 //! It drives the pure `core::scheduler` with a real clock: does what the scheduler says, waits until it
-//! wants to be asked again, and reports what came from outside (new messages, answers of the
-//! store, freezes). Calls run as tasks on the same runtime of one thread, so that nothing but
-//! sending competes with the next slot. It is a runtime that runs the task that was woken last
-//! first: a call goes from its slot to the wire in one go, and does not queue up behind the answers
-//! of others. (With a queue in order, one call in twenty of a saturated pacer was stopped by its gate.)
+//! wants to be asked again, and reports what came from outside (new messages, answers of the store,
+//! freezes). Calls run as tasks on the same runtime of one thread, so that nothing but sending competes
+//! with the next slot. This runtime runs the task that was woken last first: a call goes from its slot
+//! to the wire in one go, and does not queue up behind the answers to others. (With a queue in order,
+//! one call in twenty of a saturated pacer was stopped by its gate.)
 
 mod events;
 mod gates;
@@ -45,7 +45,7 @@ use super::rows::PacedRows;
 use super::send;
 use super::verdict::expired;
 
-/// The pacer comes round at least this often: the watchdog and the gauges live on it.
+/// The pacer runs a round at least this often: the watchdog and the gauges need it.
 const ROUND: Duration = Duration::from_millis(500);
 /// Entries taken from the events at a time.
 const EVENTS: usize = 256;
@@ -82,7 +82,7 @@ pub(super) struct Pacer {
     watched: Watched,
     alarm: Alarm,
     heartbeat: Heartbeat,
-    /// Notified when the current policy is another one than the scheduler knows.
+    /// Notified when the current policy is not the one that the scheduler knows.
     outdated: Arc<Notify>,
     counted: LeaseTally,
     swept: Mono,
@@ -103,7 +103,7 @@ pub(super) struct Parts {
     /// The way to the pacer, and its end there.
     pub(super) sender: mpsc::UnboundedSender<Event>,
     pub(super) events: mpsc::UnboundedReceiver<Event>,
-    /// Notified when the current policy is another one than the scheduler knows.
+    /// Notified when the current policy is not the one that the scheduler knows.
     pub(super) outdated: Arc<Notify>,
 }
 
@@ -190,7 +190,7 @@ impl Pacer {
                     let verdict = expired(&job.route, &job.history, store_now);
                     job.settle(verdict);
                 }
-                // Its session is gone: the broker delivers it again, to whichever replica consumes then.
+                // Its session is gone: the broker delivers it again, to any replica that consumes.
                 Action::Stale(waiting) => drop(waiting),
                 Action::Lease(row, ask) => self.ask(row, ask, now),
                 Action::Admit(question) => self.admission.ask(question),
@@ -215,7 +215,7 @@ impl Pacer {
                     if let Some((done, stopped)) = self.finished(now) {
                         let closing = self.routes.iter().map(|route| route.downstream.close());
                         futures::future::join_all(closing).await;
-                        // That the answer is not waited for any more is no fault.
+                        // It is no fault if nothing waits for this result any more.
                         done.send(stopped).ok();
                         return Ok(self.heartbeat);
                     }
@@ -226,7 +226,7 @@ impl Pacer {
         }
     }
 
-    /// Starts the call. What it counts in is known before its task runs, whenever that is.
+    /// Starts the call. It is counted before its task runs, whenever that is.
     fn send(&self, waiting: Waiting, slot: Slot, now: Mono) {
         let route = &waiting.job.route;
         let Some(leave_by) = route.gate.sends().leave_by(slot.leave_by) else {
@@ -247,7 +247,7 @@ impl Pacer {
             let warm = routes.iter().map(|route| route.downstream.warm(WARM_BOUND));
             for (route, warmed) in routes.iter().zip(futures::future::join_all(warm).await) {
                 if let Err(why) = warmed {
-                    // Not fatal: calls will say so themselves, and be retried.
+                    // Not fatal: calls will fail by themselves, and be retried.
                     warn!(route = %route.name, why, "no connection to the downstream yet");
                 }
             }
@@ -278,8 +278,8 @@ impl Pacer {
         };
         let mut batch = Vec::new();
         tokio::select! {
-            // The alarm comes last: a time that is over would let nothing else have its turn, not even the
-            // order to stop. What is due is sent at the next step, whatever came first.
+            // The alarm comes last: a time that has passed would keep all other branches from running,
+            // even the order to stop. A message that is due is sent at the next step in any case.
             biased;
             Some((row, sent, answer)) = self.asking.next(), if !self.asking.is_empty() => {
                 self.leased(row, sent, answer);
@@ -311,7 +311,7 @@ impl Pacer {
         Ok(())
     }
 
-    /// Takes messages in that wait for a slot; not before their own time, or that of their route.
+    /// Takes in a message that waits for a slot; it is not sent before its own time, or that of its route.
     fn hold(&mut self, mut waiting: Waiting, comes_back: bool, now: Mono) {
         if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
@@ -390,7 +390,7 @@ impl Pacer {
         self.counted = tally;
     }
 
-    /// What is to be said, and where, once the pacer is stopping and has nothing more to wait for.
+    /// The report, and where to send it, once the pacer is stopping and has nothing more to wait for.
     fn finished(&mut self, now: Mono) -> Option<(oneshot::Sender<Stopped>, Stopped)> {
         let under_way = self.routes.iter().map(|route| route.in_flight()).sum();
         let over = |stopping: &Stopping| under_way == 0 || now >= stopping.deadline;
@@ -430,9 +430,9 @@ mod tests {
     use super::*;
     use crate::ports::lock;
 
-    /// A call reaches the wire before the pacer's next step, and before tasks that were woken earlier. This is
-    /// about latency only: what a call counts in is recorded before its task is spawned. The runtime does not
-    /// promise this order.
+    /// A call reaches the wire before the pacer's next step, and before tasks that were woken earlier. This
+    /// is about latency only: a call is counted before its task is spawned. The runtime does not promise this
+    /// order.
     #[test]
     fn a_call_that_was_spawned_runs_before_the_next_step_and_before_those_that_wait() {
         let runtime = urgent_runtime("order").expect("a thread");

@@ -1,10 +1,10 @@
 //! What a message took of its keyed limits.
 //!
-//! However a message leaves the pacer before it was sent (its slot never came, it expired, its session is gone, the
-//! daemon stops), dropping its permit refunds what it took. A call counts in `concurrency` limits until its permit is
-//! dropped; what it holds of `once` limits goes on as its [`Claims`].
+//! However a message leaves the pacer before it was sent (its slot never came, it expired, its session is
+//! gone, the daemon stops), dropping its permit refunds what it took. A call counts in `concurrency` limits
+//! until its permit is dropped; what it holds of `once` limits is kept in its [`Claims`].
 //!
-//! A call that is cut off, because the grace of its replica is over, may have arrived: nothing is given back then, and
+//! A call that is cut off at the end of its replica's grace may have arrived: nothing is given back then, and
 //! its claims become unknown.
 
 use std::fmt;
@@ -37,7 +37,7 @@ impl Permit {
         }
     }
 
-    /// For charges that were granted at `at`.
+    /// The permit for charges that were granted at `at`.
     pub(super) fn new(
         charges: &[Charge],
         at: StoreTime,
@@ -55,7 +55,7 @@ impl Permit {
         }
     }
 
-    /// Waits for the end of the call. Dropped before, nothing is given back.
+    /// Waits for the end of the call. If it is dropped before, nothing is given back.
     pub(super) async fn during<T>(&mut self, call: impl Future<Output = T>) -> T {
         self.is_called = true;
         let end = call.await;
@@ -75,13 +75,13 @@ impl Permit {
         units
     }
 
-    /// The call has ended: it counts in `concurrency` limits no more. Its claims last until it is settled.
+    /// The call has ended: it no longer counts in `concurrency` limits. Its claims last until it is settled.
     pub(super) fn end_call(mut self) -> Claims {
         let claims = self.granted.extract_if(.., |one| one.is_claim());
         Claims::new(claims.collect(), self.refunder.clone())
     }
 
-    /// What is given back if the message was certainly not sent, without waiting for the drop.
+    /// Takes out what to give back for a message that was certainly not sent, without waiting for the drop.
     pub(super) fn take_back(&mut self) -> Vec<Granted> {
         self.under_way.clear();
         std::mem::take(&mut self.granted)

@@ -1,10 +1,10 @@
 //! Keeps this replica at the current policies of its limits.
 //!
-//! One task for each limit declares to the store what this replica's file says and receives the current
-//! policy (`core::policy`): at the start, when the file was read again, when a notice of a change comes,
-//! when an answer came under another version than this replica knows, and every few seconds. The policy
-//! is parsed as the configuration is and sent to the pacers. If it cannot be parsed, nothing is sent under
-//! the limit, and the log says why.
+//! One task for each limit declares this replica's file to the store and receives the current policy
+//! (`core::policy`): at the start, when the file was read again, when a notice of a change comes, when an
+//! answer has a version that this replica does not know, and every few seconds. The policy is parsed as
+//! the configuration is and sent to the pacers. If it cannot be parsed, nothing is sent under the limit,
+//! and the reason is logged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub struct PolicySpec<T> {
     pub replica: String,
     /// The limit in this replica's file. A new value is declared as an update.
     pub file: watch::Receiver<Limit>,
-    /// Makes a `T` of the limit in the file and of the limit under its current policy.
+    /// Makes a `T` from the limit in the file and the limit under its current policy.
     pub read: Read<T>,
 }
 
@@ -66,12 +66,12 @@ pub(super) struct CurrentPolicy {
 }
 
 impl CurrentPolicy {
-    /// The policy that keeps all of this one but what differs in `limit`, with its end.
+    /// This policy with the values of `limit` that differ, and with its end.
     pub(super) fn changed_to(&self, limit: &Limit) -> String {
         limit.policy_over(&self.stored.text)
     }
 
-    /// An operator said that nothing passes before. May be over.
+    /// An operator paused the limit until then. May be over.
     pub(super) fn paused_until(&self) -> Option<StoreTime> {
         self.stored.pause.as_ref().map(|pause| pause.until)
     }
@@ -140,8 +140,8 @@ impl<T: Send> Watch<T> {
                 () = follower.follow(&mut following, (&*spec.store, &spec.replica), clock) => {}
                 () = outdated.notified() => tokio::time::sleep(GAP).await,
                 to = changed(&mut notices, &follower.limit, known) => {
-                    // An earlier version than ours: the store has lost the policy, and must have it back from us
-                    // before a replica that does not know it uses its first slot.
+                    // An earlier version than ours: the store has lost the policy, and must get it back from
+                    // us before a replica that does not know it uses its first slot.
                     if to >= known {
                         tokio::time::sleep(phase.of(SPREAD)).await;
                     }
@@ -166,7 +166,7 @@ async fn changed(
                 return Some(to);
             }
             Ok(_) => {}
-            // What was lost may have been about us.
+            // A lost notice may have been about this limit.
             Err(broadcast::error::RecvError::Lagged(_)) => return None,
             Err(broadcast::error::RecvError::Closed) => *notices = None,
         }
@@ -220,7 +220,7 @@ impl Follower {
         known.is_none_or(|known| known.version != policy.version)
     }
 
-    /// Parses a new policy. `None`: it cannot be used here.
+    /// Parses a new policy; `None` if it cannot be used here.
     fn receive<T>(
         &mut self,
         policy: LimitPolicy,

@@ -1,9 +1,9 @@
-//! Watches that the routes of a pacer make progress, and says so where they do not: in the log, the metrics and the
-//! readiness of the process. What counts as a standstill is decided in `core::stall`.
+//! Watches that the routes of a pacer make progress, and reports where they do not: in the log, the metrics
+//! and the readiness of the process. `core::stall` decides what counts as a standstill.
 //!
-//! The pacer looks twice a second. A route that is stalled is so until a call leaves, or until something else holds
-//! it up. Beside that, a limit whose permits cannot live until their calls leave is warned of before it comes
-//! to that: Redis is too far away for its headroom.
+//! The pacer checks twice a second. A route stays stalled until a call leaves, or until it waits for
+//! something else. In addition, a limit whose permits run out before their calls can leave is warned of in
+//! advance: Redis is too far away for its headroom.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use super::follow::Measures;
 use super::job::Waiting;
 use super::route::Route;
 
-/// Two looks are at least this far apart.
+/// Two checks are at least this far apart.
 const LOOK: Duration = Duration::from_millis(500);
-/// A store that is too far away for so long is warned of …
+/// A store that was too far away for so long is warned of …
 const FAR: Duration = Duration::from_secs(5);
 /// … and again after this.
 const FAR_AGAIN: Duration = Duration::from_secs(10);
 
-/// What became of the messages of a route: totals, counted where it happens.
+/// Totals of what happened to the messages of a route, counted where it happens.
 #[derive(Debug, Default)]
 pub(super) struct Passage {
     begun: AtomicU64,
@@ -104,7 +104,7 @@ impl Watched {
         }
     }
 
-    /// Looks at all routes, if it is time to.
+    /// Checks all routes, if it is time to.
     pub(super) fn review(
         &mut self,
         scheduler: &Scheduler<Waiting>,
@@ -120,7 +120,7 @@ impl Watched {
             |own: &WatchedRoute| (own.route.policy.settings.priority, own.route.passage.left());
         let left: Vec<(u8, u64)> = self.routes.iter().map(left).collect();
         for own in &mut self.routes {
-            // The slots that these take are not there for this one.
+            // Slots that these use are not available to this route.
             let before =
                 |(priority, _): &&(u8, u64)| *priority >= own.route.policy.settings.priority;
             let all = left.iter().filter(before).map(|(_, left)| left).sum();
@@ -129,7 +129,7 @@ impl Watched {
         self.look_at_distance(scheduler, now);
     }
 
-    /// The first round trips load the scripts and are slow: only what lasts is warned of.
+    /// The first round trips load the scripts and are slow: it warns only if that lasts.
     fn look_at_distance(&mut self, scheduler: &Scheduler<Waiting>, now: Mono) {
         let mut routes = self.routes.iter();
         let Some(far) = routes.find_map(|own| too_far(&own.route, scheduler)) else {
@@ -146,7 +146,7 @@ impl Watched {
 }
 
 impl WatchedRoute {
-    /// `all`: calls that left, of this route and of those that may go before it.
+    /// `all` is the number of calls that left, of this route and of those that may go before it.
     fn look(&mut self, scheduler: &Scheduler<Waiting>, all: u64, now: Mono) {
         let passage = &self.route.passage;
         let left = passage.left();
@@ -199,7 +199,7 @@ impl WatchedRoute {
     }
 }
 
-/// The limit of the route that the store is too far away for, and what to write for it.
+/// The limit of the route for which the store is too far away, and the headroom to set for it.
 fn too_far(route: &Route, scheduler: &Scheduler<Waiting>) -> Option<String> {
     let slow_trip = scheduler.slow_trip();
     route.counting.keyed().find_map(|limit| {

@@ -1,15 +1,16 @@
-//! Heeds what a downstream says of its own count, so that it need not refuse a call.
+//! Tightens limits by the quota that a downstream reports, so that it need not refuse a call.
 //!
-//! Problem: a provider counts in windows of its own, and others may use the same account. Its answers say how much is
-//! left (`template::quotas` reads it), but calls that are under way are not in that number, and other replicas have
-//! some, too. So each kind of limit has a bound for what may be under way:
+//! Problem: a provider counts in windows of its own, and others may use the same account. Its answers say how
+//! much is left (`template::quotas` reads it), but that number does not include calls that are under way,
+//! here and on other replicas. So each kind of limit has a bound for what may be under way:
 //!
-//! - **paced**: the pace is the bound. No more than its units leave in the time that the call took (or usually takes)
-//!   and the horizon, up to which slots are leased already. With less left, the limit is frozen until the reset. The
-//!   store is asked for that once: the calls that are under way then say it again (`pacer/events.rs`).
-//! - **keyed**: what this replica has under way for the key, times the replicas that ask. The replica that has most
-//!   under way gets most of the answers, so its product is no less than what all have. The rest is written into the
-//!   state of the key, which lets no more pass until the reset (`refunder`).
+//! - **paced**: the pace is the bound. No more than its units leave in the time that the call took (or
+//!   usually takes) and the horizon, up to which slots are leased already. If less is left, the limit is
+//!   frozen until the reset. The store is asked for that once, although the answers to the calls under way
+//!   then say the same (`pacer/events.rs`).
+//! - **keyed**: what this replica has under way for the key, times the replicas that ask. The replica with
+//!   most calls under way gets most of the answers, so its product is no less than what all have together.
+//!   The rest is written into the state of the key, which lets no more pass until the reset (`refunder`).
 //!
 //! Providers round a reset to whole seconds, in either direction: a second is added.
 
@@ -32,7 +33,7 @@ static UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
 /// A reset in whole seconds may be so much too early.
 pub(super) const ROUNDED: Duration = Duration::from_secs(1);
 
-/// Reads what the answer to a call says of the quotas of its route, and tightens the limits. The call took `took`.
+/// Reads the quotas of its route from the answer to a call, and tightens the limits. The call took `took`.
 pub(super) fn heed(job: &Job, judgement: &Judgement, took: Duration, pacer: &PacerHandle) {
     let quotas = &job.route.quotas;
     let Some(answer) = judgement.answer.as_ref().filter(|_| !quotas.is_empty()) else {
@@ -47,7 +48,7 @@ pub(super) fn heed(job: &Job, judgement: &Judgement, took: Duration, pacer: &Pac
     for said in quotas.read(job.delivery.message(), facts, answer, now) {
         match &said.left {
             Some(left) => tighten(job, &said, left, took, pacer),
-            // An answer that refuses or fails need not say it.
+            // An answer that refuses or fails need not have it.
             None if judgement.outcome == Outcome::Accepted => unreadable(job, said.limit, pacer),
             None => {}
         }

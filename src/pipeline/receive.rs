@@ -4,8 +4,8 @@
 //! queue (`sharing`). Decoded messages go to
 //! the pacer's loop as `Event::Decoded` (`pacer::events`, `take_in`), and from there into the scheduler.
 //!
-//! While messages die in a row (`core::stall`) one at a time is decoded, after a pause. The others stand in the
-//! channel, as many as the prefetch, and are given back before the broker's ack timeout.
+//! While messages die in a row (`core::stall`) one at a time is decoded, after a pause. The others wait in
+//! the channel, as many as the prefetch, and are given back before the broker's ack timeout.
 //!
 //! Runs on the shared runtime, so that parsing and rendering never delay a slot.
 
@@ -36,7 +36,7 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
     let mut emptied = clock.now();
     loop {
         let mut most = BATCH;
-        // With no delivery in hand: what stands in the channel is given back if the route is closed meanwhile.
+        // Without a delivery taken: those in the channel are given back if the route is closed meanwhile.
         if let Some(pause) = route.deaths.pause() {
             sleep(pause.min(route.policy.hold_limit)).await;
             give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
@@ -83,7 +83,7 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
     }
 }
 
-/// Gives back what stands in the channel, before the broker's ack timeout: it comes again.
+/// Gives back the deliveries in the channel, before the broker's ack timeout: they come again.
 fn give_back_old(
     route: &Route,
     deliveries: &mut mpsc::UnboundedReceiver<Delivery>,
@@ -94,7 +94,7 @@ fn give_back_old(
         return;
     }
     *emptied = now;
-    // No more than there are now: what is given back comes again at once.
+    // No more than there are now: those that are given back come again at once.
     for _ in 0..deliveries.len() {
         deliveries.try_recv().ok();
     }

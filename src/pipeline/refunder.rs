@@ -1,11 +1,12 @@
-//! Gives back what was granted and not used, keeps calls under way and claims in their limits, and writes down which
-//! messages were accepted and what answers said of keys.
+//! Gives back what was granted and not used, renews calls under way and claims in their limits, and writes to
+//! the store which messages were accepted and what answers reported about keys.
 //!
-//! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip, and so does what
-//! answers said (`corrections`).
+//! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip, and so do
+//! corrections (`corrections`).
 //!
-//! A call that ended while the store was away is released again until the store has done it: the claim of a message whose
-//! call failed would otherwise end as unknown. What was not sent counts as spent then; a refund may not count twice.
+//! A call that ended while the store was away is released again until the store has done it: otherwise the
+//! claim of a message whose call failed would end as unknown. Units of messages that were not sent count as
+//! spent then, because a refund must not count twice.
 
 mod book;
 
@@ -31,8 +32,8 @@ static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// However short a lease is, its calls are not renewed more often than this.
 const RENEW_MIN: Duration = Duration::from_millis(10);
-/// Accepted messages are collected for so long, so that one script call is about many. What is not written down when a
-/// replica dies is unknown, so it is short.
+/// Accepted messages are collected for so long, so that one script call covers many. If a replica dies before
+/// it has written them, they are unknown, so the time is short.
 const GATHER: Duration = Duration::from_millis(25);
 /// Calls that ended while the store was away are released again after this.
 const RELEASE_AGAIN: Duration = Duration::from_secs(1);
@@ -45,7 +46,7 @@ pub(super) struct Tickets {
 }
 
 impl Tickets {
-    /// Those of a process that `replica`, a random number, stands for.
+    /// The names of one process, for which `replica` is a random number.
     pub(super) const fn new(replica: u64) -> Self {
         Self {
             replica,
@@ -68,8 +69,8 @@ pub(super) struct Refunder {
 }
 
 impl Refunder {
-    /// A refunder, and its work: a future that ends once nothing can be sent to it any more. `freed` is called with
-    /// calls that the store counts no more.
+    /// A refunder, and its work: a future that ends once nothing can be sent to it any more. `freed` is
+    /// called with calls that the store no longer counts.
     pub(super) fn new(
         store: Arc<dyn LimitStore>,
         meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
@@ -86,8 +87,8 @@ impl Refunder {
         (Self { entries, store }, work)
     }
 
-    /// Gives back what messages took, before they ask again: otherwise a message could be denied for
-    /// what it holds itself. Returns whether all of it went back.
+    /// Gives back what messages took, before they ask again: otherwise a message could be denied
+    /// because of its own units. Returns whether all of it was returned.
     pub(super) async fn give_back(&self, granted: &[Granted]) -> bool {
         // The renewals stop in any case; ending a call twice changes nothing.
         self.ended(calls(granted));
@@ -123,14 +124,15 @@ impl Refunder {
         is_known.await.unwrap_or(false)
     }
 
-    /// Calls and claims are neither renewed nor released any more: the store knows better, or nothing is known.
+    /// Stops renewing calls and claims, and does not release them: the store has newer knowledge, or nothing
+    /// is known.
     pub(super) fn left(&self, calls: Vec<Granted>) {
         if !calls.is_empty() {
             self.send(Entry::Left(calls));
         }
     }
 
-    /// Whether nothing that is sent to it is done any more.
+    /// Whether it has ended: nothing that is sent to it is done any more.
     pub(super) fn has_ended(&self) -> bool {
         self.entries.is_closed()
     }
@@ -144,14 +146,14 @@ impl Refunder {
         }
     }
 
-    /// The call of a message really used so many units of a limit.
+    /// Counts the units of a limit that a call really used.
     pub(super) fn used_actually(&self, limit: &str, units: u64) {
         if let Some(meters) = self.store.meters.get(limit) {
             meters.actual.increment(units);
         }
     }
 
-    /// An answer said something of a key. It is written down soon.
+    /// Takes what an answer reported about a key, to write it soon.
     pub(super) fn correct(&self, correction: Correction) {
         self.send(Entry::Said(correction, self.store.clock.now()));
     }
@@ -163,7 +165,7 @@ impl Refunder {
     }
 }
 
-/// The store, and what is measured about what goes back to it.
+/// The store, and the metrics of what is returned to it.
 #[derive(Debug)]
 struct Store {
     store: Arc<dyn LimitStore>,
@@ -184,7 +186,7 @@ async fn run(
     // they are asked again and again then.
     let (mut unreleased, mut release_at) = (Vec::new(), renewed);
     loop {
-        // Worked out each time: an operator may shorten a lease, and new calls begin after that.
+        // Computed each time: an operator may shorten a lease, and new calls begin after that.
         let due = (renewed + renew_every(&limits)).since(store.clock.now());
         let collected = book.said.due(store.clock.now());
         let gathered = write_at.since(store.clock.now());
@@ -217,7 +219,7 @@ async fn run(
             () = tokio::time::sleep(due), if !book.running.is_empty() => {
                 renewed = store.clock.now();
                 let gone = store.renew(&book).await;
-                // What was given back meanwhile is not lost: the store may have been the first to know.
+                // Calls that were given back meanwhile are not lost: the store may have received that first.
                 while let Ok(entry) = received.try_recv() {
                     entries.push(entry);
                 }
@@ -230,7 +232,7 @@ async fn run(
         }
         let is_released = store.release(&ended).await;
         ended.retain(Granted::is_call);
-        // A replica that misses a notice, or gets none at all, still uses what its own calls free.
+        // A replica that misses a notice, or gets none at all, still uses the units that its own calls free.
         if !is_released {
             release_at = store.clock.now() + RELEASE_AGAIN;
             unreleased.extend(ended);
@@ -277,7 +279,8 @@ impl Store {
         all
     }
 
-    /// Writes down that messages were accepted, and answers their calls. Returns the claims that the store has done.
+    /// Writes to the store that messages were accepted, and reports that to their calls. Returns the claims
+    /// that the store has done.
     async fn done(&self, done: Vec<Done>) -> Vec<Vec<Granted>> {
         let mut known = Vec::new();
         let mut rest = done.into_iter().peekable();
@@ -295,7 +298,7 @@ impl Store {
                 }
             };
             for (claims, sender) in some {
-                // A call that waits no more is settled.
+                // If nothing waits for this any more, the call is settled.
                 sender.send(is_known).ok();
                 known.extend(is_known.then_some(claims));
             }
@@ -303,14 +306,14 @@ impl Store {
         known
     }
 
-    /// Writes down what answers said.
+    /// Writes what answers reported.
     async fn correct(&self, said: &mut Corrections) {
         if let Err(error) = said.write(&*self.store, self.clock).await {
             self.doubt("what answers said was not written down", &error);
         }
     }
 
-    /// The same for the last time, and once more for what could not be written.
+    /// The same for the last time, with one more try for what could not be written.
     async fn correct_last(&self, said: &mut Corrections) {
         for _ in 0..2 {
             if said.is_empty() {

@@ -1,12 +1,12 @@
-//! Results: what became of a message, for those that wait for it.
+//! Results: messages that report what became of another message.
 //!
-//! Problem: the provider's id of a message, or the reason why it was refused, is in the answer to its call, and the
-//! publisher of the message is another program. So a route may publish a result for each message that has come to
-//! its end: the call was accepted, or the message is dead. The queue publishes it, waits for the confirm, and carries
-//! out the verdict after that (`queue::rabbit::session`). Here the result is made.
+//! Problem: the provider's id of a message, or the reason why it was refused, is in the answer to its call,
+//! and the publisher of the message is another program. So a route may publish a result for each message that
+//! has ended: the call was accepted, or the message is dead. The result is made here. The queue publishes it,
+//! waits for the confirm, and carries out the verdict after that (`queue::rabbit::session`).
 //!
-//! A template that fails for a message loses no result: the body is the default one then. Only without a routing
-//! key there is nowhere to publish it: it is dropped, counted and logged.
+//! If the template of the body fails for a message, the result has the default body. Without a routing key it
+//! cannot be published: it is dropped, counted and logged.
 //!
 //! A repeat was accepted before, and its result is published by the delivery that was called. If RabbitMQ delivered
 //! the message again, a replica may have died before that: the result is published again, without the answer.
@@ -64,7 +64,7 @@ pub(super) struct End<'a> {
 /// The last call of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LastCall<'a> {
-    /// It had no answer that is kept, or there was none.
+    /// There was none, or its answer is not kept.
     Unanswered,
     Answered(&'a Answer),
     /// A message with the same key was accepted before: there is no call.
@@ -120,7 +120,7 @@ impl Results {
         }))
     }
 
-    /// The result of a message that has come to its end, if this end is published.
+    /// The result of a message that has ended, if the route publishes this end.
     pub(super) fn make(&self, route: &str, end: &End<'_>) -> Option<Publication> {
         let verdict = match end.verdict {
             // A publisher's repeat: its first message has the result.
@@ -170,7 +170,7 @@ impl Results {
             is_whole: true,
             ..Answer::default()
         };
-        // Its message has come to its end before.
+        // Its message has ended before.
         let (message, facts) = (Message::default(), Facts { route, attempt: 1 });
         let context = self.templates.context_with(&message, facts, Some(&answer));
         let default = || {
@@ -233,7 +233,7 @@ impl Results {
                 None
             }
         });
-        // What a template makes may be anything.
+        // A template may make any text.
         let content_type = body.is_none().then(|| "application/json".to_owned());
         Some((key, body.unwrap_or_else(default), content_type))
     }

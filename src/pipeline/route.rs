@@ -40,12 +40,12 @@ use super::way::RouteWay;
 pub struct RouteSpec {
     pub name: Arc<str>,
     pub policy: RoutePolicy,
-    /// What its limits need to know of a message.
+    /// How its limits count messages.
     pub counting: Counting,
     pub downstream: Arc<dyn Downstream>,
-    /// What its answers say of the provider's own count.
+    /// How the provider's quota is read from its answers.
     pub quotas: RouteQuotas,
-    /// Where they say what a call used.
+    /// How it is read from them what a call used.
     pub actuals: RouteActuals,
     /// `None`: calls never stop because it is away.
     pub breaker: Option<(BreakerRule, Arc<dyn BreakerStore>)>,
@@ -63,7 +63,7 @@ pub struct Counting {
     /// Labels messages for `limits`, in their order.
     pub labels: RouteLabels,
     pub limits: Vec<Counted>,
-    /// Which key a text names; no text: the one that is for all.
+    /// The key that a text names; without a text, the one for all messages.
     pub key_of: fn(Option<&str>) -> LimitKey,
 }
 
@@ -87,7 +87,7 @@ impl Counting {
 
 /// A backlog that is too old is logged again after this.
 const LATE_AGAIN: Duration = Duration::from_secs(60);
-/// A tenant with a smaller share of the calls is not named as the one that takes the rate.
+/// A tenant with a smaller share of the calls is not named in the warning.
 const LEAST_SHARE: f64 = 0.01;
 
 /// A route that messages refer to.
@@ -114,7 +114,7 @@ pub(super) struct Route {
     ages: Mutex<Ages>,
     /// The calls by tenant; counted where tenants share and `max_delay` is set.
     takers: Mutex<Takers>,
-    /// It was warned of the age of the oldest message.
+    /// Whether a warning about the age of the oldest message was logged.
     is_late: AtomicBool,
     late: LogLimit,
     pub(super) passage: Passage,
@@ -201,7 +201,7 @@ impl Route {
         self.for_all.contains(&key)
     }
 
-    /// Takes a message in hand; `None` if it is to make room for others.
+    /// Takes a message in; `None` if it must make room for others.
     pub(super) fn take_in(
         self: &Arc<Self>,
         share: Share,
@@ -249,14 +249,14 @@ impl Route {
         } else if let Some(more) = self.late.event(now) {
             self.is_late.store(true, Ordering::Relaxed);
             let most_calls = lock(&self.takers).most(now);
-            // Of many tenants with a message each, none takes the rate.
+            // Among many tenants with a message each, none stands out.
             let most_calls = most_calls.filter(|(_, share)| *share >= LEAST_SHARE);
             let most_calls = most_calls.map(|(tenant, share)| self.taker(tenant, share));
             warn!(%route, oldest_s, max_delay_s, most_calls, "the oldest message waits for longer than max_delay{more}");
         }
     }
 
-    /// A call for a tenant was made.
+    /// Counts a call for a tenant.
     pub(super) fn called(&self, tenant: u64, now: Mono) {
         let settings = &self.policy.settings;
         if settings.fair_by.is_some() && settings.max_delay.is_some() {
@@ -264,8 +264,8 @@ impl Route {
         }
     }
 
-    /// A tenant that makes this share of the calls. Its name comes from messages: only what the configuration names
-    /// is logged as it is.
+    /// The name of a tenant that makes this share of the calls. It comes from messages, so it is logged as it
+    /// is only if the configuration has it, too.
     fn taker(&self, tenant: u64, share: f64) -> String {
         let number = |name: &str| tenant_number((self.counting.key_of)(Some(name)));
         let mut named = self.policy.settings.weights.keys();
@@ -300,7 +300,7 @@ impl Route {
         }
     }
 
-    /// Messages that are held, or on the way here from another route, and not called for.
+    /// Messages that are held, or on the way here from another route, and not called yet.
     pub(super) fn waiting(&self) -> u64 {
         self.sharing.holds().saturating_sub(self.in_flight())
     }
@@ -327,11 +327,11 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// It did not leave. Returns whether what the route sends may have changed.
+    /// The call did not leave. Returns whether the gate may have changed.
     pub(super) fn unsent(self) -> bool {
         let (route, is_probe) = (Arc::clone(&self.route), self.is_probe);
         route.passage.held_back();
-        // It is under way no longer when the gate is looked at.
+        // It is no longer under way when the gate is reviewed.
         drop(self);
         route.gate.unsent(is_probe)
     }
@@ -344,7 +344,7 @@ impl Drop for InFlight {
     }
 }
 
-/// A message that is in hand, until it is dropped.
+/// Counts a message as held, until it is dropped.
 pub(super) struct Held {
     route: Arc<Route>,
     share: Share,

@@ -1,5 +1,5 @@
-//! The gate of a route at run time: what it hears from calls, from the store and from limits, and what operators
-//! read about it. What follows from all that is decided in `core::gate`; `pacer/gates.rs` carries it out.
+//! The gate of a route at run time: what calls, the store and limits report to it, and what operators read
+//! about it. `core::gate` decides what follows from that; `pacer/gates.rs` carries it out.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ pub(super) struct RouteGate {
     breaker: Option<SharedBreaker>,
 }
 
-/// Its breaker, as far as that is no decision.
+/// Its breaker, without the decisions.
 struct SharedBreaker {
     rule: BreakerRule,
     store: Arc<dyn BreakerStore>,
@@ -106,19 +106,19 @@ impl RouteGate {
         lock(&self.gate).sent(now)
     }
 
-    /// A call was started and did not leave. Returns whether what the route sends may have changed.
+    /// A call was started and did not leave. Returns whether the gate may have changed.
     pub(super) fn unsent(&self, is_probe: bool) -> bool {
         lock(&self.gate).unsent(is_probe)
     }
 
-    /// When to review it without an event; `None`: at once.
+    /// When to review it if no event comes; `None`: at once.
     pub(super) fn look(&self) -> Option<Mono> {
         lock(&self.gate).look()
     }
 }
 
 impl SharedBreaker {
-    /// A call failed: its answer is why the downstream counts as away, from now on.
+    /// A call failed: from now on its answer is the reason why the downstream counts as away.
     fn explain(&self, rejections: Option<u32>, detail: &str) {
         let why: Arc<str> = match rejections {
             Some(count) => format!("{count} messages died in a row, rejected: {detail}").into(),
@@ -161,7 +161,7 @@ impl Route {
         ended.away
     }
 
-    /// Asks how the downstream is: another replica may have found it away, or back.
+    /// Asks for the state of the breaker: another replica may have found the downstream away, or back.
     pub(super) fn look_at_breaker(self: &Arc<Self>, pacer: &PacerHandle) {
         self.report(BreakerReport::Look, pacer);
     }
@@ -242,7 +242,7 @@ impl Route {
         }
     }
 
-    /// Opens or closes the tap as the gate and this availability want it. Returns whether the messages
+    /// Opens or closes the tap as the gate and this availability require. Returns whether the messages
     /// that come move to another route, too.
     pub(super) fn turn_tap(
         &self,
@@ -269,8 +269,8 @@ impl Route {
                 self.meters.denials.increment(1);
             }
         }
-        // A slow limit is no reason to move, nor are the first calls after an outage. A route whose messages are sent
-        // away, or tried one at a time, consumes and does not send.
+        // Neither a slow limit nor the first calls after an outage are a reason to move. A route whose
+        // messages are sent away, or tried one at a time, consumes and does not send.
         let waits_for_slot =
             turn.shut.is_none() && matches!(availability, Availability::Until(_, Wait::Turn));
         let (is_open, probes) = (self.gate.is_open(), self.gate.probes(now));
@@ -287,11 +287,11 @@ impl Route {
         (turn, moves)
     }
 
-    /// Consumes no more, for good.
+    /// Stops consuming, for good.
     pub(super) fn close_tap(&self) {
         self.sharing.show(false, false);
         lock(&self.gate.gate).close_tap();
-        // Also where the gate was closed: the route may consume for another one.
+        // Even if the gate was closed: the route may consume for another one.
         self.subscription.set_tap(Tap::Closed);
         self.meters.tap_open.set(0.0);
     }
@@ -301,7 +301,7 @@ impl Route {
         let opening = self.gate.sends().opening();
         let opening_ms = opening.and_then(|opening| for_ms(opening, now));
         match (turn.is, turn.shut, availability) {
-            // For each probe, and for each call that comes first when it is back.
+            // This happens for each probe, and for each of the first calls after an outage.
             (Tap::Open, ..) if self.gate.is_away() => {
                 debug!(%route, "tap open: for a call that probes");
             }
@@ -317,7 +317,8 @@ impl Route {
             }
             (Tap::Closed, None, Availability::Until(at, Wait::Frozen)) => {
                 let for_ms = for_ms(at, now);
-                // The store's answer may come before the policy that says so; no downstream asks for so long.
+                // The store's answer may come before the policy with the pause; no downstream asks for so
+                // long.
                 if is_paused || for_ms.is_none() {
                     info!(%route, for_ms, "tap closed: an operator paused the limit");
                 } else {

@@ -23,7 +23,7 @@ pub struct RoutePolicy {
     pub hold_limit: Duration,
     /// When messages may be sent; `None`: always.
     pub hours: Option<OpeningHours>,
-    /// So many messages in a row that cannot be sent stop the route; `None`: never.
+    /// How many messages in a row that cannot be sent stop the route; `None`: never.
     pub dying: Option<NonZeroU32>,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Next {
     Away,
     /// Denied by the downstream for this message alone: try again after the wait; no attempt is spent.
     Hold(Duration),
-    /// Denied by the downstream itself: try again when the limit thaws; no attempt is spent.
+    /// Denied by the downstream itself: try again when the freeze of the limit ends; no attempt is spent.
     Thaw(Duration),
     Dead(DeadReason),
 }
@@ -86,7 +86,7 @@ impl RoutePolicy {
     }
 }
 
-/// What a call shows of the downstream. An outcome that is permanent is about the message.
+/// What a call shows about the downstream. A permanent outcome is about the message.
 pub(super) fn sign(judgement: &Judgement) -> Sign {
     match (judgement.outcome, judgement.reply.ok()) {
         (Outcome::Transient, None) => Sign::Away,

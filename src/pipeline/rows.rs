@@ -16,7 +16,7 @@ pub struct PacedRows {
     /// Slots that only urgent messages may take.
     pub reserve: Option<PacedLimit>,
     pub store: Arc<dyn PaceStore>,
-    /// An operator said that nothing passes before. May be over.
+    /// An operator paused the limit until then. May be over.
     pub paused_until: Option<StoreTime>,
 }
 

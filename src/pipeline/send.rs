@@ -1,8 +1,8 @@
 //! Send, judge, settle: one call from its slot to its verdict. Runs on the pacer's own runtime.
 //!
-//! `downstream::http` makes the call and has the answer judged (`core::judge`). `route_policy` says what follows
-//! for the message. Settling hands the verdict to the session that delivered it (`queue::rabbit::session`,
-//! `settle`).
+//! `downstream::http` makes the call and has the answer judged (`core::judge`). `route_policy` decides what
+//! follows for the message. Settling hands the verdict to the session that delivered it
+//! (`queue::rabbit::session`, `settle`).
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, under_way: InFlight, p
     }
 }
 
-/// The slot was over before the call left.
+/// The slot had passed before the call left.
 fn missed(under_way: InFlight, slot: Slot, pacer: &PacerHandle) {
     if under_way.unsent() {
         pacer.send(Event::GateChanged);
@@ -112,7 +112,7 @@ fn measure(
 /// The verdict on a call that was made.
 async fn settle(mut job: Job, judgement: Judgement, claims: Claims, pacer: &PacerHandle) {
     let policy = &job.route.policy;
-    // Where one call is all that a message may cost, one that may have arrived is not repeated.
+    // Where a message may be called only once, a call that may have arrived is not repeated.
     let repeatable = policy.settings.max_attempts > 1 || !judgement.maybe_delivered;
     let away = job.route.observe(&judgement, pacer);
     let away = away.filter(|_| repeatable);
@@ -191,7 +191,7 @@ fn again(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
     }
 }
 
-/// With a fresh request. It could be prepared before; if not now, the queue keeps it safe.
+/// With a fresh request. One could be prepared before; if not now, the message goes back to its queue.
 fn prepared(job: Job) -> Option<Waiting> {
     match job.prepare_again() {
         Ok(waiting) => Some(waiting),

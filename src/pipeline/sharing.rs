@@ -1,9 +1,10 @@
-//! Routes that share a queue: what they see of each other, and how messages move between them.
+//! Routes that share a queue: what they know of each other, and how messages move between them.
 //!
-//! `core::sharing` decides where the messages of a route move. Here a route shows how it stands in its [`Intake`],
-//! through which it gets the messages of others, too. A message that moves gives back what it took of keyed limits,
-//! and is decoded again for its new route; its delivery still belongs to the session that received it. It goes on asking
-//! under its ticket: a `once` limit that could not be informed would take its own claim for that of another message.
+//! `core::sharing` decides where the messages of a route move. Here a route shows its state in its
+//! [`Intake`], through which it also gets the messages of others. When a message moves, its units of keyed
+//! limits are returned, and it is decoded again for its new route; its delivery still belongs to the session
+//! that received it. It keeps its ticket: a `once` limit that did not receive the release would otherwise
+//! treat its own claim as that of another message.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -27,11 +28,11 @@ use super::route_policy::RoutePolicy;
 pub(super) struct Moved {
     pub(super) delivery: Delivery,
     pub(super) history: History,
-    /// Under which its keyed limits were asked last, if they were.
+    /// The ticket under which its keyed limits were asked last, if they were.
     pub(super) ticket: Option<Ticket>,
 }
 
-/// What the other routes of its queue have of a route.
+/// The side of a route that the other routes of its queue see.
 #[derive(Debug)]
 pub(super) struct Intake {
     route: Arc<str>,
@@ -114,7 +115,7 @@ impl Sharing {
         lock(&self.moved).take()
     }
 
-    /// One that was on the way is here.
+    /// A message that was on the way has arrived.
     pub(super) fn arrived(&self) {
         self.left();
     }
@@ -134,13 +135,13 @@ impl Sharing {
         self.own.held.load(Ordering::Relaxed)
     }
 
-    /// Whether it sends what it gets, and whether it needs a message to probe with.
+    /// Shows whether it sends what it gets, and whether it needs a message for a probe.
     pub(super) fn show(&self, sends: bool, probes: bool) {
         self.own.sends.store(sends, Ordering::Relaxed);
         self.own.probes.store(probes, Ordering::Relaxed);
     }
 
-    /// Whether its oldest message waits for too long.
+    /// Shows whether its oldest message waits for too long.
     pub(super) fn show_late(&self, is_late: bool) {
         self.own.is_late.store(is_late, Ordering::Relaxed);
     }
@@ -181,7 +182,7 @@ pub(super) fn introduce<'a>(routes: impl Iterator<Item = &'a Arc<Route>> + Clone
 }
 
 impl Route {
-    /// How it stands for its own messages. The others do not count on it while it is away, but it sends its probe, and
+    /// Its state for its own messages. The others do not use it while it is away, but it sends its probe, and
     /// keeps a message for that.
     fn own_standing(&self, now: Mono) -> Standing {
         let mut own = self.sharing.own.standing();
@@ -210,14 +211,14 @@ impl Route {
         Some(Arc::clone(&others[to]))
     }
 
-    /// The standby that takes a message which just came, because this route is late.
+    /// The standby that takes a message that just came, because this route is late.
     pub(super) fn helper(&self) -> Option<Arc<Intake>> {
         let (others, standings) = self.sharing.others()?;
         let to = helper(self.sharing.own.standing(), &standings)?;
         Some(Arc::clone(&others[to]))
     }
 
-    /// Where a message moves after a call which showed that the downstream is away.
+    /// Where a message moves after a call that showed that the downstream is away.
     pub(super) fn other_that_sends(&self) -> Option<Arc<Intake>> {
         let (others, standings) = self.sharing.others()?;
         let own = Standing {
@@ -228,7 +229,7 @@ impl Route {
         Some(Arc::clone(&others[to]))
     }
 
-    /// Whether the messages that it receives move to another route, but for one to probe with. Logs it when that changes.
+    /// Whether the messages that it receives move to another route, except one for a probe. Logs a change.
     pub(super) fn moves_on(&self, now: Mono) -> bool {
         let Some((others, standings)) = self.sharing.others() else {
             return false;

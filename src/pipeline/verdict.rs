@@ -1,14 +1,15 @@
 //! The verdicts: what becomes of a message, with all that a person, a replay or the next round needs in its
-//! headers. What has no headers (done, given back) is settled where it is decided.
+//! headers. Verdicts without headers (done, given back) are made where they are decided.
 //!
-//! Dead letters and dropped messages are logged. Problem: messages that die without a line in the log are found
-//! weeks later, when they are missed. So each reason of death is logged, at most once in a while for each route:
-//! with the id of one message, to look for, and how many more died like it. The metrics count every one.
+//! Dead letters and dropped messages are logged. Problem: messages that die without a line in the log are
+//! found weeks later, when they are missed. So each reason of death is logged, at most once in a while for
+//! each route, with the id of one message and how many more died for it. The metrics count every one.
 //!
-//! A route stops when messages die in a row before their calls: where no request can be made of them, or where a
-//! limit can never let them pass. `decode` finds most of these, and `admit` those that were in memory when a limit
-//! was lowered. Both report them to [`Deaths`], and `core::stall` decides whether the route stops. While it does,
-//! `receive` takes one message at a time, and what is in memory goes back to its queue.
+//! A route stops when messages die in a row before their calls: where no request can be made from them, or
+//! where a limit can never let them pass. `decode` finds most of these, and `admit` those that were in memory
+//! when a limit was lowered. Both report them to [`Deaths`], and `core::stall` decides whether the route
+//! stops. While it is stopped, `receive` takes one message at a time, and the messages in memory go back to
+//! their queue.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -35,7 +36,7 @@ use super::route::Route;
 
 /// How often each reason of death is logged for a route.
 const EVERY: Duration = Duration::from_secs(10);
-/// The most of an answer that a dead letter keeps, in bytes.
+/// The largest part of an answer that a dead letter keeps, in bytes.
 const MAX_KEPT: usize = 1024;
 
 /// To the dead-letter queue, with the reason.
@@ -77,7 +78,7 @@ pub(super) fn invalid(route: &Route, history: &History, detail: String, now: Sto
     }
 }
 
-/// Why a message is invalid that costs more than its limit can ever let pass.
+/// The reason for a message that costs more than its limit can ever let pass.
 pub(super) fn too_dear(limit: &str, most: u64) -> String {
     format!("limits.{limit}: it costs more than the {most} that can ever fit")
 }
@@ -100,8 +101,8 @@ pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdi
     Verdict::Later { delay, headers }
 }
 
-/// Back to its queue. A message that has failed before goes there by the wait ladder, and not before its
-/// `wait` is over: its attempts would be forgotten otherwise.
+/// Back to its queue. A message that has failed before goes there through the wait ladder, when its
+/// `wait` is over: otherwise its attempts would be forgotten.
 pub(super) fn back(history: &History, wait: Duration, now: StoreTime) -> Verdict {
     if history.attempts > 0 {
         later(history, wait, now)
@@ -110,7 +111,7 @@ pub(super) fn back(history: &History, wait: Duration, now: StoreTime) -> Verdict
     }
 }
 
-/// Beside the work queue, so that those behind it pass. Nothing about the message changes.
+/// Into a parked queue, so that the messages behind it pass. Nothing about the message changes.
 pub(super) fn parked(share: Share, history: &History, now: StoreTime) -> Verdict {
     let mut headers = history.headers();
     headers.push((header::PARKED, time_header(now)));
@@ -120,7 +121,7 @@ pub(super) fn parked(share: Share, history: &History, now: StoreTime) -> Verdict
     }
 }
 
-/// How the limit stood that denied a message.
+/// The state of the limit that denied a message.
 pub(super) struct DeniedHeaders<'a> {
     pub(super) name: &'a str,
     pub(super) limit: u64,
@@ -129,7 +130,7 @@ pub(super) struct DeniedHeaders<'a> {
     pub(super) now: StoreTime,
 }
 
-/// Writes how the limit stood into a verdict's headers.
+/// Writes the state of the limit into a verdict's headers.
 pub(super) fn explain(verdict: &mut Verdict, denied: &DeniedHeaders<'_>) {
     let length = |length| time_header(StoreTime::from_micros(micros(length)));
     let reset = StoreTime::from_micros(denied.room.reset_at).since(denied.now);
@@ -170,7 +171,7 @@ impl Deaths {
         lock(&self.dying).is_stopped()
     }
 
-    /// How long to wait before the next message is tried; `None`: not at all.
+    /// How long to wait before the next message is tried; `None`: no wait.
     pub(super) fn pause(&self) -> Option<Duration> {
         lock(&self.dying).pause()
     }
@@ -179,7 +180,7 @@ impl Deaths {
     pub(super) fn log(&self, route: &str, message: &Message, verdict: &Verdict) {
         let (reason, headers) = match verdict {
             Verdict::Dead { reason, headers } => (reason, headers),
-            // By on_expired or on_invalid: such a message is in no queue any more.
+            // Because of on_expired or on_invalid: such a message is in no queue any more.
             Verdict::Dropped => {
                 if let Some(more) = self.dropped.event(self.clock.now()) {
                     let message_id = message.id().unwrap_or_default();
@@ -229,7 +230,7 @@ impl Route {
             self.usable.send_replace(Link::Down(reason.into()));
             if !was_stopped {
                 self.meters.stopped.set(1.0);
-                // What others would move here comes back to them at once.
+                // Messages that others would move here would return to them at once.
                 self.sharing.show(false, false);
                 warn!(route = %self.name, count, why,
                     "messages died in a row: the route stops, the others wait, one at a time is tried");

@@ -1,7 +1,8 @@
-//! Measures the way to the downstream of each route, and says so where a limit keeps too little for it.
+//! Measures the way to the downstream of each route, and warns where a limit allows too little for it.
 //!
-//! A task makes a handshake now and then (`ports::downstream`), some in a row at the start, and puts into the
-//! metrics what they came to (`core::headroom`). What is beyond what the headroom keeps is warned of once it lasts.
+//! A task makes a handshake now and then (`ports::downstream`), several in a row at the start, and puts the
+//! results into the metrics (`core::headroom`). If the way varies by more than the headroom allows for, and
+//! that lasts, it warns.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,16 +20,16 @@ use crate::telemetry::{LogLimit, Suppressed};
 use super::handle::PacerHandle;
 use super::route::Route;
 
-/// So many handshakes are made in a row at the start, so far apart.
+/// So many handshakes are made in a row at the start, this far apart.
 const FIRST: usize = 8;
 const FIRST_APART: Duration = Duration::from_millis(20);
-/// After that they are so far apart.
+/// How far apart they are after that.
 const APART: Duration = Duration::from_secs(5);
-/// The same where a headroom follows what they come to.
+/// The same where a headroom follows them.
 const APART_FOLLOWED: Duration = Duration::from_secs(1);
-/// One that takes longer is given up.
+/// A handshake that takes longer is given up.
 const BOUND: Duration = Duration::from_secs(2);
-/// A way that varies by too much for so long is warned of, and again after the second.
+/// A warning is logged when the way has varied by too much for so long, and again after the second.
 const LASTS: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_secs(600);
 
@@ -45,7 +46,7 @@ impl RouteWay {
         self.is_followed.store(true, Ordering::Relaxed);
     }
 
-    /// What its handshakes came to.
+    /// The result of its handshakes.
     pub(super) fn spread(&self, now: Mono) -> Option<Spread> {
         lock(&self.seen).spread(now)
     }
@@ -71,7 +72,7 @@ pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
     }
 }
 
-/// Says that a limit keeps too little.
+/// Decides when to warn that a limit allows too little.
 struct Alarm {
     since: Option<Mono>,
     said: LogLimit,
@@ -108,7 +109,7 @@ impl Alarm {
         }
     }
 
-    /// Whether to say it now, if it is so.
+    /// Whether to warn now, if the limit allows too little.
     fn due(&mut self, is_thin: bool, now: Mono) -> Option<Suppressed> {
         let since = *self.since.get_or_insert(now);
         if !is_thin {
@@ -124,8 +125,8 @@ impl Alarm {
     }
 }
 
-/// The limit of the route that keeps the least for the way, and how much that is. Calls under way are counted for as
-/// long as they last, so their limit keeps nothing.
+/// The limit of the route that allows the least for the way, and how much that is. Calls under way are
+/// counted for as long as they last, so their limit does not count here.
 fn kept(route: &Route, pacer: &PacerHandle) -> Option<(Arc<str>, Duration)> {
     let paced = pacer.rows().map(|rows| {
         let main = rows.main;

@@ -12,7 +12,7 @@ use crate::ports::limits::{Candidate, Decisions, Granted, Look, LostWait, Ticket
 use crate::ports::lock;
 use crate::ports::store::{Notice, Notices, StoreFuture};
 
-/// A store that remembers what is written, and does not do what it shall not.
+/// A store that remembers what is written, and leaves the corrections at some places undone.
 #[derive(Debug, Default)]
 struct Written {
     all: Mutex<Vec<Vec<Corrected>>>,

@@ -25,7 +25,7 @@ impl Pacer {
     pub(super) fn answered(&mut self, answered: Answered) {
         let (scheduler, handle) = (&mut self.scheduler, &self.handle);
         self.admission.answered(answered, scheduler, handle);
-        // What was asked for is in the scheduler again.
+        // The messages of the question are in the scheduler again.
         self.give_back_all();
         self.hold_shut();
     }
@@ -67,7 +67,8 @@ impl Pacer {
         }
     }
 
-    /// At the start a schedule that is not there yet is nothing to worry about. Each row has one.
+    /// At the start a missing schedule is normal: that is logged as information. Each row has its own
+    /// schedule.
     fn tell_guarded(&self, row: Row) {
         let limit = &self.handle.name;
         let holder = self.scheduler.holder(row);
@@ -136,8 +137,9 @@ impl Pacer {
         }
     }
 
-    /// The downstream says that only `left` units are left. All calls that were under way then say so: the store is
-    /// asked again only if the freeze that is known ends earlier, by more than a reset is rounded.
+    /// The downstream says that only `left` units are left. The answers to all calls that were under way say
+    /// the same: the store is asked again only if the known freeze ends earlier, by more than the rounding of
+    /// a reset.
     fn spent(&mut self, left: u64, length: Duration) {
         let now = self.handle.clock.now();
         let known = match self.scheduler.availability(now, false) {
@@ -150,7 +152,7 @@ impl Pacer {
         }
     }
 
-    /// Sends nothing any more; what is held goes back.
+    /// Sends nothing any more, and returns the held messages.
     fn stop(&mut self, deadline: Mono, done: oneshot::Sender<Stopped>) {
         for route in self.routes.iter() {
             route.close_tap();
@@ -166,7 +168,7 @@ impl Pacer {
         self.give_back_all();
     }
 
-    /// While it stops, what the scheduler has goes back to its queues.
+    /// While it stops, the messages of the scheduler go back to their queues.
     fn give_back_all(&mut self) {
         if matches!(self.phase, Phase::Stopping(_)) {
             for waiting in self.scheduler.extract_all() {

@@ -11,11 +11,11 @@ use crate::pipeline::held;
 use crate::pipeline::job::Waiting;
 use crate::pipeline::route::Route;
 
-/// Taps are looked at no more often than this.
+/// Taps are reviewed no more often than this.
 const TAP_GAP: Duration = Duration::from_millis(5);
 
 impl Pacer {
-    /// Asks how the downstreams are: at the start, another replica may have found one away.
+    /// Asks for the state of the breakers: at the start, another replica may have found a downstream away.
     pub(super) fn look_at_breakers(&self) {
         for route in self.routes.iter() {
             route.look_at_breaker(&self.handle);
@@ -29,7 +29,7 @@ impl Pacer {
         }
     }
 
-    /// Opens and closes the gates that are due. Cheap while none is.
+    /// Opens and closes the gates that are due. Cheap if none is.
     pub(super) fn review_gates(&mut self, now: Mono) {
         for route in Arc::clone(&self.routes).iter() {
             if let Some(turn) = route.review_gate(&self.handle, now) {
@@ -50,7 +50,7 @@ impl Pacer {
         self.hold_anew(freed, now);
     }
 
-    /// Messages that came back to the scheduler wait as their routes do.
+    /// Messages that came back to the scheduler wait like their routes.
     pub(super) fn hold_shut(&mut self) {
         for route in self.routes.iter() {
             let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
@@ -66,8 +66,8 @@ impl Pacer {
         }
     }
 
-    /// The policy of a keyed limit has changed, or a pause begins, changes or ends. The routes that it pauses wait
-    /// as a whole; messages that waited for the limit ask anew.
+    /// The policy of a keyed limit has changed, or a pause begins, changes or ends. The routes that it pauses
+    /// wait as a whole; messages that waited for the limit ask again.
     pub(super) fn updated(&mut self, limit: &str, paused: Option<StoreTime>) {
         let now = self.handle.clock.now();
         let left = |until: StoreTime| until.since(self.handle.store_time(now));
@@ -90,7 +90,7 @@ impl Pacer {
         self.scheduler.retry_now(now);
     }
 
-    /// These delayed messages need not wait for that time: they go on in the order in which they came.
+    /// These delayed messages need not wait any longer: they go on in the order of their arrival.
     fn hold_anew(&mut self, mut messages: Vec<Waiting>, now: Mono) {
         messages.sort_by_key(|waiting| waiting.arrival);
         for waiting in messages {
@@ -117,8 +117,8 @@ impl Pacer {
         next.max(now + TAP_GAP)
     }
 
-    /// Moves the messages of a route that another one of its queue is to send. What a limit of all messages granted
-    /// is sent here.
+    /// Moves the messages of a route that another route of its queue should send. Messages that were granted
+    /// by a limit of all messages are sent here.
     pub(super) fn move_messages(&mut self, route: &Arc<Route>, now: Mono) {
         let leaves = |waiting: &Waiting| {
             let job = &waiting.job;

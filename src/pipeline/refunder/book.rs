@@ -1,4 +1,5 @@
-//! What a refunder keeps: which calls are under way, which messages are done, and what answers said.
+//! What a refunder keeps: which calls are under way, which messages are done, and what answers
+//! reported.
 
 use std::collections::HashMap;
 
@@ -22,7 +23,7 @@ pub(super) enum Entry {
     Done(Vec<Granted>, oneshot::Sender<bool>),
     /// Calls and claims that are neither renewed nor released any more.
     Left(Vec<Granted>),
-    /// An answer said something of a key, at this time.
+    /// What an answer reported about a key, at this time.
     Said(Correction, Mono),
 }
 
@@ -36,7 +37,7 @@ pub(super) struct Book {
     pub(super) running: HashMap<Ticket, Vec<Granted>>,
     /// Calls that are released once: a question was not answered.
     pub(super) unanswered: Vec<Granted>,
-    /// What the store is to write down as done.
+    /// What the store should record as done.
     pub(super) done: Vec<Done>,
     /// What answers said.
     pub(super) said: Corrections,

@@ -103,7 +103,7 @@ async fn lost(under_way: Granted, given_back: Vec<Granted>) -> u64 {
         while store.renewals.load(Ordering::Relaxed) == 0 {
             tokio::task::yield_now().await;
         }
-        // What the reply of the store means is worked out before the next entry is taken.
+        // The reply of the store is handled before the next entry is taken.
         assert!(refunder.done(&[]).await);
     };
     tokio::select! {
