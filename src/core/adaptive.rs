@@ -1,15 +1,15 @@
 //! The rate of a limit whose downstream allows less than the configuration says.
 //!
-//! Problem: where 300 a second are allowed and 400 are configured, every "not now" freezes the limit
-//! for all replicas, again and again, and half of what is allowed goes unused. So the shared rate
-//! follows the downstream: a call that is throttled lowers it by a tenth, or back to the rate that was
-//! kept before; after a quiet time it rises again, half of the way to the rate that was too much. A rise
-//! that fails costs a freeze, and makes the quiet time four times as long, so a downstream is seldom tried.
-//! Once a rate is kept that was too much before, the quiet time is short again. The rate never leaves the
-//! range from a floor to what is configured.
+//! Problem: where 300 a second are allowed and 400 are configured, every "not now" freezes the limit for
+//! all replicas, again and again, and half of what is allowed goes unused. So the shared rate follows the
+//! downstream: a call that is throttled lowers it by a tenth, or back to the rate that was kept before;
+//! after a quiet time it rises again, half of the way to the rate that was too much. A rise that fails
+//! costs a freeze, and makes the quiet time four times as long, so a higher rate is seldom tried. Once a
+//! rate is kept that was too much before, the quiet time is short again. The rate stays between a floor and
+//! the configured rate.
 //!
-//! Each replica decides by itself, from the current rates, which all of them see. What it wants is an
-//! update of the policy, and of several replicas that want the same one succeeds.
+//! Each replica decides by itself, from the current rates, which all of them see. A new rate is an
+//! update of the policy; if several replicas make the same update, one succeeds.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use super::time::Mono;
 const QUIET: Duration = Duration::from_secs(10);
 /// The longest.
 const QUIET_MAX: Duration = Duration::from_secs(300);
-/// An update that was not made by then is asked for again.
+/// An update that was not made within this time is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
-/// Between what the rate may move.
+/// The bounds of the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdaptiveRule {
     /// Units of a window, as configured.
@@ -39,9 +39,9 @@ pub struct Adaptive {
     rule: AdaptiveRule,
     /// Units of a window, as the current policy says.
     current: u32,
-    /// Was kept before the rate rose.
+    /// A rate that was kept before the last rise.
     good: Option<u32>,
-    /// Was too much.
+    /// A rate that was too much.
     bad: Option<u32>,
     throttled: bool,
     /// The last change was a rise.
@@ -52,7 +52,7 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// At a rate that is the current one since `now`.
+    /// Starts at a rate that is the current one since `now`.
     #[must_use]
     pub fn new(rule: AdaptiveRule, current: u32, now: Mono) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Adaptive {
         }
     }
 
-    /// The range between which it moves.
+    /// The bounds of the rate.
     #[must_use]
     pub const fn rule(&self) -> &AdaptiveRule {
         &self.rule
@@ -76,7 +76,7 @@ impl Adaptive {
 
     /// The downstream said "not now".
     pub fn throttled(&mut self, now: Mono) {
-        // Soon after a fall this is about the rate before. The one before a rise was kept.
+        // Soon after a fall this is still about the earlier rate. The rate before a rise was kept.
         if self.rose || now.since(self.changed) >= self.rule.settle {
             self.throttled = true;
         }
@@ -91,7 +91,7 @@ impl Adaptive {
                 self.quiet = (self.quiet * 4).min(QUIET_MAX);
             }
         } else if units > self.current {
-            // A rise follows a quiet time: the rate was kept, and nothing known is too much.
+            // A rise follows a quiet time: the rate was kept, and no rate is known to be too much.
             if self.bad.is_none() {
                 self.quiet = QUIET;
             }
@@ -120,7 +120,7 @@ impl Adaptive {
         let wanted = wanted.clamp(self.rule.floor, self.rule.units);
         let changes = wanted != self.current;
         self.asked = changes.then_some(now);
-        // At the floor nothing is left to do.
+        // At the floor it cannot fall any further.
         self.throttled &= changes;
         changes.then_some(wanted)
     }
@@ -179,7 +179,7 @@ mod tests {
                 delivered += u64::from(self.in_force.min(allowed));
                 if self.in_force > allowed {
                     refused += 1;
-                    // Whichever replica was the first one over.
+                    // One of the replicas is the first to exceed the rate.
                     let unlucky = (self.now / SECOND) as usize % 3;
                     self.replicas[unlucky].throttled(now);
                 }
@@ -214,7 +214,7 @@ mod tests {
         adaptive.in_force(320, now);
         adaptive.throttled(now + Duration::from_millis(300));
         assert_eq!(adaptive.wanted(now + Duration::from_millis(300)), Some(300));
-        // What comes after the fall is about the rate before.
+        // A refusal after the fall is still about the earlier rate.
         adaptive.in_force(300, now + Duration::from_millis(400));
         adaptive.throttled(now + Duration::from_millis(500));
         assert_eq!(adaptive.wanted(now + Duration::from_millis(500)), None);

@@ -9,9 +9,9 @@
 //! row, and returns when to try again.
 //!
 //! A message waits in a queue of the broker, which expires messages only at the head of a queue. So every
-//! delay would need a queue of its own. The [`Ladder`] keeps them few, by powers of two: a message waits on the largest
-//! [`Rung`] that is not longer than its delay, comes back, and goes round again for the rest. It takes at
-//! most one round for each rung, and most of the delay passes in the first.
+//! delay would need a queue of its own. The [`Ladder`] keeps them few, by powers of two: a message waits on
+//! the largest [`Rung`] that is not longer than its delay, comes back, and goes round again for the rest. It
+//! takes at most one round for each rung, and most of the delay passes in the first round.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::time::Mono;
 pub struct Backoff {
     /// The longest wait after the first failure.
     pub base: Duration,
-    /// The longest wait after any failure. Beats `base`.
+    /// The longest wait after any failure. Takes precedence over `base`.
     pub max: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Backoff {
         2_u32
             .checked_pow(doublings)
             .and_then(|factor| self.base.checked_mul(factor))
-            // What does not fit is beyond any `max`, unless there is nothing to double.
+            // A wait that does not fit is beyond any `max`, unless there is nothing to double.
             .unwrap_or(if self.base.is_zero() {
                 Duration::ZERO
             } else {
@@ -53,8 +53,8 @@ impl Backoff {
     }
 
     /// A wait between zero and the ceiling, for a `fraction` drawn evenly from 0 to 1. For messages:
-    /// it spreads those that failed together over the whole span. A fraction outside counts as the
-    /// nearer end; what is no number counts as 1, the longest wait.
+    /// it spreads those that failed together over the whole span. A fraction outside that range
+    /// counts as the nearer end; one that is no number counts as 1, the longest wait.
     #[must_use]
     pub fn full_jitter(&self, failures: u32, fraction: f64) -> Duration {
         part(self.ceiling(failures), fraction)
@@ -114,7 +114,7 @@ impl Failures {
         *self = Self::new(self.backoff);
     }
 
-    /// What made it fail may be over: no wait beyond this time.
+    /// The cause of the failure may be over: no wait beyond this time.
     pub fn retry_at_latest(&mut self, at: Mono) {
         self.retry_at = self.retry_at.min(at);
     }
@@ -166,7 +166,7 @@ pub struct Ladder {
 
 impl Ladder {
     /// A ladder for waits of up to `longest`. It has one rung at least, and its top rung is about
-    /// 68 minutes: what waits longer goes round.
+    /// 68 minutes: a longer wait takes several rounds.
     #[must_use]
     pub fn up_to(longest: Duration) -> Self {
         let seconds = longest.as_secs().max(1);

@@ -1,4 +1,4 @@
-//! Whether a downstream is there at all, as the whole fleet sees it.
+//! Whether a downstream can be reached and accepts calls, as the whole fleet sees it.
 //!
 //! Problem: a provider that is away for a minute, or a token that expired, makes every call fail. If
 //! each of them cost an attempt, a backlog would end in the dead letters at full rate. So when calls
@@ -11,8 +11,8 @@
 //! that are rejected in a row, with none accepted between, open the breaker too. A probe that is rejected is
 //! the message's fault or the route's: the replica tries the next message, until these are too many in a row.
 //!
-//! Two parts, both pure. [`Breaker`] is the side of a replica: it counts what its calls say, and returns
-//! what must be asked of the store. [`report`] is the decision of the store about the status that all replicas share
+//! Two parts, both pure. [`Breaker`] is the replica's side: it counts what its calls show, and returns what
+//! to ask the store. [`report`] is the decision of the store about the status that all replicas share
 //! ([`StoredBreaker`]); `lua/breaker.lua` is the same inside Redis.
 
 use std::num::NonZeroU32;
@@ -36,11 +36,11 @@ pub struct BreakerRule {
     pub rejections: Option<NonZeroU32>,
     /// Before the first probe, and the longest pause before a later one.
     pub pause: Backoff,
-    /// A probe has ended after this: the downstream's own timeout, and a little.
+    /// After this a probe has certainly ended: the downstream's own timeout, and a little.
     pub probe: Duration,
 }
 
-/// What one call says about the downstream, whatever it says about the message.
+/// What one call shows about the downstream, whatever it means for the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
     /// It took the message.
@@ -60,7 +60,7 @@ pub enum Sign {
 #[derive(Clone, Debug)]
 pub struct Breaker {
     rule: BreakerRule,
-    /// Of the status that it knows.
+    /// The version of the status that it knows.
     version: u64,
     /// The store said last that it is open.
     known_open: bool,
@@ -68,7 +68,7 @@ pub struct Breaker {
     in_a_row: u32,
     /// Calls that were rejected since one was accepted.
     rejected: u32,
-    /// Calls failed in a row, or the probe did, and the store did not answer yet.
+    /// Calls failed in a row, or the probe did, and the store has not confirmed the report yet.
     unheard: bool,
     state: BreakerState,
 }
@@ -87,12 +87,12 @@ enum BreakerState {
         lost: Mono,
         until: Mono,
     },
-    /// Only so many calls at once.
+    /// Only so many calls at a time.
     Ramp(u64),
 }
 
 impl Breaker {
-    /// Closed, until the store says otherwise.
+    /// Closed, until the store reports otherwise.
     #[must_use]
     pub const fn new(rule: BreakerRule) -> Self {
         Self {
@@ -168,7 +168,7 @@ impl Breaker {
                 self.state = BreakerState::Open(now);
                 None
             }
-            // Of calls that were under way when it opened.
+            // These are calls that were under way when it opened.
             (BreakerState::Open(_) | BreakerState::Asking(_) | BreakerState::Probe(_), _)
             | (_, Sign::Unclear) => None,
             (
@@ -195,7 +195,7 @@ impl Breaker {
         }
     }
 
-    /// Until when nothing may be sent while `under_way` calls have not ended; `None`: something may.
+    /// Until when nothing may be sent while `under_way` calls have not ended; `None`: a call may be sent.
     #[must_use]
     pub fn blocked(&self, under_way: u64, now: Mono) -> Option<Mono> {
         match self.state {
@@ -219,14 +219,14 @@ impl Breaker {
         true
     }
 
-    /// The probe was started and did not leave, because its slot was over: it is still to be made.
+    /// The probe was started and did not leave, because its slot had passed: it must still be made.
     pub const fn unsent(&mut self) {
         if let BreakerState::Probing { until, .. } = self.state {
             self.state = BreakerState::Probe(until);
         }
     }
 
-    /// When to look again without an event.
+    /// When to look again if no event comes.
     #[must_use]
     pub const fn due(&self) -> Option<Mono> {
         match self.state {
@@ -238,7 +238,8 @@ impl Breaker {
         }
     }
 
-    /// What the store is to be asked now, if anything is due: for the probe, or again what it did not hear.
+    /// What to ask the store now, if anything is due: for the probe, or a report again that it did not
+    /// answer.
     pub fn ask(&mut self, now: Mono) -> Option<BreakerReport> {
         let due = self.due().is_some_and(|due| due <= now);
         let report = if self.unheard {
@@ -260,19 +261,19 @@ impl Breaker {
         &self.rule
     }
 
-    /// The store answered; `until` is the status's on this replica's clock. Returns whether it
-    /// has opened or closed, as the store says.
+    /// The store answered; `until` is the end of the pause on this replica's clock. Returns
+    /// whether the breaker has opened or closed, according to the store.
     pub fn update(&mut self, status: &BreakerStatus, until: Option<Mono>) -> bool {
         let was = std::mem::replace(&mut self.known_open, until.is_some());
         let newer = status.version != self.version;
         self.version = status.version;
-        // A report that calls failed gives the status another version, whichever replica's it is.
+        // A report that calls failed gives the status another version, from any replica.
         self.unheard &= !newer;
         match (until, self.state) {
-            // The answer to another question, before the store heard of it.
+            // The answer to an earlier question, before the store received the report.
             (None, _) if self.unheard => {}
             (None, BreakerState::Closed | BreakerState::Ramp(_)) => {}
-            // A call passed, of whichever replica.
+            // A call of some replica succeeded.
             (None, _) => (self.in_a_row, self.rejected, self.state) = (0, 0, BreakerState::Ramp(1)),
             (Some(until), _) if status.may_probe => self.state = BreakerState::Probe(until),
             // Only a look, or the answer to another question: the probe is still ours.
@@ -305,7 +306,7 @@ pub struct StoredBreaker {
     until: Option<StoreTime>,
     /// Pauses since it was closed.
     pauses: u32,
-    /// A replica probes; it is done by then.
+    /// A replica probes; it has finished by then.
     probing: StoreTime,
 }
 
@@ -318,7 +319,7 @@ pub enum BreakerReport {
     Probe,
     /// The probe succeeded.
     Passed,
-    /// How does it stand?
+    /// What is the status?
     Look,
 }
 
@@ -342,14 +343,15 @@ pub struct BreakerStatus {
     pub version: u64,
     /// Open until then; `None`: closed.
     pub until: Option<StoreTime>,
-    /// The replica that asked makes the probe, and is done at `until`.
+    /// The replica that asked makes the probe, and has finished by `until`.
     pub may_probe: bool,
     /// This report has opened or closed it.
     pub changed: bool,
 }
 
 /// A replica that knows the status of version `known` reports. A report of an older status than
-/// the store's changes nothing: of the replicas that fail together one opens the breaker.
+/// the store's changes nothing: if several replicas fail together, one of them opens the
+/// breaker.
 pub fn report(
     stored: &mut StoredBreaker,
     report: BreakerReport,

@@ -56,8 +56,8 @@ impl CalendarUnit {
         }
     }
 
-    /// The longest that such a window is as a rule: an hour has up to 90 minutes where clocks change by 30, a day up
-    /// to 25 hours.
+    /// The usual longest length of such a window: an hour has up to 90 minutes where clocks change by 30, a
+    /// day up to 25 hours.
     #[must_use]
     pub const fn longest(self) -> Duration {
         Duration::from_secs(match self {
@@ -70,7 +70,7 @@ impl CalendarUnit {
         })
     }
 
-    /// How long such a window is where no clock changes; a month in the mean.
+    /// How long such a window is where no clock changes; for a month, the mean.
     #[must_use]
     pub const fn usual(self) -> Duration {
         Duration::from_secs(match self {

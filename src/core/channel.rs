@@ -9,14 +9,14 @@
 //! channel, their deliveries arrive in another order. A number that has not arrived yet is on its
 //! way: no frame may settle it along with others, or its message would be lost.
 //!
-//! **Bytes** ([`ByteBudget`]). Problem: a prefetch counts messages, and RabbitMQ has none that counts bytes. A route with a
-//! prefetch of 500 that gets messages of 16 MiB would hold 8 GB: a few hostile ones end each replica for its
-//! memory, one after the other. So the bodies of what is not settled are summed. A delivery that does not fit goes back to
-//! its queue at once, and the consumers close until the sum allows more. Then they open with a prefetch for
-//! messages as large as that one. After [`CALM`] in which no large one came and none was held they open as usual:
-//! each time they do, all large ones within the prefetch may go back, and a quorum queue drops a message that
-//! was given back too often. Messages of the usual size never come near the bound (see [`ByteBudget::for_prefetch`]), so it
-//! costs them nothing.
+//! **Bytes** ([`ByteBudget`]). Problem: a prefetch counts messages, and RabbitMQ has none that counts bytes.
+//! A route with a prefetch of 500 that gets messages of 16 MiB would hold 8 GB: a few hostile messages would
+//! kill each replica for its memory, one after the other. So the sizes of unsettled bodies are summed. A
+//! delivery that does not fit goes back to its queue at once, and the consumers close until the sum allows
+//! more. Then they open with a prefetch for messages as large as that one. They open as usual after [`CALM`]
+//! without a large message: each time they do, all large ones within the prefetch may go back, and a quorum
+//! queue drops a message that was given back too often. Messages of the usual size never come near the bound
+//! (see [`ByteBudget::for_prefetch`]), so it costs them nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -59,15 +59,15 @@ struct Settled<L> {
     at: Mono,
 }
 
-/// The deliveries of one channel, by tag. Its size is that of what is unsettled and of what no frame was
-/// written for, however long the oldest of them stays.
+/// The deliveries of one channel, by tag. Its size is the number of deliveries that are unsettled or in
+/// no frame yet, however long the oldest of them stays.
 #[derive(Debug)]
 pub struct Acks<L> {
-    /// Above all tags that are known.
+    /// Higher than all known tags.
     next: u64,
     /// Below `next`, on their way to us: a delivery with a higher tag came first.
     unseen: BTreeSet<u64>,
-    /// At the pipeline, or their copies are not confirmed yet.
+    /// In the pipeline, or with copies that are not confirmed yet.
     out: BTreeSet<u64>,
     settled: BTreeMap<u64, Settled<L>>,
     /// Settled since the last batch.
@@ -81,7 +81,7 @@ pub struct Acks<L> {
 pub struct Bounds {
     /// At once when so many are settled.
     pub full: usize,
-    /// Else so long after the first.
+    /// Otherwise so long after the first.
     pub linger: Duration,
     /// Behind an unsettled head: frames of their own after this long …
     pub patience: Duration,
@@ -133,7 +133,7 @@ impl<L: Clone> Acks<L> {
         self.out.insert(tag)
     }
 
-    /// A delivery has its fate. Returns `false` if it is not outstanding (settled before).
+    /// The fate of a delivery is decided. Returns `false` if it is not outstanding (settled before).
     pub fn settle(&mut self, tag: u64, fate: Fate, label: L, now: Mono) -> bool {
         if !self.out.remove(&tag) {
             return false;
@@ -226,7 +226,8 @@ impl<L: Clone> Acks<L> {
         }
     }
 
-    /// What is settled behind an unsettled head and must not wait for it; all of it without `now`.
+    /// The deliveries that are settled behind an unsettled head and must not wait for it; all of them without
+    /// `now`.
     fn collect_blocked(&mut self, batch: &mut Batch<L>, now: Option<Mono>) {
         let crowded = self.settled.len() >= self.bounds.blocked;
         let mut due: Option<Mono> = None;
@@ -249,14 +250,14 @@ impl<L: Clone> Acks<L> {
     }
 }
 
-/// How long few messages are consumed after the last large one was there.
+/// For so long after the last large message few messages are consumed.
 pub const CALM: Duration = Duration::from_secs(2);
 
-/// The least bound, in bytes. RabbitMQ takes messages of 16 MiB (since 4.0, by default), and some of them
-/// are to fit.
+/// The smallest bound, in bytes. RabbitMQ takes messages of 16 MiB (since 4.0, by default), and some of
+/// them must fit.
 const LEAST: u64 = 64 << 20;
 
-/// How consumers are to be opened.
+/// How to open consumers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// With their own prefetch.
@@ -265,7 +266,7 @@ pub enum Opening {
     Few(u16),
 }
 
-/// Something did not fit, not long ago.
+/// A delivery did not fit, not long ago.
 #[derive(Clone, Copy, Debug)]
 struct Few {
     until: Mono,
@@ -277,12 +278,12 @@ struct Few {
 #[derive(Debug)]
 pub struct ByteBudget {
     most: u64,
-    /// If all messages had so many bytes at most, they would fit, whatever the prefetch lets come.
+    /// Messages of at most so many bytes always fit, whatever the prefetch allows.
     usual: u64,
     held: u64,
     /// How many of those are larger than usual.
     large: u64,
-    /// Something did not fit since the consumers were opened.
+    /// A delivery did not fit since the consumers were opened.
     over: bool,
     few: Option<Few>,
 }
@@ -311,7 +312,7 @@ impl ByteBudget {
         self.most
     }
 
-    /// A delivery of so many bytes came. `false`: it does not fit, and is to go back to its queue. One
+    /// A delivery of so many bytes came. `false`: it does not fit, and must go back to its queue. One
     /// always fits: a message that is larger than the bound is held alone.
     #[must_use]
     pub fn take(&mut self, bytes: u64, now: Mono) -> bool {
@@ -343,12 +344,12 @@ impl ByteBudget {
         self.large = self.large.saturating_sub(u64::from(bytes > self.usual));
     }
 
-    /// No large one was there for a while.
+    /// No large message was held for a while.
     fn is_calm(&self, now: Mono) -> bool {
         self.large == 0 && self.few.is_none_or(|few| few.until <= now)
     }
 
-    /// Whether open consumers are to be closed: something did not fit, or they may open as usual again.
+    /// Whether open consumers must be closed: a delivery did not fit, or they may open as usual again.
     #[must_use]
     pub fn must_close(&self, now: Mono) -> bool {
         self.over || (self.few.is_some() && self.is_calm(now))

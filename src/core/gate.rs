@@ -1,9 +1,9 @@
 //! Whether a route sends, and whether it consumes.
 //!
-//! Problem: some reasons to wait hold for a route as a whole. Outside its opening hours, while its downstream is
-//! away, or while one of its keyed limits lets nothing pass, every message would be denied by itself and go through
-//! a wait queue. So this is decided once for the route. What the replica holds stays in memory, the route stops
-//! consuming (its *tap* closes), and the other routes of the limit go on.
+//! Problem: some reasons to wait hold for a route as a whole. Outside its opening hours, while its downstream
+//! is away, or while one of its keyed limits lets nothing pass, every message would be denied by itself and
+//! go through a wait queue. So this is decided once for the route. The messages that the replica holds stay
+//! in memory, the route stops consuming (its *tap* closes), and the other routes of the limit go on.
 //!
 //! [`Gate`] collects the reasons. [`Sends`] is what follows for messages: `pipeline::pacer` looks at it before it
 //! takes a message from its scheduler. [`Gate::turn_tap`] decides from that, and from the availability of the paced limit,
@@ -24,10 +24,10 @@ pub use tap::{Tap, TapRule, TapTurn, WhenDenied};
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const NEVER: Mono = Mono::from_micros(u64::MAX);
-/// A keyed limit that grants nothing to a route is asked again after this, however long it said: units that were granted
-/// and not used come back, here or on another replica, and what it waits for may end sooner.
+/// A keyed limit that grants nothing to a route is asked again after this, however long its answer said:
+/// units that were granted and not used are returned, here or on another replica, so the wait may end sooner.
 pub const ASKED_AGAIN: Duration = Duration::from_secs(5);
-/// Longer than a breaker stays open without another answer of a store that answers, which ends the wait.
+/// Longer than any pause of a breaker: an answer of the store ends the wait before.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
 /// What a route may send now.
@@ -35,7 +35,8 @@ const FOR_LONG: Duration = Duration::from_secs(3600);
 pub enum Sends {
     /// Everything, before this time (`None`: without an end).
     All(Option<Mono>),
-    /// Only what its limits have granted: they grant no more before `opening`. Nothing at all from `end` on.
+    /// Only messages that its limits have granted: they grant no more before `opening`. Nothing at all from
+    /// `end` on.
     Granted { opening: Mono, end: Option<Mono> },
     /// Nothing before this time.
     Nothing(Mono, Shut),
@@ -48,12 +49,12 @@ pub enum Shut {
     Hours,
     /// A keyed limit lets nothing pass.
     Limit,
-    /// Its breaker is open. An answer of the store ends that, not a time.
+    /// Its breaker is open. Only an answer of the store ends that.
     Away,
 }
 
 impl Sends {
-    /// The last moment at which a call may leave that must leave by `leave_by`; `None` if none may.
+    /// The last moment at which a call with this `leave_by` may leave; `None` if it may not.
     #[must_use]
     pub fn leave_by(self, leave_by: Mono) -> Option<Mono> {
         match self {
@@ -83,11 +84,11 @@ impl Sends {
         }
     }
 
-    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Those that its limits are
-    /// being asked about come back later, and are to be held then.
+    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Those that its
+    /// limits are being asked about come back later, and must be held then.
     pub fn hold<T: Queued>(self, scheduler: &mut Scheduler<T>, of_route: impl Fn(&T) -> bool) {
         match (self, self.held_until()) {
-            // What is admitted gives its permits back.
+            // Admitted messages give their permits back.
             (Self::Nothing(..), Some(until)) => scheduler.defer(until, of_route),
             (_, Some(until)) => scheduler.hold_back(until, of_route),
             (_, None) => {}
@@ -107,8 +108,8 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Returns those that were
-    /// held until now and need not be held as long any more.
+    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Returns those that
+    /// were held until now and need not be held that long any more.
     #[must_use]
     pub fn hold<T: Queued>(
         &self,
@@ -127,18 +128,19 @@ impl Turn {
 /// A call ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// What the store must hear.
+    /// What to report to the store.
     pub report: Option<BreakerReport>,
-    /// The call failed because the downstream is away: it says nothing about its message.
+    /// The call failed because the downstream is away: the failure says nothing about its message.
     pub away: Option<Away>,
-    /// What the route sends may have changed.
+    /// The gate may have changed.
     pub turns: bool,
 }
 
 /// A call failed because the downstream is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Away {
-    /// Its message was the probe. Until then other messages go before it: one of them may pass where it fails.
+    /// Its message was the probe. Until this time other messages go before it: one of them may succeed where
+    /// it fails.
     pub behind_others: Option<Mono>,
 }
 
@@ -147,7 +149,7 @@ pub struct Away {
 pub struct Gate {
     /// `None`: always open.
     hours: Option<OpeningHours>,
-    /// What they said last, by the store's clock; `None` until that is known.
+    /// Their last result, by the store's clock; `None` until that clock is known.
     stretch: Option<Stretch>,
     /// `None`: calls never stop because the downstream is away.
     breaker: Option<Breaker>,
@@ -155,7 +157,7 @@ pub struct Gate {
     closed_until: Option<Mono>,
     /// Until when a keyed limit that is for all messages is not asked.
     spent_until: Option<Mono>,
-    /// Until when it grants no more, as it said.
+    /// Until when it grants no more, according to its answer.
     refused_until: Option<Mono>,
     sends: Sends,
     /// When to review it; `None`: at once.
@@ -164,7 +166,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Its tap is closed. With hours it sends nothing until the store's time is known.
+    /// Makes a gate with its tap closed. With hours it sends nothing until the store's time is known.
     #[must_use]
     pub fn new(hours: Option<OpeningHours>, breaker: Option<BreakerRule>) -> Self {
         let sends = match hours {
@@ -220,16 +222,17 @@ impl Gate {
         self.look = None;
     }
 
-    /// A keyed limit that is for all messages grants no more before `until`, as it says at `now`. What it granted is
-    /// sent: taken back, it would be granted again at the opening, and the next message be denied as now. Until then a
-    /// message that is held asks every [`ASKED_AGAIN`], and the tap stays closed until one passes.
+    /// A keyed limit that is for all messages grants no more before `until`, as it says at `now`. Messages
+    /// that it granted are sent: if their units were returned, they would be granted again at the opening,
+    /// and the next message denied as now. Until then a held message asks every [`ASKED_AGAIN`], and the tap
+    /// stays closed until one passes.
     pub fn spend(&mut self, until: Mono, now: Mono) {
         self.spent_until = self.spent_until.max(Some(until.min(now + ASKED_AGAIN)));
         self.refused_until = self.refused_until.max(Some(until));
         self.look = None;
     }
 
-    /// What the keyed limits said is over.
+    /// What the keyed limits said no longer counts.
     pub fn reopen(&mut self) {
         (self.closed_until, self.spent_until, self.refused_until) = (None, None, None);
         self.look = None;
@@ -247,8 +250,8 @@ impl Gate {
         breaker.sent(now)
     }
 
-    /// A call was started and did not leave; `is_probe`: as [`Self::sent`] returned. Returns whether what the route
-    /// sends may have changed.
+    /// A call was started and did not leave; `is_probe`: as [`Self::sent`] returned. Returns whether the gate
+    /// may have changed.
     pub fn unsent(&mut self, is_probe: bool) -> bool {
         let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) else {
             return false;
@@ -260,7 +263,7 @@ impl Gate {
         true
     }
 
-    /// A call ended, and this is what it says about the downstream.
+    /// A call ended, with this sign of the downstream.
     pub fn ended(&mut self, sign: Sign, now: Mono) -> Ended {
         let Some(breaker) = &mut self.breaker else {
             return Ended::default();
@@ -282,8 +285,8 @@ impl Gate {
         }
     }
 
-    /// What the store is to be asked about the breaker now, if anything. `waiting`: messages of the route that are not
-    /// called for. Without one there is nothing to probe with: another replica shall have the probe.
+    /// What to ask the store about the breaker now, if anything. `waiting`: messages of the route that are
+    /// not called yet. Without one there is nothing to probe with: another replica should make the probe.
     pub fn ask(&mut self, waiting: u64, now: Mono) -> Option<BreakerReport> {
         let breaker = self.breaker.as_mut().filter(|_| waiting > 0)?;
         let report = breaker.ask(now)?;
@@ -304,7 +307,8 @@ impl Gate {
         self.breaker.as_ref().is_some_and(|own| own.probes(now))
     }
 
-    /// The store answered about the breaker; `None`: it did not. Returns whether the downstream went or came back.
+    /// The store answered about the breaker; `None`: it did not. Returns whether the downstream went away or
+    /// came back.
     pub fn answered(&mut self, status: Option<&BreakerStatus>, now: Mono) -> bool {
         self.look = None;
         let Some(breaker) = &mut self.breaker else {
@@ -318,7 +322,7 @@ impl Gate {
         breaker.update(status, until)
     }
 
-    /// Decides what the route sends, if there is something new to decide. `under_way`: its calls that have not ended.
+    /// Decides what the route sends, if anything changed. `under_way`: its calls that have not ended.
     pub fn review(
         &mut self,
         store_now: Option<StoreTime>,
@@ -349,7 +353,7 @@ impl Gate {
         };
         let due = self.breaker.as_ref().and_then(Breaker::due);
         let times = [change, self.closed_until, self.spent_until, blocked, due];
-        // The store's time is not known yet: it may be at the next look.
+        // The store's time is not known yet: it may be known at the next look.
         let waits = self.hours.is_some() && stretch.is_none();
         let next = times.into_iter().flatten().filter(later);
         let latest = match self.hours {

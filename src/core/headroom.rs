@@ -1,29 +1,31 @@
 //! How the headroom of a limit is divided, how it follows what is measured, and the two measures.
 //!
-//! A limit holds at the downstream as long as every call arrives there within a headroom of the shortest way after it
-//! was allowed. A part of that may pass before the call leaves (`late`), the rest is for how much the time of the
-//! way varies (`way`). A headroom that is written down is divided three to one. With `headroom = "auto"` both parts
-//! follow what the replicas measure: [`Follow`].
+//! A limit holds at the downstream as long as no call arrives there later than a headroom after it was
+//! allowed, beyond the shortest time of the way. A part of that may pass before the call leaves (`late`), the
+//! rest is for the variation of the way (`way`). A configured headroom is divided three to one. With
+//! `headroom = "auto"` both parts follow what the replicas measure: [`Follow`].
 //!
-//! Each replica decides by itself, from the current headroom, which all of them see. What it wants is an update of
-//! the policy, and of several replicas that want one at the same time one succeeds. A part rises at once when a
-//! replica measures more, and falls by a twelfth at a time, after a quiet time. What a replica asks for is a seventh
-//! more than what it measured, so a fall that another replica does not agree with leaves that one all that it
-//! measured, and it takes the fall back once it measures more. The fleet needs to agree on nothing else.
+//! Each replica decides by itself, from the current headroom, which all of them see. A new headroom is an
+//! update of the policy; if several replicas make one at the same time, one succeeds. A part rises at once
+//! when a replica measures more, and falls by a twelfth at a time, after a quiet time. A replica asks for a
+//! seventh more than it measured. So a fall still leaves another replica all that it measured, and it takes
+//! the fall back once it measures more. The fleet needs to agree on nothing else.
 //!
-//! The whole falls after `late`. A call that was allowed before may have left as late as the longer `late` let it,
-//! and the call that takes its place in the window comes a window and the whole after it. So what `late` gives up
-//! goes to `way` first, and falls with that once no call counts any more that left later.
+//! The whole headroom falls after `late`. A call that was allowed before may have left as late as the longer
+//! `late` allowed, and the call that takes its place in the window comes a window and the whole headroom
+//! after it. So what `late` loses goes to `way` first, and falls with that once no call that left later
+//! counts any more.
 //!
-//! [`Lateness`] measures how late calls leave after their slots. A slot that comes up later than the headroom allows is
-//! lost, and a longer headroom costs a share of the rate. The lateness to allow is the one with which both together cost
-//! least.
+//! [`Lateness`] measures how late calls leave after their slots. A slot that comes up later than the headroom
+//! allows is lost, and a longer headroom costs a share of the rate. The lateness to allow is the one at which
+//! both together cost least.
 //!
-//! [`Way`] measures by how much the time of the way to a downstream varies. Answers are no measure, because the
-//! downstream thinks before it answers. The handshake of a connection is one: the kernel of the other side answers it at
-//! once. It takes a way there and one back. By how much the two vary together is at least by how much the way there
-//! varies. One packet in sixty may have been lost and sent again, or this process was not run in time. No headroom covers
-//! a packet that is sent again a fifth of a second later, so the longest handshake of a minute does not count.
+//! [`Way`] measures by how much the time of the way to a downstream varies. Answers are no measure, because
+//! the downstream works before it answers. The handshake of a connection is one: the kernel of the other side
+//! answers it at once. It takes the way there and back. The two together vary at least as much as the way
+//! there. One packet in sixty may have been lost and sent again, or this process was not run in time. No
+//! headroom covers a packet that is sent again a fifth of a second later, so the longest handshake of a
+//! minute does not count.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,7 +33,7 @@ use std::time::Duration;
 use super::stall::millis;
 use super::time::{Mono, micros};
 
-/// This part of a headroom that is written down is for the way.
+/// This part of a configured headroom is for the way.
 pub const WAY_PART: u32 = 4;
 /// A seventh more than what was measured is asked for …
 const SPARE: u32 = 7;
@@ -42,9 +44,9 @@ const TENTH: Duration = Duration::from_micros(100);
 const QUIET: Duration = Duration::from_secs(5);
 /// … and at most so long, where replicas do not agree.
 const QUIET_MAX: Duration = Duration::from_secs(600);
-/// All that was allowed under an earlier headroom has left or run out.
+/// After this all calls that were allowed under an earlier headroom have left or run out.
 const USED_UP: Duration = Duration::from_secs(3);
-/// An update that was not made by then is asked for again.
+/// An update that was not made within this time is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// A headroom and its parts.
@@ -57,7 +59,7 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// One that is written down.
+    /// A configured headroom.
     #[must_use]
     pub fn of(all: Duration) -> Self {
         let way = all / WAY_PART;
@@ -80,20 +82,20 @@ impl From<Duration> for Headroom {
     }
 }
 
-/// Between what a headroom may move.
+/// The bounds of a headroom that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// No part is less.
+    /// No part falls below this.
     pub least: Headroom,
     /// The most of both parts together.
     pub most: Duration,
-    /// After so long no call counts any more that was allowed before a change.
+    /// After so long a call that was allowed before a change no longer counts.
     pub settles: Duration,
 }
 
 impl Bounds {
-    /// For a limit with this window. Every replica has a change within a second, and has used or lost by
-    /// three what it was allowed before.
+    /// For a limit with this window. Every replica knows a change within a second, and after three it
+    /// has used or lost what it was allowed before.
     #[must_use]
     pub fn new(least: Headroom, most: Duration, window: Duration) -> Self {
         Self {
@@ -125,7 +127,7 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// At a headroom that is the current one since `now`.
+    /// Starts at a headroom that is the current one since `now`.
     #[must_use]
     pub const fn new(current: Headroom, now: Mono) -> Self {
         Self {
@@ -137,8 +139,8 @@ impl Follow {
         }
     }
 
-    /// This headroom is the current one. A rise after a fall says that another replica needs what was given up: the next
-    /// fall waits four times as long. Two falls in a row say that none does.
+    /// This headroom is the current one. A rise after a fall shows that another replica needs what was given
+    /// up: the next fall waits four times as long. Two falls in a row show that none does.
     pub fn in_force(&mut self, headroom: Headroom, now: Mono) {
         if headroom == self.current {
             return;
@@ -168,7 +170,7 @@ impl Follow {
             if seen > current {
                 needed
             } else if is_quiet && needed <= fallen {
-                // By a whole step: less is not worth an update.
+                // Only by a whole step: less is not worth an update.
                 tenths(current.saturating_sub(fall)).max(needed)
             } else {
                 current.max(least)
@@ -188,7 +190,7 @@ impl Follow {
     }
 }
 
-/// Down to a tenth of a millisecond, as an operator reads it.
+/// Rounded down to a tenth of a millisecond, for operators.
 fn tenths(length: Duration) -> Duration {
     let tenth = micros(TENTH);
     Duration::from_micros(micros(length) / tenth * tenth)
@@ -199,7 +201,7 @@ const FIRST: u64 = 200;
 const STEPS: usize = 32;
 /// After so long each counts half.
 const FADES: Duration = Duration::from_secs(30);
-/// Fewer calls say nothing.
+/// Fewer calls are not enough.
 const FEWEST_CALLS: u64 = 20;
 
 /// The latenesses of the last calls.
@@ -210,7 +212,7 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// A call left so late, or did not leave because of that.
+    /// A call left so late, or did not leave because it was too late.
     pub fn saw(&mut self, late: Duration, now: Mono) {
         self.saw_many(late, 1, now);
     }
@@ -265,20 +267,20 @@ fn ends() -> impl ExactSizeIterator<Item = Duration> + DoubleEndedIterator {
 /// So many handshakes are remembered, and of so many the longest does not count.
 const KEPT: usize = 64;
 const MANY: usize = 16;
-/// What was seen before that says nothing of now.
+/// Older measurements do not count.
 const MEMORY: Duration = Duration::from_secs(300);
-/// Fewer say nothing.
+/// Fewer are not enough.
 const FEWEST_HANDSHAKES: usize = 2;
 /// No longer headroom is recommended: the longest horizon allows no more for a paced limit.
 const LONGEST: Duration = Duration::from_millis(250);
 
-/// The handshakes of the last time.
+/// The last handshakes.
 #[derive(Clone, Debug, Default)]
 pub struct Way {
     seen: VecDeque<(Mono, Duration)>,
 }
 
-/// What they came to.
+/// Their result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     /// There and back.
@@ -316,8 +318,8 @@ impl Way {
 }
 
 impl Spread {
-    /// The headroom to write where a quarter of it is kept for the way: in whole milliseconds. `None`: more than
-    /// can be recommended.
+    /// The headroom to set, of which a quarter is for the way, in whole milliseconds. `None`: more than can
+    /// be recommended.
     #[must_use]
     pub fn headroom_needed(&self) -> Option<Duration> {
         let all = Duration::from_millis(micros(self.spread * 4).div_ceil(1_000));
@@ -325,11 +327,11 @@ impl Spread {
     }
 }
 
-/// A limit whose headroom keeps less for the way than it varies by.
+/// A limit whose headroom allows for less than the way varies by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooThin<'a> {
     pub limit: &'a str,
-    /// What its headroom keeps.
+    /// What its headroom allows for.
     pub kept: Duration,
     pub seen: Spread,
 }

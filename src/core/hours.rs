@@ -1,5 +1,5 @@
-//! Opening hours: when a route may send at all, by the local clock of a time zone; their texts, and what is wrong with
-//! them.
+//! Opening hours: when a route may send at all, by the local clock of a time zone; how their texts are read,
+//! and the faults in them.
 //!
 //! Ranges such as `08:00-21:00` repeat on the days they are given for. The route is open while the
 //! local clock shows a time within a range. So when clocks jump forward over the start of a range,
@@ -41,7 +41,7 @@ pub struct OpeningHours {
 pub struct Stretch {
     /// Whether messages may be sent.
     pub open: bool,
-    /// The first moment at which that changes; `None`: never (only what is always open).
+    /// The first moment at which that changes; `None`: never (always open).
     pub until: Option<StoreTime>,
 }
 
@@ -81,7 +81,7 @@ impl OpeningHours {
         &self.zone
     }
 
-    /// Whether it is open at `at`, and until when that stays so. For callers that keep the answer.
+    /// Whether it is open at `at`, and until when that stays so. For callers that keep the result.
     #[must_use]
     pub fn stretch(&self, at: StoreTime) -> Stretch {
         let second = second(at);
@@ -143,7 +143,7 @@ impl OpeningHours {
         let first = self.open.first().map_or(0, edge);
         let next = self.open.iter().map(edge).find(|edge| *edge > reading);
         match next {
-            // What ends with the week goes on if the next week begins with it.
+            // A span that ends with the week goes on if the next week begins with one.
             Some(WEEK) if self.open.first().is_some_and(|span| span.0 == 0) => {
                 WEEK + first - reading
             }

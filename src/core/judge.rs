@@ -1,18 +1,18 @@
-//! What a call came to, and what follows for the message: the answer of a downstream, or the lack of one, is judged.
-//! Here by the status codes of HTTP, in `smpp` by those of SMPP.
+//! The outcome of a call: the answer of a downstream, or the lack of one, is judged. Here by the status codes
+//! of HTTP, in `smpp` by those of SMPP.
 //!
 //! An operator lists status codes, classes, `timeout` and `connection`. The lists are compiled into
-//! a table with one cell for each status code, so judging is a look-up. A code beats its class.
-//! What no list names follows the defaults:
+//! a table with one cell for each status code, so judging is a look-up. A code has precedence over
+//! its class. Everything else follows the defaults:
 //! - 2xx: accepted;
 //! - 429: throttled;
 //! - 503: throttled if it has a `Retry-After` (RFC 9110 section 10.2.3), else transient;
 //! - 401, 403, 407, 408, 425 and other 5xx, and no answer: transient;
 //! - everything else, redirects included: permanent.
 //!
-//! Texts that the body contains beat the status: some downstreams answer 200 and say "throttled".
-//! A date in `Retry-After` is compared with the answer's own `Date`, because both come from one
-//! clock. Our own clock is used only if there is no `Date`.
+//! Texts in the body have precedence over the status: some downstreams answer 200 and say
+//! "throttled". A date in `Retry-After` is compared with the answer's own `Date`, because both
+//! come from one clock. Our own clock is used only if there is no `Date`.
 
 mod entries;
 pub mod quota;
@@ -26,18 +26,18 @@ pub use self::entries::{ListError, Lists, Texts};
 pub use self::wait::{Hints, date, retry_after};
 use super::smpp::CommandStatus;
 
-/// What one call came to.
+/// The outcome of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The downstream took the message.
     Accepted,
     /// "Not now": no attempt is spent, and the limit is frozen for every replica.
     Throttled {
-        /// As long as the downstream asked to wait, or as the route says.
+        /// The wait that the downstream asked for, or that of the route.
         wait: Duration,
     },
-    /// "Not now" for this message alone, because of its recipient, say: it waits, no attempt is spent, and
-    /// nothing is frozen.
+    /// "Not now" for this message alone, for example because of its recipient: it waits, no attempt is
+    /// spent, and nothing is frozen.
     Held {
         /// At least so long.
         wait: Duration,
@@ -151,8 +151,8 @@ impl Status {
         }
     }
 
-    /// Whether an answer with it that is no success says that no message passes now: an error of the downstream's own,
-    /// or it does not know us.
+    /// Whether an answer with this status shows that no message passes now: an error of the downstream
+    /// itself, or refused credentials.
     #[must_use]
     pub const fn is_about_us(self) -> bool {
         match self {
@@ -190,7 +190,7 @@ pub enum Silence {
     Connection,
 }
 
-/// What of an answer matters.
+/// The parts of an answer that matter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reply<'a> {
     /// 100 to 999.
@@ -200,7 +200,7 @@ pub struct Reply<'a> {
     pub body: &'a [u8],
 }
 
-/// A text, and what an answer means that contains it.
+/// A text, and the meaning of an answer that contains it.
 type Said = (Box<[u8]>, Meaning);
 
 /// Judges answers.
@@ -271,7 +271,7 @@ impl Judge {
         self.outcome(self.said(reply.body).unwrap_or(meaning), reply, now)
     }
 
-    /// What the texts in an answer mean; `None` where it has none of them.
+    /// What the texts in an answer mean; `None` if it has none of them.
     fn said(&self, body: &[u8]) -> Option<Meaning> {
         let mut texts = self.texts.iter();
         let said = texts.find(|(text, _)| contains(body, text));
@@ -331,13 +331,14 @@ fn default_meaning(code: u16) -> Meaning {
         200..=299 => Meaning::Accepted,
         429 => Meaning::Throttled,
         503 => Meaning::ThrottledIfDated,
-        // Unauthorised, forbidden, a proxy that does not know us: about us, as a rule, not the message.
+        // Unauthorised, forbidden, a proxy that does not know us: usually about our credentials, not the
+        // message.
         401 | 403 | 407 | 408 | 425 | 500..=599 => Meaning::Transient,
         _ => Meaning::Permanent,
     }
 }
 
-/// The texts with what they mean; those that say more about the message come last.
+/// The texts with their meanings; those that are more about the message come last.
 fn texts(lists: Texts<'_>) -> Result<Vec<Said>, ListError> {
     let lists = [
         (Meaning::Throttled, lists.throttled),

@@ -1,5 +1,5 @@
-//! Holds one replica's leases of one paced limit: when to ask the store and what its answer means (`asks`), which
-//! slot is next, and which are lost (`slots`).
+//! Holds one replica's leases of one paced limit: when to ask the store and what its answer means (`asks`),
+//! which slot is next, and which slots are lost (`slots`).
 //!
 //! It has no I/O and no clock: `now` goes in; asks, due slots and the next time to look come out.
 //! The daemon and the simulation drive the same holder.
@@ -10,8 +10,8 @@
 //!   what the clock mapping may be wrong by).
 //! - If an answer shows that the store's clock stepped, its lease is burnt, and the next ask
 //!   reports the step. If an answer was too slow to show a step, its lease waits for another answer.
-//! - In a new generation it maps the clock anew, and asks for no slots until the mapping may be
-//!   trusted. The slots that it still holds fall due by the old mapping.
+//! - In a new generation it maps the clock again, and asks for no slots until the mapping can
+//!   be trusted. The slots that it still holds fall due by the old mapping.
 //! - It drops slots that lie before the end of a freeze as soon as it learns of the freeze.
 //! - If the store has another version of the policy than it knows, it asks for no slots until it gets
 //!   that version. The slots that it holds fall due at the pace that they were granted at.
@@ -30,14 +30,14 @@ use super::policy::PolicyVersion;
 use super::schedule::{Grant, Pace, Turn};
 use super::time::{ClockMap, Mono, StoreTime};
 
-/// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
-/// a store that is no nearer than that is then taken as it is.
+/// A mapping that is too rough to keep the headroom is improved by so many asks; after that the
+/// mapping is used as it is, because the store is too far away for a better one.
 const PROBES: u32 = 8;
 
 /// After asks that failed.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
-/// What the limit holds for messages that are ready.
+/// When the limit has slots for messages that are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
     /// Slots are leased or can be asked for at once.
@@ -51,7 +51,7 @@ pub enum Availability {
 /// Why there is no slot yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Others have their turn first.
+    /// Other replicas have their turn first.
     Turn,
     /// The downstream asked for a pause.
     Frozen,
@@ -87,14 +87,14 @@ impl Generation {
     }
 }
 
-/// When the store was asked, and how that went.
+/// When the store was asked, and with what result.
 #[derive(Clone, Debug)]
 struct Asks {
     under_way: Option<Asking>,
     last: Option<Mono>,
     failures: Failures,
-    /// Another ask is due at this time at the latest, whatever is needed: a policy changed, or a notice does not fit
-    /// the mapping.
+    /// The latest time for another ask, whatever is needed: a policy changed, or a notice does not fit the
+    /// mapping.
     due: Option<Mono>,
     /// Smoothed round trip.
     trip: Duration,
@@ -106,7 +106,7 @@ pub struct LeaseHolder {
     pace: Pace,
     /// The policy that the pace was taken from.
     known: PolicyVersion,
-    /// Since when the store is known to have another one.
+    /// Since when the store is known to have another policy.
     outdated: Option<Mono>,
     phase: Phase,
     clock: ClockMap,
@@ -115,7 +115,7 @@ pub struct LeaseHolder {
     frozen_until: Option<StoreTime>,
     asks: Asks,
     slots: HeldSlots,
-    /// How far ahead of its decision the last slot lay that was granted last.
+    /// How far the last slot of the last grant lay ahead of its decision.
     reach: Duration,
     tally: LeaseTally,
 }
@@ -123,7 +123,7 @@ pub struct LeaseHolder {
 /// What happened to slots since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseTally {
-    /// Asked of the store, including asks that only read the clock.
+    /// Asks that were sent, including those that only read the clock.
     pub asks: u64,
     /// Asks for slots that got none.
     pub denied: u64,
@@ -159,7 +159,7 @@ impl std::ops::Add for LeaseTally {
     }
 }
 
-/// A number from 0 to 999 that differs between replicas, so that they do not all do the same in the same moment.
+/// A number from 0 to 999 that differs between replicas, so that they do not all act at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase(u16);
 
@@ -227,9 +227,9 @@ impl LeaseHolder {
         self.outdated.is_some()
     }
 
-    /// This policy is the current one. The holder asks at once. The slots that it holds stay as they are, and a turn
-    /// that was given at another rate is given up. Where only the headroom changes the turn is kept: the replica would
-    /// wait in the line twice otherwise.
+    /// This policy is the current one. The holder asks at once. The slots that it holds stay as they are, and
+    /// a turn that was given at another rate is given up. If only the headroom changes, the turn is kept:
+    /// otherwise the replica would wait in the line twice.
     pub fn retime(&mut self, pace: Pace, known: PolicyVersion, now: Mono) {
         if pace.units() != self.pace.units() {
             self.turn = None;
@@ -258,8 +258,8 @@ impl LeaseHolder {
         self.slots.count()
     }
 
-    /// How far ahead the slots lie that it would get now, by what it got last: nearly the horizon while others
-    /// want all slots, hardly more than a round trip while none does.
+    /// How far ahead the slots lie that it would get now, judged by the last grant: nearly the horizon while
+    /// others want all slots, hardly more than a round trip while none does.
     #[must_use]
     pub const fn reach(&self) -> Duration {
         self.reach
@@ -308,10 +308,10 @@ impl LeaseHolder {
         self.slots.times()
     }
 
-    /// How late a call may leave: what the headroom leaves for that, less what the mapping may be wrong by in
-    /// either direction. Slots that are left of another pace are held to the shorter of the two.
+    /// How late a call may leave: what the headroom allows, less the possible error of the mapping in either
+    /// direction. For slots left over from another pace, the shorter of the two counts.
     ///
-    /// Slots fall due later by what the mapping may be wrong by. So a call leaves within the
+    /// Slots fall due later by the possible error of the mapping. So a call leaves within the
     /// headroom after the slot's true time, whatever other replicas know of the clock.
     #[must_use]
     pub fn late_limit(&self, now: Mono) -> Duration {
@@ -324,14 +324,14 @@ impl LeaseHolder {
         next.map_or(late, |next| next.min(late))
     }
 
-    /// What the mapping may be wrong by. A third of what may be late is left for that even if it is more: a
-    /// store so far away is hardly wrong by all that its round trip could hide.
+    /// The possible error of the mapping, at most a third of the allowed lateness: with a store so far
+    /// away, the real error is hardly as large as its round trip allows.
     fn doubt(&self, now: Mono) -> Duration {
         let error = self.clock.error(now).unwrap_or_default();
         error.min(self.rough())
     }
 
-    /// A mapping that may be wrong by more leaves too little of it.
+    /// A mapping with a larger possible error leaves too little of the lateness.
     fn rough(&self) -> Duration {
         self.late() / 3
     }
@@ -345,10 +345,10 @@ impl LeaseHolder {
                 .is_some_and(|error| error > self.rough())
     }
 
-    /// What the limit holds for messages that are ready.
+    /// When the limit has slots for messages that are ready.
     #[must_use]
     pub fn availability(&self, now: Mono) -> Availability {
-        // Also when an ask has failed already: without a mapping no message can be looked at.
+        // Also if an ask has already failed: without a mapping no message can be looked at.
         if !self.clock.is_known() {
             return Availability::OutOfReach(None);
         }

@@ -1,5 +1,5 @@
 //! Where a scheduler's slots come from: the row of a paced limit, two rows if a part of it is kept for
-//! urgent messages, or none at all, where nothing paces the messages.
+//! urgent messages, or no row if nothing paces the messages.
 //!
 //! A reserve is a row of its own in the store, beside the main one: together they hold as many slots
 //! a window as the limit does. Urgent messages take slots of both, all others only of the main row,
@@ -20,7 +20,7 @@ use super::time::{ClockMap, Mono, StoreTime};
 
 pub use rows::{Row, Rows};
 
-/// Slots beyond those that a message needs that are looked at for a run without a gap.
+/// How many slots beyond those of a message are searched for a run without a gap.
 const LOOK_AHEAD: usize = 64;
 
 /// Where slots come from.
@@ -119,8 +119,8 @@ impl Pacing {
         }
     }
 
-    /// When a message of `cost` slots fires that goes after messages of `before` slots, and not before `from`: at the
-    /// last of its own, which must lie close together. `None`: not all of them are leased.
+    /// When a message of `cost` slots is sent that goes after messages of `before` slots, and not before
+    /// `from`: at the last of its own, which must lie close together. `None`: not all of them are leased.
     #[must_use]
     pub fn fires_at(&self, urgent: bool, before: usize, cost: usize, from: Mono) -> Option<Mono> {
         let Self::Paced(rows) = self else {
@@ -130,7 +130,7 @@ impl Pacing {
         let kept = rows.taken.len().saturating_sub(before);
         let kept = rows.taken.iter().rev().take(kept).rev().map(|slot| slot.at);
         let mut own: VecDeque<Mono> = kept.collect();
-        // Slots of one lease are at even distance: half as much again is a gap.
+        // Slots of one lease are at even distance: more than one and a half of that is a gap.
         let spread = rows.main.pace().spread() * 3 / 2;
         for slot in slots
             .into_iter()
@@ -150,7 +150,7 @@ impl Pacing {
         None
     }
 
-    /// Drops slots that were kept for a message and lie too far back to count for it.
+    /// Drops slots that were kept for a message and are too old to count for it.
     pub fn expire(&mut self, now: Mono) {
         if let Self::Paced(rows) = self {
             let pace = rows.main.pace();
@@ -172,7 +172,7 @@ impl Pacing {
         }
     }
 
-    /// When the next slot is dropped that no message takes.
+    /// When the next slot is dropped if no message takes it.
     #[must_use]
     pub fn next_miss(&self, now: Mono) -> Option<Mono> {
         match self {
@@ -339,7 +339,7 @@ impl Pacing {
         }
     }
 
-    /// The mapping to the store's clock, if this is where the scheduler has it from.
+    /// The mapping to the store's clock, if the scheduler's mapping comes from here.
     #[must_use]
     pub const fn clock(&self) -> Option<&ClockMap> {
         match self {

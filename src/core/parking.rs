@@ -1,15 +1,16 @@
 //! Tenants of a route that shares fairly: which messages are moved aside, and which tenant makes most of the calls.
 //!
 //! Problem: a queue is first in, first out, and a replica sees no more of it than its prefetch. A
-//! tenant whose backlog fills the prefetch hides all other tenants, and then nothing can be shared.
-//! So messages of a tenant beyond its *allowance* are parked: they go to a queue beside the work
-//! queue ([`Space`]), which every replica consumes as well, and the hidden messages come forward.
+//! tenant whose backlog fills the prefetch keeps all other tenants out, and then nothing can be
+//! shared. So messages of a tenant beyond its *allowance* are parked: they go to a queue beside the
+//! work queue ([`Space`]), which every replica consumes as well, and the messages behind them
+//! arrive.
 //!
 //! **Why parked queues and not wait queues.** A message in a wait queue needs a time. If the time
-//! is too late, the limit is idle when the other tenants have nothing more; if it is too early, the
-//! message is in front again. Parked queues are consumed all the time, each within a prefetch of
-//! its own, so a message of the tenant is there when the turn of the tenant comes. A message is
-//! parked once at most ([`CameFrom`]).
+//! is too late, the limit is idle when the other tenants have no messages left; if it is too early,
+//! the message is in front again. Parked queues are consumed all the time, each within a prefetch
+//! of its own, so a message of the tenant is there when the tenant is due. A message is parked once
+//! at most ([`CameFrom`]).
 //!
 //! **Never idle.** A message is parked only while the replica holds at least three quarters of its
 //! prefetch from the work queue. Only the last quarter, the look-ahead, is parked.
@@ -28,10 +29,10 @@
 //! Tenants whose hashes fall into the same space share it. Among them messages are taken in the
 //! order in which they were parked, within the prefetch of the space.
 //!
-//! **The tenant with most calls** ([`Takers`]). While messages wait for too long, an operator asks which messages are
-//! sent instead. There may be a million tenants. So only a few are counted at a time, those that come often (Misra and Gries):
-//! each that makes more than one in seventeen of the calls is among them. All counts are halved twice a minute, so that
-//! what is long ago counts little.
+//! **The tenant with most calls** ([`Takers`]). While messages wait for too long, an operator wants to know
+//! which messages are sent instead. There may be a million tenants. So only a few are counted at a time,
+//! those that come often (Misra and Gries): each that makes more than one in seventeen of the calls is among
+//! them. All counts are halved twice a minute, so that older calls count little.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -39,7 +40,7 @@ use std::time::Duration;
 use super::scheduler::Share;
 use super::time::Mono;
 
-/// A tenant with no messages in hand still counts as one of those that share for this long.
+/// A tenant without held messages still counts as one of those that share for this long.
 const LATELY: Duration = Duration::from_secs(10);
 /// Tenants without messages that are remembered at most.
 const REMEMBERED: usize = 1024;
@@ -108,7 +109,7 @@ pub enum CameFrom {
 /// What becomes of a message that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// It is in hand from now on, until [`Parking::left`].
+    /// It is held from now on, until [`Parking::left`].
     Keep,
     /// It goes to its tenant's space.
     Park,
@@ -121,7 +122,7 @@ struct Tenant {
     seen: Mono,
 }
 
-/// What one replica has in hand of a route.
+/// The messages of a route that one replica holds, by tenant.
 #[derive(Debug)]
 pub struct Parking {
     /// Messages from the work queue that are held at least while something is parked.
@@ -186,7 +187,7 @@ impl Parking {
         Choice::Keep
     }
 
-    /// A message that was kept is not in hand any more.
+    /// A message that was kept is no longer held.
     pub fn left(&mut self, share: Share, origin: CameFrom) {
         let work = u64::from(origin != CameFrom::Parked);
         self.held = self.held.saturating_sub(work);
@@ -206,8 +207,8 @@ impl Parking {
         fair.max(FLOOR).min(self.kept)
     }
 
-    /// Whether one more of its messages would hide others: enough is in hand, and enough of it is
-    /// its own.
+    /// Whether one more of its messages would keep others out: enough are held, and enough of
+    /// these are its own.
     fn is_hiding(&self, share: Share) -> bool {
         let held = self.tenants.get(&share.tenant).map_or(0, |t| t.held);
         self.held >= self.kept && held >= self.allowance(share)
@@ -228,7 +229,7 @@ impl Parking {
         !self.resting && self.allowance >= MESSAGE
     }
 
-    /// Notes that a tenant is here.
+    /// Records that a tenant was seen.
     fn observe(&mut self, share: Share, now: Mono) {
         let weight = u64::from(share.weight.get());
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
@@ -251,7 +252,7 @@ impl Parking {
         self.weights += weight;
     }
 
-    /// Drops tenants that have nothing in hand and were not seen lately, or are too many.
+    /// Drops tenants that hold nothing and were not seen lately, or are too many.
     fn forget(&mut self, now: Mono) {
         while let Some(&(seen, name)) = self.idle.first()
             && (now.since(seen) > LATELY || self.idle.len() > REMEMBERED)
@@ -299,7 +300,7 @@ impl Takers {
         } else if self.counts.len() < COUNTED {
             self.counts.push((tenant, 1));
         } else {
-            // It goes against one call of each of the others.
+            // It cancels one call of each of the others.
             self.retain(|count| count - 1);
         }
     }

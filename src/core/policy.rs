@@ -6,16 +6,17 @@
 //! An update is
 //! - a command of an operator (`sluiced limits set`, `pause`, `resume`);
 //! - a configuration file, when a replica reads it (at the start, at a reload) and it differs from
-//!   the file that was read last. A file that is the same as before is no update. So a value that
-//!   an operator set survives restarts and crashes, and a changed file replaces it.
+//!   the file that was read last. An unchanged file is no update. So a value that an operator set
+//!   survives restarts and crashes, and a changed file replaces it.
 //!
 //! Every update makes a new [`PolicyVersion`]. A replica that asks for slots names the version that
-//! it knows, and gets no slots if that is not the one in force. So a change is in force for all
-//! replicas in the same moment. Slots that were leased before are used up within the horizon.
+//! it knows, and gets no slots if that is not the current one. So a change applies to all replicas
+//! at the same moment. Slots that were leased before are used up within the horizon.
 //!
-//! A policy may end by itself: its text says `until=` and a time of the store. The first replica that declares itself
-//! after that time makes the file's policy the current one again, by an update like any other, so no window holds
-//! more than across any change, and it does not matter which replicas and commands are still there.
+//! A policy may end by itself: its text says `until=` and a time of the store. The first replica that
+//! declares itself after that time makes the file's policy the current one again, by an update like any
+//! other, so no window holds more than across any change, and no particular replica or command must still be
+//! running.
 //!
 //! If the store loses the policy, the replica with the latest version gives it back to the store.
 //!
@@ -68,7 +69,7 @@ pub const UNTIL_RESUMED: Duration = FREEZE_MAX.saturating_sub(Duration::from_sec
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
     pub until: StoreTime,
-    /// From when it was said. It lasts no longer, also where the store's clock goes back.
+    /// From the command on. It lasts no longer, even if the store's clock goes back.
     pub length: Duration,
     pub by: String,
 }
@@ -92,7 +93,7 @@ pub struct LimitPolicy {
     pub pause: Option<Pause>,
     /// The operator that ended the last pause; empty: none did.
     pub resumed_by: String,
-    /// When a file made the limit one of another kind, last; zero: never. No kind reads the states of another one,
+    /// When a file last changed the kind of the limit; zero: never. No kind reads the states of another one,
     /// so what was taken before is not known: for that limit it is a loss (`limits::generation`).
     pub remade_at: StoreTime,
 }
@@ -109,7 +110,7 @@ pub struct PolicyUpdate<'a> {
     pub by: &'a str,
 }
 
-/// Before the end of a policy, in microseconds of the store's time, as the last word of its text.
+/// The prefix of a policy's end, in microseconds of the store's time, which is the last word of its text.
 const UNTIL: &str = " until=";
 
 /// The text of a policy that ends at `until`.
@@ -141,7 +142,7 @@ pub struct Declaration {
     pub replica: String,
     /// The policy in its file.
     pub file: String,
-    /// It has just read the file.
+    /// The replica has just read the file.
     pub was_read: bool,
     /// The policy that it knows.
     pub known: Option<LimitPolicy>,
@@ -277,8 +278,8 @@ pub fn resume(stored: &mut Option<LimitPolicy>, by: &str, now: StoreTime) -> Opt
 }
 
 impl LimitPolicy {
-    /// Moves what lies further ahead than it can to where it can lie: the store's clock went back. Says whether
-    /// something did.
+    /// Cuts times that lie further ahead than they can, because the store's clock went back. Returns whether
+    /// there were any.
     fn settle(&mut self, now: StoreTime) -> bool {
         let mut went_back = self.remade_at > now;
         self.remade_at = self.remade_at.min(now);
@@ -299,9 +300,9 @@ fn version(stored: Option<&LimitPolicy>) -> PolicyVersion {
     stored.map_or(PolicyVersion::NONE, |s| s.version)
 }
 
-/// Leases slots of a row of the limit by [`lease`]. A replica that does not know the version in
-/// force gets no slots, and while the limit is paused no replica does; the answer still says the
-/// time.
+/// Leases slots of a row of the limit by [`lease`]. A replica that does not know the current
+/// version gets no slots, and while the limit is paused no replica does; the answer still has
+/// the time.
 pub fn lease_under(
     stored: Option<&LimitPolicy>,
     row: &mut Option<Schedule>,

@@ -22,7 +22,7 @@ pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 24 * 3600);
 /// The most units in a window: 10 million.
 pub const MAX_UNITS: u32 = 10_000_000;
 
-/// Why a text is no rate. The message shows what would be right.
+/// Why a text is no rate. The message shows a valid one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
     /// There is no `/`, or a side of it is empty.
@@ -120,7 +120,7 @@ impl FromStr for Rate {
     }
 }
 
-/// One of a unit that stands alone: a second for `s`.
+/// The length of a unit that stands alone: a second for `s`.
 fn one(unit: &str) -> Option<Duration> {
     let is_unit = unit.chars().all(|c| c.is_ascii_alphabetic());
     let one = is_unit.then(|| parse_duration(&format!("1{unit}")));
@@ -259,7 +259,7 @@ mod tests {
             let late = 5_000;
             let headroom = rate.headroom_with_cost(Duration::from_micros(late), cost);
             let period = 1_000_000 + super::super::time::micros(headroom.expect("it fits"));
-            // Costs in turn: any run of them stands somewhere in this row.
+            // Varying costs: many different runs of them occur in this row.
             let costs = (0..200_u64).map(|i| 1 + (i * i + i / 3) % most);
             let mut slot = 0;
             let sent: Vec<(u64, u64)> = costs

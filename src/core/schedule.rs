@@ -14,9 +14,9 @@
 //! longer the line, the smaller the share.
 //!
 //! At its turn a replica gets its share, and no more while others wait. So a replica that comes a
-//! moment late still finds its share. It may also take the shares of replicas that never came.
-//! Messages of several slots need all of them close together. So a replica sends what its next messages
-//! take, and a grant or a share is for whole messages: what is left of a lease would be lost.
+//! moment late still finds its share. It may also take the shares of replicas that never came. Messages
+//! of several slots need all of them close together. So a replica sends the costs of its next messages,
+//! and a grant or a share is for whole messages: slots left over would be lost.
 //!
 //! Without a turn a replica may take only slots in the nearer half of the horizon. That is enough
 //! to start at once in a quiet fleet, and enough to fill the gap of a replica that never comes to
@@ -26,8 +26,8 @@
 //! missing, when another process of the store wrote it, or when the store's clock stepped. Every
 //! answer names the generation. Only a replica that has known it for long enough
 //! ([`Pace::distrust`], on its own clock) gets slots. So whatever the store's clock did, all slots
-//! of one generation are past before the first slot of the next one is granted. Of many replicas
-//! that see the same step, only the first one starts a new generation.
+//! of one generation have passed before the first slot of the next one is granted. If many
+//! replicas see the same step, only the first one starts a new generation.
 //!
 //! `lua/lease.lua` is the same decision inside Redis; a property test holds the two together. All
 //! numbers are whole microseconds or units and stay below 2^53, so that a double is exact.
@@ -46,7 +46,7 @@ use super::time::{StoreTime, micros};
 const JITTER: u64 = 1_000;
 /// The line of waiting replicas aims to be served within this time: shares shrink towards it.
 const CYCLE: u64 = 1_000_000;
-/// A headroom becomes shorter by no more: none that can be configured is longer.
+/// A headroom becomes shorter by no more than this: no longer one can be configured.
 const SHORTER_MAX: u64 = 250_000;
 /// The line never reaches further than this, so that turns lost with crashed replicas cannot add up.
 const LINE_MAX: u64 = 60_000_000;
@@ -63,7 +63,7 @@ pub struct Schedule {
     /// `next`.
     pub front: u64,
     /// How far the line was moved later in this generation because the row was behind it. All
-    /// waiting replicas come too early by the same slip; the first of them moves the line for all.
+    /// waiting replicas are too early by the same slip; the first of them moves the line for all.
     pub slip: u64,
     /// No slot before this; zero if the limit is not frozen.
     pub frozen_until: u64,
@@ -159,7 +159,7 @@ impl Schedule {
 
 /// A row in place of one that is missing, that another process of the store wrote, or whose clock
 /// stepped. A freeze may have been stored even if grants were lost, so it keeps its length: it ends
-/// as far beyond now as it did on the clock of before.
+/// as far beyond now as it did on the old clock.
 fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, ask: &Ask, now: u64) -> Schedule {
     let horizon = lost
         .as_ref()
@@ -206,7 +206,7 @@ fn early(pace: &Pace, ask: &Ask) -> u64 {
 /// How many slots from `first` on the asker may take. Any replica may take those in the nearer half
 /// of the horizon. A replica whose `turn` has come may take its share within the whole horizon. It
 /// may take more than its share if no replica waits behind it, or if more than its share lies
-/// nearer than seven eighths of the horizon: the replica that this was kept for has not come.
+/// nearer than seven eighths of the horizon: the replica for which this was kept has not come.
 fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: u64, rem: u64, now: u64) -> u64 {
     let within = |reach: u64| {
         if first > reach {
@@ -233,9 +233,9 @@ fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: u64, rem: u64, now
 /// The next free slot and its remainder, at the asker's rate.
 ///
 /// After a change of the rate, old slots stay where they are, and the first new one keeps the new
-/// distance to the last old one, which is no further away than the horizon reached at the last
-/// write. Where the headroom became shorter, the first new one is as much later: a call of the old row
-/// may still be as late as the old headroom allowed, and would meet too many new ones in a window.
+/// distance to the last old one, which is no further away than the horizon reached at the last write.
+/// If the headroom became shorter, the first new one is later by as much: a call of the old row may
+/// still be as late as the old headroom allowed, and would be in one window with too many new ones.
 ///
 /// Only a grant stores this: while replicas with the old and the new rate ask side by side, a denied one must
 /// not push the row away from the others.
@@ -278,7 +278,7 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
     let known = ask.clock_view.of(s.generation).is_some();
     let old = ask.turn.filter(|_| granted == 0 && known);
     if let Some(turn) = old.filter(|turn| turn.at.as_micros() > now) {
-        // It has a turn already: asking early neither loses it nor lengthens the line.
+        // It has a turn already: an early ask neither loses it nor lengthens the line.
         return Some(turn);
     }
     let base = now.max(s.frozen_until);
@@ -295,8 +295,8 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         let most = pace.batch * CYCLE.saturating_sub(wait);
         (tail, (most + dither(tail)) / CYCLE)
     };
-    // The first slot of the share must still be far enough ahead when the replica comes at its turn, a while
-    // late. Else the row would stand still for as long.
+    // The first slot of the share must still be far enough ahead when the replica comes a little after its
+    // turn. Otherwise the row would stand still for as long.
     let ahead = pace.horizon - early(pace, ask) - pace.horizon / 8;
     let fits = ahead * pace.units / pace.period;
     let share = most.min(left.min(pace.batch)).min(fits);
@@ -337,7 +337,7 @@ const fn dither(place: u64) -> u64 {
 }
 
 /// Freezes the limit until `now + length` (366 days at most). A later end that is already set
-/// stays.
+/// is kept.
 ///
 /// With no schedule yet, only the freeze is kept: the lease that follows starts behind the guard.
 /// The same happens after a step back of the clock, which this call may be the first to see.
@@ -355,7 +355,7 @@ pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) ->
         horizon: 0,
         last: 0,
         generation: 0,
-        // No process has this name, so the next lease takes the state for lost.
+        // No process has this name, so the next lease treats the state as lost.
         run: String::new(),
     });
     if s.shows_a_step(now.as_micros()) {

@@ -1,14 +1,14 @@
-//! Which route of a shared queue calls for a message.
+//! Which route of a shared queue sends a message.
 //!
-//! Problem: routes may share a queue, each with its own limits and its own downstream. What one of them has received
-//! and cannot send (its downstream is away, its limit is frozen, its hours are over) would wait there, while another
-//! route could send it. So it moves to another route of the same replica. The broker does not notice: no message is
-//! returned, and no attempt is counted.
+//! Problem: routes may share a queue, each with its own limits and its own downstream. A message that one of
+//! them has received and cannot send (its downstream is away, its limit is frozen, its hours are over) would
+//! wait there, while another route could send it. So it moves to another route of the same replica. The
+//! broker does not notice: no message is returned, and no attempt is counted.
 //!
 //! A **standby** consumes nothing itself. It gets the messages that its main route cannot send, and some of them while
 //! the main route is late.
 
-/// How a route stands, as the other routes of its queue see it.
+/// The state of a route, as the other routes of its queue see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// It sends what it gets, within `max_hold`.
@@ -24,10 +24,11 @@ pub struct Standing {
 
 /// Where a message of a route moves, by its place in `others`; `None`: it stays.
 ///
-/// `others` are the routes that may take it: those that consume the queue, and the standbys of this route. `home` is the
-/// one of them that received the message, if this route did not. A message goes home where that route sends again: it
-/// stands in the prefetch of that route, which would have no other message. One goes home for a probe, where that route
-/// holds none. All go home where no route sends: each then has messages to find out with that its downstream is back.
+/// `others` are the routes that may take it: those that consume the queue, and the standbys of this route.
+/// `home` is the one of them that received the message, if this route did not. A message goes home when that
+/// route sends again: it takes a place in the prefetch of that route, which might have no other message. One
+/// goes home for a probe, if that route holds none. All go home if no route sends: then each route has
+/// messages to probe with.
 #[must_use]
 pub fn moves(own: Standing, others: &[Standing], home: Option<usize>) -> Option<usize> {
     let at_home = |place: &usize| {
@@ -46,7 +47,7 @@ pub fn moves(own: Standing, others: &[Standing], home: Option<usize>) -> Option<
     least.map(|(place, _)| place).or(home)
 }
 
-/// The standby that takes a message which just came to a route that is late: one that holds less than the route.
+/// The standby that takes a message that just came to a late route: one that holds less than the route.
 #[must_use]
 pub fn helper(own: Standing, others: &[Standing]) -> Option<usize> {
     let helps = |other: &Standing| other.is_standby && other.sends && other.held < own.held;
@@ -150,7 +151,7 @@ mod tests {
                     let Some(to) = moves(home, &at_home, None) else {
                         continue;
                     };
-                    // As the route sees it that has the message now.
+                    // As seen by the route that has the message now.
                     let (own, rest) = (at_home[to], at_home[1 - to]);
                     let next = moves(own, &[home, rest], Some(0));
                     assert_eq!(next, None, "{home:?} {other:?} {third:?}");

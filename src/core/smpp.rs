@@ -1,9 +1,9 @@
-//! SMPP 3.4 as it travels: the PDUs that a client of a message centre writes and reads, and their status codes.
+//! SMPP 3.4 on the wire: the PDUs that a client of a message centre writes and reads, and their status codes.
 //!
-//! Only what sending needs is here: bind, `submit_sm`, `deliver_sm` (receipts), `enquire_link`, unbind. Written is what
-//! the specification says, to the octet. Read is more than it says, because message centres differ: a response
-//! without its body, a message id of any length and alphabet, an unknown parameter. What cannot be read is
-//! an error of its PDU, and the PDU behind it is found all the same, because each begins with its length.
+//! Only what sending needs is here: bind, `submit_sm`, `deliver_sm` (receipts), `enquire_link`, unbind.
+//! Writing follows the specification to the octet. Reading accepts more, because message centres differ: a
+//! response without its body, a message id of any length and alphabet, an unknown parameter. A PDU that
+//! cannot be read is an error, and the one behind it is still found, because each begins with its length.
 //!
 //! Section numbers are those of "Short Message Peer to Peer Protocol Specification v3.4", 1999.
 

@@ -1,13 +1,14 @@
-//! The text of an SMS: how it is written, how many segments it takes, and the segments themselves. What is counted
-//! (`sms_segments` of the templates) and what is sent over SMPP are made here, so they cannot differ.
+//! The text of an SMS: how it is written, how many segments it takes, and the segments themselves. The count
+//! (`sms_segments` of the templates) and the segments sent over SMPP are both made here, so they cannot
+//! differ.
 //!
-//! An SMS of 140 octets holds 160 characters of the GSM alphabet at 7 bits, or 70 units of
-//! UCS-2 (3GPP TS 23.038, sections 4 and 6.2). A longer text is sent in parts, each of which
-//! begins with a header that joins them: 6 octets with a reference of 8 bits, 7 with one of 16
-//! bits (TS 23.040, sections 9.2.3.24.1 and 9.2.3.24.8). So a part holds 153 or 152 characters,
-//! or 67 or 66 units. What takes two places (an escaped character, a surrogate pair) stays in one
-//! part, which can leave the last place of a part empty: parts are filled one after the other and
-//! not counted by a division.
+//! An SMS of 140 octets holds 160 characters of the GSM alphabet at 7 bits, or 70 units of UCS-2
+//! (3GPP TS 23.038, sections 4 and 6.2). A longer text is sent in parts, each of which begins
+//! with a header that joins them: 6 octets with a reference of 8 bits, 7 with one of 16 bits (TS
+//! 23.040, sections 9.2.3.24.1 and 9.2.3.24.8). So a part holds 153 or 152 characters, or 67 or
+//! 66 units. A character of two places (an escaped character, a surrogate pair) stays in one
+//! part, which can leave the last place of a part empty: so parts are filled one after the other
+//! and not counted by a division.
 //!
 //! One character outside of the GSM alphabet and its extension table turns the whole text into
 //! UCS-2. National language shift tables are not considered: hardly any provider uses them.
@@ -36,7 +37,7 @@ pub enum Reference {
 /// The GSM 7 bit default alphabet in its own order (TS 23.038, section 6.2.1) without the escape.
 const BASIC: &str = "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?\
                      ¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà";
-/// Its extension table (section 6.2.1.1): two places each, for the escape comes first.
+/// Its extension table (section 6.2.1.1): two places each, because the escape comes first.
 const EXTENSION: &str = "\u{c}^{}\\[~]|€";
 /// Their places in the extension table.
 const EXTENDED: [u8; 10] = [0x0a, 0x14, 0x28, 0x29, 0x2f, 0x3c, 0x3d, 0x3e, 0x40, 0x65];
@@ -45,7 +46,7 @@ const ESCAPE: u8 = 0x1b;
 
 /// The places that a character takes in the GSM alphabet; `None`: it is not in there.
 fn septets(character: char) -> Option<u32> {
-    // The alphabet keeps the place of nearly all printable ASCII, which most texts are made of.
+    // Nearly all printable ASCII, of which most texts consist, is in the alphabet.
     if character.is_ascii_alphanumeric() || BASIC.contains(character) {
         Some(1)
     } else {
@@ -115,8 +116,8 @@ pub fn parts(
     })
 }
 
-/// A part as it is sent: the GSM alphabet with one character an octet, which is how SMPP carries it as a rule, or
-/// UCS-2 with the high octet first.
+/// A part as it is sent: the GSM alphabet with one character an octet, as SMPP usually carries it, or UCS-2
+/// with the high octet first.
 #[must_use]
 pub fn octets(part: &str, encoding: Encoding) -> Vec<u8> {
     match encoding {

@@ -1,32 +1,36 @@
-//! Whether a route makes progress: it stands still, its messages get old or die in a row, its store is too far away.
+//! Whether a route makes progress: whether it stands still, its messages get old or die in a row, or its
+//! store is too far away.
 //!
-//! **Standing still** ([`Progress`]). A fault of the configuration or of ours can leave a route with messages whose limits
-//! have room and with no call, for ever, while every connection is up. No call fails, so nothing else would notice. So
-//! the pacer looks at each route a few times a second. A route is stalled if it had messages that waited for nothing but
-//! slots and answers, and made no call for the [`bound`]. The next call ends that.
+//! **Standing still** ([`Progress`]). Because of a wrong configuration or a bug, a route can hold messages
+//! whose limits have room and never make a call, while every connection is up. No call fails, so nothing else
+//! would notice. So the pacer checks each route a few times a second. A route is stalled if it had messages
+//! that waited for nothing but slots and answers, and made no call for the [`bound`]. The next call ends
+//! that.
 //!
-//! A route that waits for another reason is not stalled: Redis out of reach, a breaker that is open, a pause, closed hours,
-//! a key or a slot that comes later, slots that go to other messages of the same or a higher priority. Some of these
-//! reasons also show for a moment while a route does stand still: a permit that runs out is refunded, and
-//! meanwhile its message waits for nothing else, or its key is full. So while permits run out unsent, these reasons do
-//! not count.
+//! A route that waits for another reason is not stalled: Redis out of reach, a breaker that is open, a pause,
+//! closed hours, a key or a slot that comes later, slots that go to other messages of the same or a higher
+//! priority. Some of these reasons also appear for a moment while a route really stands still: a permit that
+//! runs out is refunded, and meanwhile its message waits for that, or its key is full. So while permits run
+//! out unsent, these reasons do not count.
 //!
-//! **Age** ([`Ages`]). A replica knows when the messages that it holds were published. A queue delivers the oldest first,
-//! so the messages in it were published after those that came out of it, and after it was seen to be empty. While a
-//! replica holds nothing and messages are ready, that is the estimate of the oldest. It may be wrong where a queue has
-//! priorities, and about messages that came back to the queue. Messages in wait queues and parked messages do not count.
+//! **Age** ([`Ages`]). A replica knows when the messages that it holds were published. A queue delivers the
+//! oldest first, so the messages in it were published after those that came out of it, and after it was seen
+//! to be empty. While a replica holds nothing and messages are ready, that is the estimate of the oldest. It
+//! may be wrong if a queue has priorities, or if messages came back to the queue. Messages in wait queues and
+//! parked messages do not count.
 //!
-//! **Dying** ([`Dying`]). A wrong template makes a dead letter of each message as fast as they come, and a backlog is gone
-//! in seconds. So after so many in a row a replica stops taking messages and tries one after a pause, which grows. One
-//! that can be sent ends it. Each replica decides for itself. What the downstream rejects is counted in `breaker`,
-//! because calls end much later than messages are read.
+//! **Dying** ([`Dying`]). A wrong template makes a dead letter of each message as fast as they come, and a
+//! backlog is gone in seconds. So after so many in a row a replica stops taking messages and tries one after
+//! a pause, which grows. A message that can be sent ends it. Each replica decides for itself. Rejections by
+//! the downstream are counted in `breaker`, because calls end much later than messages are read.
 //!
-//! **Distance** ([`TooFar`]). A permit of a keyed limit counts from the moment at which the store decided, and a
-//! replica knows no more of that moment than that its question had left. So three quarters of the limit's headroom must
-//! cover a slow round trip, and a little for this process to act. A permit that is not good for so long has run out when
-//! it arrives: it is refunded and asked for again, and no call is ever made. Slots of a paced limit are leased ahead, so
-//! there the horizon must reach beyond the round trip. `sluiced check --connect` measures the round trip and refuses such
-//! a limit, and the daemon warns of it; both name the figure to write.
+//! **Distance** ([`TooFar`]). A permit of a keyed limit counts from the moment at which the store decided,
+//! and a replica knows only that this was after its question had left. So three quarters of the limit's
+//! headroom must cover a slow round trip, and a little for this process to act. A permit that is valid for
+//! less has run out when it arrives: it is refunded and asked for again, and no call is ever made. Slots of a
+//! paced limit are leased ahead, so there the horizon must reach beyond the round trip. `sluiced check
+//! --connect` measures the round trip and refuses such a limit, and the daemon warns of it; both name the
+//! value to set.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,15 +44,16 @@ use super::time::{Mono, StoreTime, micros};
 
 /// A route without a call for less than this is never stalled.
 const LEAST: Duration = Duration::from_secs(5);
-/// So many slow round trips belong to the way of a message.
+/// So many slow round trips may pass before a call.
 const TRIPS: u32 = 10;
 
 /// For how long a route may have messages that could go, and make no call.
 ///
-/// Before the first call a paced limit may have to map the store's clock anew and to trust it (as long as the guard, of
-/// which the distance of two slots counts one second at most: for one that is further away the store says when it
-/// comes). Then slots are leased up to the horizon ahead, and a message of the largest cost fires at the last of its
-/// slots. Some slow round trips come on top. Less than five seconds are no standstill.
+/// Before the first call a paced limit may have to map the store's clock again and to trust it (as long as
+/// the guard, in which the distance of two slots counts one second at most: if the next slot is further away,
+/// the store says when it comes). Then slots are leased up to the horizon ahead, and a message of the largest
+/// cost is sent at the last of its slots. Some slow round trips are added. Less than five seconds are no
+/// standstill.
 #[must_use]
 pub fn bound(pace: Option<&Pace>, slow_trip: Duration) -> Duration {
     let slots = pace.map_or(Duration::ZERO, |pace| {
@@ -66,17 +71,17 @@ pub enum Waits {
     ForItsTurn,
     /// No message waits for slots and answers alone: there is none, or all of them wait for keys and times.
     Idle,
-    /// Something that is reported elsewhere holds the whole route up.
+    /// The whole route waits for something that is reported elsewhere.
     HeldUp,
 }
 
 /// What happened in a route so far: totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Calls that left. One that is about to may count, and not count again when it is held back.
+    /// Calls that left. A call that is about to leave may be counted, and uncounted if it is held back.
     pub left: u64,
     /// Messages that were sent away, or were settled without a call, and calls of routes of the same or a
-    /// higher priority that took slots: the limits gave an answer, and this was it.
+    /// higher priority that took slots: in all these cases the limits gave an answer.
     pub passed_over: u64,
     /// Permits and slots that ran out before their calls left.
     pub ran_out: u64,
@@ -87,19 +92,19 @@ pub struct Seen {
 pub struct Progress {
     seen: Seen,
     looked: Option<Mono>,
-    /// The most calls that were seen to have left.
+    /// The highest number of calls that were seen to have left.
     left: u64,
-    /// What it waited for when it was looked at last.
+    /// What it waited for at the last check.
     waited: Option<Waits>,
     /// For how long messages could go since the last call.
     stood: Duration,
-    /// When permits or slots were last seen to have run out, and how many did since the last call.
+    /// When permits or slots were last seen to run out, and how many ran out since the last call.
     ran_out: Option<Mono>,
     unsent: u64,
 }
 
 impl Progress {
-    /// Looks at the route; returns whether it is stalled.
+    /// Checks the route; returns whether it is stalled.
     pub fn look(&mut self, seen: Seen, waits: Waits, bound: Duration, now: Mono) -> bool {
         let passed = self.looked.map_or(Duration::ZERO, |last| now.since(last));
         let before = std::mem::replace(&mut self.seen, seen);
@@ -111,7 +116,7 @@ impl Progress {
         let run_out = self.ran_out.is_some_and(|at| now.since(at) <= bound / 2);
         let could_go = match self.waited.replace(waits) {
             Some(Waits::ForNothingElse) => true,
-            // Its slots come, and run out each time.
+            // Its slots come, and run out unused each time.
             Some(Waits::ForItsTurn) => run_out,
             Some(Waits::Idle | Waits::HeldUp) | None => false,
         };
@@ -149,19 +154,19 @@ const COUNTED: Duration = Duration::from_secs(15);
 pub struct Ages {
     /// How many of the messages that it holds were published then.
     held: BTreeMap<StoreTime, u32>,
-    /// What is ready now was published after this: the youngest message that it has received, or the last look that
-    /// found nothing ready.
+    /// Messages that are ready now were published after this: the youngest message that it has received, or
+    /// the last check that found nothing ready.
     youngest: Option<StoreTime>,
 }
 
 impl Ages {
-    /// It holds a message that was published at `born`.
+    /// The replica holds a message that was published at `born`.
     pub fn took(&mut self, born: StoreTime) {
         *self.held.entry(born).or_default() += 1;
         self.youngest = self.youngest.max(Some(born));
     }
 
-    /// It holds the message no longer.
+    /// The replica no longer holds the message.
     pub fn left(&mut self, born: StoreTime) {
         if let Some(count) = self.held.get_mut(&born) {
             *count -= 1;
@@ -212,7 +217,7 @@ impl Dying {
         self.most.is_some_and(|most| self.in_a_row >= most.get())
     }
 
-    /// How long to wait before the next message is tried; `None`: not at all.
+    /// How long to wait before the next message is tried; `None`: no wait.
     #[must_use]
     pub fn pause(&self) -> Option<Duration> {
         let tries = self.in_a_row.checked_sub(self.most?.get())?;
@@ -230,13 +235,13 @@ impl Dying {
     }
 }
 
-/// Added to a round trip: what this process needs to act on an answer.
+/// Added to a round trip: the time that this process needs to act on an answer.
 pub(crate) const MARGIN: Duration = Duration::from_millis(2);
 /// A replica leases at most two thirds of the horizon at a time, so this part of it is left for fetching the next
 /// lease (`core::schedule`).
 const FETCH_PART: u32 = 3;
 
-/// How long a permit must be good for, with a slow round trip of this length.
+/// How long a permit must be valid, with a slow round trip of this length.
 #[must_use]
 pub const fn permit_needs(slow_trip: Duration) -> Duration {
     slow_trip.saturating_add(MARGIN)
@@ -245,13 +250,13 @@ pub const fn permit_needs(slow_trip: Duration) -> Duration {
 /// A keyed limit whose permits run out before their calls can leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFar {
-    /// Of the limit.
+    /// The headroom of the limit.
     pub headroom: Headroom,
     pub slow_trip: Duration,
 }
 
 impl TooFar {
-    /// Whether a limit of this headroom, with the store so far away, is one.
+    /// Whether the store is too far away for a limit of this headroom.
     #[must_use]
     pub fn find(headroom: impl Into<Headroom>, slow_trip: Duration) -> Option<Self> {
         let headroom = headroom.into();
@@ -262,7 +267,7 @@ impl TooFar {
         })
     }
 
-    /// The headroom to write: the least that covers the round trip, in whole milliseconds.
+    /// The headroom to set: the least that covers the round trip, in whole milliseconds.
     #[must_use]
     pub fn headroom_needed(&self) -> Duration {
         whole_millis(permit_needs(self.slow_trip) * 4 / 3)

@@ -2,11 +2,12 @@
 //! monotonic clock, on which this process waits. They must never be mixed, so each has a type of its own. Wall clocks of
 //! replicas are never compared.
 //!
-//! [`ClockMap`] maps the store's clock to the local one, and notices when the store's clock steps. Slots are points
-//! on the store's clock, but a thread can only wait on its own clock. Each round trip bounds the offset between the two:
-//! when the store read its clock, ours stood somewhere between sending and receiving. The bounds of several round trips
-//! are intersected, so the fastest ones count most, and are widened as time passes, because clocks drift. An answer
-//! whose bounds do not overlap with what is known shows that a clock stepped.
+//! [`ClockMap`] maps the store's clock to the local one, and notices when the store's clock steps. Slots are
+//! points on the store's clock, but a thread can only wait on its own clock. Each round trip bounds the
+//! offset between the two: the store read its clock at some time between sending and receiving. The bounds of
+//! several round trips are intersected, so the fastest ones count most, and are widened as time passes,
+//! because clocks drift. An answer whose bounds do not overlap with the known ones shows that a clock
+//! stepped.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -90,19 +91,19 @@ const DRIFT_PER_SECOND: u64 = 200;
 /// Bounds that miss each other by less than this are drift or rounding, not a step.
 const STEP_MIN: u64 = 1_000;
 
-/// What an answer taught.
+/// What an answer showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// The first one.
     First,
-    /// It fits what was known.
+    /// It fits the known bounds.
     Agrees,
     /// The store's clock is not where it should be, even allowing for the whole round trip. The
     /// mapping stays as it was.
     Stepped,
 }
 
-/// Which way the store's clock stepped; the worse is the greater.
+/// In which direction the store's clock stepped; the worse one is the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     Back,
@@ -116,8 +117,8 @@ pub struct ClockStep {
     pub by: Duration,
 }
 
-/// A mean round trip once another one took `trip`: it follows by an eighth at a time, and one outlier
-/// counts for at most four. Zero: there was none yet.
+/// The mean round trip after another one took `trip`: it moves by an eighth of the difference, and an
+/// outlier counts as at most four times the mean. Zero: there was none yet.
 #[must_use]
 pub(crate) fn smoothed(mean: Duration, trip: Duration) -> Duration {
     if mean.is_zero() {
@@ -195,7 +196,7 @@ impl ClockMap {
         } else {
             (low.max(known_low), high.min(known_high))
         };
-        // Without what drift has added since.
+        // Without the drift since.
         let width = known.high - known.low;
         let narrowed = width > 2 * (high - low).max(signed(micros(fine)));
         self.known = Some(Known {
@@ -208,8 +209,8 @@ impl ClockMap {
         Reading::Agrees
     }
 
-    /// As [`ClockMap::learn`], but after a step the mapping starts anew: times by the one of before would be wrong by
-    /// the step. Returns the step.
+    /// As [`ClockMap::learn`], but after a step the mapping starts again: times by the old one would be wrong
+    /// by the step. Returns the step.
     pub fn follow(
         &mut self,
         sent: Mono,

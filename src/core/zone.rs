@@ -17,12 +17,12 @@ use serde::{Serialize, Serializer};
 
 use super::time::StoreTime;
 
-/// The last second that is looked at (in the year 2255): where [`StoreTime`] ends. What lies
-/// beyond counts as that second, so that the calendar always has an answer.
+/// The last second that is used (in the year 2255): where [`StoreTime`] ends. Later times count
+/// as that second, so that the calendar always has an answer.
 const LAST: i64 = (1_i64 << 53) / 1_000_000;
-/// How similar a known name must be to be offered for an unknown one.
+/// How similar a known name must be to be suggested for an unknown one.
 const ALIKE: f64 = 0.85;
-/// How many are offered at most.
+/// How many are suggested at most.
 const OFFERS: usize = 3;
 
 /// A time zone of the IANA database.
@@ -36,7 +36,7 @@ pub struct Zone {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` is no time zone; {}", offer(.near))]
 pub struct UnknownZone {
-    /// What was asked for.
+    /// The unknown name.
     pub name: String,
     /// The names that are most like it, the best first; may be empty.
     pub near: Vec<String>,
@@ -130,7 +130,7 @@ impl Zone {
             AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(civil).ok()?,
             AmbiguousOffset::Fold { before, .. } => before.to_timestamp(civil).ok()?,
             AmbiguousOffset::Gap { after, .. } => {
-                // By the later offset it would have been before the jump.
+                // With the later offset it would have been before the jump.
                 let before = after.to_timestamp(civil).ok()?;
                 self.zone
                     .following(before)
@@ -154,7 +154,7 @@ pub(super) fn store_time(second: i64) -> StoreTime {
 }
 
 fn timestamp(second: i64) -> Timestamp {
-    // Out of range only far outside of what `second` lets in.
+    // Out of range only far beyond the times that `second` allows.
     Timestamp::from_second(second).unwrap_or(Timestamp::MAX)
 }
 

@@ -97,7 +97,7 @@ fn failures_in_a_row_open_it_for_all_and_one_that_succeeds_between_does_not() {
 fn one_replica_probes_at_a_time_and_pauses_grow_to_their_bound() {
     let mut fleet = Fleet::of(3);
     (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
-    // The others fail as well, and say so late: that is the same outage.
+    // The others fail as well, and report it late: that is the same outage.
     (0..9).for_each(|_| fleet.call_ends(1, Sign::Away));
     let mut last = 0;
     for pause in [500, 1_000, 2_000, 2_000] {
@@ -230,7 +230,7 @@ fn rejections_in_a_row_open_it_and_one_that_is_accepted_between_does_not() {
     let mut fleet = Fleet::of(2);
     (0..3).for_each(|_| fleet.call_ends(0, Sign::Rejected));
     fleet.call_ends(0, Sign::Accepted);
-    // What says nothing about messages changes nothing.
+    // Signs that show nothing about messages change nothing.
     for sign in [Sign::Rejected, Sign::Away, Sign::Rejected, Sign::Alive] {
         fleet.call_ends(0, sign);
     }

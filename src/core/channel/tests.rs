@@ -232,7 +232,7 @@ mod byte_budget {
         room.settle(16 * MIB);
         assert_eq!(room.open(now), Some(Opening::Few(2)));
         assert!(!room.must_close(now));
-        // A large one is held, and another one comes: as long as there are any, nothing is calm.
+        // A large one is held, and another one comes: as long as there are any, it is not calm.
         let late = now + 10 * CALM;
         assert!(!room.must_close(late));
         assert!(room.take(16 * MIB, late));
@@ -257,8 +257,8 @@ mod byte_budget {
     }
 
     proptest! {
-        /// Whatever comes, it holds no more than its bound, or a single delivery; and what was opened for
-        /// fits, where nothing larger comes.
+        /// It never holds more than its bound, or a single delivery; and messages of the size that
+        /// consumers were opened for fit.
         #[test]
         fn never_more_than_the_bound_or_one(
             steps in prop::collection::vec((0..40 * MIB, any::<bool>(), 0..3_000_u64), 1..200)

@@ -25,7 +25,7 @@ pub struct TapRule {
     pub max_hold: Duration,
     /// The longest time that one message may be held.
     pub hold_limit: Duration,
-    /// What becomes of messages that would wait for longer than `max_hold`.
+    /// What happens to messages that would wait for longer than `max_hold`.
     pub denied: WhenDenied,
 }
 
@@ -45,11 +45,11 @@ pub enum WhenDenied {
 pub struct TapTurn {
     pub was: Tap,
     pub is: Tap,
-    /// The route itself is shut. `None`: its paced limit decided.
+    /// Why the route itself is shut. `None`: its paced limit decided.
     pub shut: Option<Shut>,
-    /// What the replica holds is to be sent away: the limit lets nothing pass for so long.
+    /// The held messages must be sent away: the limit lets nothing pass for so long.
     pub denied: Option<Duration>,
-    /// When to decide again at the latest.
+    /// The latest time to decide again.
     pub look: Option<Mono>,
 }
 

@@ -11,7 +11,7 @@ fn at(seconds: u64) -> Mono {
     Mono::from_micros(seconds * 1_000_000)
 }
 
-/// The store's clock is ahead by a day, so that the two are never taken for each other.
+/// The store's clock is ahead by a day, so that the two are never mixed up.
 fn store(now: Mono) -> Option<StoreTime> {
     Some(StoreTime::from_micros(now.as_micros() + 86_400_000_000))
 }
@@ -92,7 +92,8 @@ fn what_a_spent_limit_granted_is_sent_and_what_a_closed_one_granted_is_not() {
     assert!(turn.is.held_until() < turn.was.held_until());
 }
 
-/// Units may come back long before: a message asks now and then, and the tap opens once one passes.
+/// Units may be returned long before: a message asks now and then, and the tap opens once one
+/// passes.
 #[test]
 fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
     let mut gate = Gate::new(None, None);
@@ -110,7 +111,7 @@ fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
     let tap = |gate: &mut Gate, now| gate.turn_tap(Availability::Open, &rule, now).is;
     assert_eq!(tap(&mut gate, asks), Tap::Closed);
     gate.spend(at(3600), asks);
-    // What was granted before says nothing.
+    // An earlier grant shows nothing.
     gate.sent(asks);
     assert_eq!(tap(&mut gate, asks), Tap::Closed);
     let asks = asks + ASKED_AGAIN;

@@ -17,7 +17,7 @@ const BOUNDS: Bounds = Bounds {
     settles: us(4_000_000),
 };
 
-/// A fleet that looks once a second. Each replica measures what its function says of the second.
+/// A fleet that looks once a second. Each replica measures what its function returns for the second.
 struct Fleet {
     replicas: Vec<Follow>,
     current: Headroom,
@@ -34,7 +34,8 @@ impl Fleet {
         }
     }
 
-    /// For these seconds; returns how often a replica measured more than what was in force after it had looked.
+    /// Runs for these seconds; returns how often a replica measured more than the current headroom after it
+    /// had looked.
     fn run(
         &mut self,
         seconds: std::ops::Range<u64>,
@@ -133,7 +134,7 @@ fn what_another_replica_did_not_put_in_force_is_asked_for_again() {
     assert!(follow.wanted(seen, &BOUNDS, now + ASK_AGAIN).is_some());
 }
 
-/// A call that left later than `late` says now would come too close to the one that takes its place.
+/// A call that left later than `late` now allows would come too close to the one that takes its place.
 #[test]
 fn the_whole_falls_only_when_no_call_counts_that_was_allowed_to_leave_later() {
     let mut follow = Follow::new(Headroom::of(us(40_000)), Mono::default());

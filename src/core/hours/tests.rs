@@ -192,7 +192,7 @@ fn texts_are_written_back() {
     assert_eq!("mon-sun".parse(), Ok(Days::ALL));
 }
 
-/// What a person with the list of hours and a clock on the wall would answer.
+/// The answer of a person with the list of hours and a clock on the wall.
 fn by_the_clock(ranges: &[(u32, u32)], days: [bool; 7], zone: &Zone, at: i64) -> bool {
     let read = zone.reading(at);
     let minute =

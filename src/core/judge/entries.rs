@@ -37,10 +37,10 @@ pub enum ListError {
         first: &'static str,
         second: &'static str,
     },
-    /// It is in every answer.
+    /// An empty text is in every answer.
     #[error("a text of an answer is empty; write what the answer contains")]
     EmptyText,
-    /// It would remove messages that no downstream ever saw.
+    /// It would remove messages that no downstream ever received.
     #[error("`connection` cannot be in `accepted`: a call that was never made delivered nothing")]
     AcceptedUnsent,
 }
@@ -52,7 +52,7 @@ pub(super) type List<'a> = (&'static str, Meaning, &'a [String]);
 pub(super) struct Entries<E>(Vec<(E, Meaning, &'static str)>);
 
 impl<E: Copy + PartialEq> Entries<E> {
-    /// Reads the entries by `read`; `right` says what one must be.
+    /// Reads the entries with `read`; `right` describes a valid one.
     pub(super) fn parse(
         lists: &[List<'_>],
         read: impl Fn(&str) -> Option<E>,

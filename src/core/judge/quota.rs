@@ -1,8 +1,8 @@
-//! What a downstream says of its own count: how many units are left, and for how long.
+//! The quota that a downstream reports: how many units are left, and for how long.
 //!
-//! Providers say it in headers that differ in name and form. [`Format`] names the headers that are in use;
-//! [`remaining`] and [`reset`] read one value in any of their forms, also one that a template made. What cannot be
-//! read is `None`: the caller counts it and goes on.
+//! Providers report it in headers that differ in name and form. [`Format`] names the headers that are in use;
+//! [`remaining`] and [`reset`] read one value in any of their forms, also one that a template made. A value
+//! that cannot be read is `None`: the caller counts that and goes on.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use super::wait;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remaining {
     pub units: u64,
-    /// How long until it is whole again, at the latest; `None`: it is not said, or cannot be read.
+    /// The longest time until all of it is back; `None`: the answer does not say it, or it cannot be read.
     pub reset: Option<Duration>,
 }
 
@@ -20,15 +20,15 @@ pub struct Remaining {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `RateLimit: "burst";r=50;t=30` with `RateLimit-Policy: "burst";q=100;w=60`
-    /// (draft-ietf-httpapi-ratelimit-headers), and what its earlier drafts had: `RateLimit: limit=100, remaining=50,
-    /// reset=30`, or `RateLimit-Remaining` and `RateLimit-Reset`.
+    /// (draft-ietf-httpapi-ratelimit-headers), and the forms of its earlier drafts: `RateLimit: limit=100,
+    /// remaining=50, reset=30`, or `RateLimit-Remaining` and `RateLimit-Reset`.
     Ietf,
     /// A header for what is left, and one for the reset.
     Pair(&'static str, &'static str),
 }
 
-/// What an answer says in a format. `get` returns the value of a header. `None`: it says nothing in this format, or
-/// nothing that can be read.
+/// Reads an answer in a format. `get` returns the value of a header. `None`: it has nothing in this format,
+/// or nothing that can be read.
 #[must_use]
 pub fn read<'a>(
     format: Format,
@@ -50,7 +50,7 @@ pub fn read<'a>(
     }
 }
 
-/// Whole units, rounded down. Less than nothing is nothing.
+/// Whole units, rounded down. Less than zero is zero.
 #[must_use]
 pub fn remaining(text: &str) -> Option<u64> {
     let text = text.trim();
@@ -80,8 +80,9 @@ pub fn reset(text: &str, now: SystemTime) -> Option<Duration> {
         .or_else(|| httpdate::parse_http_date(text).ok().map(since))
 }
 
-/// The items of a `RateLimit`, each with the window of its policy where it names no reset. Those that count calls under
-/// way at a time (`qu="concurrent-requests"` of their policy) are no count over time.
+/// The items of a `RateLimit`, each with the window of its policy where it names no reset. Those that count
+/// concurrent calls (`qu="concurrent-requests"` of their policy) are left out, because they are no count over
+/// time.
 fn ietf(text: &str, policies: &str) -> Option<Vec<Remaining>> {
     if !text.contains(';') {
         // The earlier drafts: one policy, in parts.
@@ -106,7 +107,7 @@ fn ietf(text: &str, policies: &str) -> Option<Vec<Remaining>> {
     read.collect()
 }
 
-/// The items of a list of RFC 9651. A comma in a quoted name separates nothing.
+/// The items of a list of RFC 9651. A comma in a quoted name is no separator.
 fn items(text: &str) -> impl Iterator<Item = &str> {
     let mut is_quoted = false;
     text.split(move |c| {

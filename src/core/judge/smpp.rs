@@ -1,17 +1,17 @@
 //! What the status of a response of SMPP means.
 //!
-//! What no list of the configuration names follows the defaults:
+//! A status that no list of the configuration names follows the defaults:
 //! - `ESME_ROK`: accepted;
 //! - `ESME_RTHROTTLED` and `ESME_RMSGQFUL`: throttled;
-//! - what is wrong with the message (its addresses, text, coding, validity, parameters): permanent;
-//! - everything else is transient: errors of the centre, of the session or the account, `ESME_RSUBMITFAIL`, codes that no
-//!   specification names, and no answer. A repeat that is of no use ends in a dead letter, too, but a dead letter that
-//!   could have passed is work for a person.
+//! - a fault of the message (its addresses, text, coding, validity, parameters): permanent;
+//! - everything else is transient: errors of the centre, of the session or the account, `ESME_RSUBMITFAIL`,
+//!   codes that no specification names, and no answer. A useless repeat ends in a dead letter, too, but a
+//!   dead letter that could have passed is work for a person.
 //!
-//! A message of several segments has as many answers, and one outcome ([`SmppJudge::all`]). It is accepted if all of
-//! them are. If one is permanent, the message can never be complete: it is a dead letter, and its detail says which
-//! segments were taken. Else the whole message is sent again later, with the same reference, so that a phone puts a
-//! segment that comes twice in its place again.
+//! A message of several segments has as many answers, and one outcome ([`SmppJudge::all`]). It is accepted if
+//! all of them are. If one is permanent, the message can never be complete: it is a dead letter, and its
+//! detail says which segments were taken. Otherwise the whole message is sent again later, with the same
+//! reference, so that a phone puts a segment that comes twice in its place again.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ impl SmppJudge {
         replies: &[Result<CommandStatus, Silence>],
     ) -> Option<(Outcome, Result<Status, Silence>)> {
         let judged = replies.iter().map(|reply| (self.one(*reply), *reply));
-        // Of equal ones the first decides.
+        // The first of equal ones decides.
         let decides = judged.rev().max_by_key(|(outcome, _)| weight(*outcome));
         decides.map(|(outcome, reply)| (outcome, reply.map(Status::Smpp)))
     }

@@ -7,7 +7,7 @@ const EPOCH_SECONDS: u64 = 1_000_000_000;
 /// And beyond this, in milliseconds.
 const EPOCH_MILLIS: u64 = 1_000_000_000_000;
 
-/// What an answer says of waiting. Each is a header as it came; `""` if it is no text.
+/// The headers of an answer that ask to wait, each as it came; `""` if it is no text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints<'a> {
     /// `Retry-After`.
@@ -22,8 +22,8 @@ pub struct Hints<'a> {
 }
 
 impl Hints<'_> {
-    /// The wait, from the header that says it best. `now` is the fallback for an answer without a
-    /// `Date`. Zero, the past, and what cannot be read count as nothing.
+    /// The wait, from the most precise header. `now` is the fallback for an answer without a
+    /// `Date`. Zero, a time in the past, and values that cannot be read count as none.
     #[must_use]
     pub fn wait(&self, now: SystemTime) -> Option<Duration> {
         let now = self.date.and_then(date).unwrap_or(now);
@@ -40,8 +40,8 @@ pub fn date(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text.trim()).ok()
 }
 
-/// How long a `Retry-After` asks to wait: seconds, or a date. A fraction of a second is no part
-/// of the standard but is seen; it counts as a whole one. `None` if it is neither or in the past.
+/// How long a `Retry-After` asks to wait: seconds, or a date. A fraction of a second is not in
+/// the standard, but occurs; it counts as a whole second. `None` if it is neither or in the past.
 #[must_use]
 pub fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     match seconds(text.trim()) {
@@ -110,7 +110,7 @@ pub(super) fn moment(text: &str) -> Option<Moment> {
     SystemTime::UNIX_EPOCH.checked_add(at).map(Moment::At)
 }
 
-/// Whole seconds, rounded up. More digits than fit are "very long", not garbage.
+/// Whole seconds, rounded up. More digits than fit mean "very long", not a fault.
 pub(super) fn seconds(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

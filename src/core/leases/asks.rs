@@ -1,5 +1,6 @@
-//! When a replica asks the store for slots and for how many, and what an answer means: for the leased slots, and for the
-//! time of the next ask. So does a freeze, the pause that the downstream asked for: slots before its end are dropped.
+//! When a replica asks the store for slots and for how many, and what follows from an answer for the leased
+//! slots and for the time of the next ask. The same for a freeze, the pause that the downstream asked for:
+//! slots before its end are dropped.
 
 use std::time::Duration;
 
@@ -23,15 +24,15 @@ const LONG_WAIT: Duration = Duration::from_secs(4);
 /// A mapping that is too rough is improved by asks so far apart.
 const PROBE_GAP: Duration = Duration::from_millis(10);
 
-/// What the next message asks of its slots.
+/// What the next message needs of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// How many it takes. They must lie close together, and slots of others may lie before those that come
-    /// now: all of them are asked for again, however few are lacking.
+    /// now: all of them are asked for again, even if only a few are missing.
     pub slots: u64,
-    /// How long before the last of them something must be done for it: its keyed limits are asked.
+    /// How long before the last of them its keyed limits must be asked.
     pub ahead: Duration,
-    /// What the next messages take for which no slots are held, in their order; empty if that is not known.
+    /// The costs of the next messages without slots, in their order; empty if they are not known.
     pub costs: Vec<u64>,
 }
 
@@ -43,7 +44,7 @@ impl Head {
         costs: Vec::new(),
     };
 
-    /// What the first of them take together, of so many slots that are wanted; the first one whatever it takes.
+    /// The sums of the first costs, up to so many wanted slots; at least that of the first message.
     fn sums(&self, want: u64, dearest: u64) -> Vec<u64> {
         let mut sums: Vec<u64> = Vec::new();
         for cost in self.costs.iter().map(|cost| cost.min(&dearest)) {
@@ -64,7 +65,7 @@ impl LeaseHolder {
             return None;
         }
         let clock_view = self.clock_view(now);
-        // What is asked before the turn, or before the clock is trusted, only looks at the clock.
+        // An ask before the turn, or before the clock is trusted, only reads the clock.
         let want = match clock_view {
             ClockView::Steady { .. } if now >= self.next_turn() && self.outdated.is_none() => {
                 match demand.saturating_sub(self.leased()) {
@@ -76,9 +77,9 @@ impl LeaseHolder {
         };
         let sums = match self.pace.least() {
             1 => Vec::new(),
-            // Enough for any message, for slots for a part of one cannot be used.
+            // Enough for any message, because slots for a part of one cannot be used.
             least if head.costs.is_empty() => vec![least.min(want)],
-            // None is dearer, unless the rate became lower than its cost meanwhile.
+            // None costs more, unless the rate became lower than its cost meanwhile.
             least => head.sums(want, least),
         };
         let want = want.max(sums.first().copied().unwrap_or_default());
@@ -139,7 +140,7 @@ impl LeaseHolder {
         Some(self.asks.last.map_or(at, |last| at.max(last + ASK_GAP)))
     }
 
-    /// When to ask whether a long wait is still right.
+    /// When to ask whether a long wait still applies.
     fn next_check(&self) -> Mono {
         let last = self.asks.last.unwrap_or_default();
         let long = self.outdated.is_some() || self.next_turn().since(last) > LONG_WAIT;
@@ -162,7 +163,7 @@ impl LeaseHolder {
         at.max(self.clock.trusted_from(self.pace.distrust()))
     }
 
-    /// A mapping that is wrong must not make us come before our turn.
+    /// A wrong mapping must not make the replica ask before its turn.
     fn turn_margin(&self) -> Duration {
         let error = self
             .clock
@@ -174,8 +175,8 @@ impl LeaseHolder {
     }
 }
 
-/// A notice that took longer than this to come, or that the mapping is wrong by more than this for, is not believed: the
-/// store is asked.
+/// A notice that took longer than this, or that differs from the mapping by more, is not trusted: the store
+/// is asked.
 const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
 /// Replicas that ask after the same notice spread over this.
 const NOTICE_SPREAD: Duration = Duration::from_millis(100);
@@ -206,7 +207,7 @@ impl LeaseHolder {
             return;
         }
         if self.clock.learn(sent, answer.now, now, self.rough()) == Reading::Stepped {
-            // The grant was made on a clock that others may not have seen step yet.
+            // The grant was made on a stepped clock, and other replicas may not have noticed the step yet.
             self.tally.burnt += answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
             self.burn_unsure();
             self.turn = None;
@@ -249,7 +250,7 @@ impl LeaseHolder {
 
     /// The first answer, or the first of a new generation: the old mapping, turn and freeze are
     /// void. Slots that are held were granted before and fall due as they were mapped. All of them
-    /// are past before any replica trusts its new mapping.
+    /// have passed before any replica trusts its new mapping.
     fn begin(&mut self, answer: &Answer, sent: Mono, now: Mono) {
         self.generation = Generation::Steady(answer.generation);
         self.clock = ClockMap::default();
@@ -283,7 +284,7 @@ impl LeaseHolder {
         if self.generation.number() == Some(freeze.generation) && off <= NOTICE_TOLERANCE {
             self.freeze_until(freeze.until, false);
         } else {
-            // Its times are on another clock than ours.
+            // Its times are on a clock of another generation.
             let soon = now + self.phase.of(NOTICE_SPREAD);
             self.asks.due = self.asks.due.or(Some(soon));
         }

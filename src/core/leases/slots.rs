@@ -22,14 +22,15 @@ pub struct Slot {
     pub spread: Duration,
 }
 
-/// A lease: slots that lie behind each other at the distance of the pace that they were granted at.
+/// A lease: slots in a row, at the distance of the pace that they were granted at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) grant: Grant,
     /// The pace that it was granted at.
     pub(super) pace: Pace,
     /// The local time of the grant's first slot, mapped when the grant came (a later step of the
-    /// store's clock does not move slots that the replica has already), and later by our doubt.
+    /// store's clock does not move slots that the replica already holds), plus the possible
+    /// error of the mapping.
     pub(super) first: Mono,
     pub(super) used: u32,
     /// Whether an answer since the grant was fast enough to show that the mapping still holds.
@@ -57,7 +58,7 @@ pub(super) struct HeldSlots {
     runs: VecDeque<Run>,
     /// When it last dropped a slot that came up too late.
     last_miss: Option<Mono>,
-    /// Those that it dropped lately, in their order: too late to fire at, but nothing else uses them.
+    /// Those that it dropped lately, in their order: too late for a call, but nothing else uses them.
     passed: Vec<Slot>,
 }
 
@@ -89,10 +90,10 @@ impl HeldSlots {
 
     /// The slot that is due at `now` and may leave as late as `late`, dropping those that were missed.
     ///
-    /// A call still has some way to go before it is written, and a call that is stopped there costs
-    /// its connection. So a part of the late limit is kept for that way. A replica that misses
-    /// slots again and again holds more of them than it can use, so it continues with a fresh one.
-    /// A replica that was late only once takes any slot that is still in time.
+    /// A call still needs some time before it is written, and a call that is stopped there costs
+    /// its connection. So a part of the late limit is kept for that. A replica that misses slots
+    /// again and again holds more of them than it can use, so it continues with a fresh one. A
+    /// replica that was late only once takes any slot that is still in time.
     pub(super) fn due(&mut self, now: Mono, late: Duration) -> Option<Slot> {
         let last = self.last_miss;
         let strained = last.is_some_and(|at| now.since(at) <= late * STRAINED);
@@ -166,7 +167,7 @@ impl HeldSlots {
         self.runs.back().is_none_or(|run| run.sure)
     }
 
-    /// The mapping is known to have held for all of them.
+    /// Marks all of them as sure: the mapping has held.
     pub(super) fn confirm(&mut self) {
         self.runs.iter_mut().for_each(|run| run.sure = true);
     }
@@ -186,7 +187,7 @@ impl HeldSlots {
     }
 }
 
-/// How late a slot may be taken: the rest of what a call may be late is for its way to the connection.
+/// How late a slot may be taken: the rest of the allowed lateness is for the way to the connection.
 pub(super) fn in_time(late: Duration) -> Duration {
     late * 7 / 8
 }

@@ -42,7 +42,7 @@ fn grant(first: Mono, count: u32) -> Option<Grant> {
     })
 }
 
-/// A holder that trusts its clock, and when it is.
+/// A holder that trusts its clock, and the current time.
 fn settled(pace: Pace) -> (LeaseHolder, Mono) {
     let mut holder = LeaseHolder::new(pace, Phase::new(0));
     let mut now = at(1_000_000);
@@ -83,7 +83,7 @@ fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
 fn a_grant_keeps_the_pace_that_it_was_asked_at() {
     let (mut holder, now) = settled(pace("1000/1s"));
     assert_eq!(holder.ask(now, 3, &Head::PLAIN).expect("an ask").want, 3);
-    // The policy changes while the ask is under way, and the old one was still in force at the
+    // The policy changes while the ask is under way, and the old one was still current at the
     // store.
     let changed = PolicyVersion::new(2);
     holder.retime(pace("100/1s"), changed, now);
@@ -139,7 +139,7 @@ fn a_replica_that_was_held_up_once_takes_what_is_still_in_time() {
         (10_000 - edge).div_ceil(1_008) * 1_008
     );
     assert_eq!(holder.tally().missed, (10_000 - edge).div_ceil(1_008));
-    // Since the clock was looked at it may have drifted by a little.
+    // The clock may have drifted a little since it was read.
     let left = micros(slot.leave_by.since(slot.at));
     assert!((LATE - 20..=LATE).contains(&left), "{left}");
 }

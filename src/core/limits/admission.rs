@@ -5,15 +5,15 @@
 //! rest is not looked at. For one candidate:
 //!
 //! 1. Each charge fits now: granted, and each limit takes its cost. A message that fits passes,
-//!    whatever else waits: a limit is never idle while a message that may use it asks.
-//! 2. Otherwise nothing is spent. The answer names the limit that holds it up longest, and when to
-//!    come back: when it fits, or the line of that limit if that is later and the message is sent
-//!    away for the first time. The line then moves on by the distance of such costs.
-//! 3. The answer to what can never fit says so, and so does that to a message of a `once` limit that is not to be
-//!    called: a repeat, or one of which it is unknown whether it was accepted.
+//!    whatever else waits: a limit is never idle while a message that fits asks.
+//! 2. Otherwise nothing is spent. The answer names the limit with the longest wait, and when to
+//!    come back: when it fits, or at the line of that limit if that is later and the message is
+//!    sent away for the first time. The line then moves on by the distance of such costs.
+//! 3. A message that can never fit gets an answer of its own, and so does a message that its `once` limit
+//!    does not allow a call: a repeat, or one that may have been accepted.
 //!
-//! The **line** spreads the messages that come back over the time in which the limit has room for
-//! them: they do not come back all at once, and none polls. It promises nothing, so nothing is kept or given back because of it.
+//! The **line** spreads the messages that come back over the time in which the limit has room for them: they
+//! do not come back all at once, and none polls. It promises nothing, so no units are kept for it.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ use crate::time::StoreTime;
 /// How far ahead a line reaches at most.
 const LINE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What one message takes from one limit. Each room has its own names for limits and keys: the template numbers and
-/// texts, the store digests, [`decide`] cells.
+/// What one message takes from one limit. Each room has its own names for limits and keys: templates use
+/// numbers and texts, the store digests, [`decide`] cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge<L, K> {
     pub limit: L,
@@ -42,7 +42,7 @@ pub struct Charge<L, K> {
 pub struct Candidate<L, K> {
     /// At least one; each limit at most once.
     pub charges: Vec<Charge<L, K>>,
-    /// It was denied before: the answer says when it fits, and it moves no line.
+    /// It was denied before: the answer is the time when it fits, and it moves no line.
     pub waited: bool,
     /// The slots that it takes: it counts for as many of the wanted grants.
     pub slots: Cost,
@@ -50,8 +50,8 @@ pub struct Candidate<L, K> {
     pub ticket: Ticket,
     /// When it last became a dead letter; zero: it never was one.
     pub died: StoreTime,
-    /// Other messages of its replica wait for a call to end in one of its `concurrency` limits: the replica wants a
-    /// notice when one ends, also if this message is granted.
+    /// Other messages of its replica wait for a call to end in one of its `concurrency` limits: the replica
+    /// needs a notice when one ends, even if this message is granted.
     pub others_wait: bool,
 }
 
@@ -91,7 +91,7 @@ pub struct Pass {
     pub next: Fit,
 }
 
-/// What became of one candidate.
+/// The decision about one candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Every charge is granted, as of the answer's `now`. The call has to arrive at the downstream
@@ -102,7 +102,7 @@ pub enum Decision {
     },
     /// Nothing was spent.
     Denied {
-        /// The charge that holds it up longest (an index).
+        /// The charge with the longest wait (an index).
         by: usize,
         /// When the cost fits if nothing else is taken. [`Fit::Full`]: no time is known.
         fits: Fit,
@@ -112,7 +112,7 @@ pub enum Decision {
     },
     /// It can never pass: it costs more than the limit `by` ever holds.
     Never { by: usize, most: u64 },
-    /// It is not called: the `once` limit `by` says why.
+    /// It is not called, because of the `once` limit `by`.
     Ended { by: usize, how: Ended },
     /// The store has another version of the policy of the limit `by`. Nothing was decided.
     Outdated { by: usize },
@@ -122,7 +122,7 @@ pub enum Decision {
         until: StoreTime,
         why: Closing,
     },
-    /// Enough were granted before it.
+    /// Enough messages were granted before it.
     NotAsked,
 }
 
@@ -136,7 +136,7 @@ pub fn decide(
     let mut granted = 0;
     let each = candidates.iter().map(|candidate| {
         if granted + candidate.slots.units() > wanted {
-            // Its slots are not leased. Those behind it are not looked at either: they would overtake it for good.
+            // Its slots are not leased. Those behind it are not looked at either: they would always overtake it.
             granted = wanted;
             return Decision::NotAsked;
         }
@@ -214,7 +214,7 @@ fn shut(charges: &[CellCharge<'_>], now: StoreTime) -> Option<Decision> {
     longest.map(|(until, by, why)| Decision::Closed { by, until, why })
 }
 
-/// Writes down that a bucket which starts empty was asked for: it fills up from now on.
+/// Records that a bucket that starts empty was asked for: it fills up from now on.
 fn note(charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
     let rule = charge.limit.rule;
     let known = cell.state.as_ref();
@@ -225,7 +225,7 @@ fn note(charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
     }
 }
 
-/// What the message itself held before, or held it up before it became a dead letter.
+/// Releases an earlier claim of the message itself, or one that stopped it before it became a dead letter.
 fn let_go(candidate: &CellCandidate<'_>, charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
     let asker = (candidate.ticket, candidate.died);
     let state = cell.state.as_ref();
@@ -269,7 +269,7 @@ fn deny(
         let state = cells[charge.key].state.as_ref();
         state.map_or(0, |state| state.line.at)
     };
-    // When each charge lets it come back; what has no time comes last.
+    // When each charge lets it come back; charges without a time come last.
     let back = |(charge, fit): (&CellCharge<'_>, &Fit)| match fit {
         Fit::Full => u64::MAX,
         Fit::Now => now.as_micros(),

@@ -1,7 +1,8 @@
-//! A limit and one of its keys, as a question meets them: whether the limit may be asked, and what is known of the key.
+//! A limit and one of its keys in a question: whether the limit may be asked, and what is known of the key.
 //!
-//! Besides decisions (`admission`) two things change a key: units that come back because they were not used, and a
-//! downstream that says how many are left. What calls used beyond their cost is in `owed`.
+//! Besides decisions (`admission`) two things change a key: units that are returned because they were not
+//! used, and a downstream that reports how many are left. Units that calls used beyond their cost are in
+//! `owed`.
 
 use std::time::Duration;
 
@@ -31,15 +32,15 @@ pub enum LimitGate {
     },
 }
 
-/// What the store says of a limit beside its current policy.
+/// What the store has for a limit besides its current policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PolicyState {
     pub version: PolicyVersion,
     /// An operator paused it until then.
     pub paused_until: StoreTime,
-    /// An operator opened it then: losses before do not close it.
+    /// An operator opened it then: earlier losses do not close it.
     pub opened_at: StoreTime,
-    /// It became one of another kind then, which reads nothing of what was taken before.
+    /// Its kind changed then, and the new kind cannot read what was taken before.
     pub remade_at: StoreTime,
 }
 
@@ -70,7 +71,7 @@ impl LimitGate {
     }
 }
 
-/// What is known of one (limit, key) during a batch, and whether that was changed.
+/// What is known of one (limit, key) during a batch, and whether that has changed.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
     pub state: Option<State>,
@@ -81,7 +82,7 @@ pub struct Cell {
 
 impl Cell {
     /// A state that was read: what counts of it at `now`. One that lies ahead of now, after the clock
-    /// went back, counts as taken now; that is written down, or it would never come any nearer.
+    /// went back, counts as taken now; that is written, because otherwise it would always stay ahead.
     #[must_use]
     pub fn of(rule: &Rule, state: Option<State>, now: StoreTime) -> Self {
         let Some((taken, ahead)) = state.as_ref().and_then(|s| rule.settled(&s.taken, now)) else {
@@ -105,7 +106,7 @@ impl Cell {
         }
     }
 
-    /// What was taken is this; what else is known of the key stays.
+    /// Sets what was taken; everything else about the key stays.
     pub(super) fn put(&mut self, taken: Taken) {
         let known = self.state.take();
         let known = known.map(|state| (state.line, state.left, state.owed));
@@ -121,7 +122,7 @@ impl Cell {
 }
 
 /// Takes back units that were granted at `at` and certainly not used; `false`: they stay spent. So
-/// does what was granted before `since`: under another policy, or before the store lost something.
+/// do units granted before `since`: under another policy, or before the store lost something.
 pub fn refund(
     limit: &Limit<'_>,
     since: StoreTime,
@@ -140,8 +141,9 @@ pub fn refund(
     })
 }
 
-/// The downstream says that `units` are left of a key for `length`. Of two such words that overlap the smaller one
-/// binds: it only tightens. `false`: the asker knows another policy than the store, and nothing was done.
+/// The downstream says that `units` are left of a key for `length`. Of two overlapping statements the smaller
+/// one counts: this can only tighten. `false`: the asker knows another policy than the store, and nothing was
+/// done.
 pub fn tighten(
     limit: &Limit<'_>,
     cell: &mut Cell,

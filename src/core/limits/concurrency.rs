@@ -1,8 +1,8 @@
 //! Calls under way.
 //!
-//! The state is a list of calls with the time at which each ends by itself, so that what a dead
-//! replica had under way frees its room after one lease. A call that goes on is renewed. When room
-//! comes free is not known beforehand: a message that does not fit waits until a call ends.
+//! The state is a list of calls with the time at which each ends by itself, so the calls of a dead
+//! replica free their units after one lease. A call that goes on is renewed. It is not known
+//! beforehand when units come free: a message that does not fit waits until a call ends.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! So many in each window: from the first call, aligned to the clock, or of the calendar.
+//! A number of units in each window: from the first call, aligned to the clock, or of the calendar.
 //!
 //! At the edge of two windows twice the limit can pass within a moment: that is what a fixed window
 //! is.
@@ -8,9 +8,10 @@
 //!
 //! **Windows of the first call** start with the first call that is granted. Its first call may reach the
 //! downstream a headroom later, and so the downstream's window may end that much later: the next one starts
-//! a headroom after `length`. A window all of whose units came back was none. A grant that is neither
-//! sent nor given back (its replica died) can start a window that the downstream knows nothing of; then
-//! its windows lie elsewhere and one of them can hold up to twice the limit, as around any edge.
+//! a headroom after `length`. A window whose units were all returned does not count. A grant that is
+//! neither sent nor given back (its replica died) can start a window that the downstream does not have;
+//! then the downstream's windows lie elsewhere and one of them can hold up to twice the limit, as around
+//! any edge.
 //!
 //! **Windows of the clock** start at times that the downstream knows, too. A store knows no calendar: the
 //! boundaries of the windows around now are passed to it.
@@ -26,9 +27,9 @@ use crate::time::{StoreTime, micros};
 
 /// How many windows of a calendar are passed to the store, from that of now on.
 const WINDOWS: usize = 8;
-/// When to ask again if not even the present window is known.
+/// When to ask again if not even the current window is known.
 const UNKNOWN: u64 = 1_000_000;
-/// A state in a window whose end is not known lives so long.
+/// How long a state lives in a window whose end is not known.
 const KEEP: u64 = 366 * 24 * 3600 * 1_000_000;
 
 /// The rule of a `fixed_window` limit.
@@ -36,7 +37,7 @@ const KEEP: u64 = 366 * 24 * 3600 * 1_000_000;
 pub struct FixedWindow {
     limit: u64,
     frame: Frame,
-    /// From the start of a window to that of the next; for a calendar, of the longest one.
+    /// From the start of a window to the start of the next; for a calendar, the longest.
     length: u64,
     /// What is kept free at the end of a window.
     guard: u64,
@@ -107,7 +108,7 @@ impl FixedWindow {
         let [shortest, longest] = match calendar.unit {
             CalendarUnit::Second => [Duration::from_secs(1); 2],
             CalendarUnit::Minute => [Duration::from_secs(60); 2],
-            // A clock that goes half an hour ahead leaves half of one.
+            // A clock that goes half an hour ahead leaves half an hour.
             CalendarUnit::Hour => [hour / 2, hour * 2],
             CalendarUnit::Day => [hour * 20, hour * 28],
             CalendarUnit::Week => [hour * 24 * 6, hour * 24 * 8],
@@ -189,14 +190,15 @@ impl FixedWindow {
         }
     }
 
-    /// Whether what was used before can be taken of the window that `now` lies in, without another call.
+    /// Whether units that were used before can be charged to the window that `now` lies in, without another
+    /// call.
     pub(super) fn is_open(&self, windows: &Windows, now: u64) -> bool {
         let began = windows.used > 0 && windows.start + self.length > now;
         self.frame != Frame::FirstCall || began
     }
 
-    /// The window that `now` lies in, if it is known. One of the first call that is over, or that all
-    /// units came back of, makes room for one that starts now.
+    /// The window that `now` lies in, if it is known. A window of the first call that is over, or
+    /// whose units were all returned, is replaced by one that starts now.
     fn window(&self, windows: Option<&Windows>, now: u64) -> Option<Window> {
         if self.frame == Frame::FirstCall {
             let open = windows.filter(|s| s.used > 0 && s.start + self.length > now);
@@ -251,7 +253,7 @@ impl Kind for FixedWindow {
         }
     }
 
-    /// Of the present window only.
+    /// Only in the current window.
     fn refund(&self, windows: &Windows, at: u64, cost: u64, now: u64) -> Option<Windows> {
         let window = self.window(Some(windows), now)?;
         let inside = at >= window.start && at <= windows.last && window.used >= cost;
@@ -303,7 +305,7 @@ impl Kind for FixedWindow {
         self.length
     }
 
-    /// The boundaries around the last grant may not be known any more: at most the longest window later.
+    /// The boundaries around the last grant may no longer be known: at most the longest window later.
     fn back_at(&self, windows: &Windows) -> u64 {
         match self.frame {
             Frame::FirstCall => windows.start + self.length,

@@ -8,8 +8,8 @@
 //! The period is the window plus the headroom, so that calls which arrive up to a headroom late
 //! keep the window: with a burst of zero, any `units + 1` grants in a row span a period or more.
 //!
-//! The debt says its own period. Under another rate the units that are owed stay owed, as if the
-//! new rate had been the current one since the last grant.
+//! The debt includes its own period. Under another rate the owed units stay owed, as if the new
+//! rate had been the current one since the last grant.
 
 use super::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
 use crate::headroom::Headroom;
@@ -63,7 +63,7 @@ impl Gcra {
         [self.limit, self.units, self.period]
     }
 
-    /// The state of a key that nothing was taken of.
+    /// The state of a key of which nothing was taken.
     pub(super) const fn untouched(&self, now: u64) -> Debt {
         Debt {
             at: now,
@@ -125,8 +125,8 @@ impl Kind for Gcra {
         }
     }
 
-    /// Exact if nothing was taken since. Otherwise what was emitted since stays spent: without these
-    /// units the debt may have ended meanwhile, and emissions are not saved up.
+    /// Exact if nothing was taken since. Otherwise units emitted since stay spent: without the
+    /// returned units the debt might have ended meanwhile, and emissions are not saved up.
     fn refund(&self, debt: &Debt, at: u64, cost: u64, now: u64) -> Option<Debt> {
         if debt.period != self.period || at > debt.at {
             return None;

@@ -1,22 +1,23 @@
 //! Whether the store still has all that was taken.
 //!
-//! Problem: a key without a state may be new, or its state was lost: by a restart, an eviction or a
-//! failover to a copy that lagged; or the store's clock stepped, and its times mean something else.
+//! Problem: a key without a state may be new, or its state was lost by a restart, an eviction or a
+//! failover to a copy that lagged. Or the store's clock stepped, and the times in its states mean
+//! something else.
 //!
 //! So the store keeps one record for all keyed limits: the number of its *generation*, which grows
 //! with each loss, the `run_id` of the process that wrote it, and how many grants were written so
 //! far. Every answer names number and count, and replicas remember the highest that they saw.
 //!
-//! - A record of another process says that something **may** be lost. For [`GUARD`] nothing is
-//!   granted, so that every replica can say what it remembers at its next question (they ask twice a
-//!   second). If none remembers more than the record has, all goes on as it was: a restart that
+//! - A record of another process shows that something **may** be lost. For [`GUARD`] nothing is
+//!   granted, so that every replica can report what it remembers with its next question (they ask
+//!   twice a second). If none remembers more than the record has, everything goes on: a restart that
 //!   lost nothing costs two seconds.
-//! - If a replica remembers more, or a record is missing that a replica remembers, or a replica saw
-//!   the clock step forward, then something **was** lost: a new generation begins. Every limit lets nothing
-//!   pass until what was taken before counts no more, or for its `lost_wait`, whichever is shorter.
-//! - A clock that steps back is as one that stands still for a while: what was taken counts for longer, and
-//!   nothing is lost. But windows come again, or end later than those of the downstream: that is a loss for
-//!   `fixed_window` limits, and for no others.
+//! - If a replica remembers more, or a record is missing that a replica remembers, or a replica saw the
+//!   clock step forward, then something **was** lost: a new generation begins. Every limit lets nothing
+//!   pass until what was taken before no longer counts, or for its `lost_wait`, whichever is shorter.
+//! - A clock that steps back is like one that stands still for a while: what was taken counts for longer,
+//!   and nothing is lost. But windows come again, or end later than those of the downstream: that is a loss
+//!   for `fixed_window` limits, and for no others.
 //! - A store without a record, asked by a replica that remembers none, is new: it waits for
 //!   [`GUARD`], too, in case another replica remembers one.
 
@@ -33,10 +34,10 @@ pub const GUARD: Duration = Duration::from_secs(2);
 /// How often each replica asks the store, whatever else it asks.
 pub const BEAT: Duration = Duration::from_millis(500);
 
-/// How long a replica that starts asks the store before it takes messages that keyed limits count, unless it is
-/// alone (`store_watch`). If the clock stepped just before its start, it cannot know, and what was taken would seem long
-/// ago. By then each of the others has reported the step: each asks once in a [`BEAT`], and reports at once what it
-/// saw. The rest is for slow networks.
+/// How long a replica that starts asks the store before it takes messages that keyed limits count, unless it
+/// is alone (`store_watch`). It cannot know of a clock step just before its start, after which recent grants
+/// would seem long ago. Within this time each of the others has reported the step: each asks once in a
+/// [`BEAT`], and reports at once what it saw. The rest is for slow networks.
 pub const HEARS_FIRST: Duration = Duration::from_secs(1);
 
 /// Why a limit lets nothing pass.
@@ -53,10 +54,10 @@ pub enum Closing {
 /// How long a limit waits after its state was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostWait {
-    /// So long, or until what was taken before counts no more, whichever is shorter. Zero: it does not
-    /// wait at all, not even to ask replicas what they remember.
+    /// So long, or until what was taken before no longer counts, whichever is shorter. Zero: it does
+    /// not wait at all, not even to ask replicas what they remember.
     For(Duration),
-    /// Until what was taken before counts no more.
+    /// Until what was taken before no longer counts.
     Forever,
 }
 
@@ -69,13 +70,13 @@ pub struct Generation {
     pub run: String,
     /// Grants written so far, in all generations.
     pub writes: u64,
-    /// Nothing is granted before; replicas are asked what they remember.
+    /// Nothing is granted before this time; replicas report what they remember.
     pub guard_until: StoreTime,
     /// When the last loss was noticed; zero if there was none.
     pub lost_at: StoreTime,
     /// When a step back of the clock was noticed last; zero if none was.
     pub back_at: StoreTime,
-    /// No replica has ever remembered anything else than this record.
+    /// No replica has ever remembered anything but this record.
     pub is_new: bool,
 }
 
@@ -91,7 +92,7 @@ pub struct Memory {
 }
 
 impl Generation {
-    /// That of a store that cannot lose anything.
+    /// The record of a store that cannot lose anything.
     #[must_use]
     pub const fn whole() -> Self {
         Self {
@@ -105,8 +106,8 @@ impl Generation {
         }
     }
 
-    /// Until when a limit lets nothing pass because of what was lost, or may be. For the limit that it is about, a
-    /// change of its kind is a loss.
+    /// Until when a limit lets nothing pass because something was lost, or may be. A change of its kind is a
+    /// loss for the limit.
     #[must_use]
     pub fn closed_until(
         &self,
@@ -125,7 +126,7 @@ impl Generation {
         if matches!(rule, Rule::FixedWindow(_)) {
             lost_at = lost_at.max(self.back_at);
         }
-        // Opened later than now: the clock went back, and that was of another loss.
+        // Opened later than now: the clock went back, and the opening was for another loss.
         if lost_at == StoreTime::default() || (lost_at..=now).contains(&in_force.opened_at) {
             return None;
         }
@@ -181,7 +182,7 @@ pub fn enter(record: Option<Generation>, run: &str, memory: Memory, now: StoreTi
         run.clone_into(&mut record.run);
         record.guard_until = now + GUARD;
     }
-    // The clock went back: what lies ahead is as far away as it can be.
+    // The clock went back: a time ahead is at most its full length away.
     record.guard_until = record.guard_until.min(now + GUARD);
     record.lost_at = record.lost_at.min(now);
     record.back_at = record.back_at.min(now);
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(same, new);
         let lost = enter(Some(new.clone()), "a", remembers(7, 3), NOW);
         assert!(lost.number > new.number && lost.lost_at == NOW);
-        // The others that remember the same learn it, and do not begin another one.
+        // Others that remember the same receive it, and do not begin another one.
         assert_eq!(enter(Some(lost.clone()), "a", remembers(7, 9), NOW), lost);
     }
 

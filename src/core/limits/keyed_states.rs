@@ -2,9 +2,8 @@
 //! simulations.
 //!
 //! Beside the states it remembers which replicas wait for calls under way, as `lua/admit.lua` and
-//! `lua/release.lua` do. States that say nothing any
-//! more are swept out whenever as many were added as lived through the last sweep, so the memory follows
-//! what is in use.
+//! `lua/release.lua` do. States that no longer count are swept out whenever as many were added as
+//! remained after the last sweep, so the memory follows what is in use.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -23,7 +22,7 @@ const SWEEP_MIN: usize = 1024;
 /// The states, by the name of a limit's key.
 #[derive(Clone, Debug)]
 pub struct KeyedStates<N> {
-    /// What was taken, and from when on that says nothing any more.
+    /// What was taken, and from when on it no longer counts.
     known: HashMap<N, (State, StoreTime)>,
     /// The replicas that wait for calls of a key to end, first come, first served.
     waiting: HashMap<N, Vec<u32>>,
@@ -123,7 +122,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
     }
 
     /// Ends a call. Returns the replicas that waited for that, as many as units came free, each with its
-    /// share of them. They wait no more until they say so again.
+    /// share of them. They no longer wait until they ask again.
     pub fn release(
         &mut self,
         (name, rule): (&N, &Rule),
@@ -135,7 +134,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         self.wake(name, freed.unwrap_or(0).min(left.remaining))
     }
 
-    /// A message of this key was accepted. Returns the replicas that waited for that, as [`Self::release`].
+    /// A message of this key was accepted. Returns the replicas that waited for that, like
+    /// [`Self::release`].
     pub fn done(&mut self, (name, rule): (&N, &Rule), now: StoreTime) -> Vec<(u32, u64)> {
         let done = self.change((name, rule), now, |_| Some((rule.done(now)?, ())));
         self.wake(name, done.map_or(0, |()| 1))
@@ -157,7 +157,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         woken.into_iter().map(|asker| (asker, each)).collect()
     }
 
-    /// Changes what was taken of a key. Returns what the change gave, if there was one.
+    /// Changes what was taken of a key. Returns the result of the change, if there was one.
     fn change<R>(
         &mut self,
         (name, rule): (&N, &Rule),

@@ -2,8 +2,8 @@
 //!
 //! Problem: beside the one rate of an account, providers limit senders, recipients, templates and
 //! pairs of them, in bursts, windows, calendars or calls under way. Each kind here is one pure
-//! decision on a small state: does a cost fit now, and if not, when; and what the state is once it
-//! was taken. A state holds only what was granted. Nothing is reserved, so nothing can be missed.
+//! decision on a small state: does a cost fit now, and if not, when; and the state after it is
+//! taken. A state holds only what was granted. Nothing is reserved, so nothing can be missed.
 //!
 //! `admission` decides over all limits of a message, `cell` is one limit and one key in such a question, `owed` is what
 //! calls used beyond their costs, `generation` knows when the store lost its state, `store_watch` is what a replica
@@ -39,8 +39,8 @@ mod tests;
 
 /// The longest time for which something that was taken may count (twice 366 days).
 pub(super) const MEMORY_MAX: Duration = Duration::from_secs(2 * 366 * 24 * 3600);
-/// The clock of the store may have gone back by so many microseconds without being noticed: a refund
-/// counts that much more as gone by since its grant.
+/// The clock of the store may have gone back by so many microseconds unnoticed: for a refund that
+/// much more time counts as passed since its grant.
 pub(super) const UNNOTICED: u64 = 1_000;
 /// Products of a rule's numbers stay below this, so that sums of two are exact in a double.
 const PRODUCT_MAX: u64 = 1 << 52;
@@ -51,7 +51,7 @@ const PRODUCT_MAX: u64 = 1 << 52;
 pub struct Ticket(pub u128);
 
 impl Ticket {
-    /// Six hexadecimal digits.
+    /// Bits for the number of the question: six hexadecimal digits.
     pub const ASKS: u32 = 24;
 
     /// For the next question for the same message.
@@ -82,7 +82,8 @@ pub enum Fit {
 pub struct Room {
     /// Units that could be taken now.
     pub remaining: u64,
-    /// When all of it is back if nothing is taken, in microseconds; not after now: it is.
+    /// When all of it is back if nothing is taken, in microseconds; all of it is back already if this is not
+    /// after now.
     pub reset_at: u64,
 }
 
@@ -100,16 +101,16 @@ pub(super) trait Kind {
     /// The state once `cost` was taken at `now`.
     fn take(&self, taken: Option<&Self::Taken>, now: u64, cost: u64, ticket: Ticket)
     -> Self::Taken;
-    /// The state without units that were taken at `at` and certainly not used; `None` if they count
-    /// no more, or if the kind cannot distinguish them from others without risk.
+    /// The state without units that were taken at `at` and certainly not used; `None` if they no
+    /// longer count, or if the kind cannot distinguish them from others without risk.
     fn refund(&self, taken: &Self::Taken, at: u64, cost: u64, now: u64) -> Option<Self::Taken>;
     /// What is left.
     fn room(&self, taken: Option<&Self::Taken>, now: u64) -> Room;
     /// How far apart costs of this size are at the rate of the limit; zero if it has none.
     fn spacing(&self, cost: u64, now: u64) -> u64;
-    /// From when on nothing counts that was taken up to `since`.
+    /// From when on nothing that was taken up to `since` counts.
     fn forgotten_at(&self, since: u64) -> u64;
-    /// From when on the state says no more than its absence.
+    /// From when on the state means the same as no state.
     fn dies_at(&self, taken: &Self::Taken) -> u64;
     /// How long it takes until all of the limit is back.
     fn span(&self) -> u64;
@@ -138,7 +139,7 @@ pub enum RuleError {
     /// No time that divides or is divided may be zero.
     #[error("{0} must not be zero")]
     Zero(&'static str),
-    /// A window must be longer than what is kept free at its end.
+    /// A window must be longer than the part that is kept free at its end.
     #[error(
         "a headroom of {headroom:?} leaves nothing of a window of {window:?}; less than half is needed"
     )]

@@ -1,8 +1,9 @@
 //! Messages that are called once.
 //!
-//! Problem: publishers repeat what they are not sure of, and a queue delivers a message again if its replica died. So
-//! the store knows of each key whether a message of it was accepted. A message *claims* its key when it is granted.
-//! The claim ends with the call: the key is done for the `ttl`, or it is free for the next attempt.
+//! Problem: publishers repeat messages when they are not sure, and a queue delivers a message again if its
+//! replica died. So the store knows for each key whether a message of it was accepted. A message *claims* its
+//! key when it is granted. The claim ends with the call: the key is done for the `ttl`, or it is free for the
+//! next attempt.
 //!
 //! ```text
 //!   free ──granted──> claimed ──accepted──> done ──ttl──> free
@@ -14,8 +15,9 @@
 //! the store, and whether the message was accepted is **unknown**: the key is free again, or its messages are dead
 //! letters, as the rule says.
 //!
-//! A message lets go of what is known to be no call under way: its own claim of an earlier question, because it asks
-//! only while it has no call, and a claim from before it became a dead letter, because an operator has sent it again.
+//! A message releases claims that are known to have no call under way: its own claim of an earlier question,
+//! because it asks only while it has no call, and a claim from before it became a dead letter, because an
+//! operator has sent it again.
 
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ use super::{Fit, Kind, Room, RuleError, Ticket, remembered};
 use crate::headroom::Headroom;
 use crate::time::micros;
 
-/// What becomes of a message where it is unknown whether one of its key was accepted.
+/// What becomes of a message if it is unknown whether another one of its key was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnknown {
     /// It is called: perhaps for the second time.
@@ -46,7 +48,7 @@ pub struct Once {
 pub enum Claim {
     /// No message was accepted or is being called, as far as is known.
     Free,
-    /// A message has it.
+    /// A message holds the key.
     Held {
         ticket: Ticket,
         since: u64,
@@ -97,13 +99,14 @@ impl Once {
         Duration::from_micros(self.lease)
     }
 
-    /// What becomes of a message where it is unknown whether one of its key was accepted.
+    /// What becomes of a message if it is unknown whether another one of its key was accepted.
     #[must_use]
     pub const fn on_unknown(&self) -> OnUnknown {
         self.on_unknown
     }
 
-    /// How long a key is done, how long a claim counts, and 1 if what is unknown is a dead letter: for the script.
+    /// How long a key is done, how long a claim counts, and 1 if an unknown message is a dead letter: for the
+    /// script.
     #[must_use]
     pub const fn numbers(&self) -> [u64; 3] {
         [self.ttl, self.lease, self.keeps_unknown() as u64]
@@ -113,7 +116,7 @@ impl Once {
         matches!(self.on_unknown, OnUnknown::DeadLetter)
     }
 
-    /// From when on a claim that ends then says nothing any more.
+    /// From when on a claim that ends then no longer counts.
     const fn forgotten(&self, ends: u64) -> u64 {
         if self.keeps_unknown() {
             ends + self.ttl
@@ -156,8 +159,8 @@ impl Once {
         }
     }
 
-    /// What is left of a claim if its message lets go of it. The message asks under `ticket`, and last became a dead letter
-    /// at `died` (zero: never).
+    /// The state of the key once its message has released an earlier claim. The message asks under `ticket`,
+    /// and last became a dead letter at `died` (zero: never).
     #[must_use]
     pub fn let_go(claim: &Claim, (ticket, died): (Ticket, u64), now: u64) -> Option<Claim> {
         let Claim::Held {
@@ -255,7 +258,8 @@ impl Kind for Once {
         0
     }
 
-    /// A call that was under way has ended by then. What was done is forgotten at once, and no wait brings it back.
+    /// A call that was under way has ended by then. Keys that were done are forgotten at once, and no wait
+    /// helps.
     fn forgotten_at(&self, since: u64) -> u64 {
         since + self.lease
     }

@@ -1,14 +1,14 @@
-//! What calls used beyond their cost, where the limit had no room for it.
+//! Units that calls used beyond their cost, where the limit had no room for them.
 //!
-//! Problem: the cost of some calls is known only afterwards (the tokens of a language model). Their message took an
-//! estimate. Where the call used less, the rest comes back as a refund does. Where it used more, the difference is
-//! taken at once, as far as there is room. Units beyond that are **owed**: the next grant takes them with its own cost,
-//! and so it waits until the limit has room for both. Nothing of a debt is ever dropped: it holds under any rate of its
-//! kind, beyond the end of a window and while the key rests.
+//! Problem: the cost of some calls is known only afterwards (the tokens of a language model). Their message
+//! took an estimate. If the call used less, the rest is returned like a refund. If it used more, the
+//! difference is taken at once, as far as there is room. Units beyond that are **owed**: the next grant takes
+//! them with its own cost, so it waits until the limit has room for both. No part of a debt is ever dropped:
+//! it stays under any rate of its kind, beyond the end of a window and while the key is unused.
 //!
-//! A debt of more than the limit ever holds is paid while nothing passes: each full span of the limit, from when all
-//! of it was back, pays as much as the limit holds. So the key opens again after as much time as the limit needs for
-//! what was used. It is the same for every kind, so no kind knows of it.
+//! A debt larger than the limit is paid while nothing passes: each full span of the limit, from when all of
+//! it was back, pays as much as the limit holds. So the key opens again after as much time as the limit needs
+//! for what was used. This is the same for every kind, so it is outside of the kinds.
 
 use super::cell::{Cell, Limit, LimitGate};
 use super::fixed_window::FixedWindow;
@@ -24,13 +24,14 @@ const UNITS_MAX: u64 = (1 << 32) - 1;
 pub struct Owed {
     /// Zero: none.
     pub units: u64,
-    /// From when on full spans of the limit pay it, in microseconds: when all was back that had been taken until units
-    /// were added last. What was taken by then need not be known any more.
+    /// From when on full spans of the limit pay it, in microseconds: the time when everything was back that
+    /// had been taken before units were last added. Later decisions need not know what was taken by then.
     pub from: u64,
 }
 
 impl Rule {
-    /// What is owed of a state that was read. No time lies further ahead than a span, or the clock went back.
+    /// The debt in a state that was read. A time further ahead than a span shows that the clock went back,
+    /// and is cut.
     pub(super) fn still_owed(&self, state: &State, now: StoreTime) -> Owed {
         if self.owed(Some(state), now) == 0 {
             return Owed::default();
@@ -59,7 +60,7 @@ impl Rule {
         Fit::At(self.rests_from(state) + beyond.div_ceil(self.most()) * self.span())
     }
 
-    /// From when on nothing is owed if nothing else is taken, in microseconds; zero if nothing is.
+    /// From when on nothing is owed if nothing else is taken, in microseconds; zero if nothing is owed.
     pub(super) fn paid_at(&self, state: &State) -> u64 {
         match self.fit_behind_debt(state, self.most()) {
             Fit::At(at) if state.owed.units > 0 => at,
@@ -111,7 +112,8 @@ pub fn charge(limit: &Limit<'_>, cell: &mut Cell, units: u64, now: StoreTime) ->
     true
 }
 
-/// What can be taken without a call. A window of the first call begins with a call: not with what earlier ones owe.
+/// The units that can be taken without a call. A window of the first call begins with a call, not with the
+/// debts of earlier ones.
 fn room_for_debts(rule: &Rule, state: Option<&State>, now: StoreTime) -> u64 {
     match (rule, state) {
         (Rule::FixedWindow(rule), Some(state)) if !is_open(rule, state, now) => 0,

@@ -1,12 +1,12 @@
 //! States as text, as the store keeps them.
 //!
-//! A letter for the kind and the numbers of the state, with a space in between: short, because
-//! there may be a million of them, and readable with `redis-cli`. A log writes its last time and its
-//! units together, then its first time in full and of the others only the differences. Where a line
-//! lies ahead, it follows behind a bar; what the downstream says is left follows behind another one, and what calls
-//! used beyond their cost behind a third.
+//! A letter for the kind and the numbers of the state, with a space in between: short, because there may be a
+//! million of them, and readable with `redis-cli`. A log has its last time and its units together, then its
+//! first time in full, and only the differences of the others. A line that lies ahead follows behind a bar,
+//! the quota that the downstream reported behind another one, and units that calls used beyond their cost
+//! behind a third.
 //!
-//! What cannot be read, or is of another kind, is no state.
+//! A text that cannot be read, or is of another kind, is no state.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! A limit of any kind: its rule, its state, and what is asked of both.
+//! A limit of any kind: its rule, its state, and the operations on both.
 
 use std::time::Duration;
 
@@ -44,30 +44,31 @@ pub struct State {
     pub owed: Owed,
 }
 
-/// When the next message that is sent away shall come back. It promises nothing, and says nothing
-/// once it is not ahead of now.
+/// When the next message that is sent away should come back. It promises nothing, and counts only
+/// while it is ahead of now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// In microseconds.
     pub at: u64,
-    /// How far apart units of it are. Under a rule that spaces them otherwise it says nothing: after
-    /// a rate was raised a hundredfold, no message is to wait behind a line of days.
+    /// How far apart its units are. It does not count under a rule with another spacing: after a
+    /// rate was raised a hundredfold, no message should wait behind a line of days.
     pub spacing: u64,
 }
 
-/// What the downstream says is left of a key: until then no more than so many units pass. What passes is subtracted.
+/// How much the downstream says is left of a key: until then no more than so many units pass. Units that pass
+/// are subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     pub units: u64,
-    /// In microseconds. Not after now: it says nothing.
+    /// In microseconds. It counts only while it is after now.
     pub until: u64,
 }
 
 impl Left {
-    /// It binds no longer than this: what lies further ahead shows that the clock went back.
+    /// It counts for no longer than this: a time further ahead shows that the clock went back.
     pub const MAX: Duration = Duration::from_secs(24 * 3600);
 
-    /// What of it binds at `now`.
+    /// The part of it that counts at `now`.
     #[must_use]
     pub(super) fn at(self, now: StoreTime) -> Option<Self> {
         let until = StoreTime::from_micros(self.until);
@@ -75,8 +76,8 @@ impl Left {
     }
 }
 
-/// Evaluates an expression for the kind of a rule. With a state: `$own` is it if it is one of that kind, and
-/// `$wrap` makes a [`Taken`] of another one.
+/// Evaluates an expression for the kind of a rule. With a state: `$own` is the state if it is of that kind,
+/// and `$wrap` makes a [`Taken`] of a new one.
 macro_rules! of_kind {
     ($rule:expr, |$kind:ident| $body:expr) => {
         match $rule {
@@ -114,7 +115,7 @@ impl Rule {
         of_kind!(self, |kind| kind.most())
     }
 
-    /// The same rule with what a decision around `now` needs of a calendar.
+    /// The same rule with the calendar's boundaries for a decision around `now`.
     #[must_use]
     pub fn around(&self, now: StoreTime) -> Self {
         match self {
@@ -151,7 +152,7 @@ impl Rule {
         }
     }
 
-    /// What was taken once `cost` is, and what was owed.
+    /// What was taken after `cost` and the debt are taken.
     #[must_use]
     pub fn take(&self, state: Option<&State>, now: StoreTime, cost: Cost, ticket: Ticket) -> Taken {
         let units = cost.units() + self.owed(state, now);
@@ -171,8 +172,8 @@ impl Rule {
         ))
     }
 
-    /// What was taken without units that were taken at `at` and certainly not used. `None`: they
-    /// stay spent.
+    /// What was taken, without units that were taken at `at` and certainly not used. `None`:
+    /// they stay spent.
     #[must_use]
     pub fn refund(
         &self,
@@ -218,14 +219,14 @@ impl Rule {
         of_kind!(self, |kind| kind.spacing(units, now))
     }
 
-    /// From when on nothing counts that was taken up to `since`.
+    /// From when on nothing that was taken up to `since` counts.
     #[must_use]
     pub fn forgotten_at(&self, since: StoreTime) -> StoreTime {
         let since = since.as_micros();
         StoreTime::from_micros(of_kind!(self, |kind| kind.forgotten_at(since)))
     }
 
-    /// From when on a state says no more than its absence, in microseconds. The line does not
+    /// From when on a state means the same as no state, in microseconds. The line does not
     /// count: losing it costs a few more questions.
     #[must_use]
     pub fn dies_at(&self, state: &State) -> StoreTime {
@@ -245,8 +246,8 @@ impl Rule {
             .map_or(0, |own| kind.back_at(own)))
     }
 
-    /// The state of a key that nothing was taken of. `None`: there is none, or the kind counts what no downstream
-    /// reports.
+    /// The state of a key of which nothing was taken. `None`: there is none, or no downstream reports what
+    /// the kind counts.
     #[must_use]
     pub fn untouched(&self, now: StoreTime) -> Option<Taken> {
         let at = now.as_micros();
@@ -263,7 +264,7 @@ impl Rule {
         }
     }
 
-    /// What is written down when a key is asked for the first time, even in vain.
+    /// The state to write when a key is asked for the first time, even if it denies.
     #[must_use]
     pub fn first_sight(&self, now: StoreTime) -> Option<Taken> {
         let now = now.as_micros();
@@ -287,7 +288,8 @@ impl Rule {
         )
     }
 
-    /// How late a call may arrive at the downstream after it was granted, and what of that is for the way there.
+    /// How late a call may arrive at the downstream after it was granted, and the part of that for the way
+    /// there.
     #[must_use]
     pub const fn headroom(&self) -> Headroom {
         of_kind!(self, |kind| kind.headroom)
@@ -311,9 +313,10 @@ impl Rule {
     }
 }
 
-/// What is granted to a call by name, and counts until the call ends: of the kinds `concurrency` and `once`.
+/// Grants that belong to one call and count until it ends: of the kinds `concurrency` and `once`.
 impl Rule {
-    /// How long it counts unless it is renewed; `None`: the kind counts units, which no call gives back.
+    /// How long a grant counts unless it is renewed; `None`: the kind counts units, which a call does not
+    /// give back.
     #[must_use]
     pub const fn lease(&self) -> Option<Duration> {
         match self {
@@ -323,7 +326,7 @@ impl Rule {
         }
     }
 
-    /// The state once a call has another lease; `None`: it does not count any more.
+    /// The state after a call got another lease; `None`: the call no longer counts.
     #[must_use]
     pub fn renew(&self, taken: &Taken, ticket: Ticket, now: StoreTime) -> Option<Taken> {
         let now = now.as_micros();
@@ -338,7 +341,7 @@ impl Rule {
         }
     }
 
-    /// The state without a call, and the units that came free; `None`: it does not count any more.
+    /// The state without a call, and the units that came free; `None`: the call no longer counts.
     #[must_use]
     pub fn release(&self, taken: &Taken, ticket: Ticket, now: StoreTime) -> Option<(Taken, u64)> {
         match (self, taken) {
@@ -364,8 +367,8 @@ impl Rule {
         }
     }
 
-    /// The state without what a message lets go that asks under this ticket and last became a dead letter at
-    /// `died` (zero: never); `None`: there is no such thing.
+    /// The state without an earlier claim of the message that asks under this ticket and last became a dead
+    /// letter at `died` (zero: never); `None`: there is no such claim.
     #[must_use]
     pub fn let_go(
         &self,

@@ -1,8 +1,8 @@
-//! Exactly so many in any window: the times of what was taken.
+//! Exactly a number of units in any window: the times at which they were taken.
 //!
-//! An entry counts for a period, which is the window plus the headroom, and not at its end any
-//! more. The log forgets what counts no longer whenever something is taken. It says of each unit
-//! when it was taken, so it holds under any rate.
+//! An entry counts for a period, which is the window plus the headroom; at its end it no longer
+//! counts. The log forgets entries that no longer count whenever something is taken. It has the
+//! time of each unit, so it holds under any rate.
 //!
 //! The script reads only the entries that a decision depends on: a long log is cheap to ask.
 
@@ -32,7 +32,7 @@ impl SlidingLog {
     /// `rate` in any window.
     ///
     /// # Errors
-    /// When more than [`LIMIT_MAX`] units would have to be remembered, or for years.
+    /// When more than [`LIMIT_MAX`] units would have to be remembered, or units for years.
     pub fn new(rate: Rate, headroom: impl Into<Headroom>) -> Result<Self, RuleError> {
         let headroom = headroom.into();
         let limit = u64::from(rate.units().get());
@@ -108,7 +108,7 @@ impl Kind for SlidingLog {
                 return Fit::At(time + self.period);
             }
         }
-        // Not reached: without all of them the cost fits.
+        // Not reached: if none of them counts, the cost fits.
         Fit::At(now + self.period)
     }
 

@@ -1,17 +1,17 @@
 //! How a replica notices that the store of keyed limits lost something or that the store's clock stepped, and which
 //! replicas ask the store.
 //!
-//! Problem: the store itself notices neither. So a replica remembers the generation and the highest count of grants that
-//! an answer showed, and maps the store's clock: an answer whose time cannot be explained by how long it travelled
-//! shows a step. Nothing that such an answer granted is used, and the next question reports the step (`generation`).
-//! An answer to a question that left before the step was seen is not used either: the store may have decided before
-//! the step or after it.
+//! Problem: the store itself notices neither. So a replica remembers the generation and the highest count of
+//! grants that an answer showed, and maps the store's clock: an answer whose time does not fit its travel
+//! time shows a step. Grants of such an answer are not used, and the next question reports the step
+//! (`generation`). An answer to a question that left before the step was seen is not used either: the store
+//! may have decided before the step or after it.
 //!
 //! A replica that starts cannot see a step of the store's clock from before its start, and waits until the
 //! others must have reported it (`generation::HEARS_FIRST`). A replica that is alone has no other to wait for
-//! ([`Askers`]). But the store's clock cannot say which replicas are there: after a step forward all others were seen long
-//! ago. So only a replica that has been there for a while takes others for gone. Then it is there itself, and a replica
-//! that starts is not alone.
+//! ([`Askers`]). But the store's clock cannot show which replicas are running: after a step forward all
+//! others seem to have asked long ago. So only a replica that has been running for a while may count others
+//! as gone. Then it is running itself, and a replica that starts is not alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::time::{ClockMap, ClockStep, Direction, Mono, StoreTime};
 /// A mapping of the clock that is wrong by no more than this is as good as any.
 const FINE: Duration = Duration::from_millis(1);
 
-/// What every answer begins with.
+/// The beginning of every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerHead {
     pub now: StoreTime,
@@ -96,7 +96,7 @@ impl StoreWatch {
         }
         if let Some(step) = self.clock.follow(sent, entered.now, received, FINE) {
             self.seen = Some((step, received));
-            // Reported also where another replica reported a step and a newer generation began: the clock may
+            // Reported even if another replica reported a step and a newer generation began: the clock may
             // have stepped once more after that, and then no replica would report it.
             let before = self.unreported.map(|unreported| unreported.way);
             self.unreported = Some(Unreported {
@@ -121,7 +121,7 @@ pub struct Askers {
 }
 
 impl Askers {
-    /// `replica` asks no more.
+    /// `replica` no longer asks.
     pub fn leave(&mut self, replica: &str) {
         self.seen.remove(replica);
     }

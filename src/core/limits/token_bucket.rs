@@ -1,4 +1,4 @@
-//! A bucket that is refilled, bit by bit or in steps.
+//! A bucket that is refilled continuously or in steps.
 //!
 //! The state is the tokens (below zero after borrowing), the time at which they were counted, and
 //! the fraction of a token that is on its way, exact. The refill interval is the configured one
@@ -16,7 +16,7 @@ use crate::headroom::Headroom;
 use crate::time::micros;
 
 /// An empty start is remembered at least this long after the bucket was full again: a key that
-/// rests for longer starts empty once more.
+/// is unused for longer starts empty once more.
 const KEEP: u64 = 24 * 3600 * 1_000_000;
 
 /// How a bucket is refilled.
@@ -45,7 +45,7 @@ pub struct Bucket {
     pub interval: Duration,
     pub refill: Refill,
     pub start: Start,
-    /// How far below zero the tokens may go; what comes next waits until they are back.
+    /// How far below zero the tokens may go; the next message waits until they are back.
     pub borrow: u32,
     pub headroom: Headroom,
 }
@@ -68,7 +68,7 @@ pub struct Tokens {
     pub tokens: i64,
     /// When they were counted; for a stepped refill, when the last step was.
     pub last: u64,
-    /// What of the next token is there, in parts of the period.
+    /// The part of the next token that has come, in parts of the period.
     pub rem: u64,
 }
 
@@ -116,7 +116,7 @@ impl TokenBucket {
         self.time_for((self.capacity + self.borrow).unsigned_abs(), 0)
     }
 
-    /// How long so many tokens take to come, `rem` being there.
+    /// How long so many tokens take to come, if `rem` has come already.
     const fn time_for(&self, tokens: u64, rem: u64) -> u64 {
         match self.refill {
             Refill::Continuous => (tokens * self.period - rem).div_ceil(self.amount),
@@ -136,7 +136,7 @@ impl TokenBucket {
         }
     }
 
-    /// The state as these numbers can have left it: others may have left a larger debt, or a
+    /// The state within the range of these numbers: others may have left a larger debt, or a
     /// fraction of another size.
     fn sound(&self, s: &Tokens, now: u64) -> Tokens {
         Tokens {
@@ -231,8 +231,9 @@ impl Kind for TokenBucket {
         }
     }
 
-    /// Exact if nothing was taken since. Otherwise what came since stays spent: without these units the
-    /// bucket may have been full meanwhile, and what came would have run over.
+    /// Exact if nothing was taken since. Otherwise tokens that came since stay spent: without the
+    /// returned units the bucket might have been full meanwhile, and these tokens would have
+    /// overflowed.
     fn refund(&self, tokens: &Tokens, at: u64, cost: u64, now: u64) -> Option<Tokens> {
         if at == tokens.last {
             let tokens = Tokens {
@@ -243,7 +244,7 @@ impl Kind for TokenBucket {
         }
         let s = self.refilled(Some(tokens), now);
         let came = match self.refill {
-            // What is not in the state cannot be taken out of it.
+            // Units that are not in the state cannot be taken out of it.
             Refill::Continuous if at > tokens.last => return None,
             Refill::Continuous => {
                 let waited = now.saturating_sub(at) + UNNOTICED;

@@ -1,4 +1,4 @@
-//! The rows of a paced limit: which slots are taken of each, and what each is asked for.
+//! The rows of a paced limit: which slots of each are taken, and what to ask for each.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,9 +27,9 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// A slot that was missed can count for a message of several slots: that fires at the last of them, and the
-    /// others are only not used for anything else. Without that, a message whose permit comes later than its
-    /// last slot could miss one in each run of slots, and never be sent.
+    /// A missed slot can still count for a message of several slots, which is sent at the last of them: the
+    /// earlier ones just may not be used for anything else. Without that, a message whose permit comes later
+    /// than its last slot could miss one in each run of slots, and never be sent.
     pub(super) fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         let holder = self.holder_mut(row)?;
         let due = holder.due(now);
@@ -59,10 +59,10 @@ impl Rows {
         }
     }
 
-    /// What each row is asked for. An urgent message asks the main row only for what the reserve
-    /// has not got for it: otherwise each would lease two slots and leave one unused.
+    /// The demand on each row. An urgent message needs of the main row only what the reserve
+    /// lacks: otherwise each would lease two slots and leave one unused.
     pub(super) fn demands(&self, sum: Sum) -> (u64, u64) {
-        // Slots that were kept do not fire: a message goes at one that is still to come.
+        // Nothing is sent at slots that were kept: a message is sent at one that is still to come.
         let kept = self.taken.len() as u64;
         let missing = |units: u64| units.saturating_sub(kept).max(units.min(1));
         match &self.reserve {
@@ -75,7 +75,7 @@ impl Rows {
         }
     }
 
-    /// For how many of the next messages, which take so many slots each, the slots are that are held.
+    /// How many of the next messages, with these costs, have their slots already.
     pub(super) fn provided(&self, costs: &[u64]) -> usize {
         let spread = self.main.pace().spread();
         let kept = self.taken.iter().map(|slot| slot.at);
@@ -108,8 +108,8 @@ impl Rows {
         complete
     }
 
-    /// Keeps a slot for a message of several. Slots that lie too far back do not count: their units would come that
-    /// much too late, and overfill a window.
+    /// Keeps a slot for a message of several. Slots that are too old do not count: their units would come
+    /// that much too late, and overfill a window.
     pub(super) fn keep(&mut self, slot: Slot) {
         // Both clocks: one is exact, the other does not step.
         let headroom = self.main.pace().headroom();

@@ -28,7 +28,7 @@ fn the_last_word_counts_and_a_file_that_says_nothing_new_is_none() {
     let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
     assert_eq!((first.updates, first.origin), (1, Origin::File));
     assert!(set(&mut stored, &over(&first, "rate=300/1s"), at(20)));
-    // A restart with the same file leaves the live value in force.
+    // A restart with the same file leaves the live value as it is.
     let again = declare(&mut stored, &file("b", "rate=400/1s", true, None), at(30));
     assert_eq!((again.text.as_str(), again.updates), ("rate=300/1s", 2));
     // A file that is only kept is no update; a file that is read again is one.
@@ -93,7 +93,7 @@ fn a_file_that_changes_the_kind_is_remembered_whatever_follows() {
     assert_eq!(declare(&mut stored, &other, at(20)).remade_at, at(0));
     let changed = declare(&mut stored, &file("a", window, true, None), at(30));
     assert_eq!(changed.remade_at, at(30));
-    // Versions that follow say it, too, and a store that loses it gets it back.
+    // Later versions have it, too, and a store that loses it gets it back.
     set(
         &mut stored,
         &over(&changed, "kind=fixed_window rate=2/1h"),

@@ -11,10 +11,10 @@ use crate::time::{StoreTime, micros};
 
 /// How far ahead slots are leased, unless a limit sets its own horizon.
 ///
-/// A longer horizon survives longer standstills of the store. A shorter one loses fewer slots when
-/// a replica crashes, and brings changes into force sooner. In the simulation (400/s, four
-/// replicas, one killed every 1.5 s), 150 ms uses 98.3 % of what the headroom leaves with 0.033
-/// calls a message, 250 ms 97.4 % with 0.033, 60 ms 98.9 % with 0.072.
+/// A longer horizon survives longer standstills of the store. With a shorter one a crashed replica
+/// loses fewer slots, and changes apply sooner. In the simulation (400/s, four replicas, one
+/// killed every 1.5 s), 150 ms uses 98.3 % of what the headroom leaves with 0.033 calls a message,
+/// 250 ms 97.4 % with 0.033, 60 ms 98.9 % with 0.072.
 pub const DEFAULT_HORIZON: Duration = Duration::from_millis(150);
 
 /// By how much a prediction of the store's clock may be wrong. If the prediction is further ahead
@@ -27,7 +27,7 @@ pub const FREEZE_MAX: Duration = MAX_WINDOW;
 
 /// Where slots are further apart than this, a new replica does not wait for the distance of two.
 const INTERVAL_TRUSTED: u64 = 1_000_000;
-/// Added to every guard for what integer arithmetic and clock mapping round away.
+/// Added to every guard for the rounding of integer arithmetic and clock mapping.
 const GUARD_SLACK: u64 = 1_000;
 /// Bounds on what a configuration or a downstream may ask for. With them every number here stays
 /// below 2^53 until the year 2250, so that no product overflows and Lua's doubles are exact.
@@ -168,8 +168,8 @@ impl Pace {
         self.batch
     }
 
-    /// The cost of the dearest message. One, if that is more than the longest horizon holds: then no lease holds all
-    /// slots of such a message.
+    /// The cost of the most expensive message. One, if that is more than the longest horizon holds: then no
+    /// lease holds all slots of such a message.
     #[must_use]
     pub const fn least(&self) -> u64 {
         self.least
@@ -218,7 +218,7 @@ impl Pace {
     }
 }
 
-/// The most that one lease grants: 100 ms of the rate, and at most so much that a third of the
+/// The most that one lease grants: 100 ms of the rate, but always so little that a third of the
 /// horizon is left for fetching the next lease.
 const fn batch(units: u64, period: u64, horizon: u64) -> u64 {
     let third = horizon * 2 / 3;
@@ -250,21 +250,22 @@ pub enum ClockView {
         /// The store's time as it predicts it for the moment of sending.
         predicted: StoreTime,
     },
-    /// It saw the clock step. If no other replica did so before, the row starts again.
+    /// It saw the clock step. If no other replica has reported that before, the row starts again.
     Stepped {
         generation: u64,
-        /// As the mapping of before the step predicts it.
+        /// As the mapping from before the step predicts it.
         predicted: StoreTime,
     },
 }
 
-/// What a replica asks.
+/// The question of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// Units wanted for messages that are ready; zero only reads the clock and the freeze.
     pub want: u64,
-    /// What the first of these messages take: the first, the first two, and so on. A grant of fewer units than the last
-    /// of these sums is one of them, for slots for a part of a message cannot be used. Empty: any number of units.
+    /// The summed costs of the first of these messages: the first, the first two, and so on. A grant of fewer
+    /// units than the last sum is one of these sums, because slots for a part of a message cannot be used.
+    /// Empty: any number of units.
     pub sums: Vec<u64>,
     /// The turn that the last answer gave, if it was not used yet.
     pub turn: Option<Turn>,
@@ -274,7 +275,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// As many of so many units as are for whole messages.
+    /// The largest number up to `units` that is for whole messages.
     pub(super) fn whole(&self, units: u64) -> u64 {
         let fit = self.sums.partition_point(|sum| *sum <= units);
         if fit == self.sums.len() {
@@ -284,7 +285,7 @@ impl Ask {
         }
     }
 
-    /// What the next message takes, behind those that so many units are for; at least one.
+    /// The cost of the next message after those that so many units are for; at least one.
     pub(super) fn next(&self, units: u64) -> u64 {
         let next = self.sums.iter().find(|sum| **sum > units);
         next.map_or(1, |sum| sum - units)

@@ -1,18 +1,19 @@
-//! What the answer of the keyed limits means for the messages that were asked for, and where a denied one waits.
+//! What the answer of the keyed limits means for the messages of a question, and where a denied one waits.
 //!
 //! [`super::Action::Admit`] hands out a [`Question`]; the shell asks the store and brings the question back with
 //! the answer. Each message then is admitted, waits for its key, waits for a time, or comes out of
 //! [`Scheduler::poll`] again to leave this replica. This is the only place that decides which.
 //!
-//! A denied message waits in memory for its key, if the wait is short and others have room beside it. Otherwise it goes
-//! away from this replica (through a wait queue, or wherever its route says), so that messages of other keys pass. Where
-//! the limit counts all messages of the route together, there are no others: then the whole route waits.
+//! A denied message waits in memory for its key, if the wait is short and enough places are left for others.
+//! Otherwise it is sent away from this replica (through a wait queue, or as `on_denied` says), so that
+//! messages of other keys pass. Where the limit counts all messages of the route together, there are no
+//! others: then the whole route waits.
 //!
-//! A full `concurrency` limit names no time at which something fits. Its messages wait in memory for calls that end, as
-//! far as memory has places. A message without a place goes away until those before it have gone, by how far apart
-//! units came free lately; where that is not known, for a part of its age. Otherwise the messages in memory would be called
-//! within a second, and nothing for the rest of a minute. While the limit is known to be full, such a message goes
-//! away without a question.
+//! A full `concurrency` limit names no time at which a message fits. Its messages wait in memory for calls
+//! that end, as far as memory has places. A message without a place is sent away for as long as those before
+//! it need, by how far apart units came free lately; where that is not known, for a part of its age.
+//! Otherwise the messages in memory would be called within a second, and none for the rest of a minute. While
+//! the limit is known to be full, such a message is sent away without a question.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use crate::limits::admission::{Decision, Pass};
 use crate::limits::{Fit, Room};
 use crate::time::{Mono, StoreTime};
 
-/// A message whose limit has another policy than this replica knows is asked for again after this.
+/// After this a message is asked for again if its limit has a policy that this replica does not know.
 const LEARN: Duration = Duration::from_millis(100);
 
 fn outcome<T>(asked: &[Asked<T>], decisions: &[Decision]) -> Outcome {
@@ -54,7 +55,7 @@ pub(super) struct Times {
 }
 
 impl<T: Queued> Scheduler<T> {
-    /// No other replica asks the store of keyed limits: there is none to be waited for at the start.
+    /// No other replica asks the store of keyed limits: there is none to wait for at the start.
     pub const fn alone(&mut self) {
         if let Some(requests) = &mut self.requests {
             requests.alone();
@@ -95,12 +96,12 @@ impl<T: Queued> Scheduler<T> {
         }
         self.put_back(untouched, now);
         if self.admitted.is_empty() && self.asked.keyed == 0 && self.next_keyed().is_none() {
-            // What was collected for a message that was denied is too old once its key opens.
+            // Slots collected for a message that was denied are too old once its key opens.
             self.pacing.let_go();
         }
     }
 
-    /// The store decided about a message. Returns it if it did not.
+    /// Handles the decision about a message. Returns the message if there was none.
     fn decided(&mut self, asked: Asked<T>, decision: Decision, times: &Times) -> Option<T> {
         let now = times.now;
         match decision {
@@ -161,7 +162,7 @@ impl<T: Queued> Scheduler<T> {
         mapped.unwrap_or(now)
     }
 
-    /// What kept the store from deciding may be over.
+    /// The reason why the store did not decide may be over.
     pub fn retry_now(&mut self, now: Mono) {
         if let Some(requests) = &mut self.requests {
             requests.retry_now(now);
@@ -175,7 +176,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// Calls of a key ended: as many messages as they freed units may ask.
+    /// Calls of a key ended: as many messages may ask as units came free.
     pub fn freed(&mut self, key: KeyId, units: u64, now: Mono) {
         self.key_queues.freed(key, units, now);
     }
@@ -194,7 +195,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// It waits for its slot with its permit. Its keys are open for as many more as the store said.
+    /// It waits for its slot with its permit. Its keys are open for as many more as the store returned.
     fn granted(&mut self, asked: Asked<T>, passes: &[Pass], times: &Times) {
         let mut item = asked.item;
         let until = times.since + asked.usable.min(item.usable());
@@ -207,7 +208,7 @@ impl<T: Queued> Scheduler<T> {
         self.enter(item, until);
     }
 
-    /// Messages that nothing was decided about, in their order: as before.
+    /// Puts back messages without a decision, in their order.
     fn put_back(&mut self, items: Vec<T>, now: Mono) {
         for item in items.into_iter().rev() {
             self.push_back(item, now);
@@ -236,8 +237,8 @@ impl<T: Queued> Scheduler<T> {
         self.key_queues.asked(item, false);
     }
 
-    /// What the store said of a key, on our clock. A key opens for questions: one that leaves as long after
-    /// the last as the store said arrives as long after it, however far away the store is.
+    /// The store's answer about a key, on our clock. A key opens for questions: one that leaves as long
+    /// after the last as the store said arrives as long after it, however far away the store is.
     pub(super) fn key_answer(&self, fits: Fit, remaining: u64, times: &Times) -> KeyAnswer {
         match fits {
             Fit::Now => KeyAnswer::Now(remaining),
@@ -251,39 +252,39 @@ impl<T: Queued> Scheduler<T> {
     }
 }
 
-/// A full `concurrency` limit is asked again after this, should the notice be lost that a call ended.
+/// A full `concurrency` limit is asked again after this, in case the notice that a call ended is lost.
 pub(super) const FULL: Duration = Duration::from_secs(1);
-/// What has no room in memory beside a full limit goes away no longer than [`FULL_MOST`]; for this part of its age
-/// where it is not known how fast units come free.
+/// A message of a full limit without a place in memory is sent away for at most [`FULL_MOST`]; for this part
+/// of its age where it is not known how fast units come free.
 const FULL_PART: u32 = 8;
 const FULL_MOST: Duration = Duration::from_secs(64);
 
-/// What the store said when it denied a message.
+/// The store's answer when it denied a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Denial {
     /// The charge that holds it up longest.
     pub(super) by: usize,
     pub(super) fits: Fit,
-    /// When to come back, for a message that goes away.
+    /// When to come back, for a message that is sent away.
     pub(super) until: StoreTime,
     pub(super) room: Option<Room>,
 }
 
-/// Why a message goes away, and for how long.
+/// Why a message is sent away, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Denied {
     /// The charge that holds it up longest (an index).
     pub by: usize,
-    /// When the limit said to come back; `decided` if it said no time.
+    /// The time that the limit named to come back; `decided` if it named none.
     pub until: StoreTime,
     /// What the limit has left. `None`: it is known to be full, and was not asked.
     pub room: Option<Room>,
     /// When the store decided.
     pub decided: StoreTime,
-    /// For how long it goes away.
+    /// For how long it is sent away.
     pub wait: Duration,
-    /// Its time is known, and further away than such messages wait in memory. Otherwise it only found no room
-    /// there.
+    /// Its time is known, and further away than such messages wait in memory. Otherwise it only found no
+    /// place there.
     pub is_late: bool,
 }
 
@@ -300,7 +301,7 @@ enum Place {
 }
 
 impl<T: Queued> Scheduler<T> {
-    /// Puts a message where it waits that was denied by an answer.
+    /// Puts a message that an answer denied where it waits.
     pub(super) fn denied(&mut self, mut item: T, denial: &Denial, times: &Times) {
         let Some(key) = item.keys().nth(denial.by) else {
             return self.push_back(item, times.now);
@@ -322,7 +323,8 @@ impl<T: Queued> Scheduler<T> {
         self.join(key, item);
     }
 
-    /// A key of a message is known to be full: it goes away without a question, unless there is room by now.
+    /// A key of a message is known to be full: it is sent away without a question, unless memory has a place
+    /// by now.
     pub(super) fn full(&mut self, item: T, key: KeyId, now: Mono) {
         let by = item.keys().position(|own| own == key).unwrap_or(0);
         let clock = self.requests.as_ref().map(Requests::clock);
@@ -367,7 +369,7 @@ impl<T: Queued> Scheduler<T> {
         self.found.push_back(Action::Away(item, denied));
     }
 
-    /// How long a message of a full key goes away that has no room in memory.
+    /// For how long a message of a full key is sent away if memory has no place.
     fn full_for(&self, key: KeyId, age: Duration, now: Mono) -> Duration {
         let back = self.key_queues.comes_back(key, now);
         let wait = back.map_or(age / FULL_PART, |at| at.since(now));
@@ -388,7 +390,7 @@ impl<T: Queued> Scheduler<T> {
         };
         let here = self.local_time(fits, now);
         let near = item.opening(fits).since(decided) <= rules.max_hold;
-        // Not the end of the message, and no wait for it alone: another route may have room for it.
+        // Neither the end of the message nor a wait for it alone: another route may send it.
         if rules.is_for_all && rules.may_move && !near {
             return Place::Route(here);
         }

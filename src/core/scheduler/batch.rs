@@ -16,7 +16,7 @@ use crate::time::Mono;
 #[derive(Debug)]
 #[must_use = "its messages must go back to the scheduler"]
 pub struct Question<T> {
-    /// In order of preference. None: only what time the store has is asked.
+    /// In order of preference. None: the question only asks for the store's time.
     pub asked: Vec<Asked<T>>,
     /// How many grants are wanted, in slots.
     pub wanted: u64,
@@ -24,17 +24,17 @@ pub struct Question<T> {
     pub sent: Mono,
 }
 
-/// A message of a question, and what the store must know of it beside its charges.
+/// A message of a question, and what the store must know of it besides its charges.
 #[derive(Clone, Debug)]
 pub struct Asked<T> {
     pub item: T,
-    /// It was denied before: the answer says when it fits, and it moves no line.
+    /// It was denied before: the answer is the time when it fits, and it moves no line.
     pub waited: bool,
     /// The slots that it takes: it counts for as many of the wanted grants.
     pub slots: Cost,
     /// Other messages of this replica wait for one of its keys.
     pub others_wait: bool,
-    /// For how long a permit is good under the policies that it is asked under.
+    /// For how long a permit is valid under the policies of the question.
     pub(super) usable: Duration,
 }
 
@@ -69,7 +69,7 @@ impl<T: Queued> Scheduler<T> {
         };
         let (asked, wanted) = self.batch(wanted, now);
         if asked.is_empty() && !beats {
-            // Only messages that need no permit came first, or that wait for their keys.
+            // Only messages that need no permit came first, or messages that wait for their keys.
             return Err(if self.found.is_empty() {
                 heartbeat
             } else {
@@ -99,14 +99,14 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// Of one priority the tenant is first that is due first. One whose key is open does not wait for others of
-    /// its tenant.
+    /// Within a priority the tenant that is due first goes first. A message whose key is open does not wait
+    /// for others of its tenant.
     fn goes_before(&self, ready: &T, queued: &T) -> bool {
         let turn = |item| Reverse(self.ready.turn(item));
         (ready.priority(), turn(ready)) > (queued.priority(), turn(queued))
     }
 
-    /// How many slots near enough lack a message that may be sent; or when to look again.
+    /// How many of the slots that are near enough have no message that may be sent; or when to look again.
     fn wanted(&self, requests: &Requests, now: Mono) -> Result<u64, Option<Mono>> {
         let Some(best) = self.next_keyed() else {
             return Err(None);
@@ -120,8 +120,8 @@ impl<T: Queued> Scheduler<T> {
                 },
             };
         }
-        // Those that would go before it have their slots, and so have those that are asked for. It fires at
-        // the last of its own.
+        // Messages that would go before it have their slots, and so have those that are asked for. It is
+        // sent at the last of its own.
         let last = (Reverse(best.priority()), NEVER, u64::MAX);
         let before = self.admitted.range(..=last);
         let before: usize = before.map(|(_, one)| one.item.cost().get() as usize).sum();
@@ -146,10 +146,11 @@ impl<T: Queued> Scheduler<T> {
         Ok((free as u64).min(most).max(cost as u64))
     }
 
-    /// Takes out the messages that are asked for, so that so many slots are filled. Messages that need no permit
-    /// are admitted at once, and take wanted slots. Messages whose key is closed wait for it, as many as may wait in
-    /// memory. Others of a closed key are asked for, because the answer says when to come back. An answer about a full
-    /// key would name no time, so the others of a full key go away without a question.
+    /// Takes out the messages that are asked for, so that so many slots are filled. Messages that need no
+    /// permit are admitted at once, and take wanted slots. Messages whose key is closed wait for it, as many
+    /// as may wait in memory. Others of a closed key are asked for, because the answer says when to come
+    /// back. An answer about a full key would name no time, so the others of a full key are sent away without
+    /// a question.
     fn batch(&mut self, wanted: u64, now: Mono) -> (Vec<Asked<T>>, u64) {
         let Some(requests) = &self.requests else {
             return (Vec::new(), 0);
@@ -180,7 +181,7 @@ impl<T: Queued> Scheduler<T> {
                 batch.push(Asked::new(item, others_wait));
             }
         }
-        // What no candidate is there for is left to the next question.
+        // Grants without a candidate are left to the next question.
         let named = batch.iter().map(|asked| asked.slots.units()).sum();
         let first = batch.first().map_or(0, |asked| asked.slots.units());
         (batch, wanted.max(first).min(named))

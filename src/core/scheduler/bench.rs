@@ -1,4 +1,5 @@
-//! A scheduler on a bench: a virtual clock, the real schedules, and keys that count with plain numbers.
+//! A scheduler on a test bench: a virtual clock, the real schedules, and keys that count with plain
+//! numbers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -24,7 +25,7 @@ pub(super) struct Item {
     pub(super) tenant: u64,
     /// Which key counts it.
     pub(super) key: Option<u32>,
-    /// For how long a permit is good.
+    /// For how long a permit is valid.
     pub(super) usable: Duration,
     /// When it was granted, on the store's clock.
     pub(super) granted: Option<u64>,
@@ -89,7 +90,7 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Takes a unit, or says when there is one.
+    /// Takes a unit, or returns when there is one.
     fn decide(&mut self, item: &Item, now: u64) -> Decision {
         let granted = Decision::Granted { passes: Vec::new() };
         let (Some(every), Some(key)) = (self.every, item.key) else {
@@ -145,7 +146,7 @@ pub(super) struct Bench {
     pub(super) denials: BTreeMap<u32, u32>,
     pub(super) ran_out: u32,
     pub(super) requests: u32,
-    /// A store of keyed limits that does not answer from here to there.
+    /// The time in which the store of keyed limits does not answer.
     pub(super) deaf: std::ops::Range<u64>,
 }
 
@@ -219,7 +220,7 @@ impl Bench {
         }
     }
 
-    /// Does what the scheduler says until it wants to wait.
+    /// Does what the scheduler returns until it wants to wait.
     fn drive(&mut self) -> Option<u64> {
         let there = self.now + self.trip / 2;
         for _ in 0..100_000 {
@@ -249,7 +250,7 @@ impl Bench {
         panic!("the scheduler never waits");
     }
 
-    /// Nothing without a slot and a permit that are good now.
+    /// Sends only with a slot and a permit that are valid now.
     fn send(&mut self, item: Item, slot: Slot) {
         let now = Mono::from_micros(self.now);
         assert!(

@@ -1,12 +1,12 @@
 //! Messages that wait in memory for a key of a limit.
 //!
-//! Problem: a limit said "not before t" of a key. Its other messages need not ask until then, and must
-//! not hold up messages of other keys. So the key is *closed* in this replica
-//! until t: its messages are passed over and wait in its queue, first come, first served. When it
-//! opens, the first of them asks, and only as many more as the store says there are units left for.
+//! Problem: a limit said "not before t" for a key. Its other messages need not ask until then, and
+//! must not delay messages of other keys. So the key is *closed* in this replica until t: its messages
+//! are passed over and wait in its queue, first come, first served. When it opens, the first of them
+//! asks, and then only as many more as the store has units left for.
 //!
-//! A queue lasts for as long as it is closed or has messages, so there are never more queues than
-//! messages that a replica holds.
+//! A queue exists for as long as it is closed or has messages, so there are never more queues
+//! than messages that a replica holds.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::queued::{KeyId, Queued};
 use crate::time::{Mono, smoothed};
 
-/// What the store said of a key.
+/// The store's answer about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyAnswer {
     /// So many units fit now.
@@ -37,7 +37,7 @@ enum Access {
     },
     Closed {
         until: Mono,
-        /// Calls under way take all of it: until then, another question would be answered the same.
+        /// Calls under way take all of it: until one ends, another question would get the same answer.
         is_full: bool,
         /// Once it opens.
         at_once: u64,
@@ -47,11 +47,11 @@ enum Access {
 #[derive(Debug)]
 struct Queue<T> {
     access: Access,
-    /// When a notice last said that calls of it ended.
+    /// When the last notice came that calls of it ended.
     freed: Option<Mono>,
     /// How far apart its units come free for this replica, smoothed. `None`: not known yet.
     each: Option<Duration>,
-    /// When the next message that goes away shall come back, as the line of a limit that knows times.
+    /// When the next message that is sent away should come back, like the line of a limit that knows times.
     line: Mono,
     /// How many are asked for.
     asked: u64,
@@ -94,7 +94,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// It may be asked for without the answer that calls under way take all of it; it opens no sooner for that.
+    /// It is no longer full, so it may be asked for; its opening stays the same.
     fn is_not_full(&mut self, at_once: u64) {
         self.access = match self.access {
             Access::Open { .. } => Access::Open { at_once },
@@ -110,7 +110,7 @@ impl<T> Queue<T> {
         self.access = Access::Open { at_once };
     }
 
-    /// Nothing waits for it or is asked for: while it is open nothing is to be known of it.
+    /// Nothing waits for it or is asked for: while it is open nothing need be known of it.
     fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.asked == 0
     }
@@ -205,7 +205,7 @@ impl<T: Queued> KeyQueues<T> {
         }
         self.change(key, |queue| match answer {
             KeyAnswer::Now(units) => queue.is_not_full(units.max(1)),
-            // Notices come by another way than answers: the one that calls ended may be newer than this.
+            // Notices do not come in order with answers: the notice that calls ended may be newer than this.
             KeyAnswer::Full(_) if queue.freed > Some(sent) => queue.is_not_full(1),
             KeyAnswer::At(until) | KeyAnswer::Full(until) => {
                 // Another key may deny the first message, and nothing would use the units of this one: if the
@@ -234,8 +234,8 @@ impl<T: Queued> KeyQueues<T> {
         }
     }
 
-    /// When a message of a full key may come back that may not wait in memory: once those before it have gone, by how
-    /// far apart units come free. `None`: not known.
+    /// When a message of a full key without a place in memory may come back: once those before it have gone,
+    /// by how far apart units come free. `None`: not known.
     pub(super) fn comes_back(&self, key: KeyId, now: Mono) -> Option<Mono> {
         let queue = self.queues.get(&key)?;
         let before = u32::try_from(queue.waiting.len()).unwrap_or(u32::MAX);
@@ -243,7 +243,7 @@ impl<T: Queued> KeyQueues<T> {
         Some(queue.line.max(now + here))
     }
 
-    /// One goes away, and comes back then: the next one after it.
+    /// One is sent away until then: the next one comes after it.
     pub(super) fn went_away(&mut self, key: KeyId, until: Mono) {
         if let Some(queue) = self.queues.get_mut(&key)
             && let Some(each) = queue.each
@@ -259,7 +259,7 @@ impl<T: Queued> KeyQueues<T> {
         }
     }
 
-    /// A message of these keys is asked for, or was answered.
+    /// A question for a message of these keys begins, or was answered.
     pub(super) fn asked(&mut self, item: &T, begins: bool) {
         for key in item.keys() {
             if self.queues.contains_key(&key) {
@@ -274,7 +274,7 @@ impl<T: Queued> KeyQueues<T> {
         }
     }
 
-    /// Notes which queues opened by `now`, and forgets those that nothing waits in.
+    /// Marks the queues that opened by `now`, and forgets those in which nothing waits.
     pub(super) fn open_until(&mut self, now: Mono) {
         while let Some((at, key)) = self.openings.first().copied().filter(|(at, _)| *at <= now) {
             self.openings.remove(&(at, key));
@@ -338,7 +338,7 @@ impl<T: Queued> KeyQueues<T> {
         queue.is_some_and(|queue| !queue.waiting.is_empty())
     }
 
-    /// Forgets what was said of keys that nothing waits for.
+    /// Forgets the answers about keys that nothing waits for.
     pub(super) fn forget(&mut self) {
         self.queues.retain(|_, queue| !queue.is_idle());
         self.openings

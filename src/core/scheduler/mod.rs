@@ -1,8 +1,8 @@
 //! The messages of one replica that wait for the same slots, and which of them goes next.
 //!
 //! All routes that name a paced limit share its scheduler, so one lease serves them all and the best
-//! message takes each slot, whichever route it came by. A route without a paced limit has a
-//! scheduler of its own, whose slots are always due. The shell around it (a thread with a timer and
+//! message takes each slot, from any of these routes. A route without a paced limit has a scheduler
+//! of its own, whose slots are always due. The shell around it (a thread with a timer and
 //! connections to the stores) asks [`Scheduler::poll`] what to do, does it, and reports back.
 //!
 //! A message that keyed limits count passes through stages:
@@ -16,15 +16,15 @@
 //! ```
 //!
 //! A message that no keyed limit counts goes from ready to its slot. Nothing is sent without a slot
-//! and, where keyed limits count it, a permit that is still good when the call leaves.
+//! and, where keyed limits count it, a permit that is still valid when the call leaves.
 //!
-//! What happens outside goes in by the methods, what is to be done comes out of [`Scheduler::poll`]. The daemon,
-//! the simulation and the tests use the same methods, so there is one copy of what an answer means.
+//! Events go in through the methods, actions come out of [`Scheduler::poll`]. The daemon, the simulation and
+//! the tests use the same methods, so what an answer means is decided in one place.
 //!
-//! By file: `queued` is what is known of a message, `ready` the order of those that wait for a slot, `key_queues` are
-//! those that wait for a key; `request` says when to ask and for how many, `batch` for which, `answers` what follows and
-//! where a denied message waits; `serving` gives a slot its message, takes messages out or puts them off, and says what
-//! a route waits for.
+//! By file: `queued` is what is known of a message, `ready` the order of those that wait for a slot,
+//! `key_queues` has those that wait for a key; `request` decides when to ask and for how many, `batch` for
+//! which, `answers` what follows and where a denied message waits; `serving` gives a slot its message, takes
+//! messages out or delays them, and reports what a route waits for.
 
 mod answers;
 mod batch;
@@ -60,7 +60,7 @@ pub enum Action<T> {
     Send(T, Slot),
     /// Its deadline has passed, or comes before its limits let it pass. No slot was taken for it.
     Expired(T),
-    /// It is not ours any more. No slot was taken for it.
+    /// Its session is gone. No slot was taken for it.
     Stale(T),
     /// Ask the store for slots, and report with [`Scheduler::leased`] or [`Scheduler::lease_failed`].
     Lease(Row, Ask),
@@ -70,11 +70,11 @@ pub enum Action<T> {
     /// Their permits ran out before their slots came: refund what they took, then hand them back
     /// with [`Scheduler::push_back`].
     RanOut(Vec<T>),
-    /// A keyed limit denied it, and it cannot wait in memory: it goes away, to come back later.
+    /// A keyed limit denied it, and it cannot wait in memory: it is sent away, to come back later.
     Away(T, Denied),
     /// It costs more than the `most` that its limit number `by` can ever let pass.
     Never { item: T, by: usize, most: u64 },
-    /// It is not called: its `once` limit number `by` says why.
+    /// It is not called, because of its `once` limit number `by`.
     Ended { item: T, by: usize, how: Ended },
     /// A keyed limit lets no message of this route pass before `until`.
     Close { route: usize, until: Mono },
@@ -82,10 +82,10 @@ pub enum Action<T> {
     Wait(Option<Mono>),
 }
 
-/// Of so many messages the store is sent what they take: a lease is rarely for more.
+/// The store receives the costs of at most so many messages: a lease is rarely for more.
 const COSTS_MAX: usize = 64;
 
-/// No permit ends then.
+/// No permit ends at this time.
 const NEVER: Mono = Mono::from_micros(u64::MAX);
 
 /// The order of admitted messages: by priority, then by the end of the permit, then as admitted.
@@ -95,7 +95,7 @@ type AdmittedKey = (Reverse<u16>, Mono, u64);
 #[derive(Debug)]
 struct Admitted<T> {
     item: T,
-    /// Until when its permit is good.
+    /// Until when its permit is valid.
     until: Mono,
 }
 
@@ -106,11 +106,11 @@ pub struct Scheduler<T> {
     requests: Option<Requests>,
     ready: Ready<T>,
     key_queues: KeyQueues<T>,
-    /// What the questions under way come to; the shell has the messages.
+    /// The sum of the questions under way; the shell has the messages.
     asked: Sum,
     /// How many messages of each route are in them.
     asked_routes: BTreeMap<usize, usize>,
-    /// The slots that each message of a question under way takes, in their order; by when the question was sent.
+    /// The costs of the messages of each question under way, in their order; by the time when it was sent.
     asked_costs: BTreeMap<Mono, Vec<Cost>>,
     admitted: BTreeMap<AdmittedKey, Admitted<T>>,
     admitted_sum: Sum,
@@ -122,9 +122,9 @@ pub struct Scheduler<T> {
     /// Messages with a time of their own before which they may not be sent, as they came.
     delayed: BTreeMap<(Mono, u64), T>,
     delayed_count: u64,
-    /// How late slots were that were missed although a message could have gone.
+    /// How late the missed slots were that a message could have used.
     late: Vec<Duration>,
-    /// What answers and batches led to, for the shell to do.
+    /// Actions that follow from answers and batches.
     found: VecDeque<Action<T>>,
 }
 
@@ -180,8 +180,8 @@ impl<T: Queued> Scheduler<T> {
         requests.is_some_and(|requests| requests.clock().is_known())
     }
 
-    /// Messages held here: ready, waiting for a key or a time, and admitted; not those that are asked
-    /// for.
+    /// How many messages are held here: ready, waiting for a key or a time, and admitted; not those
+    /// that are asked for.
     #[must_use]
     pub fn held(&self) -> usize {
         self.ready.sum().messages + self.key_queues.len() + self.admitted.len() + self.delayed.len()
@@ -195,7 +195,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// Puts a message back that was sent for and did not leave: before those of its priority, so
+    /// Puts a message back that had a slot and did not leave: before those of its priority, so
     /// that a missed slot does not cost it its place.
     pub fn push_back(&mut self, item: T, now: Mono) {
         match self.waits_for(&item, now) {
@@ -204,7 +204,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// A message that had its turn waits for a key.
+    /// A message that was taken in its turn waits for a key.
     fn join(&mut self, key: KeyId, item: T) {
         self.ready.forgive(&item);
         self.key_queues.join(key, item);
@@ -222,12 +222,12 @@ impl<T: Queued> Scheduler<T> {
         self.delayed.insert((at, self.delayed_count), item);
     }
 
-    /// How late slots were that were missed although a message could have gone, since this was asked for last.
+    /// How late the slots were that were missed since the last call and that a message could have used.
     pub fn take_late(&mut self) -> Vec<Duration> {
         std::mem::take(&mut self.late)
     }
 
-    /// Says what to do at `now`. Call it again after doing it.
+    /// Returns what to do at `now`. Call it again after doing it.
     pub fn poll(&mut self, now: Mono) -> Action<T> {
         self.wake(now);
         self.pacing.expire(now);
@@ -313,7 +313,7 @@ impl<T: Queued> Scheduler<T> {
         self.pacing.surrender()
     }
 
-    /// What all messages take that could be sent if slots came, now or as far ahead as they come.
+    /// The sum of all messages that could be sent if slots came, now or as far ahead as slots are leased.
     fn demand(&self, now: Mono) -> Sum {
         let mut demand = self.ready.sum().with(self.asked).with(self.admitted_sum);
         // Of the others of a key it is not known whether they fit. Slots that come before a key opens would
@@ -356,7 +356,7 @@ impl<T: Queued> Scheduler<T> {
         row.max(self.pacing.span(item.cost()))
     }
 
-    /// What the next message asks of its slots. A slot that comes sooner than the answer of its keyed limits
+    /// What the next message needs of its slots. A slot that comes before the answer of its keyed limits
     /// would be of no use to it.
     fn slots_ahead(&self, now: Mono) -> Head {
         let head = self.next_keyed().or_else(|| self.ready.peek());
@@ -371,9 +371,9 @@ impl<T: Queued> Scheduler<T> {
         })
     }
 
-    /// What the next messages take, in the order in which they get slots: those that keyed limits granted, those that
-    /// they are asked for, and the others. Keyed limits may choose other ones. So it counts as not known where none
-    /// was sent for a while: any of them finds its slots then.
+    /// The costs of the next messages, in the order in which they get slots: messages that were granted, messages
+    /// that are asked for, and the others. Keyed limits may grant other ones. So where no call was made for a while,
+    /// the order counts as not known, and a lease is for any message.
     fn costs_ahead(&self, now: Mono) -> Vec<u64> {
         let pace = self.holder(Row::Main).map(LeaseHolder::pace);
         let Some(pace) = pace.filter(|pace| pace.least() > 1) else {
@@ -391,7 +391,7 @@ impl<T: Queued> Scheduler<T> {
         known.chain(ready).take(COSTS_MAX).collect()
     }
 
-    /// What could be sent if a slot came: what is admitted, and what needs no permit.
+    /// The messages that could be sent if a slot came: admitted ones, and those that need no permit.
     fn sendable(&self, now: Mono) -> Sum {
         let one = |item: Option<&T>| item.is_some_and(|item| !item.is_keyed());
         let collects = usize::from(self.collects(now));
@@ -403,7 +403,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// Messages whose time has come are ready, and keys open.
+    /// Makes messages ready whose time has come, and opens keys.
     fn wake(&mut self, now: Mono) {
         while let Some(entry) = self
             .delayed

@@ -1,4 +1,4 @@
-//! What the scheduler must know of a message, and what several messages come to.
+//! What the scheduler must know of a message, and the sums over several messages.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct Share {
 }
 
 impl Default for Share {
-    /// What all messages have that say nothing about it.
+    /// The share of all messages without a tenant.
     fn default() -> Self {
         Self {
             tenant: 0,
@@ -62,7 +62,8 @@ pub trait Queued {
     fn route(&self) -> usize {
         0
     }
-    /// It may wait in memory for this key if fewer messages of its route wait for keys.
+    /// It may wait in memory for this key if fewer messages of its route than this wait for
+    /// keys.
     fn memory_room(&self, _key: KeyId) -> usize {
         usize::MAX
     }
@@ -70,15 +71,16 @@ pub trait Queued {
     fn deadline(&self) -> Option<Mono> {
         None
     }
-    /// It is not ours any more (its session is gone): sending it would only make a repeat.
+    /// Its session is gone: the broker delivers it again, so sending it would only make a
+    /// repeat.
     fn is_stale(&self) -> bool {
         false
     }
-    /// For how long a permit of its keyed limits is good, under the current policies.
+    /// For how long a permit of its keyed limits is valid, under the current policies.
     fn usable(&self) -> Duration {
         Duration::ZERO
     }
-    /// Its keyed limits granted it at this time of theirs.
+    /// Its keyed limits granted it at this time of the store.
     fn granted(&mut self, _at: StoreTime) {}
     /// Whether a limit has sent it away before.
     fn waited(&self) -> bool {
@@ -123,7 +125,7 @@ impl Default for HoldRules {
     }
 }
 
-/// How much messages come to.
+/// The sum of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     pub messages: usize,
@@ -157,7 +159,7 @@ impl Sum {
         self.keyed += usize::from(item.is_keyed());
     }
 
-    /// Counts one out that was counted in.
+    /// Counts one out again.
     pub fn remove<T: Queued>(&mut self, item: &T) {
         let units = item.cost().units();
         self.messages -= 1;

@@ -5,16 +5,16 @@
 //!
 //! Within a priority, tenants share by weight: each has a *turn* on a virtual clock, the earliest
 //! turn goes first, and every message moves its tenant's next turn on by its cost over the weight
-//! (start-time fair queueing). A tenant that was away starts at the clock's present, so nothing is
-//! saved up, and a share that no tenant asks for goes to the others at once.
+//! (start-time fair queueing). A tenant that was away starts at the clock's current time, so
+//! nothing is saved up, and a share that no tenant uses goes to the others at once.
 //!
-//! The clock moves on with each message by the tenant's step, over the number of tenants that hold messages and one
-//! that may come (as virtual time does in weighted fair queueing). If it stood at the turn that was served last,
-//! tenants that come with a single message each would all go before the second message of any other, for as long as
-//! they come.
+//! The clock moves on with each message by the tenant's step, over the number of tenants that hold messages
+//! and one that may come (as virtual time does in weighted fair queueing). If it stayed at the turn that was
+//! served last, tenants with a single message each would all go before the second message of any other
+//! tenant, for as long as new ones come.
 //!
-//! Messages that wait for a key (`key_queues`) are their tenant's as well: one that is asked for or admitted is
-//! charged, wherever it came from, and one that waits is not.
+//! Messages that wait for a key (`key_queues`) count for their tenant as well: one that is asked for or
+//! admitted is charged, from any queue, and one that waits is not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -22,7 +22,7 @@ use super::queued::{Queued, Sum};
 
 /// Virtual time that one unit takes at weight one: fine enough for any weight.
 const UNIT: u64 = 1 << 20;
-/// How far a tenant that waits for keys may fall behind the present: it catches up by so much.
+/// How far a tenant that waits for keys may fall behind the clock: it catches up by so much.
 const BEHIND: u64 = 32 * UNIT;
 /// Tenants that are remembered beyond those that hold messages.
 const REMEMBERED: usize = 64;
@@ -49,7 +49,7 @@ impl<T: Queued> Ready<T> {
         self.level_of(&item).push(item);
     }
 
-    /// Puts one before those of its priority: it had its turn already and could not use it.
+    /// Puts one before those of its priority: it was taken already and could not be sent.
     pub fn push_front(&mut self, item: T) {
         self.level_of(&item).first.push_front(item);
     }
@@ -108,27 +108,28 @@ impl<T: Queued> Ready<T> {
         Some(item)
     }
 
-    /// When the tenant of a message is due, on the clock of its priority.
+    /// The turn of a message's tenant, on the clock of its priority.
     #[must_use]
     pub fn turn(&self, item: &T) -> u64 {
         let level = self.by_priority.get(&item.priority());
         level.map_or(0, |level| level.turn(item))
     }
 
-    /// One of so many that waited for keys and could be taken is taken: its tenant is charged for it.
+    /// A message that waited for a key is taken: its tenant is charged for it. `could` such messages could be taken.
     pub fn charge(&mut self, item: &T, could: usize) {
         let level = self.by_priority.entry(item.priority()).or_default();
         level.charge(item, could);
     }
 
-    /// One that was taken was not sent, and is gone or waits for a key: its tenant is not charged for it.
+    /// A message that was taken was not sent, and is gone or waits for a key: its tenant is not charged for
+    /// it.
     pub fn forgive(&mut self, item: &T) {
         if let Some(level) = self.by_priority.get_mut(&item.priority()) {
             level.forgive(item);
         }
     }
 
-    /// Takes out all that `unwanted` says yes to, in order.
+    /// Takes out all for which `unwanted` returns true, in order.
     pub fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();
         for level in self.by_priority.values_mut().rev() {
@@ -141,14 +142,14 @@ impl<T: Queued> Ready<T> {
         out
     }
 
-    /// Whether there is one that `wanted` says yes to.
+    /// Whether there is one for which `wanted` returns true.
     #[must_use]
     pub fn any(&self, wanted: impl FnMut(&T) -> bool) -> bool {
         let levels = self.by_priority.values().rev();
         levels.flat_map(Level::iter).any(wanted)
     }
 
-    /// What all of them come to.
+    /// The sum of all of them.
     #[must_use]
     pub const fn sum(&self) -> Sum {
         self.sum
@@ -160,7 +161,7 @@ impl<T: Queued> Ready<T> {
 struct Level<T> {
     /// Before all tenants.
     first: VecDeque<T>,
-    /// The present: where a tenant starts that held no message.
+    /// The current time: a tenant that held no message starts here.
     clock: u64,
     /// The next turn of each tenant that holds messages.
     turns: BTreeSet<(u64, u64)>,
@@ -192,7 +193,7 @@ fn stride<T: Queued>(item: &T) -> u64 {
 }
 
 impl<T: Queued> Level<T> {
-    /// It has no messages, and no tenant has had more than another.
+    /// It has no messages, and no tenant has had more than another: it can be dropped.
     fn is_forgotten(&self) -> bool {
         let is_even = |tenant: &Tenant<T>| tenant.turn <= self.clock;
         self.first.is_empty() && self.turns.is_empty() && self.tenants.values().all(is_even)
@@ -285,7 +286,8 @@ impl<T: Queued> Level<T> {
         if let Some(item) = self.first.pop_front() {
             return Some(item);
         }
-        // Those that share the slots: the tenants that hold messages, this one too, and one that may come.
+        // The tenants that share the slots: those that hold messages, including this one, and one that may
+        // come.
         let sharing = self.turns.len() as u64 + 1;
         let (turn, name) = self.turns.pop_first()?;
         let tenant = self.tenants.get_mut(&name)?;
@@ -318,7 +320,7 @@ impl<T: Queued> Level<T> {
         };
         let step = stride(item);
         let turn = known.saturating_sub(step).max(self.earliest());
-        // The step of the clock goes back too, but the present is not before the first turn that is due.
+        // The step of the clock is undone too, but the clock never falls behind the first turn that is due.
         if let Some((first, _)) = self.turns.first() {
             let sharing = self.turns.len() as u64 + 1;
             let back = self.clock.saturating_sub(step / sharing).max(*first);

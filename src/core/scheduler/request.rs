@@ -1,19 +1,19 @@
 //! When the store of keyed limits is asked, and how many grants are wanted.
 //!
-//! A permit counts from the moment of the decision, and is good for a part of the headroom. Asked too
-//! early, permits run out before their slots come; asked too late, slots pass while the answer is on
-//! its way; asked message by message, the store is asked all the time. So a question leaves when the first
-//! slot without a message is one *lead* away: a slow round trip and a little. It wants grants for all
-//! slots that are near enough for a permit to be good at. It names more candidates than grants are
-//! wanted: those that are denied then cost no slot, and the surplus takes nothing.
+//! A permit counts from the moment of the decision, and is valid for a part of the headroom. If the
+//! question is too early, permits run out before their slots come; if it is too late, slots pass while the
+//! answer is on its way; if there is one for each message, the store is asked all the time. So a question
+//! leaves when the first slot without a message is one *lead* away: a slow round trip and a little. It
+//! wants grants for all slots at which a permit would still be valid. It names more candidates than grants
+//! are wanted: those that are denied then cost no slot, and the surplus takes nothing.
 //!
 //! The next question does not wait for the answer to the last one: with a store far away, the permits
 //! would be old before they came. A few questions are under way at a time, some distance apart.
 //!
 //! However many slots are near, no more grants are wanted at a time than this replica lately used: more
-//! while all of them are used, half as many after a question some of whose permits ran out. A machine
-//! that is slower than its slots would refund most of what it asks for otherwise. A route without a paced
-//! limit has no slots, and wants just as many, beginning with a few.
+//! while all of them are used, half as many after a question with permits that ran out. Otherwise a
+//! machine that is slower than its slots would refund most of what it asks for. A route without a paced
+//! limit has no slots; the same bound applies, beginning with a few.
 //!
 //! No I/O and no clock: `now` goes in.
 
@@ -34,9 +34,9 @@ const GAP_PART: u32 = 8;
 /// How often a store that keeps keyed limits is asked at least, so that every replica remembers the
 /// generation and a loss is noticed while a replica still knows what was there.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
-/// The most candidates in one request: a script must not hold the store for long.
+/// The most candidates in one request: a script must not block the store for long.
 pub const BATCH_MAX: usize = 256;
-/// Candidates beyond those that lately were needed for one grant.
+/// Candidates beyond those that were lately needed for the grants.
 const SURPLUS: usize = 4;
 /// The most candidates for one wanted grant.
 const CANDIDATES_MAX: usize = 16;
@@ -52,11 +52,10 @@ const FINE: Duration = Duration::from_millis(1);
 const WHOLE: u64 = 1024;
 /// Added to a wait for a key: a question that arrives a moment too early is denied once more.
 const EARLY: Duration = Duration::from_micros(200);
-/// A slow round trip is a mean one, and so many times by how much they differ: as TCP waits for an answer
-/// (RFC 6298).
+/// A slow round trip is the mean plus so many times the deviation, as in TCP's timeout (RFC 6298).
 const SLOW: u32 = 4;
 
-/// What a question came to.
+/// The result of a question.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Candidates that were looked at, and those of them that were granted.
@@ -66,10 +65,10 @@ pub struct Outcome {
     pub slots: u64,
 }
 
-/// The asking of one scheduler.
+/// The questions of one scheduler.
 #[derive(Clone, Debug)]
 pub struct Requests {
-    /// The shortest time for which a permit is good.
+    /// The shortest time for which a permit is valid.
     usable: Duration,
     /// For how long the store is asked for its time only, before messages are asked for.
     hears_first: Duration,
@@ -85,7 +84,7 @@ pub struct Requests {
     failures: Failures,
     /// Smoothed round trip.
     trip: Duration,
-    /// By how much round trips differ from that, smoothed.
+    /// The deviation of round trips from that, smoothed.
     varies: Duration,
     /// Smoothed share of the candidates looked at that were granted, of [`WHOLE`].
     granted: u64,
@@ -96,7 +95,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// For permits that are good for `usable` or longer.
+    /// For permits that are valid for `usable` or longer.
     #[must_use]
     pub fn new(usable: Duration, phase: Phase, is_paced: bool) -> Self {
         Self {
@@ -127,12 +126,12 @@ impl Requests {
         }
     }
 
-    /// No other replica asks the store: all that is known of it, this one knows.
+    /// No other replica asks the store: this one knows all that is known of it.
     pub const fn alone(&mut self) {
         self.hears_first = Duration::ZERO;
     }
 
-    /// Permits are good for so long or longer from now on: policies were replaced.
+    /// From now on permits are valid for so long or longer: policies were replaced.
     pub const fn set_usable(&mut self, usable: Duration) {
         self.usable = usable;
     }
@@ -156,7 +155,7 @@ impl Requests {
         self.failures.since()
     }
 
-    /// From when on the store may be asked. `None`: not before something is answered.
+    /// From when on the store may be asked. `None`: not before a question is answered.
     #[must_use]
     pub fn open_from(&self) -> Option<Mono> {
         // A store that did not answer is tried by one question at a time.
@@ -169,8 +168,8 @@ impl Requests {
         (self.under_way < most).then(|| self.failures.retry_at().max(apart))
     }
 
-    /// When the store must be asked although no message needs it, if only what time it is. `None` while it
-    /// is being asked.
+    /// When the store must be asked although no message needs it, even if only for its time. `None` while
+    /// it is being asked.
     #[must_use]
     pub fn next_heartbeat(&self) -> Option<Mono> {
         let open = self.open_from().filter(|_| self.under_way == 0)?;
@@ -181,32 +180,33 @@ impl Requests {
     /// How long before its slot a message should be asked for, at the latest.
     #[must_use]
     pub fn lead(&self) -> Duration {
-        // One that is asked for any earlier has run out when its slot comes.
+        // A permit that is asked for any earlier has run out when its slot comes.
         self.needs().min(self.usable.saturating_sub(MARGIN))
     }
 
-    /// How far ahead of their slots messages may be asked for: what is left of a permit then is for
-    /// being late.
+    /// How far ahead of their slots messages may be asked for: the rest of a permit is for
+    /// lateness.
     #[must_use]
     pub fn reach(&self) -> Duration {
         let lead = self.lead();
         lead + self.usable.saturating_sub(lead) / 2
     }
 
-    /// By how much a question may arrive earlier than the last one did, measured from when they left.
+    /// By how much a question may arrive earlier than the last one, counted from when each left.
     #[must_use]
     pub fn unsteady(&self) -> Duration {
         self.varies + EARLY
     }
 
-    /// A slot that comes sooner than this is of no use to a message that is asked for now: its answer comes later. A
-    /// little less than a round trip, for a slot may be used late and the question may leave late.
+    /// A slot that comes sooner than this is of no use to a message that is asked for now: its answer comes
+    /// later. A little less than a round trip, because a slot may be used late and the question may leave
+    /// late.
     #[must_use]
     pub fn soonest(&self) -> Duration {
         self.trip.min(self.lead()).saturating_sub(MARGIN)
     }
 
-    /// The shortest time that permits must be good for, with a store as far away as this one is.
+    /// The shortest time for which permits must be valid, with the store as far away as it is.
     #[must_use]
     pub fn needs(&self) -> Duration {
         permit_needs(self.slow_trip())
@@ -218,13 +218,13 @@ impl Requests {
         self.trip + self.varies * SLOW
     }
 
-    /// Whether permits are good for so long.
+    /// Whether permits are valid for that long.
     #[must_use]
     pub fn is_near_enough(&self) -> bool {
         self.needs() <= self.usable
     }
 
-    /// Grants that may be wanted beside those that are wanted already.
+    /// Grants that may be wanted in addition to those that are wanted already.
     #[must_use]
     pub const fn at_once(&self) -> u64 {
         self.at_once.saturating_sub(self.wanted)
@@ -243,7 +243,7 @@ impl Requests {
         let whole = usize::try_from(WHOLE).unwrap_or(usize::MAX);
         let granted = usize::try_from(self.granted).unwrap_or(1).max(1);
         let for_all = (wanted * whole).div_ceil(granted);
-        // Where hardly any is denied, more would only be carried to and fro.
+        // Where hardly any is denied, more candidates would only be sent in vain.
         let surplus = if granted >= whole - whole / 32 {
             for_all / 8
         } else {
@@ -274,7 +274,7 @@ impl Requests {
         now: Mono,
     ) -> Mono {
         self.ended(wanted);
-        // The first answer also waited for its script to be loaded: it counts only until the second.
+        // The first answer included the loading of its script: it counts only until the second.
         if self.answered == self.first_answered {
             (self.trip, self.varies) = (Duration::ZERO, Duration::ZERO);
         }
@@ -293,7 +293,7 @@ impl Requests {
         }
         let fine = FINE.min(self.usable / 4);
         self.clock.follow(sent, decided, now, fine);
-        // It was decided after the question was sent, and not before the mapping says so.
+        // It was decided after the question was sent, and not before the time of the mapping.
         let error = self.clock.error(now).unwrap_or_default();
         let mapped = self.clock.to_mono(decided).map(|at| at - error);
         mapped.unwrap_or(sent).clamp(sent, now)
@@ -315,7 +315,7 @@ impl Requests {
         self.failures.failed(now, self.phase.fraction());
     }
 
-    /// What kept the store from deciding may be over: it may be asked at once.
+    /// The reason why the store did not decide may be over: it may be asked at once.
     pub fn retry_now(&mut self, now: Mono) {
         self.failures.retry_at_latest(now);
     }
@@ -343,8 +343,8 @@ mod tests {
         assert!(requests.is_near_enough());
     }
 
-    /// Found by the simulation: the mapping of before was kept, and after a step forward by a day each
-    /// message that was denied waited for a day.
+    /// Found by the simulation: the old mapping was kept, and after a step forward by a day each
+    /// denied message waited for a day.
     #[test]
     fn after_a_step_of_the_stores_clock_its_times_are_mapped_anew() {
         const EPOCH: u64 = 1_795_228_193_000_012;

@@ -1,8 +1,9 @@
-//! How messages come out of the scheduler, and what a route waits for.
+//! How messages leave the scheduler, and what a route waits for.
 //!
-//! A slot goes to the best message that could be sent, whether it was admitted or needs no permit. Without a slot
-//! messages come out when their permits run out, the replica stops, their route closes, or another policy comes. What a
-//! route waits for is needed by its tap, and by the watch on its progress (`core::stall`).
+//! A slot goes to the best message that could be sent, whether it was admitted or needs no permit. Without a
+//! slot messages leave it when their permits run out, the replica stops, their route closes, or another
+//! policy comes. The tap of a route and the watch on its progress (`core::stall`) need to know what the route
+//! waits for.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::time::{ClockMap, Mono};
 /// No more late slots are remembered until they are asked for.
 const LATE_KEPT: usize = 1_024;
 
-/// Where a message is that could be sent.
+/// The place of a message that could be sent.
 #[derive(Clone, Copy, Debug)]
 enum Head {
     Admitted(AdmittedKey),
@@ -60,8 +61,8 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// A message of several slots fires at the last of them, and is asked for just before that. The
-    /// earlier ones are kept for it. Returns whether this one was.
+    /// A message of several slots is sent at the last of them, and is asked for just before that.
+    /// The earlier ones are kept for it. Returns whether this one was.
     fn collect(&mut self, row: Row, slot: Slot, now: Mono) -> Option<()> {
         if row == Row::Reserve || !self.collects(now) {
             return None;
@@ -76,7 +77,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// The slots of the next message that needs a permit: one that is asked for, one that can be, or one
-    /// whose key opens before the slots that come are over.
+    /// whose key opens before the coming slots have passed.
     fn next_cost(&self, now: Mono) -> usize {
         if self.asked.keyed > 0 {
             let costs = self.asked_costs.values().flatten();
@@ -87,7 +88,7 @@ impl<T: Queued> Scheduler<T> {
         next.map_or(1, |item| item.cost().get() as usize)
     }
 
-    /// Where the best message is that could be sent.
+    /// The place of the best message that could be sent.
     fn head(&self, urgent: bool) -> Option<Head> {
         let admitted = self
             .admitted
@@ -151,15 +152,15 @@ impl<T: Queued> Scheduler<T> {
         Some(Action::RanOut(out))
     }
 
-    /// Takes out all messages that `unwanted` says yes to, wherever they wait. Those that were
-    /// admitted still have their permits.
+    /// Takes out all messages for which `unwanted` returns true, wherever they wait. Those that
+    /// were admitted still have their permits.
     pub fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = self.take_admitted(&mut unwanted);
         out.extend(self.extract_unadmitted(unwanted));
         out
     }
 
-    /// The same, but for those that were admitted.
+    /// The same, except those that were admitted.
     pub fn extract_unadmitted(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = self.ready.extract(&mut unwanted);
         out.extend(self.key_queues.extract(&mut unwanted));
@@ -167,7 +168,8 @@ impl<T: Queued> Scheduler<T> {
         out
     }
 
-    /// Takes out all messages, those that would leave this replica with the next steps as well: it stops.
+    /// Takes out all messages because the replica stops, including those that would leave it with the next
+    /// steps.
     pub fn extract_all(&mut self) -> Vec<T> {
         let mut out = self.extract(|_| true);
         for step in std::mem::take(&mut self.found) {
@@ -183,7 +185,7 @@ impl<T: Queued> Scheduler<T> {
         out
     }
 
-    /// Takes out the delayed messages that `whose` says yes to, in the order of their times.
+    /// Takes out the delayed messages for which `whose` returns true, in the order of their times.
     pub fn take_delayed(&mut self, mut whose: impl FnMut(&T) -> bool) -> Vec<T> {
         let found = self.delayed.iter().filter(|(_, item)| whose(item));
         let keys: Vec<_> = found.map(|(key, _)| *key).collect();
@@ -203,7 +205,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// The same, but those that are admitted are sent: a limit that lets no more pass before `until` granted
-    /// them just before, and would grant and deny the same again.
+    /// them just before, and would grant and deny the same ones again.
     pub fn hold_back(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
         let mut deferred = self.ready.extract(&mut whose);
         deferred.extend(self.key_queues.extract(&mut whose));
@@ -219,7 +221,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// Lets the messages that wait for keys ask anew: what was said of their limits is over.
+    /// Lets the messages that wait for keys ask again: earlier answers of their limits no longer count.
     pub fn reopen(&mut self, whose: impl FnMut(&T) -> bool, now: Mono) {
         let again = self.key_queues.extract(whose);
         self.key_queues.forget();
@@ -246,8 +248,8 @@ pub(super) fn dismiss<T: Queued>(item: T) -> Action<T> {
 }
 
 impl<T: Queued> Scheduler<T> {
-    /// What the limits hold for messages that are ready, for a route whose messages are counted by
-    /// keyed limits (`is_keyed`) or are not.
+    /// When the limits have slots for ready messages of a route; `is_keyed`: keyed limits count
+    /// its messages.
     #[must_use]
     pub fn availability(&self, now: Mono, is_keyed: bool) -> Availability {
         if !self.clock().is_some_and(ClockMap::is_known) {
@@ -259,7 +261,7 @@ impl<T: Queued> Scheduler<T> {
         }
         let pacing = self.pacing.availability(now);
         match requests.and_then(Requests::failing_since) {
-            // A freeze that is known lasts, whether requests are answered or not.
+            // A known freeze lasts, whether requests are answered or not.
             Some(since) if !matches!(pacing, Availability::Until(_, Wait::Frozen)) => {
                 Availability::OutOfReach(Some(since))
             }
@@ -267,7 +269,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// What the messages of a route wait for, of what is known here. `is_keyed`: keyed limits count them.
+    /// What the messages of a route wait for, as far as is known here. `is_keyed`: keyed limits count them.
     #[must_use]
     pub fn route_waits(&self, route: usize, is_keyed: bool, now: Mono) -> Waits {
         match self.availability(now, is_keyed) {

@@ -100,7 +100,7 @@ fn a_gate_holds_messages_until_it_opens_and_lets_them_go_when_it_opens_early() {
     };
     assert_eq!(until(&scheduler, at(5_000)), [1, 2, 3, 5]);
     assert_eq!(until(&scheduler, at(9_000)), [4]);
-    // It opens earlier than it said: all are free to be held anew, each for its own time.
+    // It opens earlier than announced: all are free to be held again, each for its own time.
     let mut freed = turn(shut, granted).hold(&mut scheduler, |_| true);
     freed.sort_by_key(|item| item.id);
     let ids: Vec<u32> = freed.iter().map(|item| item.id).collect();
@@ -386,7 +386,8 @@ fn question(scheduler: &mut Scheduler<Item>, now: Mono) -> Option<Question<Item>
     }
 }
 
-/// A permit runs out and its unit goes back: the key that said "in a quarter of an hour" has room again.
+/// A permit runs out and its unit goes back: the key that was closed for a quarter of an hour has room
+/// again.
 #[test]
 fn a_unit_that_was_refunded_reopens_its_key() {
     const STORE: u64 = 1_700_000_000_000_000;

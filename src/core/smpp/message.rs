@@ -74,7 +74,7 @@ impl Message {
         }
     }
 
-    /// Whether it does.
+    /// Whether the text begins with a header.
     #[must_use]
     pub const fn has_header(&self) -> bool {
         self.esm_class & UDHI != 0
@@ -105,7 +105,7 @@ impl Message {
         // No protocol, no priority, sent at once.
         pdu.0.extend([self.esm_class, 0, 0, 0]);
         pdu.text(&self.validity, 16)?;
-        // Nothing is replaced, and no text of the centre's own is sent.
+        // Nothing is replaced, and no text of the centre is used.
         pdu.0
             .extend([self.registered_delivery, 0, self.data_coding, 0]);
         let length = within(&self.text, 254)?;

@@ -9,9 +9,9 @@ use super::status::CommandStatus;
 
 /// Length, command, status, sequence number (section 3.2).
 const HEADER: usize = 16;
-/// What a response has in its command besides that of its request.
+/// The bit that a response has in its command besides that of its request.
 const RESPONSE: u32 = 0x8000_0000;
-/// The version that we speak (section 5.2.4).
+/// The version that this client speaks (section 5.2.4).
 const VERSION: u8 = 0x34;
 
 /// What a PDU is (section 5.1.2.1).
@@ -40,10 +40,10 @@ impl Command {
     }
 }
 
-/// What cannot be a PDU, or a field of one.
+/// Why octets cannot be a PDU, or a field of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Nothing behind it can be found: the connection is of no use any more.
+    /// The next PDU cannot be found: the connection is of no use any more.
     #[error("a PDU of {0} octets")]
     Length(u32),
     #[error("a PDU ends within a field")]
@@ -197,7 +197,7 @@ impl<'a> Bind<'a> {
     }
 }
 
-/// The length of what has room.
+/// Checks a length: at most `most` octets.
 pub(super) fn within(octets: &[u8], most: usize) -> Result<usize, Malformed> {
     match octets.len() {
         length if length <= most => Ok(length),
@@ -232,7 +232,7 @@ impl Writing {
     }
 }
 
-/// What of a body was not read yet.
+/// The part of a body that was not read yet.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {

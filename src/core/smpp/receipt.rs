@@ -8,7 +8,7 @@
 
 use super::message::{Message, tag};
 
-/// What became of a message, as the centre says.
+/// What became of a message, according to the centre.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// The id that the centre gave it when it was submitted.
@@ -84,7 +84,7 @@ impl ReceiptState {
 }
 
 impl Receipt {
-    /// The receipt that a delivery is; `None`: it is a message from a phone.
+    /// Reads a delivery as a receipt; `None`: it is a message from a phone.
     #[must_use]
     pub fn of(delivery: &Message) -> Option<Self> {
         /// The bits of `esm_class` that name the kind of a message: a receipt, or an intermediate notification.
@@ -117,7 +117,7 @@ impl Receipt {
 /// The word behind a name, which centres write in any case.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let lower = text.to_ascii_lowercase();
-    // What the message itself said stands at the end, and may look like a field.
+    // The text of the message itself is at the end, and may look like a field.
     let end = lower.find(" text:").unwrap_or(lower.len());
     let at = lower[..end].find(name)? + name.len();
     let word = text[at..end].split_whitespace().next()?;

@@ -83,7 +83,7 @@ impl CommandStatus {
         found.map(|(_, name)| *name)
     }
 
-    /// Whether it says of the session, the account or the centre that no message passes now, whichever it is.
+    /// Whether it is about the session, the account or the centre, so that no message passes now.
     #[must_use]
     pub const fn is_about_us(self) -> bool {
         matches!(
@@ -92,9 +92,9 @@ impl CommandStatus {
         )
     }
 
-    /// Whether it says that something is wrong with the message, so that it would be refused again: lengths, commands,
-    /// flags; addresses and ids; service type, lists, replacing, class; types of numbers; times and canned messages; what
-    /// an application refused; optional parameters; codings.
+    /// Whether it is about a fault of the message, so that it would be refused again: lengths, commands,
+    /// flags; addresses and ids; service type, lists, replacing, class; types of numbers; times and canned
+    /// messages; what an application refused; optional parameters; codings.
     #[must_use]
     pub const fn is_about_message(self) -> bool {
         matches!(

@@ -10,7 +10,7 @@ fn a_bind_is_written_as_the_specification_shows_it() {
         password: "secret08",
         system_type: "SUBMIT1",
     };
-    // The example of section 3.2.2, but for the version and the range of addresses.
+    // The example of section 3.2.2, except the version and the range of addresses.
     let mut wanted =
         b"\0\0\0\x2f\0\0\0\x02\0\0\0\0\0\0\0\x01SMPP3TEST\0secret08\0SUBMIT1\0".to_vec();
     wanted.extend([0x34, 0, 0, 0]);
@@ -105,7 +105,7 @@ fn what_does_not_fit_is_refused_before_it_is_written() {
         write(|m| m.destination.digits = vec![b'1'; 21]),
         Some(Malformed::Long(21, 20))
     );
-    // It would end the address, and what follows would be other fields.
+    // It would end the address, and the rest would be read as other fields.
     assert_eq!(
         write(|m| m.source.digits = b"1\x002".to_vec()),
         Some(Malformed::Zero)
@@ -197,7 +197,7 @@ fn receipts_are_read_in_both_forms() {
     assert_eq!(receipt.error.as_deref(), Some("000"));
     assert_eq!(receipt.submitted.as_deref(), Some("2611250930"));
     assert_eq!(receipt.done.as_deref(), Some("2611250931"));
-    // The class is zero, the text says it all.
+    // The class is zero: only the text shows that it is a receipt.
     assert_eq!(Receipt::of(&delivered(0, text)), Some(receipt));
     let with = |tag, value: &[u8]| Tlv {
         tag,
@@ -259,7 +259,7 @@ proptest! {
         prop_assert_eq!(frame(&written[..written.len() - 1]), Ok(None));
     }
 
-    /// Whatever comes, nothing panics, and nothing is read past its end.
+    /// With any input, nothing panics, and nothing is read past its end.
     #[test]
     fn rubbish_is_refused(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(frame(&octets).map_or(true, |frame| frame.is_none_or(|frame| frame.length() <= octets.len())));

@@ -9,7 +9,7 @@ fn segments(text: &str) -> NonZeroU32 {
 
 #[test]
 fn the_alphabet_is_the_standards() {
-    // 128 places, one of which is the escape; no character stands there twice.
+    // 128 places, one of which is the escape; no character is in it twice.
     let mut all: Vec<char> = BASIC.chars().chain(EXTENSION.chars()).collect();
     assert_eq!(
         (BASIC.chars().count(), EXTENSION.chars().count()),
@@ -79,7 +79,7 @@ fn texts_at_their_edges() {
         ("😀".repeat(67), 3),
         (ucs(66) + "😀" + &ucs(65), 2),
         (ucs(66) + "😀" + &ucs(66), 3),
-        // One character decides for all of them.
+        // One character decides for the whole text.
         (gsm(69) + "ж", 1),
         (gsm(70) + "ж", 2),
         // The lower case cedilla is not in the alphabet, the upper case one is.
@@ -106,7 +106,7 @@ fn octets_are_those_of_the_standard() {
         gsm("\u{c}^{}\\[~]|€"),
         b"\x1b\x0a\x1b\x14\x1b\x28\x1b\x29\x1b\x2f\x1b\x3c\x1b\x3d\x1b\x3e\x1b\x40\x1b\x65"
     );
-    // What the alphabet lacks.
+    // A character that the alphabet lacks.
     assert_eq!(gsm("aж"), b"a?");
     assert_eq!(
         octets("aж😀", Encoding::Ucs2),

@@ -21,7 +21,8 @@ impl Route {
         self.progress.look(self.seen, waits, BOUND, now)
     }
 
-    /// For so many seconds, with this before each look; returns whether it was ever stalled.
+    /// Runs for so many seconds, with `each` before each look; returns whether it was ever
+    /// stalled.
     fn goes_on(&mut self, seconds: u64, mut each: impl FnMut(&mut Seen, u64) -> Waits) -> bool {
         let halves = 0..seconds * 2;
         halves.fold(false, |stalled, half| {
@@ -41,7 +42,7 @@ fn the_bound_follows_from_the_configuration() {
     let near = Duration::from_millis(1);
     assert_eq!(bound(None, near), LEAST);
     assert_eq!(bound(Some(&pace("400/1s", 5, 120)), near), LEAST);
-    // The next slot is twelve minutes away, which the store says.
+    // The next slot is twelve minutes away, as the store says.
     assert_eq!(bound(Some(&pace("5/1h", 5, 120)), near), LEAST);
     // The slots of one message lie up to so far apart.
     let dear = pace("100/1m", 5, 120).with_costs_up_to(Cost::new(NonZeroU32::new(50).expect("50")));
@@ -69,7 +70,8 @@ fn what_has_its_own_reason_is_not_stalled() {
     let mut route = Route::default();
     assert!(!route.goes_on(600, |_, _| HeldUp));
     assert!(!route.goes_on(600, |_, _| Idle));
-    // The next slot is minutes away, and now and then it is asked whether that is still right.
+    // The next slot is minutes away, and now and then the store is asked whether that still
+    // applies.
     let slow = |_: &mut Seen, half| match half % 120 {
         0 => ForNothingElse,
         _ => ForItsTurn,
@@ -89,7 +91,7 @@ fn a_backlog_that_is_told_to_come_back_is_not_stalled() {
         ForNothingElse
     };
     assert!(!Route::default().goes_on(60, told));
-    // Nor after one permit that ran out, long ago.
+    // It is not stalled after one permit that ran out long ago, either.
     let mut route = Route::default();
     route.seen.ran_out += 1;
     assert!(!route.goes_on(60, told));
@@ -169,12 +171,12 @@ mod ages {
         assert_eq!(ages.oldest(true, at(102)), Some(at(70)));
         ages.left(at(70));
         assert_eq!(ages.oldest(false, at(103)), None);
-        // What is ready was published after all that came.
+        // Ready messages were published after all that came.
         assert_eq!(ages.oldest(true, at(103)), Some(at(90)));
         ages.took(at(110));
         ages.left(at(110));
         assert_eq!(ages.oldest(true, at(120)), Some(at(110)));
-        // After a quiet night, what comes in the morning is young.
+        // After a quiet night, messages that come in the morning are young.
         assert_eq!(ages.oldest(false, at(9_000)), None);
         assert_eq!(ages.oldest(true, at(9_010)), Some(at(9_000 - 15)));
     }

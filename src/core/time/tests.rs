@@ -54,7 +54,7 @@ mod clock {
                 map.learn(mono(2_000), stepped, mono(2_100), FINE),
                 Reading::Stepped
             );
-            // A replica that saw the step knows its size from the mapping of before.
+            // A replica that saw the step knows its size from the old mapping.
             assert_eq!(map.to_store(mono(2_050)), Some(store(2_050)));
         }
     }

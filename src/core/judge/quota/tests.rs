@@ -33,12 +33,12 @@ fn the_headers_of_the_ietf_draft_are_read() {
     );
     let two = ietf("\"burst\";r=9;t=1, \"day\";r=0;t=3600", "");
     assert_eq!(two, Some(vec![(9, Some(1)), (0, Some(3600))]));
-    // A reset that is not said is no later than the window of the policy.
+    // A reset that is not named is no later than the window of the policy.
     let policies = "\"burst\";q=100;w=60,\"day\";q=1000;w=86400;pk=:dXNlcg==:";
     assert_eq!(ietf("\"day\";r=7", policies), Some(vec![(7, Some(86_400))]));
     assert_eq!(ietf("\"other\";r=7", policies), Some(vec![(7, None)]));
     assert_eq!(ietf("\"a,b\";r=7;t=2", ""), Some(vec![(7, Some(2))]));
-    // Calls at a time are no count over time.
+    // Concurrent calls are no count over time.
     let policies =
         "\"calls\";q=10;qu=\"concurrent-requests\", \"hour\";q=100;qu=\"requests\";w=3600";
     let both = ietf("\"calls\";r=1, \"hour\";r=40;t=9", policies);

@@ -14,7 +14,7 @@ const fn times(sent: u64, received: u64) -> (Mono, Mono) {
     (Mono::from_micros(sent), Mono::from_micros(received))
 }
 
-/// A replica that got a few answers in generation 7; the store's clock shows ours.
+/// A replica that got a few answers in generation 7; the store's clock shows the same as ours.
 fn heard() -> StoreWatch {
     let mut known = StoreWatch::default();
     for second in 0..5 {
@@ -40,7 +40,7 @@ fn the_most_that_any_answer_showed_is_remembered() {
         times(4_000_050, 4_000_250),
     );
     assert_eq!(known.memory().writes, 4);
-    // A new generation counts on, or anew.
+    // A new generation continues the count, or starts it again.
     known.learn(
         known.memory(),
         entered(4_100_150, 9, 1),
@@ -75,7 +75,7 @@ fn a_small_step_of_the_clock_is_reported_once() {
 }
 
 /// Found by the simulation: the clock stepped, another replica reported it, and the clock stepped once
-/// more before the others asked. Each of them took both for the step that was reported.
+/// more before the others asked. Each of them treated both as the step that was reported.
 #[test]
 fn a_step_that_another_replica_reported_is_reported_again() {
     let mut known = heard();
@@ -86,7 +86,7 @@ fn a_step_that_another_replica_reported_is_reported_again() {
     assert!(known.memory().stepped.is_some());
 }
 
-/// What was granted after the step and before it was reported is not used, whichever question shows it.
+/// Grants from after the step and before its report are not used, whichever question shows them.
 #[test]
 fn an_answer_to_a_question_under_way_when_the_step_was_seen_is_not_used() {
     let mut known = heard();
@@ -101,7 +101,7 @@ fn an_answer_to_a_question_under_way_when_the_step_was_seen_is_not_used() {
     assert_eq!(told, None);
 }
 
-/// Else it would look as if the clock had stepped forward again, which is a loss.
+/// Otherwise it would look as if the clock had stepped forward again, which is a loss.
 #[test]
 fn an_answer_from_before_a_step_back_that_comes_after_it_is_no_step() {
     let mut known = heard();
@@ -113,7 +113,7 @@ fn an_answer_from_before_a_step_back_that_comes_after_it_is_no_step() {
     assert_eq!(known.memory().stepped, Some(Direction::Back));
 }
 
-/// A question that reported a step back does not stand for one that reported a step forward.
+/// A report of a step back does not count as a report of a step forward.
 #[test]
 fn a_step_forward_is_reported_also_after_one_back_was() {
     let mut known = heard();
@@ -168,7 +168,7 @@ mod askers {
             1,
             "the clock may have stepped"
         );
-        // What has been there for a while forgets those that are gone.
+        // A replica that has been running for a while forgets those that are gone.
         assert_eq!(askers.ask("b", true, day_later), 0);
         assert_eq!(askers.ask("a", true, day_later), 1);
         assert_eq!(askers.ask("b", true, noon), 0, "back");

@@ -72,7 +72,7 @@ fn all_limits_of_a_message_or_none() {
     assert_eq!(granted(&decisions), [true, false, true]);
     let room = rules[0].room(batch.cells[0].state.as_ref(), at(START));
     assert_eq!(room.remaining, 8, "nothing was spent in vain");
-    // No time is known for what is full, and so that is what holds it up longest.
+    // No time is known for a full limit, so that is the longest wait.
     assert!(matches!(
         decisions[1],
         Decision::Denied {
@@ -127,7 +127,7 @@ fn a_batch_is_looked_at_until_enough_are_granted() {
         (asked(&decisions), granted(&decisions)[..3].to_vec()),
         (3, vec![true; 3])
     );
-    // One that would be too many ends it: what comes behind would overtake it for good.
+    // One that would be too many ends the batch: messages behind it would always overtake it.
     let decisions = batch.ask(&[(one, 1), (one, 3), (one, 1)], 3);
     assert_eq!((asked(&decisions), granted(&decisions)[0]), (1, true));
     // So does the first one.
@@ -232,7 +232,7 @@ fn a_gate_is_closed_until_the_later_of_a_pause_and_a_loss() {
         closed(START + 1, Closing::Paused)
     );
     assert_eq!(gate(START, START, 7), LimitGate::Open);
-    // The clock went back since it was opened: that was of another loss.
+    // The clock went back since it was opened: the opening was for another loss.
     assert_eq!(gate(0, START + 1, 7), closed(minute, Closing::Lost));
     assert_eq!(gate(0, START - 1, 7), closed(minute, Closing::Lost));
     assert_eq!(gate(minute, 0, 6), LimitGate::Outdated);

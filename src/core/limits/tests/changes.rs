@@ -1,5 +1,5 @@
-//! Another rule comes into force: never more than it allows from the last grant of the old one on, and
-//! what was spent under the old one stays spent.
+//! Another rule becomes the current one: from the last grant of the old one on never more passes than
+//! the new one allows, and units spent under the old one stay spent.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -78,10 +78,10 @@ fn a_change_lets_no_more_through_than_the_new_rule_from_the_last_grant_on() {
         let family = &families[family];
         let (rule, ..) = &family[old.index(family.len())];
         let mut crowd = Crowd::new(rule.clone(), 1_000);
-        // What is not sent under the old rule stays spent: its refunds would come too late.
+        // Units of messages not sent under the old rule stay spent: their refunds would come too late.
         crowd.play(&before);
         crowd.forget_refunds();
-        // What the old rule has forgotten is forgotten.
+        // Grants that the old rule has forgotten do not count.
         let forgotten = |last| crowd.rule.forgotten_at(at(last)).as_micros() <= crowd.now;
         let last = crowd.last.filter(|last| !forgotten(*last));
         let old = crowd.calls.iter().filter(|call| Some(call.granted) == last);

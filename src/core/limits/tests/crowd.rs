@@ -1,5 +1,5 @@
 //! A crowd of messages that ask one key of a limit, and what becomes of those that are granted: sent,
-//! up to a headroom late; refunded; or never heard of again.
+//! up to a headroom late; refunded; or lost with their replica.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ use crate::time::micros;
 pub(super) enum Fate {
     /// It arrives so much of the headroom later.
     Sent(u64),
-    /// It is taken back so much of the span later.
+    /// It is refunded so much of the span later.
     Refunded(u64),
     Dropped,
 }
@@ -65,7 +65,7 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// A key that nothing was taken of; `span` is what steps are measured in.
+    /// A key of which nothing was taken; steps are parts of `span`.
     pub(super) fn new(rule: Rule, span: u64) -> Self {
         Self {
             rule,
@@ -184,7 +184,7 @@ impl Crowd {
         matches!(taken, Some(Taken::FixedWindow(s)) if s.used == cost)
     }
 
-    /// Time passes, and what is not sent comes back meanwhile.
+    /// Time passes, and refunds come back meanwhile.
     pub(super) fn reach(&mut self, time: u64) {
         self.refunds.sort_unstable();
         while let Some((due, granted, cost)) = self.refunds.first().copied()
@@ -204,7 +204,7 @@ impl Crowd {
         }
     }
 
-    /// What is not sent by now stays spent.
+    /// Units of messages that were not sent by now stay spent.
     pub(super) fn forget_refunds(&mut self) {
         self.refunds.clear();
     }

@@ -1,4 +1,4 @@
-//! Exactly at the limit, and exactly when it was said.
+//! Exactly at the limit, and exactly at the time that was returned.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn a_cost_of_all_fits_alone() {
     }
 }
 
-/// An expiry that each hit renews would keep the first window open for ever.
+/// An expiry that each hit renews would keep the first window open forever.
 #[test]
 fn a_hit_every_half_window_lets_the_window_reset() {
     // At half the rate.
@@ -197,7 +197,7 @@ fn an_empty_bucket_fills_from_the_first_question_on() {
     crowd.now += 400_000;
     assert!(crowd.takes(2));
     assert!(!crowd.takes(1));
-    // It rests for a day, and was not forgotten.
+    // It is unused for a day, and was not forgotten.
     let state = crowd.state.as_ref().unwrap();
     assert!(crowd.rule.dies_at(state).as_micros() > crowd.now + 86_400_000_000);
 }
@@ -239,7 +239,7 @@ fn those_sent_away_are_told_moments_that_the_limit_has_room_at() {
         [told(false), told(false), told(false)],
         [100_000, 200_000, 300_000]
     );
-    // For one that was sent away before, the answer says when it fits, and moves no line.
+    // For a message that was sent away before, the answer is the time when it fits, and no line moves.
     assert_eq!([told(true), told(false)], [100_000, 400_000]);
 }
 
@@ -259,14 +259,14 @@ fn a_line_has_an_end_and_can_always_be_read() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Denied a microsecond before the time that was named, and allowed exactly at it.
+    /// Denied a microsecond before the time that was returned, and allowed exactly at it.
     #[test]
     fn what_was_told_is_exact(kind in 0..7_usize, n in 1..6_u32, cost in 1..6_u64, steps in steps(true)) {
         let mut crowd = Crowd::new(kinds(n, "1ms").remove(kind), 1_000);
         crowd.play(&steps);
         let cost = cost.min(u64::from(n));
         if let Decision::Denied { fits: Fit::At(fits), .. } = crowd.ask(cost, true) {
-            // What lay ahead of now was written down as taken now.
+            // A time ahead of now was written as taken now.
             let state = crowd.state.clone();
             let fits = fits + crowd.behind();
             for (time, fits) in [(fits - 1, false), (fits, true)] {
@@ -278,7 +278,7 @@ proptest! {
         }
     }
 
-    /// A state that says no more than its absence may be forgotten.
+    /// A state that means the same as no state may be forgotten.
     #[test]
     fn a_state_that_died_is_not_missed(kind in 0..7_usize, n in 1..6_u32, cost in 1..6_u64, steps in steps(false)) {
         let mut crowd = Crowd::new(kinds(n, "1ms").remove(kind), 1_000);

@@ -87,7 +87,7 @@ fn concurrency(units: u32, lease: Duration) -> Rule {
     Rule::Concurrency(Concurrency::new(units, lease, MS).unwrap())
 }
 
-/// Every kind with a limit of `n` in `span`, whatever that means to it.
+/// Every kind with a limit of `n` in `span`, in its own sense.
 fn kinds(n: u32, span: &str) -> Vec<Rule> {
     let rate = format!("{n}/{span}");
     let length = crate::rate::parse_duration(span).unwrap();

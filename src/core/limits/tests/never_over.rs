@@ -13,7 +13,7 @@ use crate::limits::{Taken, Ticket};
 pub(super) enum Count {
     /// In any window.
     Sliding,
-    /// In windows that begin with the first call after the last one ended, where each of them arrives.
+    /// In windows that begin with the first call after the last one ended, by arrival.
     FirstCall,
     /// In any window, around the edges of two.
     Edges,
@@ -120,14 +120,14 @@ fn whatever_becomes_of_the_granted_no_window_holds_more_than_the_limit() {
     holds(cases(), false);
 }
 
-/// Windows of the clock are where the clock says, and one of the first call lasts longer by as much as
-/// the clock goes back: the downstream's windows lie elsewhere then. For these a step back is a loss
-/// (`generation`), and for the others it is none.
+/// Windows of the clock follow the clock, and one of the first call lasts longer by as much as the
+/// clock goes back: the downstream's windows lie elsewhere then. For these a step back is a loss
+/// (`generation`), for the others it is not.
 #[test]
 fn nor_when_the_clock_goes_back() {
     let mut cases = cases();
     cases.retain(|(_, count, ..)| matches!(count, Count::Sliding | Count::Edges));
-    // Steps of these are larger than what a refund forgives.
+    // These steps are larger than a refund tolerates.
     let second = [MS * 1_000, MS * 100];
     cases.extend([
         (gcra("7/1s", 0, MS * 100), Count::Sliding, 1_000_000, 7),
@@ -149,7 +149,7 @@ fn nor_when_the_clock_goes_back() {
     holds(cases, true);
 }
 
-/// What comes back is no more than if it had never been asked for: a limit that only heard of the calls
+/// A refund returns no more than if the units had never been granted: a limit that knew only the calls
 /// that were sent would have let each of them through.
 #[test]
 fn refunds_let_no_more_through_than_if_they_had_not_been_granted() {
@@ -208,8 +208,8 @@ fn all_of_a_limit_can_be_used() {
     }
 }
 
-/// What is under way is within the limit as long as calls end no later than a lease after they were
-/// granted or renewed.
+/// The calls under way are within the limit as long as calls end no later than a lease after they
+/// were granted or renewed.
 #[test]
 fn calls_under_way_are_within_the_limit() {
     #[derive(Clone, Copy, Debug)]

@@ -163,11 +163,11 @@ fn a_dead_letter_that_comes_back_is_called_again() {
     key.now += LEASE;
     assert_eq!(key.ended(OTHER, key.now - LEASE - 1), Some(Ended::Unknown));
     assert!(matches!(key.ask(OTHER, died), Decision::Granted { .. }));
-    // Its own death says nothing of what comes after it.
+    // The time of its death does not count for later claims.
     key.now += LEASE;
     let third = Ticket(9 << Ticket::ASKS);
     assert_eq!(key.ended(third, died - 1), Some(Ended::Unknown));
-    // What was accepted stays so.
+    // An accepted key stays done.
     let now = at(key.now);
     assert!(key.becomes(|rule, _| rule.done(now)));
     assert_eq!(key.ended(third, key.now), Some(Ended::Done));

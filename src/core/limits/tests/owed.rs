@@ -1,5 +1,5 @@
-//! Costs that are known afterwards: a debt is never forgotten, and no window holds more than the limit but for what was
-//! used by calls that were under way.
+//! Costs that are known afterwards: a debt is never forgotten, and no window holds more than the limit,
+//! except for what calls under way used.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -27,7 +27,7 @@ enum Step {
     UntilItFits,
 }
 
-/// A call that was granted, and what is known of what it used at a time.
+/// A call that was granted, and what is known at a time of the units that it used.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     granted: u64,
@@ -37,13 +37,13 @@ struct Call {
 }
 
 impl Call {
-    /// What it certainly used by `now`: nothing more is known of one that is under way.
+    /// What it certainly used by `now`; for a call under way that is its estimate.
     const fn known(&self, now: u64) -> u64 {
         if self.answered < now { self.actual } else { 0 }
     }
 }
 
-/// A key that calls are made of, with answers that come later.
+/// A key for which calls are made, with answers that come later.
 struct Fleet {
     crowd: Crowd,
     calls: Vec<Call>,
@@ -177,7 +177,7 @@ fn holds(judge: impl Fn(&Fleet, &(Rule, Count, u64, [u64; 2])) -> Result<(), Str
     assert!(kept.is_ok(), "{}", kept.unwrap_err());
 }
 
-/// At its last call a window holds no more than the limit of what was known to be used, and of estimates.
+/// At its last call a window holds no more than the limit, in units known to be used and in estimates.
 #[test]
 fn a_window_holds_the_limit_and_what_was_under_way() {
     holds(|fleet, (_, count, window, [most, _])| {
@@ -196,7 +196,7 @@ fn a_window_holds_the_limit_and_what_was_under_way() {
     });
 }
 
-/// From the first call on, all that was used is no more than the limit lets pass in that time.
+/// From the first call on, the units used are no more than the limit lets pass in that time.
 #[test]
 fn a_debt_is_never_forgotten() {
     holds(|fleet, (_, _, window, [most, each])| {

@@ -65,7 +65,7 @@ fn a_line_of_the_lost_is_bounded() {
     }
     let s = state.as_ref().expect("a state");
     assert!(s.line <= START + pace.horizon + LINE_MAX);
-    // Also when the clock stepped back and no replica noticed.
+    // Also if the clock stepped back and no replica noticed.
     let back = START - 7_200_000_000;
     let s = state.as_mut().expect("a state");
     (s.next, s.last) = (back, back);
@@ -75,8 +75,8 @@ fn a_line_of_the_lost_is_bounded() {
     assert!(turn.at.as_micros() <= back + LINE_MAX + 2 * pace.horizon);
 }
 
-/// Shares shrink as the line grows, but not below what a message takes: it could never be sent. A share, and a grant, is
-/// for whole messages.
+/// Shares shrink as the line grows, but not below the cost of a message: it could never be sent. A share, and
+/// a grant, is for whole messages.
 #[test]
 fn however_long_the_line_a_share_holds_the_next_message() {
     let pace = pace("400/1s").with_costs_up_to(cost(3));

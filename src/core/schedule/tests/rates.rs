@@ -33,7 +33,7 @@ fn a_thousand_early_asks_change_nothing() {
     let before = state.clone();
     for i in 0..1_000 {
         let now = START + i * (turn.at.as_micros() - START - 1) / 1_000;
-        // Other replicas took all that may be had without a turn.
+        // Other replicas took all slots that can be taken without a turn.
         let mut full = before.clone();
         full.as_mut().expect("a state").next += pace.horizon / 2;
         let kept = full.clone();

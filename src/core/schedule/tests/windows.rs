@@ -10,7 +10,7 @@ enum Event {
     Ask(usize, u64, bool),
     Wait(u64),
     Freeze(u64),
-    /// Give back what the last grant left from this slot on.
+    /// Give back the last grant from this slot on.
     GiveBack(u32),
     /// State lost, another process of the store, a step that a replica saw.
     Flush,
@@ -50,7 +50,7 @@ fn any_pace() -> impl Strategy<Value = Pace> {
     })
 }
 
-/// What messages take of these costs that are wanted so many units for.
+/// The summed costs of messages for which so many units are wanted.
 fn sums(pace: &Pace, want: u64) -> Vec<u64> {
     let costs = (want..).map(|n| 1 + n * 7 % pace.least);
     let sums = costs.scan(0, |sum, cost| {
@@ -193,7 +193,7 @@ proptest! {
         pace in any_pace(),
         asks in prop::collection::vec(1..50_u64, 1..60),
     ) {
-        // Whole batches of more than this would only take long.
+        // Larger batches would only take long.
         prop_assume!(pace.batch <= 2_000);
         // Turns are rounded up by less than a microsecond each; a horizon of a few would not cover it.
         prop_assume!(pace.horizon >= 1_000);
@@ -206,7 +206,7 @@ proptest! {
             turn = answer.turn;
             now = turn.expect("more is wanted than granted").at.as_micros();
         }
-        // A replica that asks once and without a turn may find too little for its dearest message.
+        // A replica that asks once and without a turn may find too little for its most expensive message.
         prop_assume!(!all.is_empty());
         let full = u128::from(pace.period) * (all.len() as u128 - 1) / u128::from(pace.units);
         prop_assert_eq!(u128::from(all[all.len() - 1] - all[0]), full);
@@ -259,8 +259,8 @@ proptest! {
     }
 }
 
-/// What a fixed window of a minute lets through around its edge (198 of 100 in two seconds, 1,980 of 1,000 in
-/// three) a paced limit spreads over the minute, whatever is asked for.
+/// A fixed window of a minute lets twice the limit through around its edge (198 of 100 in two seconds, 1,980
+/// of 1,000 in three). A paced limit spreads them over the minute, whatever is asked for.
 #[test]
 fn around_the_edge_of_a_minute_no_more_pass_than_anywhere() {
     for (text, each, seconds) in [("100/1m", 99, 2_u64), ("1000/1m", 990, 3)] {

@@ -134,7 +134,7 @@ fn a_share_is_not_saved_up_while_away() {
     assert_eq!(second, 5, "half of the slots, not all");
 }
 
-/// As where `fair_by` names recipients: each has one message, and others come all the time.
+/// As with `fair_by` by recipient: each has one message, and new ones come all the time.
 #[test]
 fn a_tenant_gets_its_share_beside_tenants_with_a_message_each() {
     for (weight, share) in [(1, 10), (5, 50)] {
@@ -232,7 +232,7 @@ proptest! {
     }
 }
 
-/// One that takes so many slots.
+/// An item that takes so many slots.
 struct Dear(Item, u32);
 
 impl Queued for Dear {
@@ -248,7 +248,7 @@ impl Queued for Dear {
 }
 
 proptest! {
-    /// A lease is for what will be taken, in that order.
+    /// A lease is for the messages that will be taken, in that order.
     #[test]
     fn the_costs_ahead_are_those_of_what_is_taken_next(
         items in prop::collection::vec((0..3_u16, 0..4_u64, 1..4_u32, 1..11_u32, any::<bool>()), 0..60),
