@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::core::backoff::Backoff;
 use crate::ports::queue::Part;
 
-/// Between attempts to reach a broker, or to have a copy confirmed. However long it was away, all is back within
-/// three seconds: one attempt in two seconds is nothing to a broker.
+/// Between attempts to reach a broker, or to have a copy confirmed. However long it was away, everything
+/// works again within three seconds: one attempt in two seconds is no load for a broker.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// How often a fault that lasts is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = route;
     }
 
-    /// So many messages of a route stand there.
+    /// So many messages of a route are at the broker, in this part.
     fn counted(&self, route: &str, part: Part, count: u64) {
         let _ = (route, part, count);
     }
@@ -43,7 +43,7 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
     /// A connection that was lost is back.
     fn reconnected(&self) {}
 
-    /// A copy left headers behind that would not have fitted a frame.
+    /// A copy lost headers that would not have fitted into a frame.
     fn shortened(&self, route: &str) {
         let _ = route;
     }

@@ -1,5 +1,5 @@
-//! What is kept in files: the list and its checkpoint are opened, settled lines are written down, and what was not
-//! delivered goes to the leftover file, one JSON object a line.
+//! The files of a list: the list and its checkpoint are opened, settled lines are recorded, and messages that
+//! were not delivered go to the leftover file, one JSON object a line.
 //!
 //! The leftover file is created with its first record and only appended to: an empty file would be misleading, and
 //! an overwritten one would lose records. Each record is one write.
@@ -22,7 +22,7 @@ use crate::ports::connect::Link;
 use crate::ports::message::{HeaderValue, Headers, header};
 use crate::telemetry::LogLimit;
 
-/// The reason of what was still undelivered when the queue was closed.
+/// The reason for messages that were still undelivered when the queue was closed.
 const NOT_DELIVERED: &str = "not_delivered";
 static UNWRITTEN: LogLimit = LogLimit::new(Duration::from_secs(60));
 
@@ -87,7 +87,7 @@ impl LocalQueue {
         }
     }
 
-    /// A line is never to be sent again.
+    /// A line must never be sent again.
     pub(super) fn over(&mut self, line: u64, is_dead: bool) {
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.settle(line, is_dead);
@@ -117,8 +117,8 @@ impl LocalQueue {
         written.is_ok()
     }
 
-    /// Counts what was not delivered: what is here, then the rest of the input. Without a checkpoint
-    /// no later run would begin there, so it is written down.
+    /// Counts the messages that were not delivered: those held, then the rest of the input. Without
+    /// a checkpoint no later run would begin there, so they are written to the leftover file.
     pub(super) async fn abandon(&mut self, rest: Option<InputLines>, end: Instant) -> u64 {
         let mut items: Vec<Item> = self.ready.drain(..).collect();
         items.extend(self.out.drain().map(|(_, item)| item));
@@ -187,7 +187,7 @@ struct Written<'a> {
     body: Body<'a>,
 }
 
-/// As it was if it is JSON, and else as a text.
+/// As it was if it is JSON, otherwise as a text.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Body<'a> {
@@ -195,7 +195,7 @@ enum Body<'a> {
     Text(String),
 }
 
-/// The file, once there is something in it.
+/// The file, once it has a record.
 #[derive(Debug)]
 pub(super) struct LeftoverFile {
     path: Option<PathBuf>,

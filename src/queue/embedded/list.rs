@@ -1,13 +1,14 @@
-//! The list that messages come from: its lines, one at a time and of bounded length, with their numbers; and which of them
-//! are settled, in a small file beside the leftover file: a restart goes on from there.
+//! The list that messages come from: its lines, one at a time and of bounded length, with their numbers; and
+//! which of them are settled, in a small file beside the leftover file, from which a restart continues.
 //!
-//! Problem: a service manager starts a run again that failed, and a run that reads its list from the
-//! first line calls for every message again. So the lines that are settled are written down, about
-//! once a second and at the end; a run that is killed repeats what was settled in its last second.
-//! The file is replaced as a whole, and only after the leftover file is safe.
+//! Problem: a service manager restarts a run that failed, and a run that reads its list from the
+//! first line calls every message again. So the settled lines are recorded, about once a second and
+//! at the end; a run that is killed repeats the lines that were settled in its last second. The file
+//! is replaced as a whole, and only after the leftover file is safe.
 //!
-//! A list is recognized by its beginning, so it may grow, and another list under the same name starts anew. Each run
-//! reads the beginning again: that of a list which was short, or empty, is the beginning of many lists.
+//! A list is recognized by its beginning, so it may grow, and another list under the same name starts from
+//! its first line. Each run reads the beginning again: if a list was short or empty, many lists have the same
+//! beginning.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -131,7 +132,7 @@ impl InputLines {
 
 /// How long a settled line may stay unwritten.
 const EVERY: Duration = Duration::from_secs(1);
-/// How much of a list it is recognized by.
+/// How much of a list serves to recognize it.
 const BEGINNING: u64 = 64 * 1024;
 
 /// Which lines of a list are settled: all up to `read` that are not `open`.
@@ -162,7 +163,7 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Goes on where the last run of the same list stopped, or starts a new one.
+    /// Continues where the last run of the same list stopped, or starts a new checkpoint.
     ///
     /// # Errors
     /// When one of the files is there and cannot be read.
@@ -174,7 +175,7 @@ impl Checkpoint {
         };
         let now = identity(list, BEGINNING).await?;
         if let Some(progress) = known {
-            // Of a list that was empty no line can be settled.
+            // In a list that was empty no line can be settled.
             let same = progress.list.bytes > 0
                 && identity(list, progress.list.bytes).await? == progress.list;
             if same {
@@ -220,7 +221,7 @@ impl Checkpoint {
         self.progress.open.insert(line);
     }
 
-    /// The line is never to be sent again.
+    /// The line must never be sent again.
     pub(super) fn settle(&mut self, line: u64, is_dead: bool) {
         self.progress.open.remove(&line);
         self.progress.done += u64::from(!is_dead);
@@ -233,7 +234,7 @@ impl Checkpoint {
         self.due
     }
 
-    /// It is not written now: it is due again in a while.
+    /// Puts the writing off: it is due again in a while.
     pub(super) fn put_off(&mut self) {
         self.due = self.due.map(|_| Instant::now() + EVERY);
     }
@@ -254,7 +255,7 @@ impl Checkpoint {
     }
 }
 
-/// What the list is recognized by, of its first `bytes` at most.
+/// The identity of a list, from at most its first `bytes`.
 async fn identity(list: &Path, bytes: u64) -> io::Result<Identity> {
     let mut beginning = Vec::new();
     let file = File::open(list).await?;

@@ -27,11 +27,12 @@ use crate::ports::queue::{ServeChannels, Source, Subscription};
 pub struct EmbeddedOptions {
     /// For logs and events.
     pub route: Arc<str>,
-    /// How many deliveries are out at most; at least 1.
+    /// The most unsettled deliveries; at least 1.
     pub prefetch: u16,
-    /// Where messages go that are dead or were not delivered; nowhere if absent.
+    /// Where dead and undelivered messages are written; nowhere if absent.
     pub leftover: Option<PathBuf>,
-    /// Where the position in a file is written. With it, what was not delivered stays in the file for the next run.
+    /// Where the position in a file is written. With it, undelivered messages stay in the list for the next
+    /// run.
     pub checkpoint: Option<PathBuf>,
 }
 

@@ -40,7 +40,7 @@ pub(super) struct Item {
 pub(super) struct LocalQueue {
     pub(super) route: Arc<str>,
     prefetch: usize,
-    /// Of each space.
+    /// The prefetch of each space.
     parked_prefetch: usize,
     pub(super) clock: Clock,
     pub(super) events: Arc<dyn QueueEvents>,
@@ -48,7 +48,7 @@ pub(super) struct LocalQueue {
     pub(super) leftover: LeftoverFile,
     pub(super) checkpoint_path: Option<PathBuf>,
     pub(super) checkpoint: Option<Checkpoint>,
-    /// Of what could not be written to the file.
+    /// How many messages could not be written to the file.
     pub(super) lost: u64,
     next_tag: u64,
     /// Given back, or back from waiting.
@@ -192,7 +192,7 @@ impl LocalQueue {
         self.parked_count.store(count as u64, Ordering::Relaxed);
     }
 
-    /// Brings back what has waited long enough.
+    /// Brings back messages that have waited long enough.
     fn wake(&mut self) {
         let now = Instant::now();
         while let Some(Reverse((at, key))) = self.alarms.peek().copied() {
@@ -204,7 +204,7 @@ impl LocalQueue {
         }
     }
 
-    /// Takes what was read. Returns whether the input goes on.
+    /// Handles a line that was read. Returns whether the input goes on.
     async fn received(&mut self, line: io::Result<Option<InputLine>>) -> bool {
         match line {
             Ok(Some(line)) => {
@@ -214,7 +214,7 @@ impl LocalQueue {
             Ok(None) => false,
             Err(error) => {
                 tracing::error!(route = %self.route, %error, "the input cannot be read on");
-                // What follows is not sent: at least one message.
+                // The rest is not sent: at least one message.
                 self.lost += 1;
                 false
             }

@@ -2,7 +2,7 @@
 //! (`letters`).
 //!
 //! Copies are under way together, as many as [`MOST`] messages and [`WINDOW`] bytes allow. Each is decided by
-//! itself, as soon as its own confirm shows what became of it.
+//! itself, as soon as its own confirm shows its fate.
 //!
 //! **Time.** A slow connection is no fault: what counts is the time in which nothing was confirmed and nothing
 //! was written. The time that the bytes under way take at [`SLOWEST`] is added, because they may lie in buffers.
@@ -10,17 +10,17 @@
 //!
 //! **Returns.** The broker returns a copy whose queue is gone and then confirms it. lapin keeps returned
 //! messages in their order and attaches the first of them to whichever confirm comes next. So a confirm may
-//! carry the return of another copy, which is known by its number (`header::COPY`). A confirm that carries
-//! none shows that no return was left: that of its own copy would be attached to one that came before. A
-//! confirm that carries one decides nothing for its own copy until all confirms are in.
+//! carry the return of another copy, which is known by its number (`header::COPY`). A confirm without a
+//! return shows that no return was left: a return of its own copy would be attached to an earlier confirm.
+//! A confirm with a return decides nothing for its own copy until all confirms are in.
 //!
 //! **Size.** A copy that does not fit a frame is shortened (`convert`): the broker ends a connection that sends a
 //! larger frame.
 //!
 //! **The end of a channel.** lapin sends `channel.close` ahead of copies that are not written yet, and the
 //! broker answers a copy on a closed channel by closing the connection of all routes. So a channel is closed
-//! only when all was written. If nothing was written for so long, the connection is useless to all routes,
-//! and is cut.
+//! only when everything is written. If nothing was written for the bound, the connection is useless to all
+//! routes, and is cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -86,7 +86,8 @@ struct Pending<T> {
 
 type Answer = (u64, lapin::Result<Confirmation>);
 
-/// A channel on which copies are published and confirmed, each with a `T` that comes back once it is decided.
+/// A channel on which copies are published and confirmed, each with a `T` that is returned once it is
+/// decided.
 #[derive(Debug)]
 pub(super) struct ConfirmChannel<T> {
     pub(super) live: Arc<Live>,
@@ -101,9 +102,9 @@ pub(super) struct ConfirmChannel<T> {
     returned: BTreeSet<u64>,
     /// Copies whose confirm carried a return: their own may come with another confirm.
     doubtful: Vec<u64>,
-    /// The channel is over.
+    /// Why the channel has ended.
     fault: Option<RabbitError>,
-    /// A copy was not taken. A channel can go on to refuse for a queue that would take copies again, so it
+    /// A copy was not taken. A channel may go on refusing for a queue that would take copies again, so it
     /// takes no more.
     spent: bool,
     /// How many copies were handed to the connection; that of the last one is its number.
@@ -115,8 +116,8 @@ pub(super) struct ConfirmChannel<T> {
     progress: (Instant, usize),
 }
 
-/// The channel to publish on: the one in `open` as long as it takes copies or some are under way on it, and else
-/// a new one on the connection that `live` gets.
+/// The channel to publish on: the one in `open` as long as it takes copies or some are under way on it,
+/// otherwise a new one on the connection that `live` gets.
 pub(super) async fn usable<T>(
     open: &mut Option<ConfirmChannel<T>>,
     live: impl Future<Output = Result<Arc<Live>, RabbitError>>,
@@ -185,7 +186,8 @@ impl<T> ConfirmChannel<T> {
         self.is_open() && (self.is_idle() || has_room)
     }
 
-    /// Publishes a copy, behind those before it: it is sent while [`Self::next`] is polled. Returns whether it had to leave headers behind.
+    /// Publishes a copy, behind those before it: it is sent while [`Self::next`] is polled. Returns whether
+    /// it lost headers.
     pub(super) fn publish(&mut self, copy: Copy, of: T) -> bool {
         if self.is_idle() {
             self.was_left_alone();
@@ -232,8 +234,8 @@ impl<T> ConfirmChannel<T> {
     /// Waits until copies are decided. Nothing is lost if this is cancelled.
     ///
     /// # Errors
-    /// `Blocked` when the broker takes nothing at present: those under way are still waited for. After any other
-    /// error the channel is over, and what became of those under way is not known.
+    /// `Blocked` when the broker takes nothing at present: those under way are still waited for. After any
+    /// other error the channel has ended, and the fate of those under way is not known.
     pub(super) async fn next(&mut self) -> Result<Vec<Decided<T>>, RabbitError> {
         loop {
             if let Some(fault) = &self.fault {
@@ -241,10 +243,10 @@ impl<T> ConfirmChannel<T> {
             }
             let late = self.progress.0 + self.patience();
             tokio::select! {
-                // Answers first: both are there after this process stood still.
+                // Answers first: after this process stood still, both are ready.
                 biased;
                 Some(first) = self.answers.next() => {
-                    // All that are there: a return may have come with any of them.
+                    // All that are ready: a return may have come with any of them.
                     let mut answers = vec![first];
                     while let Some(Some(answer)) = self.answers.next().now_or_never() {
                         answers.push(answer);
@@ -272,7 +274,8 @@ impl<T> ConfirmChannel<T> {
         if self.live.is_blocked() {
             return Err(RabbitError::Blocked);
         }
-        // Once all copies of this channel are written, those of others are behind them.
+        // Writes count as progress only while copies of this channel are unwritten: later ones are of other
+        // channels.
         if written > before && self.is_unwritten() {
             return Ok(());
         }
@@ -336,7 +339,7 @@ impl<T> ConfirmChannel<T> {
         }
     }
 
-    /// Ends it. The broker may not answer, then it ends by itself. Returns what belongs to the copies that were
+    /// Ends it; if the broker does not answer, it ends by itself. Returns the `T` of the copies that were
     /// under way.
     pub(super) async fn close(mut self) -> Vec<T> {
         self.close_channel().await;
@@ -368,7 +371,7 @@ impl<T> ConfirmChannel<T> {
 }
 
 impl<T> Drop for ConfirmChannel<T> {
-    /// A session ends with copies that are not written: the channel stays until they are.
+    /// If a session ends with copies that are not written, the channel stays until they are.
     fn drop(&mut self) {
         let (live, bytes) = (Arc::clone(&self.live), self.bytes);
         if !self.is_unwritten() || !self.channel.status().connected() {

@@ -3,8 +3,8 @@
 //! Problem: a broker that raises an alarm stops reading from connections that publish, and
 //! acknowledgements must not wait behind them. So there are two connections. Each is built when a
 //! route first needs it, and again after a loss: one attempt at a time, with backoff, each attempt
-//! to the next URL. lapin's own recovery stays off, because this supervision must also see what it
-//! does not recover.
+//! to the next URL. lapin's own recovery is off, because this supervision must also notice what
+//! that does not recover.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -85,7 +85,7 @@ impl Live {
         self.connection.status().blocked()
     }
 
-    /// Ends it for all that use it.
+    /// Ends it for all its users.
     pub(super) fn cut(&self) {
         self.cut.cancel();
     }
@@ -139,7 +139,7 @@ impl Connections {
         })
     }
 
-    /// For a command that uses them alone: counts nothing, and ends them when it leaves.
+    /// For a command that is their only user: counts nothing, and ends them when it leaves.
     pub(super) fn of_a_command(options: &RabbitOptions) -> Result<Self, RabbitError> {
         let connections = Self::new(options, Clock::start(), &(Arc::new(Uncounted) as _))?;
         connections.join();
@@ -329,7 +329,7 @@ fn refused(address: &BrokerAddress, error: &lapin::Error) -> RabbitError {
     }
 }
 
-/// What helps where the broker's own text does not.
+/// A hint where the broker's own text does not help.
 fn hint(reason: &str) -> Option<&'static str> {
     if reason.contains("vhost") {
         Some(

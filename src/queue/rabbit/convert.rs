@@ -1,13 +1,13 @@
-//! AMQP's messages to ours, and back when a copy is published.
+//! Converts AMQP's messages to ours, and back when a copy is published.
 //!
-//! A copy carries everything that the original had, also what we cannot read, with two exceptions.
-//! What RabbitMQ adds on its way is removed, or it would grow with every round through a wait
-//! queue. What would make the broker act on the copy (an expiration, a user id, a carbon copy) is
-//! removed or moved to a header of ours.
+//! A copy carries everything that the original had, even what this program cannot read, with two
+//! exceptions. Headers that RabbitMQ adds on the way are removed, because they would grow with
+//! every round through a wait queue. Properties on which the broker would act (an expiration, a
+//! user id, a carbon copy) are removed or moved to a header of ours.
 //!
-//! A copy must also fit a frame ([`shortened`]). A message may carry headers up to the size of a frame, and a copy
-//! adds ours. The broker ends a connection that sends a larger frame, and all routes publish on one. So the
-//! largest headers stay behind, and a header of ours names them.
+//! A copy must also fit a frame ([`shortened`]). A message may carry headers up to the size of a frame, and a
+//! copy adds ours. The broker ends a connection that sends a larger frame, and all routes publish on one. So
+//! the largest headers are removed, and a header of ours names them.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ use crate::ports::message::{HeaderValue, Headers, Message, Properties, header};
 use crate::ports::queue::Publication;
 
 /// Where the message was published to first: queues of ours return it through the default exchange, under the
-/// name of a queue. On a message that came through another exchange its publisher wrote them, and they count
-/// for nothing.
+/// name of a queue. On a message that came through another exchange they are from its publisher, and are
+/// ignored.
 const EXCHANGE: &str = "x-sluiced-exchange";
 const ROUTING_KEY: &str = "x-sluiced-routing-key";
 /// The original's user id. The broker closes a channel that publishes under another user's.
@@ -30,8 +30,8 @@ const USER_ID: &str = "x-sluiced-user-id";
 /// The original's `CC`. The broker would send a copy of each copy there.
 const CC: &str = "x-sluiced-cc";
 
-/// What of ours outlives a replay: how the message came to be, and when it died, for `once` limits. The rest is about
-/// rounds that are over.
+/// Headers of ours that a replay keeps: where the message came from, and when it died, for `once` limits. The
+/// rest is about earlier rounds.
 const LASTING: [&str; 7] = [
     EXCHANGE,
     ROUTING_KEY,
@@ -42,7 +42,7 @@ const LASTING: [&str; 7] = [
     header::DIED,
 ];
 
-/// How often a quorum queue has had it back.
+/// How often it was returned to a quorum queue.
 const RETURNS: &str = "x-delivery-count";
 
 /// AMQP's value for messages that survive a restart.
@@ -50,7 +50,7 @@ const PERSISTENT: u8 = 2;
 
 /// What a header frame has besides the properties.
 const OVERHEAD: usize = 8 + 12;
-/// For the names of those that stay behind.
+/// Bytes for the names of removed headers.
 const NAMES: usize = 512;
 
 /// What a copy is made of.
@@ -79,7 +79,7 @@ impl Original {
         returns(&self.properties)
     }
 
-    /// Whether it may have come back by a queue of ours: all of these use the default exchange.
+    /// Whether it may have come back through a queue of ours: all of these use the default exchange.
     fn came_back(&self) -> bool {
         self.exchange.as_str().is_empty()
     }
@@ -168,7 +168,7 @@ fn readable(value: &AMQPValue) -> HeaderValue {
     }
 }
 
-/// The value on the wire; `None` for what only the original can carry.
+/// The value on the wire; `None` for values that only the original can carry.
 fn writable(value: &HeaderValue) -> Option<AMQPValue> {
     Some(match value {
         HeaderValue::Bool(value) => AMQPValue::Boolean(*value),
@@ -259,7 +259,7 @@ pub(super) fn result_properties(result: &Publication) -> BasicProperties {
 /// The properties of a copy that is published under a number.
 pub(super) fn numbered(properties: BasicProperties, number: u64) -> BasicProperties {
     let mut headers = properties.headers().clone().unwrap_or_default();
-    // Numbers are those of deliveries, which no channel has so many of.
+    // A channel never has that many deliveries.
     let number = AMQPValue::LongLongInt(i64::try_from(number).unwrap_or(i64::MAX));
     headers.insert(header::COPY.into(), number);
     properties.with_headers(headers)
@@ -291,7 +291,7 @@ fn outlives_a_replay(name: &str) -> bool {
     !name.starts_with(header::PREFIX) || LASTING.contains(&name)
 }
 
-/// The properties of a copy for the work queue itself: what the broker acts on stays.
+/// The properties of a copy for the work queue itself: those that the broker acts on stay.
 pub(super) fn returned_properties(original: &Original) -> BasicProperties {
     let copy = copy_properties(original, []);
     match original.properties.expiration() {

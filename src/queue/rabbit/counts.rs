@@ -1,16 +1,17 @@
-//! How many messages of a route stand at the broker: ready, in wait queues, dead, parked.
+//! How many messages of a route are at the broker: ready, in wait queues, dead, parked.
 //!
 //! Problem: a backlog that grows and dead letters that pile up are the first things that an operator wants to
-//! see, and the broker's own metrics do not say which queues belong to a route. So each replica asks the broker
-//! every 10 seconds, by passive declarations, on a channel of its own.
+//! see, and the broker's own metrics do not show which queues belong to a route. So each replica asks the
+//! broker every 10 seconds, by passive declarations, on a channel of its own.
 //!
-//! Parked messages are counted more often, because parking is bounded by their number for all replicas together,
-//! and only the broker knows it. What this replica parks is counted at once, so a single replica keeps the bound;
-//! several replicas together may exceed it by what the others park in a second.
+//! Parked messages are counted more often, because parking is bounded by their number for all replicas
+//! together, and only the broker knows it. Messages that this replica parks are counted at once, so a single
+//! replica keeps the bound; several replicas together may exceed it by the number that the others park in a
+//! second.
 //!
-//! A route that does not park consumes what an earlier configuration left in parked queues, so that no message
-//! stays there ([`LeftBehind`]). They may appear at any time: another replica with the other configuration makes
-//! them, and ends.
+//! A route that does not park consumes messages that an earlier configuration left in parked queues, so that
+//! none stays there ([`LeftBehind`]). Such queues may appear at any time: another replica with the other
+//! configuration declares them, and ends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,15 +33,15 @@ use crate::ports::queue::Part;
 
 /// How often the broker is asked.
 const EVERY: Duration = Duration::from_secs(10);
-/// A wait queue that is missing is looked for again after so many rounds: each look costs a channel.
+/// After so many rounds a missing wait queue is looked for again: each look costs a channel.
 const PATIENCE: u32 = 6;
 /// How often the broker is asked while messages are parked …
 const OFTEN: Duration = Duration::from_secs(1);
-/// … and so much less often while none is: another replica may begin to park.
+/// … and by what factor less often while none is: another replica may begin to park.
 const SELDOM: u32 = 10;
-/// How often a route that does not park looks for parked queues, in the end: a look for a queue that is
-/// missing costs a channel, and a line in the broker's log. After a start it looks more often, for other
-/// replicas that still park are likely to stop now.
+/// How often a route that does not park looks for parked queues, in the end: a look for a missing queue
+/// costs a channel, and a line in the broker's log. After a start it looks more often, because other
+/// replicas that still park are likely to stop then.
 const LOOK: Duration = Duration::from_secs(60);
 /// The number is not known, so nothing can be parked.
 const UNKNOWN: u64 = u64::MAX;
@@ -48,7 +49,8 @@ const UNKNOWN: u64 = u64::MAX;
 /// The tasks that count for a session, and end with it.
 #[derive(Debug)]
 pub(super) struct Counting {
-    /// Parked queues of a route that does not park, for the session to consume. It knows which it has already.
+    /// Parked queues of a route that does not park, for the session to consume. The session knows which it
+    /// has already.
     pub(super) left_behind: mpsc::UnboundedReceiver<Vec<Space>>,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
@@ -89,7 +91,7 @@ impl Broker {
         let steps = self.context.ladder.rungs();
         let mut waits: Vec<Wait> = steps.map(|step| (step, 0)).collect();
         loop {
-            // If more than this question failed, the session notices by itself.
+            // If more than this question failed, the session notices that by itself.
             if let Err(error) = self.count(&mut waits).await {
                 let route = &self.context.route.name;
                 tracing::debug!(%route, %error, "its messages are not counted");
@@ -167,7 +169,7 @@ impl ParkedCount {
     /// One more is being parked.
     pub(super) fn add(&self) {
         let more = |count| (count != UNKNOWN).then(|| count + 1);
-        // What is unknown stays unknown.
+        // An unknown count stays unknown.
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .ok();
@@ -189,10 +191,10 @@ impl ParkedCounter {
             match self.count().await {
                 Ok(count) => {
                     broker.counted(Part::Parked, count);
-                    // What was added meanwhile is in the next count.
+                    // Messages added meanwhile are in the next count.
                     parked.set(count);
                 }
-                // If more than this question failed, the session notices by itself.
+                // If more than this question failed, the session notices that by itself.
                 Err(error) => {
                     let route = &broker.context.route.name;
                     tracing::debug!(%route, %error, "parked messages are not counted");
@@ -214,7 +216,7 @@ impl ParkedCounter {
         for space in Space::all() {
             count += self.0.messages(&channel, Target::Parked(space)).await?;
         }
-        // Whether this is answered changes nothing.
+        // The answer does not matter.
         let closing = channel.close(200, "counted".into());
         answered("channel.close", self.0.bound(), closing)
             .await
@@ -239,12 +241,12 @@ impl LeftBehind {
     async fn run(self) {
         let (mut known, mut pause) = (BTreeSet::new(), EVERY);
         loop {
-            // If more than this question failed, the session notices by itself.
+            // If more than this question failed, the session notices that by itself.
             if let Err(error) = self.look(&mut known).await {
                 let route = &self.broker.context.route.name;
                 tracing::debug!(%route, %error, "no look for parked messages");
             }
-            // Once there are some, what is in them is counted as often as all other queues are.
+            // Once there are some, their messages are counted as often as those of all other queues.
             sleep(if known.is_empty() { pause } else { EVERY }).await;
             pause = LOOK.min(pause * 2);
         }

@@ -1,11 +1,11 @@
 //! Where RabbitMQ is, and which queues a route has; opens the stream to a broker: resolve its name, connect, TLS, and the
 //! guard around it.
 //!
-//! lapin takes the streams that it is given (`Streams`), so that its stream can be ours. Names are resolved here,
-//! before lapin has a thread: a lookup cannot be cancelled, so attempts for the same host share the one that is
-//! under way. With TLS, the system's authorities and those of `ca_file` are trusted, and our own certificate is
-//! shown if the broker asks. The AMQP client could do this too, but only with a library for key stores that made
-//! a tenth of the whole build.
+//! lapin takes the streams that it is given (`Streams`), so that its stream can be ours. Names are resolved
+//! here, before lapin has a thread: a lookup cannot be cancelled, so attempts for the same host share the one
+//! that is under way. With TLS, the system's authorities and those of `ca_file` are trusted, and the client
+//! certificate is sent if the broker asks for one. The AMQP client could do this too, but only with a library
+//! for key stores that took a tenth of the whole build.
 
 use std::future::ready;
 use std::io::{self, Read, Write};
@@ -47,8 +47,8 @@ pub(super) struct Dial<'a> {
 }
 
 impl Dial<'_> {
-    /// Connects and logs in. Once `control.cut` is cancelled, whatever there is of the connection ends; that
-    /// is up to the caller also when this is dropped before it is done.
+    /// Connects and logs in. Once `control.cut` is cancelled, the connection ends in any state; the caller
+    /// must do that too if this is dropped before it is done.
     pub(super) async fn connect(self, control: &Control) -> lapin::Result<Connection> {
         let Self {
             resolver,
@@ -64,7 +64,7 @@ impl Dial<'_> {
         let kit = RuntimeParts::new(tokio.clone(), Streams(tokio));
         let (control, tls) = (control.clone(), tls.clone());
         let dial = async move |uri: AMQPUri, _: Runtime<Kit>| {
-            // This runs on lapin's thread, and would go on after a timeout that is only ours.
+            // This runs on lapin's thread, and would go on after a timeout on our side only.
             let opening = open(&uri, &addresses, &tls);
             let stream = timeout(bound, opening)
                 .await
@@ -83,10 +83,10 @@ trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
 /// The stream to the first address that answers, with TLS if the URI says so. The certificate must be for the
-/// host of the URI, of an authority of the system or of `tls`.
+/// host of the URI, from an authority of the system or of `tls`.
 async fn open(uri: &AMQPUri, addresses: &[SocketAddr], tls: &Tls) -> io::Result<Box<dyn Duplex>> {
     let stream = TcpStream::connect(addresses).await?;
-    // Acknowledgements are small, and must not wait for more of them.
+    // Acknowledgements are small, and must not wait to be sent together.
     stream.set_nodelay(true)?;
     match uri.scheme {
         AMQPScheme::AMQP => Ok(Box::new(stream.compat())),
@@ -101,7 +101,7 @@ async fn open(uri: &AMQPUri, addresses: &[SocketAddr], tls: &Tls) -> io::Result<
 
 fn client_config(tls: &Tls) -> io::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    // Systems carry odd certificates; those that cannot be parsed are none to trust.
+    // Systems have odd certificates; those that cannot be parsed are not trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     for certificate in CertificateDer::pem_slice_iter(tls.ca.as_deref().unwrap_or_default()) {
         let certificate = certificate.map_err(io::Error::other)?;
@@ -152,20 +152,20 @@ impl Reactor for Streams {
 }
 
 /// The largest frame that is asked for; the broker's own default. Without a limit the client would
-/// make room for frames of 4 GiB.
+/// reserve memory for frames of 4 GiB.
 pub(super) const FRAME_MAX: u32 = 131_072;
 
 /// The settings of RabbitMQ, and the secrets and certificates that they name.
 #[derive(Clone, Debug)]
 pub struct RabbitOptions {
     pub settings: RabbitMq,
-    /// Instead of the password of the URLs; read anew for each attempt.
+    /// Replaces the password of the URLs; read again for each attempt.
     pub password: Option<Secret>,
     /// Only with `amqps://`.
     pub tls: Tls,
 }
 
-/// Neither credentials nor certificates besides those of the URLs.
+/// Without credentials or certificates besides those of the URLs.
 impl From<RabbitMq> for RabbitOptions {
     fn from(settings: RabbitMq) -> Self {
         Self {
@@ -224,7 +224,7 @@ impl RouteOptions {
         self.settings.parks() > 0
     }
 
-    /// Checks what the type cannot.
+    /// Checks what the types cannot.
     pub(super) fn check(&self) -> Result<(), RabbitError> {
         let most = 255 - SUFFIX;
         let queue = self.queue();
@@ -260,7 +260,7 @@ impl std::fmt::Debug for BrokerAddress {
     }
 }
 
-/// Parses the URLs. A heartbeat in a URL wins over the general one.
+/// Parses the URLs. A heartbeat in a URL has precedence over the general one.
 pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<BrokerAddress>, RabbitError> {
     let rabbit = &options.settings;
     if rabbit.urls.is_empty() {
@@ -288,8 +288,8 @@ pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<BrokerAddress>, R
         .collect()
 }
 
-/// Parses a URL. The error does not quote it: it holds a password. The client's own parser quotes what it does not
-/// understand, and takes an address of IPv6 for no host, which means `localhost` to it.
+/// Parses a URL. The error does not quote it: it holds a password. The client's own parser quotes text that
+/// it does not understand, and reads an IPv6 address as no host, which means `localhost` to it.
 fn parsed(text: &str) -> Result<AMQPUri, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     if !matches!(url.scheme(), "amqp" | "amqps") || url.cannot_be_a_base() {

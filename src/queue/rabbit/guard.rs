@@ -1,18 +1,19 @@
-//! The stream between the broker and the client, which shows the client no frame that would end it.
+//! The stream between the broker and the client, which passes the client no frame that would end the
+//! connection.
 //!
-//! Problem: RabbitMQ passes on whatever a publisher wrote into properties. The client reads them on
-//! one thread for all routes: a short string that is not UTF-8 ends its connection, on every
-//! delivery of that message and on every replica, and deep tables overflow its stack, which ends
-//! the process. So this stream looks at the frames first, and a message that the client cannot read gets
-//! properties that it can (`properties`). Such a message is known by its header `header::UNREADABLE` and goes to
-//! the dead-letter queue like any other that cannot be sent.
+//! Problem: RabbitMQ passes on all properties that a publisher wrote. The client reads them on one thread for
+//! all routes: a short string that is not UTF-8 ends its connection, on every delivery of that message and on
+//! every replica, and deep tables overflow its stack, which ends the process. So this stream looks at the
+//! frames first, and a message that the client cannot read gets properties that it can (`properties`). Such a
+//! message is known by its header `header::UNREADABLE` and goes to the dead-letter queue like any other that
+//! cannot be sent.
 //!
-//! A frame is `type, channel, size, payload, end`. Bodies and heartbeats pass through as they come. Content headers
-//! and methods are small, so they are held until they are complete, looked at, and passed on as they were or
-//! repaired.
+//! A frame is `type, channel, size, payload, end`. Bodies and heartbeats pass through as they come. Content
+//! headers and methods are small, so they are held until they are complete, checked, and passed on unchanged
+//! or repaired.
 //!
-//! It can also be cut from outside: lapin goes on with a connection that was given up, and a broker
-//! that accepts and stays silent would cost a thread and a socket for each attempt.
+//! It can also be cut from outside: lapin goes on with an abandoned connection, so a broker that
+//! accepts and stays silent would cost a thread and a socket for each attempt.
 
 mod properties;
 
@@ -33,7 +34,7 @@ use properties::Unreadable;
 /// Bytes that are read at once.
 const READ: usize = 64 * 1024;
 
-/// What the caller keeps of a stream.
+/// The caller's control of a stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Control {
     /// Ends it.
@@ -47,7 +48,7 @@ pub(super) struct Guarded<S> {
     inner: S,
     frames: Frames,
     read: Box<[u8]>,
-    /// What the client may see, from `shown` on.
+    /// The bytes that the client may read, from `shown` on.
     ready: Vec<u8>,
     shown: usize,
     /// One for each direction: the client waits for them with different wakers.
@@ -161,7 +162,7 @@ enum Part {
 }
 use Part::{Bytes, Text};
 
-/// The methods that carry what a publisher wrote: `return`, `deliver` and `get-ok` of the class
+/// The methods that carry text of a publisher: `return`, `deliver` and `get-ok` of the class
 /// `basic`.
 const SPEAKING: [([u8; 4], &[Part]); 3] = [
     ([0, 60, 0, 50], &[Bytes(2), Text, Text, Text]),
@@ -172,16 +173,16 @@ const SPEAKING: [([u8; 4], &[Part]); 3] = [
 enum Reading {
     /// Before a payload.
     Prefix,
-    /// So many bytes that are not looked at.
+    /// So many bytes that are not checked.
     Pass(usize),
-    /// A payload that is looked at, with its end; so many bytes are still to come.
+    /// A payload that is checked, with its end; so many bytes are still to come.
     Hold(usize),
 }
 
 /// The frames of one connection.
 struct Frames {
     state: Reading,
-    /// Of the frame under way: its prefix, and what is held of its payload.
+    /// The current frame: its prefix, and the held part of its payload.
     held: Vec<u8>,
     /// The largest frame that the client takes.
     most: usize,
@@ -202,7 +203,7 @@ impl Frames {
         }
     }
 
-    /// Takes what came, and adds to `out` what the client may see of it.
+    /// Takes the bytes that came, and adds to `out` those that the client may read.
     fn pass(&mut self, mut input: &[u8], out: &mut Vec<u8>) {
         while !input.is_empty() {
             match self.state {
@@ -223,7 +224,7 @@ impl Frames {
                 }
                 Reading::Hold(left) => {
                     let part = split(&mut input, left);
-                    // More than the client takes in one frame need not be remembered.
+                    // No more than the client takes in one frame need be kept.
                     let room = (PREFIX + self.most).saturating_sub(self.held.len());
                     self.held.extend_from_slice(&part[..part.len().min(room)]);
                     match left - part.len() {
@@ -249,7 +250,7 @@ impl Frames {
         };
     }
 
-    /// A held frame is complete.
+    /// Handles a held frame that is complete.
     fn end(&mut self, out: &mut Vec<u8>) {
         self.state = Reading::Prefix;
         let frame = std::mem::take(&mut self.held);
@@ -271,12 +272,12 @@ impl Frames {
                 out.push(END);
             }
         }
-        // Its room is used again.
+        // Its memory is used again.
         self.held = frame;
         self.held.clear();
     }
 
-    /// The method without text that is not UTF-8, if it has any.
+    /// The method with all texts in UTF-8, if it has any that are not.
     fn method(&mut self, channel: [u8; 2], payload: &[u8]) -> Option<Vec<u8>> {
         let (name, arguments) = payload.split_at_checked(4)?;
         if name == TUNE {
@@ -313,7 +314,7 @@ impl Frames {
     }
 }
 
-/// The broker's, from its `connection.start`.
+/// The broker's major version, from its `connection.start`.
 fn major_version(payload: &[u8]) -> Option<u32> {
     let (_, method) = parse_class(payload).ok()?;
     let AMQPClass::Connection(AMQPMethod::Start(start)) = method else {
@@ -324,7 +325,7 @@ fn major_version(payload: &[u8]) -> Option<u32> {
     text.split('.').next()?.parse().ok()
 }
 
-/// Of a frame's payload.
+/// The size of a frame's payload.
 fn size(frame: &[u8]) -> usize {
     u32::from_be_bytes([frame[3], frame[4], frame[5], frame[6]]) as usize
 }
@@ -336,7 +337,7 @@ fn split<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
     taken
 }
 
-/// The arguments with all texts in UTF-8; `None` if they are so, or of another form.
+/// The arguments with all texts in UTF-8; `None` if they already are, or have another form.
 fn readable_texts(mut arguments: &[u8], parts: &[Part]) -> Option<Vec<u8>> {
     let mut all = Vec::with_capacity(arguments.len());
     let mut changed = false;
@@ -351,7 +352,7 @@ fn readable_texts(mut arguments: &[u8], parts: &[Part]) -> Option<Vec<u8>> {
             Text if std::str::from_utf8(&bytes[1..]).is_err() => {
                 changed = true;
                 let text = String::from_utf8_lossy(&bytes[1..]);
-                // What stands for a byte is longer than a byte.
+                // The replacement of a byte is longer than a byte.
                 let fits = |end: &u8| text.is_char_boundary(usize::from(*end));
                 let end = (0..=u8::MAX).rev().find(fits).unwrap_or(0);
                 all.push(end);

@@ -1,25 +1,26 @@
-//! The letters of a dead-letter queue: read and left where they are, moved to a work queue, or dropped.
+//! The letters of a dead-letter queue: read and left in place, moved to a work queue, or dropped.
 //!
-//! Problem: a queue cannot be read without taking from it. So letters are fetched without an
-//! acknowledgement, on a channel of their own. What is not acknowledged is back when that channel ends,
-//! however it ends. A quorum queue would mix up their order then, because to it each fetch is a consumer
-//! of its own; so at a normal end they are given back one by one, in order. The queue puts them behind those
-//! that were not fetched. One letter alone comes back to its place when the channel ends, so that is how it is
-//! given back. Only the letters that were there at the start are looked at: a replay whose messages
-//! die again has an end.
+//! Problem: a queue cannot be read without taking from it. So letters are fetched without an acknowledgement,
+//! on a channel of their own. Letters that are not acknowledged return when that channel ends, in whatever
+//! way it ends. A quorum queue would mix up their order then, because it treats each fetch as a consumer of
+//! its own; so at a normal end they are given back one by one, in order. The queue puts them behind those
+//! that were not fetched. A single letter returns to its place when the channel ends, so it is given back
+//! that way. Only the letters that were there at the start are read: so a replay whose messages die again
+//! ends.
 //!
 //! A letter that moves is published, confirmed, and only then acknowledged, batch by batch (`confirms`). A process
 //! that is killed leaves one batch twice at most, and none is lost.
 //!
 //! A quorum queue takes 32 commands of a channel at a time. The channel holds the others back, mixes up
-//! their order, and forgets them when it ends: acknowledged letters would still be dead letters.
-//! So at most 16 acknowledgements are under way; the answer to a fetch behind them shows that they were
-//! taken. For letters that are given back, the count of the queue shows it.
+//! their order, and forgets them when it ends: acknowledged letters would still be dead letters. So at
+//! most 16 acknowledgements are under way; the answer to a later fetch shows that they were taken. For
+//! letters that are given back, the count of the queue shows it.
 //!
-//! A quorum queue counts how often a message came back, and RabbitMQ 4 drops it after 20 times unless its
-//! queue says otherwise (`topology`; one that an earlier sluiced declared does not). So a letter that was
-//! left ten times is copied to the end of its own queue, confirmed, and then acknowledged: its count
-//! starts again. Where only some letters are read, or some are copied, their order may change.
+//! A quorum queue counts how often a message was returned, and RabbitMQ 4 drops it after 20 returns
+//! unless its queue has no limit (`topology`; a queue that an earlier sluiced declared has one). So a
+//! letter that was left ten times is copied to the end of its own queue, confirmed, and then
+//! acknowledged: its count starts again. If only some letters are read, or some are copied, their order
+//! may change.
 
 mod moving;
 
@@ -52,11 +53,11 @@ const COMMANDS: usize = 16;
 pub const BATCH: usize = 100;
 /// … and so many bytes of them; one that is larger moves alone.
 pub const BATCH_BYTES: usize = WINDOW;
-/// A letter that came back so often is copied.
+/// A letter that was returned so often is copied.
 const WORN: i64 = 10;
-/// How long letters that are given back may take to be in their queue …
+/// How long letters that are given back may take to reach their queue …
 const RETURN: Duration = Duration::from_secs(2);
-/// … and how often that is looked at.
+/// … and how often that is checked.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long closing the connections may take.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -78,7 +79,7 @@ pub struct Letters {
     connections: Connections,
     live: Arc<Live>,
     channel: Channel,
-    /// On a connection of its own: an alarm of the broker stops those that publish.
+    /// On a connection of its own: an alarm of the broker stops connections that publish.
     confirms: Option<ConfirmChannel<u64>>,
     /// Work queues that were found.
     found: HashSet<String>,
@@ -115,7 +116,7 @@ impl fmt::Debug for Letters {
 }
 
 impl Letters {
-    /// Connects to the first broker that answers. `None`: there is no such queue.
+    /// Connects to the first broker that answers. `None` if there is no such queue.
     ///
     /// # Errors
     /// When no broker answers, or it refuses.
@@ -183,7 +184,7 @@ impl Letters {
         self.unread -= count;
         for letter in self.get(count).await? {
             let Some(letter) = letter else {
-                // Another command has the rest, or they were taken.
+                // Another command holds the rest, or they were consumed.
                 self.unread = 0;
                 continue;
             };
@@ -199,7 +200,7 @@ impl Letters {
             .map(|_| self.channel.basic_get(self.queue.as_str().into(), options))
             .collect();
         let mut answers = Vec::new();
-        // The bound is for each of them: large ones take a while on a slow way.
+        // The bound is for each of them: large ones take a while on a slow connection.
         while let Some(answer) = answered("basic.get", self.operation, asks.try_next()).await? {
             answers.push(answer);
         }
@@ -233,17 +234,17 @@ impl Letters {
                 self.unread -= 1;
                 self.fetched.push_back(letter);
             }
-            // It came after the start, or no other is wanted.
+            // It came after the start, or no more are wanted.
             Some(_) => {}
             None => self.unread = 0,
         }
         Ok(())
     }
 
-    /// Leaves a letter where it is; one that came back often is copied there.
+    /// Leaves a letter in place; one that was returned often is copied there.
     ///
     /// # Errors
-    /// When letters that came back often cannot be copied. They are where they were.
+    /// When letters that were returned often cannot be copied. They stay where they were.
     pub async fn leave(&mut self, letter: Letter) -> Result<(), RabbitError> {
         if letter.original.returns() < WORN {
             return Ok(());
@@ -267,8 +268,7 @@ impl Letters {
         Ok(())
     }
 
-    /// Gives all letters back that were fetched and not moved, whatever became of them since. Returns how
-    /// many letters there are then.
+    /// Gives back all letters that were fetched and not moved. Returns how many letters there are then.
     ///
     /// # Errors
     /// When the broker is lost or refuses.

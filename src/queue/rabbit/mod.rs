@@ -1,15 +1,15 @@
-//! RabbitMQ: consume with acknowledgements, publish copies with confirms, recover from every loss; and why it cannot be
-//! used, as an operator should read it.
+//! RabbitMQ: consume with acknowledgements, publish copies with confirms, recover from every loss; and its
+//! errors, as operators should read them.
 //!
-//! - `connections`: the process's two connections; `dial` has the settings and opens the streams, and `guard` keeps from
-//!   the client what it cannot read;
+//! - `connections`: the process's two connections; `dial` has the settings and opens the streams, and `guard`
+//!   replaces what the client cannot read;
 //! - `supervisor`: a route's sessions, one after the other, and what they share;
 //! - `session`: one channel, its consumers, its deliveries and their acknowledgements;
-//! - `publisher`: the copies for wait, parked and dead-letter queues, tried until they are confirmed; `confirms`
-//!   publishes them and waits for the confirms; `reports` what belongs to no delivery;
-//! - `counts`: how many messages stand at the broker;
+//! - `publisher`: the copies for wait, parked and dead-letter queues, tried until they are confirmed;
+//!   `confirms` publishes them and waits for the confirms; `reports` publishes what belongs to no delivery;
+//! - `counts`: how many messages are at the broker;
 //! - `topology`: the queues; `convert`: the messages;
-//! - `probe`: looks at a broker and at the user's rights for `sluiced check --connect`; `letters`: reads and moves
+//! - `probe`: checks a broker and the user's rights for `sluiced check --connect`; `letters`: reads and moves
 //!   dead letters for `sluiced dead`.
 
 mod confirms;
@@ -52,7 +52,7 @@ pub struct RabbitQueue {
     connections: Arc<Connections>,
     clock: Clock,
     events: Arc<dyn QueueEvents>,
-    /// Of each queue: any of its routes may get back what one of them had.
+    /// By queue: any of its routes may receive again what one of them had.
     kept: Mutex<BTreeMap<String, Arc<KeptVerdicts>>>,
 }
 
@@ -108,7 +108,7 @@ impl RabbitQueue {
 }
 
 impl RabbitQueue {
-    /// Where a route publishes what belongs to no delivery. Must be called inside a tokio runtime.
+    /// Where a route publishes reports that belong to no delivery. Must be called inside a tokio runtime.
     #[must_use]
     pub fn reports(&self, route: &Arc<str>, results: Results) -> mpsc::Sender<Report> {
         let reporter = Reporter {
@@ -141,19 +141,19 @@ pub enum RabbitError {
     /// The broker refuses us: credentials, virtual host, permissions.
     #[error("RabbitMQ refused: {reason}")]
     Refused { reason: String },
-    /// The broker lets the user in, but not do what `run` needs.
+    /// The broker accepts the user, but refuses what `run` needs.
     #[error("the user lacks a right that `run` needs: {reason}")]
     Forbidden { reason: String },
     /// A queue that should exist does not.
     #[error("queue `{queue}` does not exist")]
     Missing { queue: String },
-    /// The work queue does not exist, and is not ours to declare.
+    /// The work queue does not exist, and sluiced does not declare it.
     #[error("queue `{queue}` does not exist; create it, or write `declare = true` in its route")]
     Undeclared { queue: String },
     /// A queue exists, but not as sluiced needs it.
     #[error("queue `{queue}` exists with other settings: {reason}; delete it or rename it")]
     Mismatch { queue: String, reason: String },
-    /// What is read from it stays there, and no message comes back alone.
+    /// Messages read from it stay there, and no single message can be returned.
     #[error(
         "queue `{queue}` is a stream, whose messages stay in it and would be sent again; write the name of a quorum or classic queue"
     )]
@@ -176,13 +176,13 @@ pub enum RabbitError {
     /// Results have nowhere to go.
     #[error("the exchange `{exchange}` of results does not exist; declare it")]
     NoExchange { exchange: String },
-    /// The same of the default exchange.
+    /// The same for the default exchange.
     #[error("the queue `{queue}` of results does not exist; declare it")]
     NoResultQueue { queue: String },
 }
 
 impl RabbitError {
-    /// What was refused on a connection that is up.
+    /// The error for a refusal on a connection that is up.
     fn of_right(self) -> Self {
         match self {
             Self::Refused { reason } => Self::Forbidden { reason },
@@ -200,7 +200,7 @@ impl RabbitError {
         }
     }
 
-    /// What the broker said of the exchange of results.
+    /// The error for the exchange of results.
     pub(super) fn about_exchange(exchange: &str, error: &lapin::Error) -> Self {
         match code(error) {
             Some(404) => Self::NoExchange {
@@ -218,7 +218,7 @@ impl RabbitError {
             // precondition-failed; resource-locked: an exclusive queue of another client
             Some(405 | 406) => {
                 let reason = reason(error);
-                // What is refused is consumers with a priority.
+                // Consumers with a priority are refused.
                 let kind = reason.rsplit_once(" of queue type ");
                 if kind.is_some_and(|(_, kind)| kind.contains("stream")) {
                     return Self::Stream { queue };
@@ -229,7 +229,7 @@ impl RabbitError {
         }
     }
 
-    /// What the end of a channel means that consumed a queue. It is never a mismatch: nothing was declared.
+    /// What the end of a channel with consumers means. It is never a mismatch: nothing was declared.
     fn about_consumer(queue: &str, error: &lapin::Error) -> Self {
         match Self::about_queue(queue, error) {
             Self::Mismatch { reason, .. } => Self::Lost { reason },

@@ -1,9 +1,9 @@
 //! Tries a broker and a route's queues without changing anything, for `sluiced check --connect`.
 //!
 //! Problem: RabbitMQ has no question "may I?". It checks rights first and arguments second, and only then
-//! does something. So each right is tried with an argument that no broker takes: where the right is missing
-//! the answer is 403, where it is there 406, and nothing was consumed or declared. A queue of ours that is
-//! there is declared as `run` would declare it, which changes nothing or shows that its settings differ.
+//! acts. So each right is tried with an argument that no broker accepts: without the right the answer is
+//! 403, with it 406, and nothing was consumed or declared. An existing queue of ours is declared as `run`
+//! would declare it, which changes nothing or shows that its settings differ.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub enum QueueState {
         consumers: u32,
         /// It is a classic queue, as far as the broker shows that.
         classic: bool,
-        /// Of the parked queues beside it, if the route does not park and there are any.
+        /// Messages in the parked queues beside it, if the route does not park and there are any.
         left_behind: Option<u32>,
     },
     /// It is missing, and the daemon would declare it.
@@ -73,8 +73,8 @@ pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitE
 /// first broker that answers; declares nothing. Each URL may take the connect timeout, and so may each question.
 ///
 /// # Errors
-/// When no broker answers, a right is missing, a queue of ours is another one, or the work queue is missing
-/// and `route.settings.declare` is not set.
+/// When no broker answers, a right is missing, a queue of ours has other settings, or the work queue is
+/// missing and `route.settings.declare` is not set.
 pub async fn queue(
     options: &RabbitOptions,
     route: &RouteOptions,
@@ -125,8 +125,8 @@ async fn look(
     }
 }
 
-/// Tries the rights to a route's queues, and the settings of those of ours that are there; `found`: the work
-/// queue is there.
+/// Tries the rights to a route's queues, and checks the settings of existing queues of ours; `found`: the
+/// work queue exists.
 async fn tried(
     live: &Live,
     route: &RouteOptions,
@@ -144,13 +144,14 @@ async fn tried(
         may_declare(live, route, target, bound).await?;
     }
     may_declare(live, route, Target::Dead, bound).await?;
-    // Those that are there do not show whether copies may be published, which waits ask for.
+    // Existing queues do not show whether copies may be published, which waits need.
     let wait = Target::Wait(route.ladder().rung(Duration::ZERO));
     let nowhere = format!("{}.wait.none", route.queue());
     declare_nothing(live, route, wait, &nowhere, bound).await
 }
 
-/// Results need their exchange, or the one queue that they all go to. Whether they may be published shows only then.
+/// Results need their exchange, or the one queue that they all go to. Only a publish shows whether it is
+/// allowed.
 async fn results_have_a_place(
     live: &Live,
     route: &RouteOptions,
@@ -186,9 +187,9 @@ async fn may_consume(live: &Live, queue: &str, bound: Duration) -> Result<(), Ra
     }
 }
 
-/// Whether a queue that is there is a classic one. A declaration of another type changes nothing, and the broker
-/// names the first argument that differs: where that is another one, or the user may not declare the queue, the
-/// answer is no.
+/// Whether an existing queue is a classic one. A declaration of another type changes nothing, and the broker
+/// names the first argument that differs: if that is another argument, or the user may not declare the queue,
+/// the answer is no.
 async fn is_classic(live: &Live, queue: &str, bound: Duration) -> bool {
     let Ok(channel) = open_channel(&live.connection, bound).await else {
         return false;
@@ -234,7 +235,7 @@ async fn declare_nothing(
     refused(declared.map(drop))
 }
 
-/// What was impossible was refused: with the right for it, or without.
+/// Reads the answer to an impossible operation: an error only if the right is missing.
 fn refused(answer: Result<(), RabbitError>) -> Result<(), RabbitError> {
     match answer {
         Err(error @ (RabbitError::Refused { .. } | RabbitError::Timeout { .. })) => {
@@ -272,7 +273,7 @@ pub fn grant_command(options: &RabbitOptions, routes: &[RouteOptions]) -> String
     )
 }
 
-/// A pattern that only this name fits.
+/// A pattern that matches only this name.
 fn literal(name: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     let escaped = name.chars().map(|c| {

@@ -1,8 +1,10 @@
-//! Copies for wait, parked and dead-letter queues, and results, from a session to the broker (`confirms`). Results
-//! have a publisher of their own: an exchange that refuses them closes its channel, which no copy shall wait for.
+//! Copies for wait, parked and dead-letter queues, and results, from a session to the broker (`confirms`).
+//! Results have a publisher of their own: an exchange that refuses them closes its channel, and copies must
+//! not wait for that.
 //!
-//! A copy that is not confirmed is tried again with backoff for as long as the session lives: its verdict was
-//! reached, and giving the message back would repeat its call. A copy may exist twice, but it is never missing.
+//! A copy that is not confirmed is published again with backoff for as long as the session lives: its verdict
+//! is decided, and giving the message back would repeat its call. A copy may exist twice, but it is never
+//! missing.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,13 +24,13 @@ use crate::queue::{BACKOFF, LOG_EVERY, ResultOutcome};
 use crate::settings::types::Unroutable;
 use crate::telemetry::{LogLimit, Suppressed};
 
-/// New copies that are taken over at a time at most.
+/// The most new copies to take over at a time.
 const BURST: usize = 512;
 
 /// A copy to publish.
 #[derive(Debug)]
 pub(super) struct Republish {
-    /// The delivery that it is made of.
+    /// The delivery that it is made from.
     pub(super) tag: u64,
     pub(super) to: Destination,
     pub(super) body: Bytes,
@@ -40,12 +42,12 @@ pub(super) struct Republish {
 pub(super) enum Destination {
     /// A queue of the route.
     Queue(Target),
-    /// By this key through the exchange of its results.
+    /// The exchange of its results, with this routing key.
     Result(String),
 }
 
 impl Destination {
-    /// What must be there before it is published to: a queue, or for all results their exchange.
+    /// What must exist before the publish: a queue, or for all results their exchange.
     fn place(&self) -> Option<Target> {
         match self {
             Self::Queue(target) => Some(*target),
@@ -112,7 +114,7 @@ struct Outbox {
     confirmed: mpsc::UnboundedSender<u64>,
     failing: Arc<AtomicBool>,
     open: Option<ConfirmChannel<Republish>>,
-    /// Queues that are there, as far as is known; `None`: the exchange of results.
+    /// Queues that exist, as far as is known; `None`: the exchange of results.
     declared: HashSet<Option<Target>>,
     ready: VecDeque<Republish>,
     /// Failed: ready again at `retry_at`.
@@ -126,7 +128,7 @@ struct Outbox {
 }
 
 impl Outbox {
-    /// Publishes what comes until the session drops its end.
+    /// Publishes copies until the session drops its end.
     async fn run(mut self, mut copies: mpsc::UnboundedReceiver<Republish>) {
         let mut fresh: Vec<Republish> = Vec::with_capacity(BURST);
         loop {
@@ -150,7 +152,7 @@ impl Outbox {
         }
     }
 
-    /// Publishes what is ready, as far as there is room.
+    /// Publishes copies that are ready, as far as the bounds allow.
     async fn send(&mut self) -> Result<(), RabbitError> {
         let bounds = ConfirmBounds::of(&self.context.options);
         while let Some(first) = self.ready.front() {
@@ -163,7 +165,7 @@ impl Outbox {
             if !open.takes(bytes) {
                 return Ok(());
             }
-            // The work queue is there: its messages are the ones that are copied.
+            // The work queue exists: its messages are the ones that are copied.
             if place != Some(Target::Work) && !self.declared.contains(&place) {
                 let route = &self.context.route;
                 let declared = match place {
@@ -203,7 +205,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// What became of copies that were under way.
+    /// Handles copies that were decided.
     async fn on_decided(&mut self, decided: Result<Vec<Decided<Republish>>, RabbitError>) {
         match decided {
             Ok(decided) => {
@@ -271,7 +273,7 @@ impl Outbox {
         drops && matches!(of.to, Destination::Result(_))
     }
 
-    /// A queue cannot be declared, or the exchange is missing: what goes there waits, the others go on.
+    /// A queue cannot be declared, or the exchange is missing: copies for it wait, the others go on.
     fn fail_all_for(&mut self, place: Option<Target>, error: &RabbitError) {
         let ready = std::mem::take(&mut self.ready).into_iter();
         let (same, others): (Vec<_>, Vec<_>) = ready.partition(|copy| copy.to.place() == place);
@@ -311,7 +313,7 @@ impl Outbox {
     }
 }
 
-/// What becomes of copies that are under way; without any it waits forever.
+/// The next decided copies; without any under way it waits forever.
 async fn next(
     open: &mut Option<ConfirmChannel<Republish>>,
 ) -> Result<Vec<Decided<Republish>>, RabbitError> {

@@ -1,8 +1,9 @@
 //! Publications that belong to no delivery: receipts of a message centre.
 //!
-//! Problem: the centre must learn that a receipt is safe, and only then. So each report comes with the place where its end
-//! is said, once the broker has confirmed it or not taken it. Nothing is tried again here: the centre keeps what was
-//! not confirmed, and delivers it again. So what is under way is bounded by what the centre sends at a time.
+//! Problem: the centre must learn that a receipt is safe, and only then. So each report comes with a sender
+//! for its result, which is used once the broker has confirmed it or not taken it. Nothing is tried again
+//! here: the centre keeps receipts that were not confirmed, and delivers them again. So the reports under way
+//! are bounded by what the centre sends at a time.
 
 use std::sync::Arc;
 
@@ -60,7 +61,7 @@ impl Reporter {
                 Ok(()) => {}
                 Err(error) => {
                     if let Some(open) = open.take() {
-                        // Without a word from here they count as not confirmed.
+                        // Without a result they count as not confirmed.
                         drop(open.close().await);
                     }
                     if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
@@ -115,7 +116,7 @@ impl Reporter {
     }
 }
 
-/// What became of reports that are under way; without any it waits forever.
+/// The next decided reports; without any under way it waits forever.
 async fn next(
     open: &mut Option<ConfirmChannel<Report>>,
 ) -> Result<Vec<Decided<Report>>, RabbitError> {

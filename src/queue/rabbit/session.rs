@@ -1,10 +1,10 @@
-//! One channel: what is consumed on it, and how each delivery is settled.
+//! One channel: its consumers, and how each delivery is settled.
 //!
-//! Here a message begins and ends: `hand_out` makes a delivery of what a consumer received; the verdict comes
-//! back to `settle` (`settling`). What is done is acknowledged, in batches that `core::channel` forms and `write`
-//! sends. For a wait queue, a parked queue or the dead letters, the publisher gets a copy first, and the
-//! original is acknowledged once the broker has confirmed the copy. A result is published and confirmed before the
-//! verdict is carried out.
+//! A message enters and leaves here: `hand_out` makes a delivery from what a consumer received; the verdict
+//! comes back to `settle` (`settling`). Messages that are done are acknowledged, in batches that
+//! `core::channel` forms and `write` sends. For a wait queue, a parked queue or the dead letters, the
+//! publisher gets a copy first, and the original is acknowledged once the broker has confirmed the copy. A
+//! result is published and confirmed before the verdict is carried out.
 //!
 //! ```text
 //! open ──> serve (consumes while the tap is open) ──time to end──> close ──> Ended::Closed
@@ -51,9 +51,9 @@ const BURST: usize = 256;
 /// How often the channel is checked: if it has no consumer, nothing reports that it ended.
 const HEALTH: Duration = Duration::from_millis(250);
 
-/// A message that was returned so often goes to the end of its queue as a copy, which has no returns behind it:
-/// RabbitMQ 4 drops or dead-letters one after 20 returns, and replicas that crash or freeze return whole
-/// prefetches.
+/// A message that was returned so often goes to the end of its queue as a copy, whose returns count from
+/// zero: RabbitMQ 4 drops or dead-letters one after 20 returns, and replicas that crash or freeze return
+/// whole prefetches.
 const RENEWED: i64 = 10;
 
 /// What a settled delivery is counted as: the route that gave the verdict, and the verdict's label.
@@ -62,7 +62,7 @@ type Label = (Arc<str>, &'static str);
 /// How a session ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// To be rebuilt.
+    /// It must be opened again.
     Lost(RabbitError),
     /// On purpose.
     Closed(Leftover),
@@ -173,7 +173,7 @@ impl Session {
         }
     }
 
-    /// A delivery, or the end of a consumer; and what else is there without waiting.
+    /// Handles a delivery or the end of a consumer, and all others that are ready without waiting.
     async fn receive(&mut self, first: Received) -> Result<(), RabbitError> {
         let mut received = Some(first);
         let mut burst = 0;
@@ -212,7 +212,7 @@ impl Session {
             if !worn {
                 return self.has_no_room(&delivery);
             }
-            // After a few more returns the broker drops it: it is copied without room for it.
+            // After a few more returns the broker would drop it: it is copied although it does not fit.
             self.unsettled.budget.exceed(bytes);
         }
         let (message, original) = message(delivery);
@@ -286,8 +286,8 @@ impl Session {
         Ok(())
     }
 
-    /// While copies or results are not confirmed, the prefetch fills with messages that are not settled, and in the
-    /// end the route stands still: it is not ready, with the reason.
+    /// While copies or results are not confirmed, the prefetch fills with unsettled messages until the route
+    /// stands still: it is not ready, with the reason.
     fn report_confirms(&self) {
         let why = match (self.publisher.is_failing(), self.results.is_failing()) {
             (false, false) => None,

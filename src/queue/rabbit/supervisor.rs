@@ -1,7 +1,7 @@
 //! One route's sessions, one after the other, behind the subscription that the pipeline holds.
 //!
-//! A session ends with its channel. The next one is opened with backoff, until the route is closed. What outlives
-//! a session is in [`Context`].
+//! A session ends with its channel. The next one is opened with backoff, until the route is closed. State
+//! that outlives a session is in [`Context`].
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -40,9 +40,9 @@ pub(super) struct Context {
     /// Whether the route's messages come and can be settled.
     pub(super) link: watch::Sender<Link>,
     pub(super) kept: Arc<KeptVerdicts>,
-    /// About deliveries for which there was no room.
+    /// For warnings about deliveries that did not fit.
     pub(super) no_room: LogLimit,
-    /// About copies that left headers behind.
+    /// For warnings about copies that lost headers.
     shortened: LogLimit,
 }
 
@@ -52,7 +52,7 @@ impl Context {
         self.options.settings.connect_timeout.get()
     }
 
-    /// A copy left headers behind.
+    /// Warns that a copy lost headers.
     pub(super) fn log_shortened(&self) {
         let route = &self.route.name;
         self.events.shortened(route);

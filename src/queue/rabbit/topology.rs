@@ -3,11 +3,11 @@
 //! Their types are always explicit, because a virtual host can change the default. A declaration
 //! that the broker refuses closes its channel, so declarations get channels of their own.
 //!
-//! RabbitMQ 4 drops or dead-letters a message of a quorum queue after 20 returns, unless the queue
-//! says that it has no limit. Before version 4 there is no limit by default, and the same argument makes
-//! the broker drop a message at its first return. A queue that an earlier sluiced declared has no
-//! such argument. So queues that are read are declared with it where the broker knows it, and
-//! without it if that is refused.
+//! RabbitMQ 4 drops or dead-letters a message of a quorum queue after 20 returns, unless the queue says
+//! that it has no limit. Before version 4 there is no limit by default, and the same argument makes the
+//! broker drop a message at its first return. A queue that an earlier sluiced declared does not have
+//! that argument. So queues that are read are declared with it if the broker knows it, and without it if
+//! that is refused.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use crate::settings::types::QueueType;
 /// A queue that copies go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Target {
-    /// The work queue itself: a copy has no returns behind it.
+    /// The work queue itself: the returns of a copy count from zero.
     Work,
     /// Waits for a rung of the ladder, then returns to the work queue.
     Wait(Rung),
@@ -50,12 +50,12 @@ impl Target {
         }
     }
 
-    /// Whether messages can be returned to it: dead letters are, by a look at them (`letters`).
+    /// Whether messages are returned to it: dead letters are, when they are looked at (`letters`).
     const fn takes_returns(self) -> bool {
         matches!(self, Self::Work | Self::Parked(_) | Self::Dead)
     }
 
-    /// What it is declared with, but for the limit of returns.
+    /// The arguments of its declaration, without the limit of returns.
     pub(super) fn arguments(self, route: &RouteOptions) -> FieldTable {
         let mut table = typed(route.settings.queue_type);
         if let Self::Wait(step) = self {
@@ -64,7 +64,7 @@ impl Target {
             table.insert("x-dead-letter-exchange".into(), text(""));
             table.insert("x-dead-letter-routing-key".into(), text(route.queue()));
             if route.settings.queue_type == QueueType::Quorum {
-                // Without both of these a quorum queue may lose what it dead-letters.
+                // Without both of these a quorum queue may lose messages that it dead-letters.
                 table.insert("x-dead-letter-strategy".into(), text("at-least-once"));
                 table.insert("x-overflow".into(), text("reject-publish"));
             }
@@ -162,7 +162,7 @@ pub(super) async fn target_queues(
     answered("channel.close", bound, closing).await
 }
 
-/// The parked queues that are there though the route does not park: an earlier configuration left
+/// The parked queues that exist although the route does not park: an earlier configuration left
 /// them.
 pub(super) async fn left_behind(
     connection: &Connection,
@@ -176,7 +176,7 @@ pub(super) async fn left_behind(
         let queue = Target::Parked(space).queue(route.queue());
         match find(&channel, &queue, bound).await {
             Ok(counts) => found.push((space, counts)),
-            // It was deleted; others may hold messages all the same.
+            // It was deleted; others may still hold messages.
             Err(RabbitError::Missing { .. }) => continue,
             Err(error) => return Err(error),
         }
@@ -196,9 +196,9 @@ pub(super) async fn open_channel(
 
 /// Declares or looks for a queue.
 ///
-/// The broker closes the channel where the answer is no. A channel that is dropped before that is closed from
-/// this side too; lapin 4.12 takes a close that crosses the broker's for a fault of the connection, and ends
-/// the channels of all routes on it. So the channel is held until the answer, also where the caller is gone.
+/// The broker closes the channel if the answer is no. A channel that is dropped before that is closed from
+/// this side too; lapin 4.12 treats a close that crosses the broker's as a fault of the connection, and ends
+/// the channels of all routes on it. So the channel is held until the answer, even if the caller is gone.
 pub(super) async fn declare(
     channel: &Channel,
     queue: &str,
@@ -309,7 +309,8 @@ pub(super) struct Copy {
     pub(super) body: Bytes,
 }
 
-/// Publishes a copy, and waits for its confirm. `written` is called once it needs no more memory of ours.
+/// Publishes a copy, and waits for its confirm. `written` is called once it needs no memory in this process
+/// any more.
 pub(super) async fn published(
     channel: Channel,
     copy: Copy,
@@ -334,7 +335,7 @@ pub(super) async fn published(
         properties,
     );
     let confirm = publishing.await;
-    // What could not be sent need not be waited for.
+    // A copy that could not be sent need not be waited for.
     written();
     confirm?.await
 }

@@ -74,7 +74,8 @@ mod checkpoint {
         assert!(Checkpoint::open(&path, &list).await.is_err());
     }
 
-    /// A list that was empty at first is known by what it holds now: others begin like it, too.
+    /// A list that was empty at first is recognized by its current content: other lists begin
+    /// like it, too.
     #[tokio::test]
     async fn an_empty_list_is_not_the_beginning_of_every_list() {
         let dir = tempfile::tempdir().unwrap();

@@ -157,7 +157,8 @@ fn the_first_routing_key_survives_a_round() {
     );
 }
 
-/// Keys, costs and tenants may be made of them: only what came back by a queue of ours can be believed.
+/// Keys, costs and tenants may be made from them: only those of a message that came back through a
+/// queue of ours are trusted.
 #[test]
 fn a_publisher_cannot_say_where_its_message_was_published_to() {
     let text = |text: &str| AMQPValue::LongString(text.into());

@@ -13,7 +13,7 @@ fn addresses_hide_passwords() {
     assert!(error.is_err_and(|text| !text.contains("hidden")));
 }
 
-/// As an operator may write one, without a scheme or with a wrong one.
+/// URLs as an operator may write them, without a scheme or with a wrong one.
 #[test]
 fn a_url_that_is_none_is_not_shown() {
     for wrong in [

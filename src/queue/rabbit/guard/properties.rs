@@ -1,8 +1,8 @@
-//! Whether the client can read a message's properties, and what stands in for those that it cannot.
+//! Whether the client can read a message's properties, and what replaces those that it cannot.
 //!
-//! First a walk of its own looks how deep tables and arrays are nested, without following them
-//! deeper than a limit. Only then the client's own parser is asked: what it cannot read is exactly
-//! what would end the connection.
+//! First a walk of its own checks how deep tables and arrays are nested, down to a limit. Only
+//! then the client's own parser is tried: what it cannot read is exactly what would end the
+//! connection.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +16,7 @@ use crate::ports::message::header;
 const DEEPEST: usize = 32;
 /// `class, weight, body size`, before the properties.
 const FIXED: usize = 12;
-/// What a copy for the dead-letter queue adds: reason, names of queue and route, and the like.
+/// Bytes that a copy for the dead-letter queue adds: reason, names of queue and route, and so on.
 const OURS: usize = 4096;
 
 /// Why the client cannot read a message.
@@ -41,7 +41,7 @@ impl Unreadable {
     }
 }
 
-/// What is wrong with a content header, if the client cannot read it.
+/// The fault of a content header, if the client cannot read it.
 pub(super) fn fault(payload: &[u8]) -> Option<Unreadable> {
     let properties = payload.get(FIXED..)?;
     if let Err(why) = walk_properties(properties) {
@@ -51,9 +51,9 @@ pub(super) fn fault(payload: &[u8]) -> Option<Unreadable> {
     (!parsed).then_some(Unreadable::Properties)
 }
 
-/// A header of the same message that says why, and carries what was there as text (base64), which
-/// every client and every page can show. `method` is that of its delivery, if that was repaired.
-/// `None` if there is no header at all.
+/// A header for the same message with the reason, and with the original properties as text
+/// (base64), which every client and every page can show. `method` is the original method of its
+/// delivery, if that was repaired. `None` if there is no header at all.
 pub(super) fn replaced(
     payload: &[u8],
     why: Unreadable,
@@ -166,7 +166,7 @@ fn walk_name(input: &mut &[u8]) -> Walk<()> {
     take(input, count.into()).map(drop)
 }
 
-/// What follows a length of four bytes.
+/// The bytes after a length of four bytes.
 fn sized<'a>(input: &mut &'a [u8]) -> Walk<&'a [u8]> {
     let count = take(input, 4)?;
     let count = u32::from_be_bytes([count[0], count[1], count[2], count[3]]);

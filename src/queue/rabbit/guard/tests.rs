@@ -50,7 +50,7 @@ fn deliver(exchange: &[u8], key: &[u8]) -> Vec<u8> {
     )
 }
 
-/// What comes out when the bytes come in pieces of these sizes.
+/// The output when the bytes come in pieces of these sizes.
 fn passed(input: &[u8], sizes: &[usize]) -> Vec<u8> {
     let mut frames = Frames::new(LIMIT, Arc::default());
     let mut out = Vec::new();
@@ -198,7 +198,7 @@ fn a_header_above_the_frame_limit_is_replaced_and_cut() {
         headers.inner().get(header::RAW_CUT),
         Some(&AMQPValue::Boolean(true))
     );
-    // The next frame is not touched by it.
+    // The next frame is not affected.
     assert_eq!(out.len(), 1);
 }
 
@@ -266,7 +266,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
         any_table(3).prop_map(|table| {
             content(&written(&BasicProperties::default().with_headers(table)))
         }),
-        // A true header with one byte changed.
+        // A valid header with one byte changed.
         (any_table(2), any::<prop::sample::Index>(), any::<u8>()).prop_map(|(table, at, byte)| {
             let properties = BasicProperties::default().with_headers(table);
             let mut properties = written(&properties.with_message_id("m1".into()));
@@ -314,8 +314,8 @@ fn table_of(value: impl Strategy<Value = AMQPValue>) -> impl Strategy<Value = Fi
 }
 
 proptest! {
-    /// However the bytes are split: the client can read every frame, and what it can read anyway
-    /// comes out byte for byte.
+    /// However the bytes are split: the client can read every frame, and frames that it could
+    /// read anyway come out byte for byte.
     #[test]
     fn the_client_can_read_all_that_comes_out(
         frames in vec(any_frame(), 1..8),

@@ -1,4 +1,5 @@
-//! Letters that move as copies: published, confirmed, and only then is a letter acknowledged.
+//! Letters that move as copies: a copy is published and confirmed, and only then its letter is
+//! acknowledged.
 
 use std::collections::VecDeque;
 
@@ -16,12 +17,12 @@ pub struct Replay {
     pub keeps_timestamp: bool,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Debug)]
 pub struct Moved {
     /// Confirmed in their work queue and gone from the dead letters.
     pub taken: usize,
-    /// Why the others were not; they are dead letters still.
+    /// Why the others were not; they are still dead letters.
     pub fault: Option<RabbitError>,
 }
 
@@ -37,7 +38,7 @@ impl Letters {
         if self.found.contains(queue) {
             return Ok(true);
         }
-        // A queue that is missing costs its channel.
+        // A missing queue costs the channel.
         let channel = open_channel(&self.live.connection, self.operation).await?;
         match find(&channel, queue, self.operation).await {
             Ok(_) => {
@@ -129,7 +130,7 @@ impl Letters {
         }
     }
 
-    /// Publishes what is ready, as far as there is room.
+    /// Publishes copies that are ready, as far as the bounds allow.
     async fn publish(&mut self, ready: &mut VecDeque<LetterCopy>) -> Result<(), RabbitError> {
         while let Some((_, copy)) = ready.front() {
             let live = self.connections.publishing.acquire_any();

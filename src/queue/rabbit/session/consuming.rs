@@ -1,5 +1,5 @@
-//! The consumers of a session: that of the work queue, and those of the parked queues beside it; and when they
-//! are open: while the tap is open, and while there is room for what comes.
+//! The consumers of a session: that of the work queue, and those of the parked queues beside it; and when
+//! they are open: while the tap is open, and while there is space for deliveries.
 //!
 //! They open and close together, on one channel, each with a prefetch of its own. Deliveries are taken from them
 //! in turn, so that none waits behind a queue that is always full. What a session may hold is bounded twice: in
@@ -110,19 +110,19 @@ impl Consumers {
         self.groups.iter().map(|group| group.at_most(1)).collect()
     }
 
-    /// All queues, with the prefetches that there is room for.
+    /// All queues, with prefetches that fit the opening.
     fn groups(&self, opening: Opening) -> Vec<Group> {
         let Opening::Few(prefetch) = opening else {
             return self.groups.clone();
         };
         let mut few = self.probes();
-        // The room of one is left for what is parked.
+        // The place of one message is left for parked ones.
         let parked = u16::from(few.len() > 1);
         few[0] = self.groups[0].at_most(prefetch.saturating_sub(parked).max(1));
         few
     }
 
-    /// Starts to consume queues. None is open if one fails: the channel is over then.
+    /// Starts to consume queues. None is open if one fails: the channel has ended then.
     pub(super) async fn start(
         &mut self,
         channel: &Channel,
@@ -176,9 +176,9 @@ impl Consumers {
     }
 }
 
-/// Cancels consumers. What still comes until the broker's answer goes to `each`, as it comes: a buffer would
-/// hold all of it. That may be a whole prefetch of large messages on a slow connection, so `bound` is for the
-/// time in which nothing comes.
+/// Cancels consumers. Deliveries that still come until the broker's answer go to `each` at once, because a
+/// buffer would hold all of them. They may be a whole prefetch of large messages on a slow connection, so
+/// `bound` is for the time in which nothing comes.
 pub(super) async fn cancelled(
     consumers: Vec<Consumer>,
     channel: &Channel,
@@ -217,13 +217,13 @@ pub(super) async fn cancelled(
 }
 
 impl Session {
-    /// Whether new consumers may be opened. The prefetch is counted for each consumer: deliveries of an earlier
-    /// one that are not settled come on top, and would grow each time the tap opens.
+    /// Whether new consumers may be opened. The prefetch is counted for each consumer: unsettled deliveries
+    /// of an earlier one are added, and would grow each time the tap opens.
     pub(super) fn may_consume(&self) -> bool {
         self.unsettled.held() <= usize::from(self.context.route.prefetch) / 2
     }
 
-    /// Opens the consumers, if there is room for what they deliver.
+    /// Opens the consumers, if there is space for their deliveries.
     pub(super) async fn consume(&mut self) -> Result<(), RabbitError> {
         let bound = self.context.bound();
         let Some(opening) = self.unsettled.budget.open(self.context.clock.now()) else {
@@ -252,8 +252,8 @@ impl Session {
         Ok(())
     }
 
-    /// A parked queue was deleted. The session goes on: calls are under way, and would be repeated. A route that
-    /// parks declares the queue again; otherwise it was left behind, and is not missed.
+    /// A parked queue was deleted. The session goes on: calls are under way, and would be repeated. A route
+    /// that parks declares the queue again; otherwise it was left behind, and is not needed.
     pub(super) async fn part(&mut self, queue: &str) -> Result<(), RabbitError> {
         let route = &self.context.route;
         tracing::info!(route = %route.name, queue, "a parked queue was deleted");

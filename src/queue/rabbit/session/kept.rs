@@ -1,9 +1,9 @@
 //! Verdicts that outlive their session: those that waited for the confirm of a copy or of a result when it ended.
 //!
-//! The broker delivers such a message again. Within this process its verdict is still known: it is applied, and
-//! its call is not repeated. A message is recognized by all that it carries, because an id is not always there
-//! and need not be unique. A verdict is kept with its copy or its result only: an acknowledgement alone that was
-//! applied to another message which looks the same would lose that message.
+//! The broker delivers such a message again. Within this process its verdict is still known: it is applied,
+//! and its call is not repeated. A message is recognized by its whole content, because it may have no id and
+//! an id need not be unique. A verdict is kept only with its copy or its result: an acknowledgement alone,
+//! applied to another message that looks the same, would lose that message.
 //!
 //! A verdict whose message has not come back within [`AGE`] is forgotten: the message went to another replica.
 //! Otherwise a message that looks the same could die without a call weeks later.
@@ -32,19 +32,20 @@ pub(super) enum Kept {
     Reported(Box<Reported>),
 }
 
-/// The same for messages with the same properties and body, which are interchangeable.
+/// Equal for messages with the same properties and body, which are interchangeable.
 type Fingerprint = [u8; 32];
 
 /// The verdicts of the earlier sessions of a queue, and when they were kept. Routes may share the queue.
 #[derive(Debug, Default)]
 pub(in crate::queue::rabbit) struct KeptVerdicts {
     kept: Mutex<HashMap<Fingerprint, Vec<(Mono, Kept)>>>,
-    /// What was kept before is forgotten where it is more.
+    /// The most verdicts: older ones beyond it are forgotten.
     most: AtomicUsize,
 }
 
 impl KeptVerdicts {
-    /// Another route consumes the queue, with this prefetch: of all its routes a few sessions are remembered.
+    /// Another route consumes the queue, with this prefetch: the verdicts of a few sessions of all its routes
+    /// are kept.
     pub(in crate::queue::rabbit) fn consumes(&self, prefetch: u16) {
         self.most
             .fetch_add(4 * usize::from(prefetch), Ordering::Relaxed);
@@ -87,7 +88,7 @@ fn forget(kept: &mut HashMap<Fingerprint, Vec<(Mono, Kept)>>, now: Mono) {
     });
 }
 
-/// Of all that a message carries, but not of what the broker counts on it.
+/// The fingerprint of all that a message carries, without the broker's own counts.
 fn known_by(original: &Original) -> Fingerprint {
     let written = gen_properties(&copy_properties(original, []))(Vec::new().into());
     let written = written.map_or(Vec::new(), |written| written.into_inner().0);

@@ -1,12 +1,13 @@
-//! What a verdict becomes: an acknowledgement, or a copy that is published first; and the ends of a session.
+//! Carries out verdicts: an acknowledgement, or a copy that is published first; and ends a session.
 //!
 //! Verdicts that wait for a confirm outlive their session (`kept`).
 //!
-//! A session ends on purpose, or by a loss. On purpose, every verdict that was given is made safe before the channel is
-//! closed. Problem: a quorum queue takes the acknowledgements of a channel some dozens at a time, and the channel forgets
-//! the others when it is closed: messages that were done would be delivered again. So a session first writes what is
-//! settled, waits for the confirms of its copies, and lets all of it reach the queues. The end of the channel gives back
-//! the rest. All of it has a time to end at.
+//! A session ends on purpose, or by a loss. If it ends on purpose, every verdict that was given is made safe
+//! before the channel is closed. Problem: a quorum queue takes the acknowledgements of a channel some dozens
+//! at a time, and the channel forgets the others when it is closed: messages that were done would be
+//! delivered again. So a session first writes its acknowledgements, waits for the confirms of its copies, and
+//! lets all of them reach the queues. The end of the channel gives back the rest. All of this has a time to
+//! end at.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,13 +32,13 @@ use crate::queue::rabbit::topology::{Target, answered};
 #[derive(Debug)]
 pub(super) struct Unsettled {
     pub(super) acks: Acks<Label>,
-    /// For the bodies of `delivered` and `copying`.
+    /// Counts the bodies of `delivered` and `copying`.
     pub(super) budget: ByteBudget,
-    /// Without a verdict, by tag: what a copy would be made of.
+    /// Without a verdict, by tag: the originals for copies.
     delivered: HashMap<u64, Original>,
     /// Their copies are not confirmed yet, by tag.
     copying: HashMap<u64, (Original, CopyVerdict)>,
-    /// Their results are not confirmed yet, by tag. What they were made of is in `delivered`.
+    /// Their results are not confirmed yet, by tag. Their originals are in `delivered`.
     reporting: HashMap<u64, Reported>,
 }
 
@@ -53,13 +54,13 @@ pub(super) struct Reported {
 #[derive(Clone, Debug)]
 pub(super) struct CopyVerdict {
     target: Target,
-    /// What it is counted as.
+    /// The label that it is counted under.
     label: Label,
     patch: HeaderPatch,
 }
 
 impl Unsettled {
-    /// None yet, of a channel whose consumers have so many messages together at most.
+    /// None yet, on a channel whose consumers together hold at most so many messages.
     pub(super) fn new(route: &RouteOptions, prefetches: u64) -> Self {
         Self {
             acks: Acks::new(Bounds::for_prefetch(route.prefetch)),
@@ -84,8 +85,8 @@ impl Unsettled {
         self.copying.len() + self.reporting.len()
     }
 
-    /// The verdicts that wait for a confirm, with their messages. One that is done is kept only where its publisher
-    /// gave it an id: another message that looks the same would otherwise be lost without a call.
+    /// The verdicts that wait for a confirm, with their messages. A message that is done is kept only if its
+    /// publisher gave it an id: otherwise another message that looks the same would be lost without a call.
     pub(super) fn take_unconfirmed(&mut self) -> Vec<(Original, Kept)> {
         let copies = self.copying.drain();
         let mut kept: Vec<_> = copies
@@ -199,7 +200,7 @@ impl Session {
             return;
         };
         let properties = match verdict.target {
-            // The broker shall go on to expire it.
+            // The broker must still expire it.
             Target::Work => returned_properties(&original),
             _ => copy_properties(&original, verdict.patch.iter().cloned()),
         };
@@ -221,7 +222,7 @@ impl Session {
     }
 }
 
-/// The message goes to the end of its queue, without the returns behind it.
+/// The message goes to the end of its queue, with its returns counted from zero.
 pub(super) fn renewed(route: &Arc<str>) -> CopyVerdict {
     CopyVerdict {
         target: Target::Work,
@@ -235,9 +236,9 @@ pub(super) fn renewed(route: &Arc<str>) -> CopyVerdict {
 const ROUNDS: usize = 3;
 
 impl Session {
-    /// The channel or a consumer is lost. A consumer can end while its channel lives: then acknowledgements still
-    /// count, and each one that is written avoids a repeat. Verdicts whose copies are not confirmed are kept for the
-    /// next session.
+    /// The channel or a consumer is lost. A consumer can end while its channel lives: then acknowledgements
+    /// still count, and each one that is written avoids a repeat. Verdicts with unconfirmed copies are kept
+    /// for the next session.
     pub(super) async fn save(mut self) {
         while let Ok(tag) = self.publisher.confirmed.try_recv() {
             self.on_confirmed(tag);
@@ -301,13 +302,14 @@ impl Session {
         } else {
             0
         };
-        // Everything that has no verdict goes back with the channel.
+        // All deliveries without a verdict go back with the channel.
         let closing = self.channel.close(200, "closing".into());
         answered("channel.close", self.context.bound(), closing).await?;
         Ok(unseen + came + rest)
     }
 
-    /// Stops the consumers, and counts what still came: the end of the channel gives it back.
+    /// Stops the consumers, and counts the deliveries that still came: the end of the channel gives them
+    /// back.
     async fn stop_unseen(&mut self) -> Result<u64, RabbitError> {
         let bound = self.context.bound();
         let mut unseen = 0;
@@ -319,10 +321,10 @@ impl Session {
     /// Waits until the acknowledgements have reached their queues. Returns how many messages came meanwhile.
     ///
     /// A quorum queue takes only some dozens of commands of a channel at a time. The channel holds back the
-    /// others, and forgets them when it is closed. Acknowledgements are not answered. But opening and ending a
-    /// consumer are commands of the same kind, in the same order, and they are answered. At the time of the
-    /// answer, all commands that were under way are done, and those that were held back are under way as one
-    /// command, which the next answer waits for.
+    /// others, and forgets them when it is closed. Acknowledgements are not answered. But opening and ending
+    /// a consumer are commands of the same kind, in the same order, and they are answered. When the answer
+    /// comes, all commands that were under way are done, and those that were held back are under way as one
+    /// command, for which the next answer waits.
     async fn let_through(&mut self) -> Result<u64, RabbitError> {
         let bound = self.context.bound();
         let probes = self.consumers.probes();
