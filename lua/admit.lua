@@ -24,8 +24,8 @@
 local LINE_MAX = 366 * 24 * 3600 * 1000000
 local GONE, ASKERS_MAX = 5000000, 1000
 
--- Notes that a replica asks, and returns how many others do. A replica that has just started takes no other for gone:
--- after a step of the clock all were seen long ago.
+-- Records that a replica asks, and returns how many others do. A replica that has just started counts no
+-- other as gone: after a step of the clock all seem to have asked long ago.
 local function note(replica)
   local key = KEYS[1] .. ':askers'
   local all, others, is_known = call('HGETALL', key), 0, false
@@ -66,7 +66,7 @@ local function wait(cell)
   call('PEXPIRE', key, text(div_ceil(cell.rule.lease, 1000)))
 end
 
--- Where a limit may not be asked.
+-- The decision if a limit may not be asked.
 local function shut(charges)
   local untl, by = now, nil
   for i = 1, #charges do
@@ -161,7 +161,7 @@ for _ = 1, candidates do
     full = full or charges[i].cell.full
   end
   if granted + slots > wanted then
-    -- Its slots are not leased. Those behind it are not looked at either: they would overtake it for good.
+    -- Its slots are not leased. Those behind it are not looked at either: they would always overtake it.
     granted = wanted
     answer(5)
   elseif full then

@@ -1,4 +1,4 @@
--- A replica reports or asks how a downstream's breaker stands: `core::breaker::report`.
+-- A replica reports to a downstream's breaker or asks for its status: `core::breaker::report`.
 --
 -- KEYS[1]  the breaker of a route: a hash
 -- ARGV     1 channel  where all replicas listen   2 route  its name, for the notice
@@ -8,7 +8,7 @@
 --          7 probe    microseconds after which a probe has ended
 -- Reply    {now, version, until, may_probe, changed}: integers; until 0: closed
 --
--- Invariant: of all replicas one at a time probes, and a report of an older version changes nothing.
+-- Invariant: only one replica at a time probes, and a report of an older version changes nothing.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])

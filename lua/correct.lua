@@ -1,4 +1,4 @@
--- Writes down what answers said of keys. Behind limits/*.lua.
+-- Writes what answers reported about keys. Behind limits/*.lua.
 --
 -- KEYS     see limits/common.lua
 -- ARGV     1…  see limits/common.lua, then: how many; for each: cell, what, and two numbers:
@@ -8,9 +8,10 @@
 --            2  units that a call used beyond its cost, and 0: `core::limits::owed::charge`
 -- Reply    those that were not done, by their place from 0: the store has another policy than the asker knows
 --
--- Invariant: of two words about what is left that overlap the smaller one binds, and it only tightens. What is taken
--- back cannot let anything exceed the limit. What was used beyond the limit is owed until the limit has paid it. The
--- caller must not repeat what is taken back; what it repeats of the others only tightens.
+-- Invariant: of two overlapping statements about what is left the smaller one counts, which can only tighten.
+-- Units that are taken back cannot let anything exceed the limit. Units used beyond the limit are owed until
+-- the limit has paid them. The caller must not repeat what is taken back; repeating the others can only
+-- tighten.
 
 local LEFT, LESS = 0, 1
 
@@ -21,7 +22,7 @@ local function tighten(cell, left, length)
   cell.changed = true
 end
 
--- A window of the first call begins with a call: not with what earlier ones owe.
+-- A window of the first call begins with a call, not with the debts of earlier ones.
 local function room_for_debts(cell)
   if cell.kind.is_open and not cell.kind.is_open(cell.rule, cell.taken) then return 0 end
   return (cell.kind.room(cell.rule, cell.taken))
@@ -51,7 +52,7 @@ for i = 1, numeric() do
     look(cell)
     -- A kind without it counts calls under way: no downstream reports them.
     if not cell.kind.untouched then
-      -- Nothing to write down.
+      -- Nothing to write.
     elseif what == LEFT then
       tighten(cell, units, time)
     else

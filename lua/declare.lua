@@ -16,7 +16,8 @@
 --
 -- Invariant: versions only rise, and each names one state of the policy. The same call a second time
 -- changes nothing but when the replica was last seen, until the current policy ends (` until=` and
--- microseconds, the last word of its text) or the clock goes back: no pause lasts longer than was said.
+-- microseconds, the last word of its text) or the clock goes back: no pause lasts longer than its
+-- length.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -37,12 +38,12 @@ if tonumber(ARGV[7]) > version then
   for i = 1, #FIELDS do s[i] = ARGV[6 + i] end
   version, updates, changed = tonumber(s[1]), tonumber(s[2]), true
 elseif version == 0 then
-  -- Less than the version of any update: the store may have lost a policy, and a replica that still
-  -- knows it must win.
+  -- Lower than the version of any update: the store may have lost a policy, and that of a replica
+  -- that still knows it must win.
   version, updates, changed = math.max((now - now % 1000) / 1000, 1), 1, true
   s = { '', '', 'file', file, file, replica, '0', '', text(version), '0', '0', '' }
 end
--- What lies further ahead than it can: the clock went back.
+-- Times further ahead than they can be: the clock went back.
 local paused_until, remade_at = tonumber(s[7]) or 0, tonumber(s[10]) or 0
 local longest = now + (tonumber(s[11]) or FREEZE_MAX)
 local went_back = paused_until > longest or remade_at > now

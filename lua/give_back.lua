@@ -7,8 +7,8 @@
 -- Reply    1 if the slots are free again, 0 if other slots were leased after them
 --
 -- Invariant: only the end of the row is taken back, so no slot is ever granted twice. The caller must
--- not repeat a call that may have run: by then another replica may have leased the same slots. Nothing
--- is written if the row has no `next`, so this never creates a key without a time to live.
+-- not repeat a call that may have run: another replica may have leased the same slots meanwhile.
+-- Nothing is written if the row has no `next`, so this never creates a key without a time to live.
 
 local units, period = tonumber(ARGV[1]), tonumber(ARGV[2])
 local first, rem, count = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])

@@ -1,4 +1,4 @@
--- What all replicas reported of themselves, and what was used of each limit lately.
+-- Returns what all replicas reported about themselves, and how much of each limit was used lately.
 --
 -- KEYS     1 and 2: as for status.lua
 -- ARGV     1 shown  microseconds for which a text is shown   2 late  microseconds within which all replicas
@@ -6,7 +6,7 @@
 -- Reply    {texts, bars}: for each text how many microseconds ago it was reported, and the text; for each bar
 --          that ended its limit, how many bars it is older than the newest, and its units
 --
--- Invariant: no text is older than `shown`; those that are, are forgotten.
+-- Invariant: no text is older than `shown`; older ones are deleted.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])

@@ -39,7 +39,7 @@ local known_version = tonumber(ARGV[15])
 local sums = {}
 for i = 16, #ARGV do sums[#sums + 1] = tonumber(ARGV[i]) end
 
--- As many of so many units as are for whole messages.
+-- The largest number up to so many units that is for whole messages.
 local function for_whole(units)
   local most = 0
   for _, sum in ipairs(sums) do
@@ -48,7 +48,7 @@ local function for_whole(units)
   end
   return units
 end
--- What the next message takes, behind those that so many units are for.
+-- The cost of the next message after those that so many units are for.
 local function following(units)
   for _, sum in ipairs(sums) do
     if sum > units then return sum - units end
@@ -98,9 +98,9 @@ if not whole or h[1] ~= run or stepped then
 end
 local trusted = known and clock_view == 'steady' and now <= predicted + STEP_TOLERANCE
 
--- After a change of the rate the first new slot keeps its new distance to the last old one, which
--- is no further away than the horizon reached at the last write. Where the headroom became shorter it is as much
--- later: a call of the old row may still be as late as the old headroom allowed.
+-- After a change of the rate the first new slot keeps its new distance to the last old one, which is no
+-- further away than the horizon reached at the last write. If the headroom became shorter, it is later by as
+-- much: a call of the old row may still be as late as the old headroom allowed.
 local function same_rate() return s.units == units and s.period == period end
 local function free_slot()
   if same_rate() then return s.next, s.rem end
@@ -161,12 +161,12 @@ if left > 0 then
       start, share = math.max(math.min(s.front, line_max), free_slot(), base), turn_share
     else
       local wait = math.max(tail - (base + horizon), 0)
-      -- Cut without a pattern, or the same replicas would get the larger shares in every round.
+      -- Cut without a pattern: otherwise the same replicas would get the larger shares in every round.
       local dither = div(tail % 65536 * 40503 % 65536 * CYCLE, 65536)
       share = div(batch * math.max(CYCLE - wait, 0) + dither, CYCLE)
     end
-    -- The first slot of the share must still be far enough ahead when the replica comes at its turn, a
-    -- while late. Else the row would stand still for as long.
+    -- The first slot of the share must still be far enough ahead when the replica comes a little after
+    -- its turn. Otherwise the row would stand still for as long.
     local fits = div((horizon - early - div(horizon, 8)) * units, period)
     share = for_whole(count + math.min(share, left, batch, fits)) - count
     share = math.max(share, math.min(following(count), left))

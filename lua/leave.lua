@@ -1,4 +1,4 @@
--- A replica asks about keyed limits no more: `core::limits::askers`.
+-- A replica no longer asks about keyed limits: `core::limits::askers`.
 --
 -- KEYS[1]  the replicas that ask: a hash with, for each, when it did so last
 -- ARGV     1 replica

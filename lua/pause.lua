@@ -5,9 +5,9 @@
 --          3 by       the operator   4 length   microseconds from now
 -- Reply    {now, version, updates, until}: integers; version 0: no replica has declared this limit
 --
--- Invariant: versions only rise, and each names one state of the policy. The last pause counts, whether
--- it ends earlier or later than the one before. It lasts for its length: if the clock goes back, declare.lua
--- brings its end nearer.
+-- Invariant: versions only rise, and each names one state of the policy. The last pause counts, even if it
+-- ends earlier than the one before. It lasts for its length: if the clock goes back, declare.lua brings its
+-- end nearer.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])

@@ -4,8 +4,9 @@
 -- ARGV     1…  see limits/common.lua, then: how many refunds; for each: cell, when it was granted, cost
 -- Reply    how many of them were taken back
 --
--- Invariant: what is taken back cannot let anything exceed the limit; what is in doubt stays spent, as what
--- was granted under another policy or before a loss. The caller must not repeat a call that may have run.
+-- Invariant: units that are taken back cannot let anything exceed the limit; units in doubt stay spent,
+-- such as those granted under another policy or before a loss. The caller must not repeat a call that may
+-- have run.
 
 enter()
 declare()

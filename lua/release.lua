@@ -7,7 +7,8 @@
 -- Reply    how many of them were under way, or are known as accepted now
 --
 -- Invariant: only the named calls end. Ending one twice changes nothing and wakes none. A replica that was
--- woken waits no more until it says so again. An accepted message is known as such whatever was known before.
+-- woken no longer waits until it asks again. An accepted message is recorded as such, whatever was known
+-- before.
 
 enter()
 declare()
@@ -30,7 +31,8 @@ end
 save()
 for i = 1, #cells do
   local cell = cells[i]
-  -- A limit that was lowered has less room than came free. Those that wait for what is done ask for nothing else.
+  -- A limit that was lowered has less room than came free. Replicas that wait for a key that is done need no
+  -- units.
   local units = cell.done and 1 or cell.freed and min(cell.freed, (room(cell))) or 0
   local woken = units > 0 and call('ZPOPMIN', cell.key .. ':waiting', text(units)) or {}
   local name, key = match(cell.key, '([^:]+):([^:]+)$')

@@ -4,7 +4,7 @@
 -- ARGV     1…  see limits/common.lua, then: how many calls; for each: cell, ticket
 -- Reply    the places (from 0) of those that are not under way any more
 --
--- Invariant: a call that has ended by itself does not come back, for another may have its place.
+-- Invariant: a call that has ended by itself is not renewed, because another may have its place.
 
 enter()
 declare()

@@ -13,7 +13,7 @@ if not redis.acl_check_cmd then return {} end
 
 local function may(...)
   local known, allowed = pcall(redis.acl_check_cmd, ...)
-  -- A command that this version does not have is not called either.
+  -- A command that this version does not have is not needed either.
   return not known or allowed
 end
 

@@ -1,5 +1,5 @@
--- What every script about keyed limits begins with: numbers, the generation, the limits under their current policies,
--- and the states of this call. Behind it come the kinds that the call is about, and what it does.
+-- The beginning of every script about keyed limits: numbers, the generation, the limits under their current
+-- policies, and the states of this call. The kinds of the call follow, and then what it does.
 --
 -- KEYS[1]  the record of the generation (`core::limits::generation`), prefix:{limits}:generation
 -- KEYS[2…] the policy of each limit, prefix:{limits}:NAME:policy; then the states of this call,
@@ -15,7 +15,7 @@
 -- Reply    that of the script
 --
 -- Invariant: a state is written only when it was changed, and together with its time to live, rounded up; it
--- ends when it says no more than its absence. All numbers are integers below 2^53, so doubles are exact;
+-- ends when it means the same as no state. All numbers are integers below 2^53, so doubles are exact;
 -- tostring would cut digits, %.0f does not. TIME is read once.
 
 -- Globals are slow to look up, and a batch does so thousands of times.
@@ -25,11 +25,11 @@ local max, min = math.max, math.min
 
 local EXACT, UNITS, FULL = 2 ^ 53, 2 ^ 32, math.huge
 local GUARD = 2000000
--- What the downstream says is left binds no longer than this: `core::limits::LEFT_MAX`.
+-- The reported quota of a downstream counts for no longer than this: `core::limits::LEFT_MAX`.
 local LEFT_MAX = 24 * 3600 * 1000000
 -- No more than two years of a limit are owed: `core::limits::owed`.
 local MEMORY_MAX = 2 * 366 * 24 * 3600 * 1000000
--- The clock may have gone back by so much without being noticed: a refund counts it as gone by.
+-- The clock may have gone back by so much unnoticed: for a refund that time counts as passed.
 local UNNOTICED = 1000
 -- `core::policy::PolicyVersion::since`: first versions are milliseconds.
 local FIRST_END = 100000000000000
@@ -143,7 +143,7 @@ local function gate(limit)
   limit.outdated = (field(policy[1]) or 0) ~= limit.version
   limit.untl, limit.why = field(policy[2]) or 0, PAUSED
   local opened_at = field(policy[3]) or 0
-  -- For the limit that it is about, a change of its kind is a loss.
+  -- A change of its kind is a loss for the limit.
   local lost_at = max(generation.lost_at, field(policy[4]) or 0)
   -- Windows come again when the clock went back. Everything else only counts for longer.
   if limit.kind == kinds.w then lost_at = max(lost_at, generation.back_at) end
@@ -153,14 +153,14 @@ local function gate(limit)
   elseif generation.guard_until > now then
     untl, why = generation.guard_until, GUARDED
   elseif lost_at > 0 and (opened_at < lost_at or opened_at > now) then
-    -- Opened later than now: the clock went back, and that was of another loss.
+    -- Opened later than now: the clock went back, and the opening was for another loss.
     untl = limit.kind.forgotten_at(limit.rule, lost_at)
     if limit.wait >= 0 then untl = min(untl, lost_at + limit.wait) end
   end
   if untl > max(limit.untl, now) then limit.untl, limit.why = untl, why end
 end
 
--- So many of the units that a state says are owed count (`Rule::counted`).
+-- How many of the owed units in a state count (`Rule::counted`).
 local function counted(cell, units)
   local most, span = cell.rule.most, max(cell.kind.span(cell.rule), 1)
   return min(units, most * max(div(MEMORY_MAX, span), 1), UNITS - 1)
@@ -187,7 +187,7 @@ end
 -- From when on nothing is owed if nothing else is taken (`Rule::paid_at`).
 local function paid_at(cell) return cell.owed and fit_behind_debt(cell, cell.rule.most) or 0 end
 
--- Reads what was taken of a cell, once (`record::read`, `Cell::of`). What cannot be read is no state.
+-- Reads what was taken of a cell, once (`record::read`, `Cell::of`). A text that cannot be read is no state.
 local function look(cell)
   if cell.read then return end
   cell.read, cell.line = true, 0
@@ -207,18 +207,19 @@ local function look(cell)
   end
   local taken, ahead = cell.kind.load(cell.rule, value)
   cell.taken = taken
-  -- Under a rule that spaces units otherwise, the line says nothing.
+  -- Under a rule with another spacing the line does not count.
   if taken and spacing == cell.kind.spacing(cell.rule, 1) then cell.line = line end
-  -- What the downstream says is left, while that binds. Further ahead than it can reach: the clock went back.
+  -- The quota that the downstream reported, while it counts. Further ahead than it can be: the clock went
+  -- back.
   if taken and ends > now and ends <= now + LEFT_MAX then cell.left, cell.left_until = left, ends end
-  -- What calls used beyond their cost, unless it was paid meanwhile.
+  -- Units that calls used beyond their cost, unless they were paid meanwhile.
   if taken and units > 0 then
     cell.owed, cell.owed_from = units, from
     if owed(cell) == 0 then cell.owed = nil end
     -- Further ahead than a span: the clock went back.
     cell.owed_from = min(from, now + cell.kind.span(cell.rule))
   end
-  -- The clock went back: what was taken counts from now on, and that is written down.
+  -- The clock went back: what was taken counts from now on, and that is written.
   if ahead then cell.line, cell.changed = 0, true end
 end
 
@@ -239,7 +240,7 @@ local function written(cell)
   return taken .. '|' .. text(cell.owed) .. ' ' .. text(cell.owed_from)
 end
 
--- When a cost fits (`Rule::fit`), with what is owed: also what the downstream says is left must hold it.
+-- When a cost fits (`Rule::fit`), with the debt; the quota that the downstream reported must hold it, too.
 local function fit(cell, cost)
   local all, at = cost + owed(cell), nil
   if cell.owed and all > cell.rule.most then
@@ -259,7 +260,7 @@ local function room(cell)
   return cell.left, max(reset_at, cell.left_until)
 end
 
--- Takes a cost, and what is owed with it (`Rule::take`).
+-- Takes a cost together with the debt (`Rule::take`).
 local function take(cell, cost, ticket)
   cell.taken = cell.kind.take(cell.rule, cell.taken, cost + owed(cell), ticket)
   cell.owed, cell.changed = nil, true

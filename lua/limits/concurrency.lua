@@ -12,7 +12,7 @@ function kinds.c.rule(numeric) return { most = numeric(), lease = numeric() } en
 
 local function empty() return { calls = {}, count = 0, named = {}, total = 0, last = 0 } end
 
--- `named`: by ticket; `same` is another call of that name, which only a spoilt state has.
+-- `named`: by ticket; `same` is another call with that ticket, which only a corrupt state has.
 local function add(s, ends, cost, ticket)
   local one = { ends = ends, cost = cost, ticket = ticket, same = s.named[ticket] }
   s.count = s.count + 1

@@ -12,7 +12,7 @@
 kinds.w = {}
 
 local FIRST_CALL, CALENDAR = 0, 2
--- When to ask again if not even the present window is known, and how long a state lives then.
+-- When to ask again if not even the current window is known, and how long a state lives then.
 local UNKNOWN, UNKNOWN_KEPT = 1000000, 366 * 24 * 3600 * 1000000
 
 function kinds.w.rule(numeric)
@@ -38,8 +38,8 @@ local function of_clock(r, at)
   end
 end
 
--- Start and end of the window that `at` lies in, if they are known, and what counts in it. One of the first
--- call that is over, or that all units came back of, makes room for one that starts then.
+-- Start and end of the window that `at` lies in, if they are known, and what counts in it. A window of the
+-- first call that is over, or whose units were all returned, is replaced by one that starts then.
 local function window(r, s, at)
   if r.frame == FIRST_CALL then
     local open = s and s.used > 0 and s.start + r.length > at
@@ -64,10 +64,10 @@ end
 
 function kinds.w.untouched() return { start = now, last = now, used = 0 } end
 
--- Whether what was used before can be taken of the present window, without another call.
+-- Whether units used before can be charged to the current window, without another call.
 function kinds.w.is_open(r, s) return r.frame ~= FIRST_CALL or s.used > 0 and s.start + r.length > now end
 
--- Of the present window only.
+-- Only in the current window.
 function kinds.w.refund(r, s, at, cost)
   local start, _, used = window(r, s, now)
   if not start or at < start or at > s.last or used < cost then return nil end
@@ -98,7 +98,7 @@ end
 
 function kinds.w.span(r) return r.length end
 
--- The boundaries around the last grant may not be known any more: at most the longest window later.
+-- The boundaries around the last grant may no longer be known: at most the longest window later.
 function kinds.w.back_at(r, s)
   if r.frame == FIRST_CALL then return s.start + r.length end
   if r.frame == CALENDAR then return s.last + r.length end

@@ -23,7 +23,7 @@ end
 
 function kinds.g.save(s) return format('g %.0f %.0f %.0f', s.at, s.parts, s.period) end
 
--- What is owed then, in parts.
+-- The debt at that time, in parts.
 local function debt(r, s, at)
   if not s then return 0 end
   local parts = min(s.parts, r.most * r.period)
@@ -47,7 +47,7 @@ end
 
 function kinds.g.untouched(r) return { at = now, parts = 0, period = r.period } end
 
--- Exact if nothing was taken since. Otherwise what was emitted since stays spent.
+-- Exact if nothing was taken since. Otherwise units emitted since stay spent.
 function kinds.g.refund(r, s, at, cost)
   if s.period ~= r.period or at > s.at then return nil end
   local emitted = s.at == at and 0 or min(max(now - at, 0) + UNNOTICED, r.memory) * r.units

@@ -4,8 +4,8 @@
 -- ARGV          ttl, lease, whether a message is a dead letter of which it is unknown if it was accepted (0, 1)
 -- State         o <until>: a message was accepted; o <since> <ends> <ticket>: a message has claimed the key
 --
--- Invariant: while a claim counts no other message of its key is granted, nor while the key is done; if what is
--- unknown is a dead letter, neither once the lease of a claim has ended.
+-- Invariant: while a claim counts or the key is done, no other message of its key is granted; if unknown
+-- messages are dead letters, none is granted after the lease of a claim has ended, either.
 
 kinds.o = {}
 
@@ -56,7 +56,8 @@ local function is_before(held, ticket)
     and (#held < #ticket or #held == #ticket and held < ticket)
 end
 
--- What a message lets go that asks under a name, and died as a dead letter then: whether it did.
+-- Releases an earlier claim of a message that asks under a ticket and became a dead letter then. Returns
+-- whether it did.
 function kinds.o.let_go(s, ticket, died)
   if not s.ticket then return false end
   if not (is_before(s.ticket, ticket) or s.ends <= now and s.since <= died) then return false end
@@ -64,7 +65,7 @@ function kinds.o.let_go(s, ticket, died)
   return true
 end
 
--- Why a message is not called: 0: it was accepted, 1: that is unknown; nil: it may be.
+-- Why a message is not called: 0: it was accepted, 1: that is unknown; nil: it may be called.
 function kinds.o.ended(s)
   if s.done then return 0 end
   return s.ticket and s.ends <= now and 1 or nil

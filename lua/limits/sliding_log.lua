@@ -23,7 +23,8 @@ end
 
 local function single(total) return { last = now, total = total, time = now, units = total, rest = '', from = 1 } end
 
--- What counts now: `total` units; the oldest `units` at `time`, the others in `rest`, from there on.
+-- The entries that count now: `total` units; the oldest `units` at `time`, the others in `rest`, from `from`
+-- on.
 function kinds.l.load(r, value)
   local last, total, from = match(value, '^l (%d+) (%d+)()')
   last, total = number(last), number(total)
@@ -103,12 +104,12 @@ end
 
 function kinds.l.save(s)
   pack(s)
-  -- Only kept for what else is known of the key.
+  -- Only kept for other facts about the key.
   if s.total == 0 then return 'l 0 0' end
   return format('l %.0f %.0f %.0f %.0f', s.last, s.total, s.time, s.units) .. sub(s.rest, s.from)
 end
 
--- After it, a state can only be refunded more of, taken of and written.
+-- After this, a state allows only more refunds, takes and the write.
 function kinds.l.refund(r, s, at, cost)
   if s.total == 0 or at < s.time then return nil end
   unpack_to(s, at)

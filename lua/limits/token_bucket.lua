@@ -12,7 +12,7 @@ kinds.t = {}
 -- An empty start is remembered at least this long after the bucket was full again.
 local KEEP = 24 * 3600 * 1000000
 
--- How long so many tokens take to come, `rem` being there.
+-- How long so many tokens take to come, if `rem` has come already.
 local function time_for(r, tokens, rem)
   if r.stepped then return div_ceil(tokens, r.amount) * r.period end
   return div_ceil(tokens * r.period - rem, r.amount)
@@ -77,7 +77,8 @@ end
 
 function kinds.t.untouched(r) return unseen(r) end
 
--- Without these units the bucket may have been full since, and what came would have run over.
+-- Without the returned units the bucket might have been full since, and tokens that came would have
+-- overflowed.
 function kinds.t.refund(r, s, at, cost)
   if at == s.last then
     return refilled(r, { tokens = min(s.tokens + cost, r.capacity), last = s.last, rem = s.rem })

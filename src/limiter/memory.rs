@@ -32,7 +32,7 @@ use crate::ports::store::{
 /// How many notices a slow receiver may lag behind before it loses some.
 const NOTICES: usize = 64;
 
-/// All that the replicas of a fleet would share, for one of them.
+/// Everything that the replicas of a fleet share, for a single one.
 pub struct MemoryStore {
     clock: Clock,
     schedules: Mutex<HashMap<Arc<str>, Option<Schedule>>>,
@@ -60,9 +60,9 @@ impl MemoryStore {
         }
     }
 
-    /// Decides on a part of it, at the time that is read under the lock: the order of decisions is that
-    /// of their times. A decision takes a schedule or a policy out while it works. If it panics, a
-    /// schedule is lost and starts behind its guard, and a task that remembers a policy declares it again.
+    /// Decides on a part of it, at a time that is read under the lock: so decisions are in the order of
+    /// their times. A decision takes a schedule or a policy out while it works. If it panics, a schedule
+    /// is lost and starts behind its guard, and a task that remembers a policy declares it again.
     fn decide<S, T>(&self, part: &Mutex<S>, decision: impl FnOnce(&mut S, StoreTime) -> T) -> T {
         let mut part = lock(part);
         decision(&mut part, self.clock.store_time())
@@ -115,7 +115,7 @@ impl PaceStore for MemoryStore {
                 limit: Arc::clone(&limit.name),
                 freeze,
             };
-            // No listener is fine: the next answer says the same.
+            // Without a listener the notice is dropped: the next answer has the same.
             drop(self.notices.send(notice));
             Ok(freeze)
         }

@@ -1,5 +1,5 @@
 //! Stores of limits: Redis for a fleet, memory for one process. Both keep the schedules of
-//! `core::schedule` and the keyed limits of `core::limits`; nothing but the place where they lie differs.
+//! `core::schedule` and the keyed limits of `core::limits`; only the place differs.
 
 pub mod memory;
 pub mod redis;
@@ -8,11 +8,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::ports::limits::LimitKey;
 
-/// The key of a limit that `parts` of a text stand for, in their order. No parts: the one key of a limit that has none.
+/// The key of a limit from `parts` of a text, in their order. No parts: the single key of a limit without
+/// keys.
 ///
-/// Keys come out of messages. A digest keeps them from naming anything else in the store, makes all
-/// of them equally short, and hides them: a dump shows no phone number. The parts of a
-/// composed key are hashed with their lengths, so that ("ab", "c") is not ("a", "bc").
+/// Keys come from messages. As digests they cannot name anything else in the store, are equally
+/// short, and are hidden: a dump shows no phone number. The parts of a composed key are hashed with
+/// their lengths, so that ("ab", "c") is not ("a", "bc").
 #[must_use]
 pub fn limit_key(parts: &[&str]) -> LimitKey {
     let mut digest = Sha256::new();

@@ -1,10 +1,9 @@
 //! Limits in Redis, shared by every replica, and what an error of Redis means.
 //!
-//! `store` is what the pipeline holds: paced limits, breakers and status there, keyed limits in `limits`, and policies
-//! in `policies`. All of them call `scripts` through `connection`, which leads
-//! to the one `server`, the primary that Sentinels name, or the node of a `cluster`. How a
-//! connection is opened is in `access`; what a server is like, in `probe`; notices of the replicas to
-//! each other, in `notices`.
+//! The pipeline uses `store`: it has paced limits, breakers and status, `limits` adds keyed limits and
+//! `policies` the policies. All of them call `scripts` through `connection`, which leads to the one `server`,
+//! the primary that Sentinels name, or the node of a `cluster`. How a connection is opened is in `access`;
+//! what is checked on a server, in `probe`; notices of the replicas to each other, in `notices`.
 
 mod access;
 mod batch;
@@ -34,7 +33,7 @@ pub use self::store::RedisStore;
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
     pub settings: Redis,
-    /// Replaces the password of the URLs; read anew for each connection.
+    /// Replaces the password of the URLs; read again for each connection.
     pub password: Option<Secret>,
     /// The password of `sentinel_user`.
     pub sentinel_password: Option<Secret>,
@@ -61,7 +60,7 @@ impl RedisOptions {
     }
 }
 
-/// Neither credentials nor certificates besides those of the URLs.
+/// Without credentials or certificates besides those of the URLs.
 impl From<Redis> for RedisOptions {
     fn from(settings: Redis) -> Self {
         Self {
@@ -77,29 +76,29 @@ impl From<Redis> for RedisOptions {
 /// How errors name this store.
 const STORE: &str = "Redis";
 
-/// An error of Redis, sorted by what to do about it.
+/// Errors of Redis, by what to do about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// The connection is of no use any more: rebuild it.
     Broken,
-    /// The server cannot answer at present, on any connection.
+    /// The server cannot answer now, on any connection.
     Busy,
-    /// It will answer the same again until an operator changes something.
+    /// The server will answer the same until an operator changes something.
     Refused,
-    /// It does not let this connection in (any more): a new one may have the right password.
+    /// The server refuses this connection (by now): a new one may have the right password.
     LockedOut,
     /// Another node of the cluster serves this key: nothing has run, and the connection is fine.
     Moved,
 }
 
 impl Fault {
-    /// Whether the connection is to be replaced.
+    /// Whether the connection must be replaced.
     const fn ends_connection(self) -> bool {
         matches!(self, Self::Broken | Self::LockedOut)
     }
 }
 
-/// Codes of replies that go away by themselves. The crate has no names for some of them.
+/// Codes of faults that pass by themselves. The crate has no names for some of them.
 const PASSING: [&str; 8] = [
     "LOADING",
     // The slot is on its way to another node.
@@ -116,7 +115,7 @@ const PASSING: [&str; 8] = [
 /// Sorts an error.
 fn fault(error: &RedisError) -> Fault {
     match error.kind() {
-        // A former master after a failover: the new one is behind the same name.
+        // A former master after a failover: the new one has the same name.
         ErrorKind::Server(ServerErrorKind::ReadOnly) => Fault::Broken,
         ErrorKind::Server(ServerErrorKind::Moved) => Fault::Moved,
         ErrorKind::Io | ErrorKind::Parse => Fault::Broken,
@@ -161,15 +160,15 @@ fn refused(reason: &str) -> StoreError {
     }
 }
 
-/// The server's own words if it said any: the crate writes the codes in its own way.
+/// The server's own text if there is any: the crate writes the codes in its own way.
 fn text(error: &RedisError) -> String {
     if error.kind() == ErrorKind::AuthenticationFailed {
-        // The crate keeps the server's words (WRONGPASS) to itself.
+        // The crate does not return the server's text (WRONGPASS).
         return "the user or the password is wrong, or the user is switched off".to_owned();
     }
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
-        // The error for what cannot be read at all has several lines.
+        // The error for a reply that cannot be read has several lines.
         _ => error.to_string().trim_end().replace('\n', ", "),
     }
 }

@@ -114,7 +114,7 @@ impl MemoryStore {
         self.freed(&key, &states.release((&key, &policy.rule), ticket, now));
     }
 
-    /// Those that waited may ask for so many units each.
+    /// Replicas that waited may ask for so many units each.
     fn freed(&self, name: &Name, woken: &[(u32, u64)]) {
         for (_, units) in woken {
             let ((limit, key), units) = (name.clone(), *units);

@@ -1,7 +1,7 @@
 //! How connections are opened: credentials, TLS, sockets and bounds, the same for every server.
 //!
-//! The URLs are read once, passwords from files for each connection. Sentinels and cluster nodes name addresses only, so a client for any of
-//! them is made from what all have in common.
+//! The URLs are read once, passwords from files for each connection. Sentinels and cluster nodes name
+//! addresses only, so a client for any of them is made from the settings that all have in common.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) struct Access {
     pub(super) mode: RedisMode,
     /// The addresses of the URLs.
     pub(super) seeds: Vec<Address>,
-    /// What every key starts with, and where replicas talk to each other.
+    /// The prefix of every key, and the channel of the replicas.
     pub(super) prefix: String,
     pub(super) channel: String,
     pub(super) keyed: bool,
@@ -53,7 +53,7 @@ pub(super) struct Access {
     tls: Tls,
     to_redis: RedisConnectionInfo,
     to_sentinel: RedisConnectionInfo,
-    /// What replaces their passwords, for each connection anew.
+    /// Replaces their passwords, for each connection.
     redis_password: Option<Secret>,
     sentinel_password: Option<Secret>,
 }
@@ -84,7 +84,7 @@ impl Access {
         } else {
             (to_redis.clone(), redis_password.clone())
         };
-        // What cannot be used is said at the start.
+        // Unusable certificates are reported at the start.
         secured(first, &options.tls)?;
         Ok(Self {
             mode,
@@ -104,7 +104,7 @@ impl Access {
         })
     }
 
-    /// Connects, with no bound in time: the caller bounds what it does as a whole.
+    /// Connects without a bound in time: the caller has a bound for the whole operation.
     pub(super) async fn connection(&self, client: &Client) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
             .set_dns_resolver(Dns(self.resolver.clone()))
@@ -154,7 +154,7 @@ impl Access {
         store_error(error, secrets.iter().map(ExposeSecret::expose_secret))
     }
 
-    /// The answer of `asked`, which took too long or said no for a reason without passwords.
+    /// The answer of `asked`, or the error that it took too long or was refused, without passwords.
     pub(super) fn answer<T>(
         &self,
         asked: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
@@ -230,7 +230,7 @@ fn sockets() -> TcpSettings {
         .set_user_timeout(2 * KEEPALIVE)
 }
 
-/// The same with certificates. Ours is read anew for each connection.
+/// The same with certificates. The client certificate is read again for each connection.
 fn secured(info: &ConnectionInfo, tls: &Tls) -> Result<ConnectionInfo, StoreError> {
     if tls.ca.is_none() && tls.certificate.is_none() {
         return Ok(info.clone());
@@ -255,7 +255,7 @@ fn with_native_roots(pem: &[u8]) -> Vec<u8> {
     let mut all = pem.to_vec();
     let mut readable = RootCertStore::empty();
     for certificate in rustls_native_certs::load_native_certs().certs {
-        // Systems carry odd certificates, and the crate takes none at all if there is one.
+        // Systems have odd certificates, and with one of them the crate accepts none at all.
         if readable.add(certificate.clone()).is_ok() {
             all.extend_from_slice(b"\n-----BEGIN CERTIFICATE-----\n");
             all.extend_from_slice(STANDARD.encode(&certificate).as_bytes());

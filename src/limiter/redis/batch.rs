@@ -20,8 +20,8 @@ use crate::ports::limits::{
     BATCH_MAX, Closing, Decision, Ended, Fit, KeyedLimit, LimitKey, Pass, Policy, Room,
 };
 
-/// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
-/// goes in several calls, one after the other.
+/// How heavy a call may be, in microseconds of Redis, roughly, because others wait for it. A
+/// larger batch goes in several calls, one after the other.
 const WEIGHT_MAX: u64 = 2_048;
 /// What a charge weighs, and a state besides its entries.
 const CHARGE: u64 = 4;
@@ -37,7 +37,7 @@ const KINDS: [&str; 6] = [
     include_str!("../../../lua/limits/once.lua"),
 ];
 
-/// Which of them is that of a rule.
+/// The script of a rule.
 const fn script_of(rule: &Rule) -> usize {
     match rule {
         Rule::Gcra(_) => 0,
@@ -52,8 +52,8 @@ const fn script_of(rule: &Rule) -> usize {
 /// What comes before them.
 const COMMON: &str = include_str!("../../../lua/limits/common.lua");
 
-/// What a script does, behind the kinds that a call is about. Only those: what a script defines
-/// takes longer than one decision.
+/// The last part of a script, after the kinds of a call. Only these kinds are included, because
+/// defining a kind takes longer than one decision.
 pub(super) struct Composed {
     action: &'static str,
     by_kinds: [OnceLock<Script>; 1 << KINDS.len()],
@@ -83,7 +83,7 @@ impl Composed {
 
 /// The limits and keys of a call.
 pub(super) struct KeyBatch<'a> {
-    /// The store's time, as the caller believes it to be: where calendars are looked up.
+    /// The store's time as the caller knows it, to look up calendars.
     around: StoreTime,
     limits: Vec<AskedLimit<'a>>,
     places: HashMap<(usize, LimitKey), usize>,
@@ -92,7 +92,7 @@ pub(super) struct KeyBatch<'a> {
 
 struct AskedLimit<'a> {
     limit: &'a KeyedLimit,
-    /// That of the moment in which it was first named.
+    /// The policy at the moment when the limit was first named.
     policy: Arc<Policy>,
     keys: Vec<LimitKey>,
 }
@@ -112,7 +112,7 @@ impl<'a> KeyBatch<'a> {
     }
 
     /// The places of states that belong together. `None`: with them the call would be too heavy, and they
-    /// are for the next one. More about states that it reads anyway is never too much.
+    /// go into the next one. Further charges on states that it reads anyway are never too heavy.
     pub(super) fn add(
         &mut self,
         states: impl Iterator<Item = (&'a KeyedLimit, LimitKey)> + Clone,
@@ -137,7 +137,7 @@ impl<'a> KeyBatch<'a> {
         places.flatten().collect()
     }
 
-    /// By how much the call becomes heavier with a charge.
+    /// The weight that a charge adds to the call.
     fn heavier(&self, state: (&KeyedLimit, LimitKey)) -> u64 {
         if self.reads(state) {
             CHARGE
@@ -151,7 +151,7 @@ impl<'a> KeyBatch<'a> {
         limit.is_some_and(|at| self.places.contains_key(&(at, key)))
     }
 
-    /// The kinds that it is about, a bit for each.
+    /// The kinds of the call, a bit for each.
     fn kinds(&self) -> usize {
         let bit = |asked: &AskedLimit<'_>| 1 << script_of(&asked.policy.rule);
         self.limits.iter().map(bit).fold(0, |all, bit| all | bit)
@@ -244,7 +244,7 @@ pub(super) fn generation_key(prefix: &str) -> String {
     format!("{prefix}:{{limits}}:generation")
 }
 
-/// The replicas that ask. `lua/admit.lua` names it so, too.
+/// The key of the replicas that ask. `lua/admit.lua` uses the same name.
 pub(super) fn askers_key(prefix: &str) -> String {
     format!("{}:askers", generation_key(prefix))
 }
@@ -281,7 +281,8 @@ impl Reply {
         Self(numbers.into_iter())
     }
 
-    /// The answer to candidates with so many charges each, and how many other replicas ask; `None` if it is something else.
+    /// The answer to candidates with so many charges each, and how many other replicas ask; `None` if the
+    /// reply has another form.
     pub(super) fn answer(
         mut self,
         charges: impl Iterator<Item = usize>,

@@ -4,10 +4,10 @@
 //! where a key holds a non-empty text in braces, only that text counts. All keys of one decision carry the same tag, so
 //! they lie in one slot, and one script may touch them all.
 //!
-//! The map of the slots is asked of any node, again after every redirection or loss, and now and
-//! then. A redirected script has not run, but it is not sent again here either: the caller asks
-//! anew, with a time of its own. So one call is one script, and a node that fails takes along only
-//! the limits that it serves.
+//! Any node is asked for the map of the slots, again after every redirection or loss, and now and
+//! then. A redirected script has not run, but it is not sent again here: the caller asks again,
+//! with a new time. So one call is one script, and a node that fails affects only the limits that
+//! it serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -33,13 +33,13 @@ use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::ports::store::StoreError;
 
-/// How often the map is asked for while all is well, and while something is not.
+/// How often the map is asked for normally, and during a fault.
 const CALM: Duration = Duration::from_secs(30);
 const TROUBLE: Duration = Duration::from_secs(1);
 /// The map is never asked for more often.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How many nodes are asked before giving up for this time, and how long each has before the
-/// next one is asked beside it.
+/// How many nodes are asked before giving up for now, and how long each has before the next one
+/// is asked as well.
 const ASKED: usize = 8;
 const HEAD_START: Duration = Duration::from_millis(250);
 
@@ -51,7 +51,7 @@ pub(super) struct Cluster {
     link: watch::Sender<Link>,
     /// The map may be out of date, or a link changed.
     stale: Arc<Notify>,
-    /// Callers have runtimes of their own, which end before ours.
+    /// Callers have runtimes of their own, which end before this one.
     runtime: Handle,
 }
 
@@ -61,7 +61,7 @@ struct Node {
 }
 
 impl Cluster {
-    /// Does not connect yet. Must be called on the runtime that the connections shall live on.
+    /// Does not connect yet. Must be called on the runtime of the connections.
     pub(super) fn new(access: Arc<Access>) -> Self {
         Self {
             access,
@@ -109,7 +109,7 @@ impl Cluster {
     async fn mapped(&self, end: Instant) {
         let mut link = self.link.subscribe();
         let tried = link.wait_for(|link| *link != Link::Connecting);
-        // Without a map the caller gets an error that says so.
+        // Without a map the caller gets an error for that.
         drop(timeout_at(end, tried).await);
     }
 
@@ -151,12 +151,12 @@ impl Cluster {
             self.link.send_replace(link);
             sleep(PAUSE).await;
             let rest = if well { CALM } else { TROUBLE };
-            // The next look also shows what became of the nodes' links.
+            // The next round also reports the links of the nodes.
             drop(timeout(rest, self.stale.notified()).await);
         }
     }
 
-    /// What the links of all nodes in use come to.
+    /// The link to the cluster, from those of all nodes in use.
     fn state(&self, failure: Option<&StoreError>) -> Link {
         if lock(&self.map).is_empty() {
             let reason = failure.map_or_else(String::new, ToString::to_string);
@@ -182,7 +182,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The map as the first node reports it that can be asked: those we know in a random order, each
+    /// The map of the first node that answers: the known nodes are asked in a random order, each
     /// with a head start on the next.
     async fn ask(&self) -> Result<SlotMap, StoreError> {
         let mut waiting = self.known();
@@ -201,7 +201,7 @@ impl Cluster {
             };
             match answer {
                 Some(Ok(map)) => return Ok(map),
-                // What must be changed says more than a node that is gone.
+                // An error that needs a change is more useful than a node that is gone.
                 Some(Err(error)) if failure.is_none() || !error.is_transient() => {
                     failure = Some(error);
                 }
@@ -210,7 +210,7 @@ impl Cluster {
         }
     }
 
-    /// Some of the nodes that we know, the seeds last, for they may be long gone.
+    /// Some of the known nodes, the seeds last, because they may be long gone.
     fn known(&self) -> Vec<Address> {
         let mut masters: Vec<_> = lock(&self.map).masters().into_iter().cloned().collect();
         let mut seeds = self.access.seeds.clone();
@@ -252,13 +252,13 @@ impl Cluster {
             .ok_or_else(|| unreachable(&format!("{at} knows no slots of its cluster")))
     }
 
-    /// The masters, and how many slots none of them serves.
+    /// The masters, and the number of slots that none of them serves.
     pub(super) fn masters(&self) -> (Vec<Address>, usize) {
         let map = lock(&self.map);
         (map.masters().into_iter().cloned().collect(), map.missing())
     }
 
-    /// A node to listen to: notices go to all of them.
+    /// A node to subscribe to: notices go to all of them.
     pub(super) fn listening_post(&self) -> Option<Address> {
         let (mut masters, _) = self.masters();
         masters.shuffle(&mut rand::rng());
@@ -304,7 +304,7 @@ pub(super) struct SlotMap {
 }
 
 impl SlotMap {
-    /// Reads the reply of `CLUSTER SLOTS` of the node at `teller`. None: no such reply.
+    /// Reads the reply of `CLUSTER SLOTS` of the node at `teller`. `None`: it is no such reply.
     pub(super) fn read(reply: &Value, teller: &Address) -> Option<Self> {
         let mut ranges = Vec::new();
         for range in array(reply)? {

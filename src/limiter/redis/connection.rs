@@ -2,10 +2,10 @@
 //! that Sentinels name, or the node of a cluster that serves the keys.
 //!
 //! A Sentinel that was cut off may still name the old primary. Each change of the primary has an
-//! epoch of its own that only grows, so of all answers the one with the highest epoch counts, and
-//! the server itself must say that it is a primary before it is used. Connections to Sentinels are
-//! kept, because a primary in use is compared with their answer every second: one that was cut off
-//! together with us would go on granting beside its successor.
+//! epoch of its own that only grows, so the answer with the highest epoch counts, and the server
+//! itself must report that it is a primary before it is used. Connections to Sentinels are kept,
+//! because a primary in use is compared with their answer every second: one that was cut off
+//! together with this replica would go on granting beside its successor.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,8 +41,7 @@ enum To {
 }
 
 impl Connection {
-    /// Reads the options. Does not connect yet. Must be called on the runtime that the connections
-    /// shall live on.
+    /// Reads the options. Does not connect yet. Must be called on the runtime of the connections.
     pub(super) fn new(options: &RedisOptions) -> Result<Self, StoreError> {
         let access = Arc::new(Access::read(options)?);
         let to = match options.settings.mode {
@@ -73,8 +72,8 @@ impl Connection {
         }
     }
 
-    /// Calls a script on the server of its first key. Ends within the response timeout, if it is not to be heard
-    /// out, and at once while that server is out of reach. A script is never sent twice.
+    /// Calls a script on the server of its first key. Ends within the response timeout, except for a call
+    /// that is heard out, and at once while that server is out of reach. A script is never sent twice.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         call: &ScriptCall<'_>,
@@ -97,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// A server to listen to for notices.
+    /// A server to subscribe to for notices.
     pub(super) fn listening_post(&self) -> Result<(Address, Client), StoreError> {
         let at = match &self.to {
             To::One(server) => server.address(),
@@ -119,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// The servers that are to be tried, and how they were found.
+    /// The servers to try, and how they were found.
     pub(super) async fn servers(&self) -> Result<(Vec<Arc<Server>>, String), StoreError> {
         match &self.to {
             To::One(server) => {
@@ -183,7 +182,8 @@ impl Address {
         })
     }
 
-    /// A node that does not know its own name says nothing or `?`: it is where it was asked.
+    /// A node that does not know its own name reports nothing or `?`: its address is the one that was
+    /// asked.
     pub(super) fn or_own(host: &str, asked: &Self) -> Arc<str> {
         match host {
             "" | "?" => Arc::clone(&asked.host),
@@ -218,7 +218,7 @@ struct Sentinel {
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
-/// What one Sentinel says.
+/// The answer of one Sentinel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sighting {
     epoch: u64,
@@ -238,8 +238,8 @@ impl Sentinels {
         }
     }
 
-    /// The primary by the latest change that a majority of the Sentinels know of, or those that
-    /// can be asked. Ends within the connect and the response timeout.
+    /// The primary by the latest change that a majority of the Sentinels know, or those that
+    /// can be reached. Ends within the connect and the response timeout.
     pub(super) async fn primary(&self) -> Result<Address, StoreError> {
         let mut asked: FuturesUnordered<_> = self.all.iter().map(|one| self.ask(one)).collect();
         let majority = self.all.len() / 2 + 1;
@@ -254,7 +254,7 @@ impl Sentinels {
             let Some(answer) = answer else { break };
             match answer {
                 Ok(sighting) => seen.push(sighting),
-                // A wrong name or password says more than a Sentinel that is gone.
+                // A wrong name or password is a more useful error than a Sentinel that is gone.
                 Err(error) if failure.is_none() || !error.is_transient() => failure = Some(error),
                 Err(_) => {}
             }
@@ -306,7 +306,7 @@ impl Sentinels {
         self.access.answer(connected, bound)
     }
 
-    /// What an operator must change, if that is what an error is about.
+    /// What an operator must change, if an error is about that.
     fn mistake(&self, error: &RedisError) -> Option<String> {
         let said = error.detail()?;
         let service = &self.service;

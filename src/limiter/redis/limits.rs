@@ -3,8 +3,8 @@
 //! One string per key, and one script for a whole batch of messages, so that a decision is one round
 //! trip and atomic. All keys share one hash tag: a cluster keeps them in one slot.
 //!
-//! The store remembers what the answers showed (`core::limits::store_watch`), and asks twice a second even if no
-//! message wants anything, so that a loss is noticed while a replica still knows what was there.
+//! The store remembers what the answers showed (`core::limits::store_watch`), and asks twice a second even
+//! without messages, so that a loss is noticed while a replica still knows the earlier count.
 
 mod calls;
 
@@ -35,7 +35,7 @@ pub(super) struct Limits {
     connection: Arc<Connection>,
     prefix: String,
     channel: String,
-    /// Names this store among those that wait for calls to end.
+    /// The name of this store among those that wait for calls to end.
     replica: String,
     admit: Composed,
     refund: Composed,
@@ -44,22 +44,22 @@ pub(super) struct Limits {
     release: Composed,
     look: Composed,
     leave: Script,
-    /// How many replicas ask beside this one, as the last beat heard.
+    /// How many other replicas ask, as of the last beat.
     others: AtomicU64,
-    /// The heart beats no more.
+    /// The beat has ended.
     has_left: AtomicBool,
     clock: Clock,
     known: Mutex<StoreWatch>,
-    /// All questions that are under way, also those without a caller.
+    /// All questions under way, including those without a caller.
     asked: TaskTracker,
-    /// Questions that were given up on and whose answers are still waited for.
+    /// Questions whose callers gave up, but whose answers are still waited for.
     late: TaskTracker,
-    /// Where questions are asked: callers have runtimes of their own, which may end before ours.
+    /// Where questions run: callers have runtimes of their own, which may end before this one.
     runtime: Handle,
 }
 
 impl Limits {
-    /// Must be called on the runtime that the questions shall be asked on.
+    /// Must be called on the runtime for the questions.
     pub(super) fn new(
         connection: Arc<Connection>,
         (prefix, channel, replica): (String, String, String),
@@ -86,7 +86,7 @@ impl Limits {
         }
     }
 
-    /// Asks again and again for as long as it is polled, and reports a step at once that it sees.
+    /// Asks again and again for as long as it is polled, and reports a step that it sees at once.
     async fn beat(self: Arc<Self>) {
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -119,7 +119,7 @@ impl Limits {
         }
     }
 
-    /// Asks for nothing but the time.
+    /// Asks only for the time.
     async fn ask_time(&self) -> Result<Decisions, StoreError> {
         let batch = KeyBatch::around(StoreTime::default());
         self.ask(batch, &[], 0, false).await
@@ -146,7 +146,7 @@ impl Limits {
         ScriptCall::new(script.script(batch), key, keys, arguments)
     }
 
-    /// Says that this replica asks no more, once its last questions are answered.
+    /// Reports that this replica no longer asks, once its last questions are answered.
     async fn leave(&self) -> Result<(), StoreError> {
         self.has_left.store(true, Ordering::Relaxed);
         self.finish().await;
@@ -203,8 +203,9 @@ impl Limits {
         })
     }
 
-    /// Asks for candidates, in several calls if they are too heavy for one. All grants are of one
-    /// call, and so of one moment: once a call granted something, the rest is not asked.
+    /// Asks for candidates, in several calls if they are too heavy for one. All grants come from
+    /// one call, and so from one moment: once a call has granted something, the rest is not
+    /// asked.
     async fn decide(
         self: &Arc<Self>,
         candidates: &[Candidate],
@@ -239,8 +240,8 @@ impl Limits {
         }
     }
 
-    /// Calls a script about what was granted, which is all calls or all units, in several calls if they are too heavy
-    /// for one. `first`: what the script is given before them. Returns the reply to each part of them.
+    /// Calls a script about grants, which are all calls or all units, in several calls if they are too heavy
+    /// for one. `first`: the arguments before them. Returns the reply to each part.
     async fn about<'a, T: FromRedisValue>(
         &self,
         script: &Composed,
@@ -282,7 +283,7 @@ impl Limits {
     }
 }
 
-/// The answer that shows it is not used.
+/// The error for an answer that shows a step: it is not used.
 fn stepped(ClockStep { way, by }: ClockStep) -> StoreError {
     match way {
         Direction::Forward => warn!(

@@ -1,8 +1,9 @@
 //! Notices of the replicas to each other: a subscription on a connection of its own.
 //!
 //! In a cluster every node passes on what any of them publishes, and under Sentinels the replicas pass it on
-//! too, so one subscription is enough. Publish/subscribe may lose a notice. That is fine: the next answer to an ask says the same.
-//! So a subscription that breaks is rebuilt quietly; the other connection says what is wrong.
+//! too, so one subscription is enough. Publish/subscribe may lose a notice. That is fine: the next answer has
+//! the same information. So a broken subscription is rebuilt without a log line; the other connection logs
+//! the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,8 +55,8 @@ async fn subscribe(
 ) -> Result<(Address, PubSub), StoreError> {
     let (at, client) = connection.listening_post()?;
     let subscribing = async {
-        // The crate looks the name up itself for a subscription, on a thread that a silent DNS keeps.
-        // A server that answers this answers the other, too.
+        // For a subscription the crate resolves the name itself, on a thread that a silent DNS
+        // blocks. If the name server answers here, it answers that lookup, too.
         connection.access().resolver.addresses(&at.host).await?;
         let mut subscription = client.get_async_pubsub().await?;
         subscription.subscribe(channel).await?;
@@ -67,8 +68,8 @@ async fn subscribe(
     Ok((at, subscription))
 }
 
-/// Passes notices on until the subscription breaks, or leads to a server that hears none any more:
-/// one that was replaced, or has left its cluster.
+/// Passes notices on until the subscription breaks, or its server no longer gets any: because it
+/// was replaced, or has left its cluster.
 async fn forward(
     at: &Address,
     subscription: PubSub,
@@ -105,8 +106,9 @@ fn parse(message: &Msg, replica: &str) -> Option<Notice> {
     read(&text, replica)
 }
 
-/// `frozen <limit> <until> <now> <generation>`, `changed <limit> <version>`, `opened <limit>`, `breaker <route>` or, for one replica only,
-/// `freed <limit> <key> <replica> <units>`; what a later version may say besides is passed over.
+/// `frozen <limit> <until> <now> <generation>`, `changed <limit> <version>`, `opened <limit>`, `breaker
+/// <route>` or, for one replica only, `freed <limit> <key> <replica> <units>`; other texts, which a later
+/// version may send, are ignored.
 fn read(text: &str, replica: &str) -> Option<Notice> {
     let mut words = text.split(' ');
     let (kind, limit) = (words.next()?, Arc::from(words.next()?));

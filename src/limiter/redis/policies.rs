@@ -21,7 +21,7 @@ use crate::ports::store::{
 /// For how long a replica counts as present after it was last seen.
 const SHOWN: Duration = PRESENCE.saturating_mul(3);
 
-/// A hash, as the scripts answer it.
+/// A hash, as the scripts return it.
 type Fields = BTreeMap<String, String>;
 
 /// The scripts.
@@ -247,7 +247,8 @@ fn read(fields: &Fields) -> Option<LimitPolicy> {
         by: field("by")?,
         pause: Some(Pause {
             until: StoreTime::from_micros(number("paused_until")?),
-            // One that an earlier version wrote says neither this nor when it was remade.
+            // A policy that an earlier version wrote has neither this nor the time of a change
+            // of kind.
             length: number("paused_for").map_or(FREEZE_MAX, Duration::from_micros),
             by: field("paused_by")?,
         })

@@ -1,6 +1,6 @@
-//! What is found out about a server of Redis: what it says of itself (`INFO`) and what an operator should know of that,
-//! what our user must be allowed (ACL) and what is missing, and how far away it is. Nothing is changed there, so that
-//! `sluiced check --connect` can try it.
+//! Checks a server of Redis: what it reports about itself (`INFO`) and what an operator should know of that,
+//! which permissions the user needs (ACL) and which are missing, and how far away it is. Nothing is changed,
+//! so `sluiced check --connect` can use it.
 
 use std::time::Duration;
 
@@ -17,33 +17,33 @@ use super::server::Server;
 use crate::ports::store::StoreError;
 use crate::settings::types::RedisMode;
 
-/// Questions for the round trip, after the first, which pays for loading the script …
+/// Questions for the round trip, after the first, which includes loading the script …
 const ROUNDS: usize = 20;
 /// … and the last is asked after this, however few they were.
 const ROUNDS_BOUND: Duration = Duration::from_secs(2);
-/// So many of them may be slower than what counts as a slow one: a machine that stood still for a moment says nothing
-/// about the way.
+/// So many of them may be slower than what counts as a slow one: a machine that stood still for a moment
+/// shows nothing about the way.
 const OUTLIERS: usize = ROUNDS / 10;
 /// The way to Redis from which on a warning is due. Answers that take longer than 100 ms look to
 /// the schedule like a step of a clock, and the limit pauses behind its guard.
 const FAR: Duration = Duration::from_millis(50);
 
-/// What a Redis says of itself.
+/// What Redis reports about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// One server, a primary, a cluster.
     pub servers: String,
-    /// Of the server, or of the first of several.
+    /// The version of the server, or of the first of several.
     pub version: String,
-    /// Of one script, to the server and back; the longest if there are several servers.
+    /// The round trip of one script; the longest if there are several servers.
     pub round_trip: Duration,
-    /// The same, when it is slow.
+    /// A slow round trip.
     pub slow_trip: Duration,
-    /// What works, but not well.
+    /// Things that work, but not well.
     pub warnings: Vec<String>,
 }
 
-/// What one server says.
+/// What one server reports.
 struct Said {
     version: String,
     trips: Trips,
@@ -58,7 +58,7 @@ struct Trips {
 }
 
 impl Trips {
-    /// The best one says how far away it is, a slow one what a limit must bear.
+    /// The fastest one shows how far away it is, a slow one what a limit must tolerate.
     fn of(mut all: Vec<Duration>) -> Self {
         all.sort_unstable();
         let at = |place: usize| all.get(place).copied().unwrap_or_default();
@@ -74,7 +74,7 @@ impl Trips {
 /// timeout for each of a few questions.
 ///
 /// # Errors
-/// When it cannot be reached, says no, or does not allow what is needed or wished.
+/// When it cannot be reached, refuses, or does not allow needed or wished commands.
 pub async fn probe(options: &RedisOptions) -> Result<Report, StoreError> {
     let connection = Connection::new(options)?;
     let (servers, how) = connection.servers().await?;
@@ -93,7 +93,7 @@ pub async fn probe(options: &RedisOptions) -> Result<Report, StoreError> {
         report.round_trip = report.round_trip.max(one.trips.best);
         report.slow_trip = report.slow_trip.max(one.trips.slow);
         for warning in one.warnings {
-            // Nodes of a cluster are set up alike.
+            // Nodes of a cluster usually have the same settings.
             if !report.warnings.contains(&warning) {
                 report.warnings.push(warning);
             }
@@ -109,7 +109,7 @@ async fn try_one(server: &Server, access: &Access) -> Result<Said, StoreError> {
     if !missing.is_empty() {
         return Err(refused(&missing_text(&missing, access)));
     }
-    // As the limits' own scripts, but for a key: it would lie on one node of a cluster only.
+    // Like the limits' own scripts, but without a key, which would lie on only one node of a cluster.
     let script = Script::new("return redis.call('TIME')[1]");
     let bound = access.response_timeout;
     let began = Instant::now();
@@ -159,7 +159,7 @@ pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
         .filter(|value| !value.is_empty())
 }
 
-/// Why a server is none for limits that are kept as `mode` says.
+/// Why a server is unsuitable for limits in this `mode`.
 pub(super) fn misfit(info: &str, mode: RedisMode) -> Option<&'static str> {
     match (field(info, "redis_mode")?, mode) {
         ("sentinel", _) => Some(
@@ -175,12 +175,12 @@ pub(super) fn misfit(info: &str, mode: RedisMode) -> Option<&'static str> {
     }
 }
 
-/// Whether a server says that it follows another.
+/// Whether a server reports that it follows another.
 pub(super) fn is_replica(info: &str) -> bool {
     field(info, "role") == Some("slave")
 }
 
-/// When the server writes all to its disk, as `CONFIG` has it. None: it may not be asked.
+/// When the server saves to its disk, according to `CONFIG`. `None`: the user may not ask.
 pub(super) async fn save_points(connection: &mut MultiplexedConnection) -> Option<String> {
     let (_, value): (String, String) = redis::cmd("CONFIG")
         .arg("GET")
@@ -191,8 +191,8 @@ pub(super) async fn save_points(connection: &mut MultiplexedConnection) -> Optio
     Some(value)
 }
 
-/// What may cost limits their state, by `INFO` and [`save_points`], which only matter for keyed
-/// limits: a paced one is behind its guard again within a second.
+/// Settings that may cost limits their state, by `INFO` and [`save_points`]. These matter only
+/// for keyed limits: a paced one starts again behind its guard within a second.
 pub(super) fn risks(info: &str, save: Option<&str>) -> Vec<String> {
     let mut risks = Vec::new();
     let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
@@ -214,8 +214,8 @@ pub(super) fn risks(info: &str, save: Option<&str>) -> Vec<String> {
     risks
 }
 
-/// Commands without which no limit works: those of the scripts, and those of a connection.
-/// A test compares them with the scripts.
+/// Commands that every limit needs: those of the scripts, and those of a connection. A test
+/// compares them with the scripts.
 const NEEDED: [&str; 17] = [
     "EVALSHA",
     "SCRIPT|LOAD",
@@ -244,13 +244,13 @@ const CHANNEL: &str = "&";
 /// What is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MissingRights {
-    /// Nothing works without.
+    /// Permissions without which nothing works.
     pub(super) needed: Vec<String>,
-    /// All works without, but later.
+    /// Permissions without which everything works, but later.
     pub(super) wished: Vec<String>,
 }
 
-/// Asks the server. Redis before 7.0 cannot say, and nothing counts as missing then.
+/// Asks the server. Redis before 7.0 cannot answer, and nothing counts as missing then.
 pub(super) async fn missing_rights(
     connection: &mut MultiplexedConnection,
     access: &Access,
@@ -293,7 +293,7 @@ pub(super) fn rule(access: &Access) -> String {
     )
 }
 
-/// What is missing and what would be right, as an operator should read it.
+/// A text for operators: what is missing, and the rule that suffices.
 pub(super) fn missing_text(missing: &[String], access: &Access) -> String {
     format!(
         "this user may not use {}; allow it with ACL SETUSER NAME {}",

@@ -27,7 +27,7 @@ pub(super) struct Scripts {
     channel: String,
 }
 
-/// A script with its arguments, but for the run that only the connection knows.
+/// A script with its arguments, except the run, which only the connection knows.
 #[derive(Debug)]
 pub(super) struct ScriptCall<'a> {
     script: &'a Script,
@@ -69,7 +69,8 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    /// The same, but its answer is waited for as long as the connection lives: the caller bounds it.
+    /// The same, but its answer is waited for as long as the connection lives: the caller has the
+    /// bound.
     pub(super) fn heard_out(self) -> Self {
         Self {
             heard_out: true,
@@ -117,22 +118,22 @@ impl Scripts {
         }
     }
 
-    /// How a downstream stands.
+    /// The status of a breaker.
     pub(super) const fn breaker(&self) -> &Script {
         &self.breaker
     }
 
-    /// A replica reports how it is.
+    /// A replica reports its state.
     pub(super) const fn status(&self) -> &Script {
         &self.status
     }
 
-    /// How all replicas are.
+    /// The states of all replicas.
     pub(super) const fn hear(&self) -> &Script {
         &self.hear
     }
 
-    /// What the keys start with.
+    /// The prefix of the keys.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -220,30 +221,30 @@ impl Scripts {
     }
 }
 
-/// The hash of a row. The braces are Redis Cluster's hash tag: all that belongs to a limit lies
-/// in one slot. Names hold no braces.
+/// The hash of a row. The braces are Redis Cluster's hash tag: all keys of a limit lie in one
+/// slot. Names have no braces.
 fn row_key(prefix: &str, limit: &PacedLimit) -> String {
     let [main, second] = row_keys(prefix, &limit.of);
     if limit.name == limit.of { main } else { second }
 }
 
-/// The hashes of all rows that a paced limit can have.
+/// The keys of all rows that a paced limit can have.
 fn row_keys(prefix: &str, limit: &str) -> [String; 2] {
     ["paced", "paced:2"].map(|row| format!("{prefix}:{{{limit}}}:{row}"))
 }
 
-/// Where a limit is decided on, and where its policy is: in the same slot of a cluster.
+/// Where the decisions about a limit are made, and where its policy is: in the same slot of a
+/// cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// In rows of slots, each limit for itself.
+    /// In rows of slots, each limit by itself.
     Paced,
     /// In states by key, all limits of a message together.
     Keyed,
 }
 
 impl Family {
-    /// The policy of a limit. No state of a keyed limit is called so: those
-    /// have 22 letters.
+    /// The policy of a limit. No state of a keyed limit has this name: those have 22 letters.
     pub(super) fn policy(self, prefix: &str, limit: &str) -> String {
         format!("{}:policy", self.start(prefix, limit))
     }
@@ -253,7 +254,7 @@ impl Family {
         format!("{}:replicas", self.start(prefix, limit))
     }
 
-    /// The rows that a pause or a freeze is about.
+    /// The rows of a limit, for a pause or a freeze.
     pub(super) fn rows(self, prefix: &str, limit: &str) -> Vec<String> {
         match self {
             Self::Paced => row_keys(prefix, limit).to_vec(),

@@ -1,11 +1,11 @@
 //! One server of Redis and a connection to it that is rebuilt in the background.
 //!
-//! The crate's own managers reconnect neither after timeouts nor after a failover (`READONLY`), and
-//! its clients for Sentinel and Cluster send a script again that may have run and hide which server
-//! ran it. So this wraps the plain multiplexed connection. It is replaced on any I/O error, on
-//! `READONLY` and on several timeouts in a row; meanwhile calls fail at once. Each connection asks
-//! once for the server's run_id, by which the scripts notice that another process of Redis answers;
-//! a connection never outlives its process, so a script always gets the run_id of the process that runs it.
+//! The crate's own managers reconnect neither after timeouts nor after a failover (`READONLY`), and its
+//! clients for Sentinel and Cluster repeat a script that may have run, and hide which server ran it. So
+//! this wraps the plain multiplexed connection. It is replaced on any I/O error, on `READONLY` and on
+//! several timeouts in a row; meanwhile calls fail at once. Each connection asks once for the server's
+//! run_id, by which the scripts notice another process of Redis; a connection never outlives its process,
+//! so a script always gets the run_id of the process that runs it.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -37,13 +37,13 @@ use crate::settings::types::RedisMode;
 const TIMEOUTS: u32 = 3;
 /// How often a connection is checked, so that an idle replica notices a loss too.
 const CHECK: Duration = Duration::from_secs(1);
-/// Between attempts to connect. However long it was away, all is back within three seconds.
+/// Between attempts to connect. However long it was away, everything works again within three seconds.
 pub(super) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 /// Where the server is.
 pub(super) enum Locator {
     At(Address),
-    /// Wherever the Sentinels say.
+    /// At the address that the Sentinels name.
     Elected(Sentinels),
 }
 
@@ -56,7 +56,7 @@ struct Live {
     run: Arc<str>,
     /// Timeouts since the last answer.
     timeouts: Arc<AtomicU32>,
-    /// A call was answered: this is a server that works, and the backoff may start over.
+    /// A call was answered: the server works, and the backoff may start over.
     proven: Arc<AtomicBool>,
 }
 
@@ -67,7 +67,7 @@ enum ConnectionState {
     Down(StoreError),
 }
 
-/// Why a call failed.
+/// How a call failed.
 pub(super) struct Failure {
     pub(super) error: StoreError,
     /// The node that serves the slot instead, if the server named one.
@@ -85,7 +85,7 @@ pub(super) struct Server {
     link: watch::Sender<Link>,
     /// Is notified when the link changes.
     changed: Arc<Notify>,
-    /// The warnings were given.
+    /// The warnings were logged.
     warned: AtomicBool,
 }
 
@@ -116,8 +116,8 @@ impl Server {
         }
     }
 
-    /// Calls a script. Gives up at `end`, and at once while the connection is lost. One that is heard out counts
-    /// against the connection at `end`, too, but holds on to it until the answer comes or the connection breaks.
+    /// Calls a script. Gives up at `end`, and at once while the connection is lost. A call that is heard out
+    /// also counts as a timeout at `end`, but waits until the answer comes or the connection breaks.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         call: &ScriptCall<'_>,
@@ -155,7 +155,7 @@ impl Server {
         }
     }
 
-    /// Draws the consequences of an answer for the connection.
+    /// Decides what an answer means for the connection.
     fn judge<T>(
         &self,
         live: &Live,
@@ -274,9 +274,9 @@ impl Server {
             ping.query_async::<redis::Value>(&mut connection),
         )
         .await;
-        // Only what it means for the connection matters here; a call learns it from its own answer.
+        // Only its meaning for the connection matters here; a call has its own answer.
         drop(self.judge(live, answer));
-        // A primary that was replaced does not know it while it is cut off from the others.
+        // A replaced primary does not know that while it is cut off from the others.
         if let Locator::Elected(sentinels) = &self.place
             && let Ok(primary) = sentinels.primary().await
             && primary != live.at
@@ -287,10 +287,10 @@ impl Server {
     }
 }
 
-/// How connections are called in `CLIENT LIST`.
+/// The name of connections in `CLIENT LIST`.
 const CLIENT_NAME: &str = "sluiced";
 
-/// A connection that was just made, with what its server says of itself.
+/// A new connection, with what its server reports about itself.
 pub(super) struct Opened {
     pub(super) at: Address,
     pub(super) connection: MultiplexedConnection,
@@ -328,7 +328,7 @@ impl Server {
         })
     }
 
-    /// Finds the server, connects, and learns what it is and what we may do there.
+    /// Finds the server, connects, and checks its kind and the user's permissions.
     pub(super) async fn open(&self) -> Result<Opened, StoreError> {
         let at = match &self.place {
             Locator::At(at) => at.clone(),
@@ -348,7 +348,7 @@ impl Server {
         self.is_fit(&at, &info)?;
         let asking = async {
             let missing = missing_rights(&mut connection, &self.access).await?;
-            // Both may be forbidden: no matter.
+            // Both may be forbidden, which does not matter.
             let name = redis::cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME).clone();
             drop(name.query_async::<()>(&mut connection).await);
             let save = match self.access.keyed {
@@ -379,7 +379,7 @@ impl Server {
         Ok(())
     }
 
-    /// As `Access::answer`, with what to do about a permission that is missing.
+    /// Like `Access::answer`, with what to do about a missing permission.
     fn explain<T>(
         &self,
         asked: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,

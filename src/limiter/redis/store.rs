@@ -1,9 +1,10 @@
-//! The store in Redis, on a thread of its own: paced limits, breakers and how the replicas are; `limits` adds the keyed
-//! limits, `policies` the policies.
+//! The store in Redis, on a thread of its own: paced limits, breakers and the states of the replicas;
+//! `limits` adds the keyed limits, `policies` the policies.
 //!
-//! One hash for each paced limit, each route that has a breaker, and the replicas, and one script for each decision
-//! (`lua/`), so that a decision is one round trip and atomic. Connections are supervised: they are rebuilt in the background and, until one is
-//! back, every call fails at once instead of queueing up behind a dead socket.
+//! One hash for each paced limit, each route that has a breaker, and the replicas, and one script for each
+//! decision (`lua/`), so that a decision is one round trip and atomic. Connections are supervised: they are
+//! rebuilt in the background and, until one is back, every call fails at once instead of waiting for a dead
+//! socket.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -37,12 +38,12 @@ pub struct RedisStore {
     pub(super) scripts: Scripts,
     notices: broadcast::Sender<Notice>,
     pub(super) limits: Arc<Limits>,
-    /// Beats from the first question about a keyed limit on.
+    /// The beat, from the first question about a keyed limit on.
     pub(super) heart: OnceLock<AbortOnDropHandle<()>>,
     _supervisor: AbortOnDropHandle<()>,
     _listener: AbortOnDropHandle<()>,
-    /// Where the connections live and the heart beats: callers have runtimes of their own, which may
-    /// end before ours. The last to be dropped.
+    /// The thread of the connections and of the beat: callers have runtimes of their own, which may
+    /// end before this one. It is dropped last.
     pub(super) thread: Thread,
 }
 
@@ -52,8 +53,8 @@ impl RedisStore {
     /// the machine is busy.)
     ///
     /// # Errors
-    /// When the URLs or the certificates cannot be read, or there is no thread. That Redis is out of
-    /// reach is no error.
+    /// When the URLs or the certificates cannot be read, or there is no thread. It is no error if
+    /// Redis is out of reach.
     pub fn connect(options: &RedisOptions) -> Result<Self, StoreError> {
         let thread = Thread::start("redis")
             .map_err(|e| unreachable(&format!("there is no thread for it: {e}")))?;

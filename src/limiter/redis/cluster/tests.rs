@@ -9,7 +9,7 @@ fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
     Value::Array(vec![Value::Int(first), Value::Int(last), master])
 }
 
-/// The specification's own example, and what `CLUSTER KEYSLOT` of a server says.
+/// The specification's own example, and replies of a server's `CLUSTER KEYSLOT`.
 #[test]
 fn slots_are_those_of_the_specification() {
     assert_eq!(crc16(b"123456789"), 0x31C3);
@@ -18,7 +18,7 @@ fn slots_are_those_of_the_specification() {
     assert_eq!(slot_of("foo{hash_tag}"), 2515);
     assert_eq!(slot_of("bar{hash_tag}"), 2515);
     assert_eq!(slot_of("{user1000}.following"), slot_of("user1000"));
-    // An empty tag is none, and only the first one counts.
+    // An empty tag does not count, and only the first one does.
     assert_eq!(slot_of("foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
     assert_eq!(slot_of("foo{{bar}}zap"), crc16(b"{bar") % SLOTS);
     assert_eq!(slot_of("foo{bar}{zap}"), slot_of("bar"));

@@ -1,15 +1,16 @@
-//! The port to keyed limits, and questions whose answer comes late: it is waited for. The heart beats from the first
-//! question on.
+//! The port to keyed limits, and questions whose answers come late, which are still waited for. The beat
+//! starts with the first question.
 //!
-//! Problem: Redis stands still for longer than the response timeout, and the messages go on without an answer.
-//! Redis answers all the same once it goes on, and what it grants then is spent: with `1/1d` for a day, although
-//! no call was made. So a question runs as a task of its own. Its caller waits for the response timeout, the task
-//! for as long as the connection lives; what a late answer granted is taken back.
+//! Problem: Redis stands still for longer than the response timeout, and the messages go on without an
+//! answer. Redis still answers once it goes on, and units that it grants then are spent: with `1/1d` for a
+//! day, although no call was made. So a question runs as a task of its own. Its caller waits for the response
+//! timeout, the task for as long as the connection lives; grants of a late answer are taken back.
 //!
-//! No other question is asked meanwhile. The answers of a connection come in order: a question behind one that
-//! was given up on is not answered before it, and would be denied what that one took. So there are never more
-//! late questions than were under way. Once there is another connection they have one response timeout left:
-//! a connection that fell silent must not hold up the next. What they took is unknown then, and stays spent.
+//! No other question is asked meanwhile. The answers of a connection come in order: a question behind an
+//! abandoned one is not answered before it, and would be denied the units that the abandoned one took. So
+//! there are never more late questions than were under way. Once there is another connection they have one
+//! response timeout left: a silent connection must not delay the next one. It is unknown then what they
+//! took, and it stays spent.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -66,7 +67,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Writes down what answers said of keys, in several calls if they are too heavy for one.
+    /// Writes what answers reported about keys, in several calls if they are too heavy for one.
     async fn correct(&self, corrections: &[Correction]) -> Result<Vec<usize>, StoreError> {
         let (mut undone, mut done) = (Vec::new(), 0);
         while done < corrections.len() {
@@ -92,7 +93,7 @@ impl Limits {
         Ok(undone)
     }
 
-    /// Looks at one key. Writes nothing, and does not make the heart beat.
+    /// Looks at one key. Writes nothing, and does not start the beat.
     async fn look_at(
         &self,
         limit: &KeyedLimit,
@@ -164,7 +165,7 @@ impl LimitStore for RedisStore {
             let limits = &self.limits;
             let around = match limits.now() {
                 Some(now) => now,
-                // Only to learn what time it is: calendars are looked up around it.
+                // Only to get the time, around which calendars are looked up.
                 None => limits.look_at(limit, key, StoreTime::default()).await?.now,
             };
             limits.look_at(limit, key, around).await
@@ -174,7 +175,7 @@ impl LimitStore for RedisStore {
 
     fn leave(&self) -> StoreFuture<'_, ()> {
         async move {
-            // One that never asked need not say that it leaves.
+            // A replica that never asked need not report that it leaves.
             match self.heart.get() {
                 Some(_) => self.limits.leave().await,
                 None => Ok(()),
@@ -190,7 +191,7 @@ impl LimitStore for RedisStore {
 
 type Answer = Result<Decisions, StoreError>;
 
-/// What one call asks: for candidates from one on, as many as it takes.
+/// The question of one call: as many candidates as it takes, from one on.
 pub(super) struct Part {
     pub(super) candidates: Arc<[Candidate]>,
     pub(super) from: usize,
@@ -221,7 +222,7 @@ impl Limits {
         answer.unwrap_or_else(|_| Err(unreachable("the store of the limits was closed")))
     }
 
-    /// Waits for late answers, for a response timeout. An error: not asked.
+    /// Waits for late answers, for a response timeout. After an error no question may be sent.
     pub(super) async fn heard_all(&self) -> Result<(), StoreError> {
         if self.late.is_empty() {
             return Ok(());
@@ -233,7 +234,7 @@ impl Limits {
         heard.map_err(|_| self.timed_out())
     }
 
-    /// Waits until each question has its answer, and what was granted to a caller that is gone was taken back: two
+    /// Waits until each question has its answer, and grants to callers that are gone were taken back: two
     /// response timeouts at most, for the answer and for the refund.
     pub(super) async fn finish(&self) {
         timeout(2 * self.response_timeout(), self.asked.wait())
@@ -242,7 +243,7 @@ impl Limits {
     }
 
     async fn hear_out(self: Arc<Self>, part: Part, sender: oneshot::Sender<Answer>) {
-        // Before it is asked: the connection may be lost and replaced until its time is over.
+        // Subscribed before the question: the connection may be lost and replaced within its time.
         let link = self.connection.link();
         let mut asked = pin!(self.ask_once(&part));
         if let Ok(answer) = timeout(self.response_timeout(), &mut asked).await {
@@ -255,7 +256,7 @@ impl Limits {
         let _late = self.late.token();
         sender.send(Err(self.timed_out())).ok();
         let heard = async {
-            // Without an answer the connection broke, and nothing is known.
+            // If there is no answer, the connection broke, and nothing is known.
             if let Ok(unused) = asked.await {
                 self.take_back_granted(&part, &unused).await;
             }
@@ -277,10 +278,10 @@ impl Limits {
         self.ask(batch, &asking, part.wanted, true).await
     }
 
-    /// Ends a response timeout after the connection was lost and there is another. What changed since `link` was
-    /// subscribed to counts.
+    /// Ends a response timeout after the connection was lost and replaced. Changes since `link` was
+    /// subscribed count.
     async fn replaced(&self, mut link: watch::Receiver<Link>) {
-        // Its sender lives as long as we.
+        // Its sender lives as long as this.
         drop(link.changed().await);
         drop(link.wait_for(Link::is_up).await);
         sleep(self.response_timeout()).await;

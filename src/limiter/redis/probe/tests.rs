@@ -89,7 +89,7 @@ mod rights {
         }
     }
 
-    /// Every command that a script calls is asked for.
+    /// Every command that a script calls is in the list.
     #[test]
     fn the_scripts_call_nothing_else() {
         let mut text = String::new();
