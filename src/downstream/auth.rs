@@ -1,9 +1,9 @@
-//! What an HTTP downstream needs besides its settings: the secrets that they name, and the header `Authorization`, also
-//! after the secret was rotated. Signatures are made by `sign`.
+//! What an HTTP downstream needs besides its settings: the secrets that they name, and the header
+//! `Authorization`, even after a rotation of the secret. Signatures are made by `sign`.
 //!
 //! Requests are made before their slots, with the secret of that time. When the downstream refuses it
 //! (401, 403), the secret is read again, at most once a second: a downstream that refuses for another
-//! reason costs no more than that. What is sent from then on has the new one.
+//! reason costs no more than that. Later calls have the new secret.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ use crate::template::{Template, Templates};
 /// How often the secret is read at most.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The header of these credentials, with the secret as it was read last. `None`: each call is signed instead.
+/// The header of these credentials, with the last secret that was read. `None`: each call is signed instead.
 pub(super) fn header(auth: &ResolvedAuth) -> Result<Option<HeaderValue>, Misconfigured> {
     let text = match auth {
         ResolvedAuth::Basic { user, .. } if user.contains(':') => {
@@ -47,14 +47,14 @@ pub(super) fn header(auth: &ResolvedAuth) -> Result<Option<HeaderValue>, Misconf
 /// Credentials whose secret may change.
 pub(super) struct RotatingAuth {
     auth: ResolvedAuth,
-    /// Where calls are signed.
+    /// Signs calls, if they are signed.
     signer: Option<Arc<Signer>>,
     state: Mutex<Renewal>,
 }
 
 #[derive(Default)]
 struct Renewal {
-    /// What replaces the header of the start.
+    /// Replaces the first header after a rotation.
     renewed: Option<HeaderValue>,
     read: Option<Instant>,
 }
@@ -103,7 +103,7 @@ impl RotatingAuth {
     }
 }
 
-/// Credentials, read from wherever they are kept.
+/// Credentials with their secrets.
 #[derive(Clone, Debug)]
 pub enum ResolvedAuth {
     /// `Authorization: Basic`, RFC 7617. The user has no colon.
@@ -115,7 +115,7 @@ pub enum ResolvedAuth {
 }
 
 impl ResolvedAuth {
-    /// The password, the token or the key, to be read again once it is refused.
+    /// The password, the token or the key, which is read again once it is refused.
     pub(super) const fn secret(&self) -> &Secret {
         match self {
             Self::Basic { password, .. } => password,
@@ -125,14 +125,14 @@ impl ResolvedAuth {
     }
 }
 
-/// A key of the downstream's configuration that cannot be used as it is. Only a changed
-/// configuration helps.
+/// A key of the downstream's configuration that cannot be used. Only a changed configuration
+/// helps.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {why}")]
 pub struct Misconfigured {
     /// The key below `[routes.NAME.downstream]`: `url`, `headers.X-Tenant`, `outcomes` …
     pub key: String,
-    /// What is wrong, and what would be right. Never a secret.
+    /// What is wrong, and what would be valid. Never a secret.
     pub why: String,
 }
 
@@ -145,7 +145,7 @@ impl Misconfigured {
     }
 }
 
-/// Compiles what is configured as `key`; errors about a message call it `what`.
+/// Compiles the template configured as `key`; errors about a message name it `what`.
 pub(super) fn compile(
     templates: &mut Templates,
     what: &str,
@@ -160,6 +160,6 @@ pub(super) fn compile(
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     pub auth: Option<ResolvedAuth>,
-    /// Ours, where the server asks for one.
+    /// The client certificate, for a server that asks for one.
     pub certificate: Option<ClientCertificate>,
 }

@@ -7,10 +7,10 @@
 //! the idle timeout, not closed by the peer, and silent. When the last one is taken, more are
 //! opened in the background, because the number of calls at a time may still grow.
 //!
-//! The handshake of TCP is the measure of the way to the downstream. It is made on a thread that does nothing else,
-//! because the runtimes have other work, and their delays would count for the way. For how long the thread itself
-//! waited for a processor, the kernel says, and that is taken off. The connection is closed at once; nothing is sent on
-//! it.
+//! The handshake of TCP is the measure of the way to the downstream. It is made on a thread that does nothing
+//! else, because the runtimes have other work, and their delays would count as part of the way. The kernel
+//! reports how long the thread itself waited for a processor, and that is subtracted. The connection is
+//! closed at once; nothing is sent on it.
 
 use std::future::ready;
 use std::net::{self, SocketAddr};
@@ -61,7 +61,7 @@ pub(super) struct WarmConnector {
     idle: Arc<IdleConnections>,
 }
 
-/// Names to addresses, as the client of HTTP asks for them.
+/// Name resolution in the form that the HTTP client needs.
 #[derive(Clone, Debug, Default)]
 struct Dns(Resolver);
 
@@ -85,9 +85,9 @@ impl Service<Name> for Dns {
     }
 }
 
-/// Open connections that have carried nothing yet; at most as many as `warm` was asked for.
+/// Open connections that have carried nothing yet; at most as many as `warm` was called with.
 struct IdleConnections {
-    /// Where they lead to. None: the host differs from message to message.
+    /// Where they lead. `None`: the host differs from message to message.
     origin: Option<Uri>,
     idle_timeout: Duration,
     /// How many to keep, since the last `warm`.
@@ -236,7 +236,7 @@ impl IdleConnections {
         });
     }
 
-    /// A good connection, if there is one for this origin.
+    /// A good idle connection to this origin, if there is one.
     fn take(&self, to: &Uri) -> Option<Connection> {
         let origin = self.origin.as_ref()?;
         if origin.scheme() != to.scheme() || origin.authority() != to.authority() {
@@ -284,8 +284,8 @@ impl fmt::Debug for WarmConnector {
     }
 }
 
-/// TLS by ring, trusting `ca_file` and, if `native`, the system's certificates; with our own certificate
-/// where the server asks for one.
+/// TLS by ring, trusting `ca_file` and, if `native`, the system's certificates; with the client
+/// certificate if the server asks for one.
 pub(super) fn tls(
     ca_file: Option<&Path>,
     ours: Option<&ClientCertificate>,
@@ -306,7 +306,7 @@ pub(super) fn tls(
         for error in &found.errors {
             tracing::warn!(%error, "a system certificate cannot be read");
         }
-        // Systems carry odd certificates; those that cannot be parsed are none to trust.
+        // Systems have odd certificates; those that cannot be parsed are not trusted.
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
             return Err(Misconfigured::new(
@@ -342,19 +342,19 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Miscon
 
 /// Host and port of `origin`.
 pub(super) fn place(origin: &Uri) -> Option<(&str, u16)> {
-    // An address of the sixth version stands in brackets.
+    // An IPv6 address is in brackets.
     let host = origin.host()?.trim_matches(['[', ']']);
     let is_tls = origin.scheme() == Some(&Scheme::HTTPS);
     let port = origin.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     Some((host, port))
 }
 
-/// How long the handshake of a connection takes, and whether it leads to this host: then it is not made. `None`: it could
-/// not be made.
+/// How long the handshake of a connection takes, and whether it leads to this host; then none is made.
+/// `None`: it could not be made.
 pub(super) async fn way(host: &str, port: u16, bound: Duration) -> Option<(Duration, bool)> {
     let address = first_address(host, port, bound).await?;
     if address.ip().is_loopback() {
-        // What varies is the time that processes get.
+        // Only the scheduling of processes would vary.
         return Some((Duration::ZERO, true));
     }
     Some((handshake(address, bound).await?, false))
@@ -367,7 +367,7 @@ async fn first_address(host: &str, port: u16, bound: Duration) -> Option<SocketA
     Some(SocketAddr::new(address, port))
 }
 
-/// How long one takes. `None`: it could not be made.
+/// How long one handshake takes. `None`: it could not be made.
 async fn handshake(address: SocketAddr, bound: Duration) -> Option<Duration> {
     let took = spawn_blocking(move || {
         let clock = Clock::start();
@@ -381,7 +381,7 @@ async fn handshake(address: SocketAddr, bound: Duration) -> Option<Duration> {
 }
 
 /// How long this thread has waited for a processor since it started: the second number, in nanoseconds
-/// (`Documentation/scheduler/sched-stats.rst` of Linux). Zero where the kernel does not say.
+/// (`Documentation/scheduler/sched-stats.rst` of Linux). Zero if the kernel does not report it.
 fn waited() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let number = text.split_whitespace().nth(1);

@@ -1,4 +1,4 @@
-//! A connection that only carries calls that are in time; how an answer is read, and what a failed call means.
+//! A connection that carries only calls in time; how an answer is read, and what a failed call means.
 //!
 //! Problem: between the decision to send and the write, a call passes the pool, another task, perhaps
 //! a new connection with its handshakes, or a machine that stands still. A call that leaves too late
@@ -9,13 +9,13 @@
 //! after that looks at the clock. A write that comes too late fails, the connection closes without a
 //! byte of it, and the message waits for another slot.
 //!
-//! Calls run on a runtime of one thread: a connection's task gets its turn only after the call that
-//! chose the connection has handed over its gate ([`Writing`]). A connection without a gate writes
+//! Calls run on a runtime of one thread: a connection's task runs only after the call that chose
+//! the connection has handed over its gate ([`Writing`]). A connection without a gate writes
 //! nothing.
 //!
 //! A request certainly did not arrive only if there was no connection, or if the connection closed
 //! before the request's body passed its gate. After that, the downstream may have read it before
-//! the failure. [`Failure`] says which, and has a text for a person.
+//! the failure. [`Failure`] distinguishes the two, and has a text for a person.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -145,7 +145,7 @@ impl<T: Write + Unpin> Write for GatedIo<T> {
 pub(super) struct Writing {
     gate: Gate,
     chosen: CaptureConnection,
-    /// The gate of the connection that has ours.
+    /// The gate of the connection that has this call's gate.
     armed: Option<WriteGate>,
 }
 
@@ -221,7 +221,7 @@ impl Failure {
                 maybe_delivered: begun,
             };
         };
-        // hyper gives these back only with the request, which it then never wrote.
+        // With these errors hyper returns the request, which it never wrote.
         if !begun || cause.is_canceled() || cause.is_closed() {
             return Self::sure("connection closed before the request was written");
         }
@@ -290,7 +290,7 @@ fn causes<'a>(
     })
 }
 
-/// The headers of an answer by name. What is no text stays behind.
+/// The headers of an answer by name. Values that are no text are left out.
 pub(super) fn joined(headers: &HeaderMap) -> BTreeMap<String, String> {
     let mut joined: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in headers {
@@ -308,13 +308,13 @@ pub(super) fn joined(headers: &HeaderMap) -> BTreeMap<String, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnswerRead {
     Whole,
-    /// As much as is looked at; the connection closes.
+    /// As much as is needed; the connection closes.
     Enough,
     /// It broke off before; the connection closes.
     Cut(Silence),
 }
 
-/// Reads an answer to its end, if it is not too long. What was read is in `kept`, if that is wanted.
+/// Reads an answer to its end, if it is not too long. The body is in `kept`, if that is given.
 pub(super) async fn read_out(mut body: Incoming, mut kept: Option<&mut Vec<u8>>) -> AnswerRead {
     if kept.is_none() && body.size_hint().lower() > MAX_ANSWER as u64 {
         return AnswerRead::Enough;
@@ -342,7 +342,7 @@ pub(super) async fn read_out(mut body: Incoming, mut kept: Option<&mut Vec<u8>>)
 }
 
 pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    // What is no text is there all the same.
+    // A value that is no text is still sent.
     headers
         .get(name)
         .map(|value| value.to_str().unwrap_or_default())

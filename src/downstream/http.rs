@@ -5,9 +5,10 @@
 //! not change the outcome (a repeat would be a duplicate), it only costs the connection. The body
 //! of the answer is read up to a bound, so that the connection can be used again.
 //!
-//! No more than the first 64 KiB of an answer are read: reading on would cost more than a new connection. Where the
-//! configuration names texts that mean something, they are looked for there. If it breaks off before, what is missing may say that the message was refused: such an answer
-//! counts as none, unless its status or what came of it already means another try.
+//! No more than the first 64 KiB of an answer are read: reading on would cost more than a new connection. If
+//! the configuration names texts, they are searched for there. If the answer breaks off before that, the
+//! missing part might contain such a text: it counts as no answer, unless its status or the received part
+//! already means another try.
 //!
 //! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy is
 //! used, whatever the environment says. In both cases the call would not be the one that the limit
@@ -18,11 +19,11 @@
 //! **Can the client send twice?** It repeats a request by itself in one case: a connection of the
 //! pool died while the request waited for it. hyper hands back such a request only from the queue,
 //! as long as the connection's task has not taken it. Once taken it is never handed back, whether a
-//! byte was written or not. So a repeat by the client is always the first write, and it stays on
-//! (`retry_canceled_requests`): each repeat uses up one dead connection of the pool, and the
-//! timeout bounds them all. A connection that dies after the request was taken ends the call.
-//! Whether that call is repeated is up to the route, and `maybe_delivered` says whether a repeat
-//! may be a duplicate.
+//! byte was written or not. So a repeat by the client is always the first write, and repeats stay
+//! switched on (`retry_canceled_requests`): each repeat uses up one dead connection of the pool,
+//! and the timeout bounds them all. A connection that dies after the request was taken ends the
+//! call. The route decides whether that call is repeated, and `maybe_delivered` shows whether a
+//! repeat may be a duplicate.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -55,7 +56,7 @@ use crate::ports::message::Message;
 use crate::settings::types::Http;
 use crate::telemetry::traces::RouteTraces;
 
-/// Headers that say how long to wait, besides those of RFC 9110.
+/// Headers with a wait, besides those of RFC 9110.
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const X_RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
@@ -65,7 +66,7 @@ const MAX_ANSWER_HEAD: usize = 64 * 1024;
 /// An HTTP downstream.
 pub struct HttpDownstream {
     template: RequestTemplate,
-    /// Where requests are signed.
+    /// Signs requests, if they are signed.
     signer: Option<Arc<Signer>>,
     caller: Arc<Caller>,
     connector: WarmConnector,
@@ -89,8 +90,8 @@ struct HttpCall {
 }
 
 impl HttpDownstream {
-    /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: what is answered
-    /// is part of each judgement.
+    /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: the answer is
+    /// part of each judgement.
     ///
     /// # Errors
     /// When a key of the configuration cannot be used.
@@ -145,7 +146,7 @@ impl HttpDownstream {
     /// The request that a call would send. Calls nothing.
     ///
     /// # Errors
-    /// When none can be made of the message.
+    /// When none can be made from the message.
     pub fn request(
         &self,
         message: &Message,
@@ -154,7 +155,7 @@ impl HttpDownstream {
         Ok(self.signed(message, facts)?.0)
     }
 
-    /// The request with a signature of now, and what signs it again when it is sent.
+    /// The request with a signature of this moment, and the data to sign it again when it is sent.
     fn signed(
         &self,
         message: &Message,
@@ -177,7 +178,7 @@ impl HttpDownstream {
         way(host, port, bound).await
     }
 
-    /// Scheme and host of every call; none if they differ from message to message.
+    /// Scheme and host of every call; `None` if they differ from message to message.
     #[must_use]
     pub fn origin(&self) -> Option<&Uri> {
         self.template.origin()
@@ -244,7 +245,7 @@ impl Call for HttpCall {
         Box::pin(async move {
             let signed = signing.map(|signing| signing.sign(&mut request, SystemTime::now()));
             if let Some(Err(why)) = signed {
-                // Only the time and the secret differ from those with which it could be signed before.
+                // Only the time and the secret differ from the first signature, which succeeded.
                 warn!(%why, "a call cannot be signed again; it has the signature of when it was prepared");
             }
             let traces = caller.traces.as_ref();
@@ -312,7 +313,7 @@ impl Caller {
             hints,
             body: &body,
         };
-        // The clock matters only where the answer has no `Date` of its own.
+        // The clock matters only if the answer has no `Date`.
         let now = match status.is_success() && body.is_empty() {
             true => SystemTime::UNIX_EPOCH,
             false => SystemTime::now(),

@@ -1,10 +1,9 @@
 //! The rate-limited service that messages go to, called over HTTP or SMPP.
 //!
-//! Of HTTP the settings are `settings::types::Http`; `auth` has the secrets that these name. `url` and `request` make the
-//! request, with templates from `template`; `sign` signs it. `connect` opens connections, also ahead of time, and measures
-//! the way. `gate` holds back a call that is too late, and says what a failed call means. `http` puts them together
-//! behind `ports::downstream`.
-//! `smpp` does the same for SMPP.
+//! For HTTP the settings are `settings::types::Http`; `auth` has the secrets that these name. `url` and
+//! `request` make the request, with templates from `template`; `sign` signs it. `connect` opens connections,
+//! also ahead of time, and measures the way. `gate` stops a call that is too late, and decides what a failed
+//! call means. `http` puts them together behind `ports::downstream`. `smpp` does the same for SMPP.
 
 mod auth;
 mod connect;

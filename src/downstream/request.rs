@@ -1,8 +1,8 @@
-//! The request that is made of a message.
+//! The request that is made from a message.
 //!
-//! What does not depend on the message is made once: the method, a URL without templates, and all
-//! headers without templates. A message's body is passed on without a copy, unless `body` is
-//! configured.
+//! The parts that do not depend on the message are made once: the method, a URL without
+//! templates, and all headers without templates. A message's body is passed on without a copy,
+//! unless `body` is configured.
 //!
 //! Headers that are always sent, each replaced by a header of the same name in the configuration
 //! and left out if that is empty (or a template that makes nothing):
@@ -37,7 +37,7 @@ use crate::ports::message::Message;
 use crate::settings::types::Http;
 use crate::template::{Template, Templates, is_template};
 
-/// Trace context (W3C): passed on from the message, so that a trace goes on behind the queue.
+/// Trace context (W3C): passed on from the message, so that a trace continues after the queue.
 const TRACE: [HeaderName; 2] = [
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),
@@ -69,7 +69,7 @@ pub(super) struct RequestTemplate {
     url: Url,
     /// Headers that are the same on every request.
     fixed: HeaderMap,
-    /// Headers that are made of the message.
+    /// Headers that are made from the message.
     made: Vec<(HeaderName, Template)>,
     /// Which headers that are always sent the configuration replaces.
     replaced: Replaced,
@@ -122,7 +122,7 @@ impl RequestTemplate {
             templates,
         };
         template.fixed.insert(USER_AGENT, AGENT);
-        // The client would make it anew for each request.
+        // Otherwise the client would make it for each request.
         if let Some(host) = template.origin().and_then(host_header) {
             template.fixed.insert(HOST, host);
         }
@@ -151,7 +151,8 @@ impl RequestTemplate {
         &self.method
     }
 
-    /// Whether the message's trace goes on in the request, and no header of the configuration replaces it.
+    /// Whether the message's trace continues in the request, and no header of the configuration replaces
+    /// it.
     pub(super) const fn passes_trace(&self) -> bool {
         !self.replaced.trace
     }
@@ -282,7 +283,7 @@ impl Replaced {
 }
 
 impl fmt::Debug for RequestTemplate {
-    /// Neither the path, header values nor the body: keys of an API hide in all of them.
+    /// Shows neither the path, header values nor the body: any of them may have keys of an API.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = self.origin().and_then(Uri::host);
         f.debug_struct("RequestTemplate")
@@ -296,14 +297,14 @@ impl fmt::Debug for RequestTemplate {
 pub(super) fn trace(message: &Message) -> HeaderMap {
     let found = TRACE.into_iter().filter_map(|name| {
         let text = message.headers.get(name.as_str())?.as_text()?;
-        // One that is no header is no trace either, and no reason to lose a message.
+        // A value that is no valid header is no trace either, and no reason to lose a message.
         let value = HeaderValue::from_bytes(text.as_bytes()).ok()?;
         Some((name, value))
     });
     found.collect()
 }
 
-/// The name of a header that may be set, as it is configured as `key`.
+/// The name of a header that may be set, configured as `key`.
 pub(super) fn header_name(key: &str, name: &str) -> Result<HeaderName, Misconfigured> {
     let header = HeaderName::from_bytes(name.as_bytes())
         .map_err(|_| Misconfigured::new(key, "is no name of a header"))?;

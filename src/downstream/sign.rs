@@ -1,8 +1,10 @@
-//! Signed requests: HMAC over what a template makes of the request, in the headers that the settings name.
+//! Signed requests: HMAC over a text that a template makes from the request, in the headers that the settings
+//! name.
 //!
-//! Problem: receivers refuse a signature whose timestamp is some minutes old, and a message may wait that long with
-//! its request made. So the request is signed when it is prepared, which finds messages that cannot be signed before
-//! they cost a slot, and again when it is sent: with the time and the secret of that moment.
+//! Problem: receivers refuse a signature whose timestamp is some minutes old, and a message may wait that
+//! long after its request was made. So the request is signed when it is prepared, which finds messages that
+//! cannot be signed before they cost a slot, and again when it is sent, with the time and the secret of that
+//! moment.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -25,7 +27,7 @@ use crate::ports::message::Message;
 use crate::settings::types::{HashFunction, Hmac, Http, SecretEncoding};
 use crate::template::{About, Context, Sent, Template, Templates};
 
-/// What the secrets of Standard Webhooks start with.
+/// The prefix of the secrets of Standard Webhooks.
 const WEBHOOK_SECRET: &str = "whsec_";
 /// Some providers leave out the `=` at the end.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -38,7 +40,7 @@ pub(super) struct Signer {
     templates: Templates,
     signed: Template,
     headers: Vec<SignedHeader>,
-    /// Whether a template looks at the body, which must be a text then.
+    /// Whether a template uses the body, which must be a text then.
     reads_body: bool,
     algorithm: hmac::Algorithm,
     encoding: SecretEncoding,
@@ -53,7 +55,7 @@ struct SignedHeader {
     is_sensitive: bool,
 }
 
-/// What is left of a message to sign its request with.
+/// The part of a message that is needed to sign its request.
 pub(super) struct Signing {
     signer: Arc<Signer>,
     context: Context,
@@ -100,20 +102,20 @@ impl Signer {
         })
     }
 
-    /// From now on signs with the secret as it was read last.
+    /// From now on signs with the last secret that was read.
     ///
     /// # Errors
-    /// When it cannot be used; the one before stays.
+    /// When it cannot be used; the earlier one stays.
     pub(super) fn renew(&self) -> Result<(), Misconfigured> {
         let renewed = key(&self.secret, self.encoding, self.algorithm)?;
         *lock(&self.key) = Arc::new(renewed);
         Ok(())
     }
 
-    /// What the templates see of this message, to sign its request now and again later.
+    /// What the templates can use of this message, to sign its request now and again later.
     ///
     /// # Errors
-    /// When a template wants the body and it is no JSON.
+    /// When a template needs the body and it is no JSON.
     pub(super) fn signing(
         self: &Arc<Self>,
         message: &Message,
@@ -130,7 +132,7 @@ impl Signing {
     /// Puts the headers into the request, in place of those of an earlier signature.
     ///
     /// # Errors
-    /// When the message lacks what the templates need, or its body is no text. The request is as it was then.
+    /// When the message lacks what the templates need, or its body is no text. The request is unchanged then.
     pub(super) fn sign(
         &self,
         request: &mut Request<Bytes>,
@@ -175,7 +177,7 @@ fn text(body: &Bytes) -> Result<&str, Undecodable> {
     })
 }
 
-/// The bytes of the secret as a key. No error repeats any of it.
+/// The bytes of the secret as a key. No error shows any of it.
 fn key(
     secret: &Secret,
     encoding: SecretEncoding,
@@ -211,7 +213,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 }
 
 impl fmt::Debug for Signer {
-    /// Neither the secret nor the templates.
+    /// Shows neither the secret nor the templates.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Signer(..)")
     }

@@ -1,15 +1,16 @@
 //! Calls over SMPP 3.4: one or more `submit_sm` a message, to a message centre.
 //!
-//! `submission` makes the PDUs of a message before its slot. `link` keeps the connections: `centre` opens and binds them,
-//! `session` writes on one of them and waits for the answers, `reading` takes what the centre sends. `core::smpp` has the
-//! protocol, `core::judge::smpp` says what answers mean, and `core::sms` cuts texts.
+//! `submission` makes the PDUs of a message before its slot. `link` keeps the connections: `centre` opens and
+//! binds them, `session` writes on one of them and waits for the answers, `reading` takes what the centre
+//! sends. `core::smpp` has the protocol, `core::judge::smpp` decides what answers mean, and `core::sms` cuts
+//! texts.
 //!
-//! **Segments.** A message of several segments takes as many units of its limits, and all of its segments are written
-//! together at its slot, which is the last of those units. So no window holds more than was taken for it: the units
-//! stand before that moment, unused. The message has one outcome: see `core::judge::smpp`.
+//! **Segments.** A message of several segments takes as many units of its limits, and all of its segments are
+//! written together at its slot, which is the last of those units. So no window holds more than was taken for
+//! it: the units lie before that moment, unused. The message has one outcome: see `core::judge::smpp`.
 //!
-//! **Is a repeat a duplicate?** Nothing was written if no connection was bound, none had room, or the gate was closed.
-//! In every other case without an answer the centre may have the message.
+//! **Is a repeat a duplicate?** Not if no connection was bound, none had room, or the gate was closed:
+//! nothing was written then. In every other case without an answer the centre may have the message.
 
 mod centre;
 mod link;
@@ -80,13 +81,13 @@ struct SmppCall {
 #[derive(Clone, Debug)]
 pub struct SmppCredentials {
     pub password: Secret,
-    /// Ours, where the centre asks for one.
+    /// The client certificate, for a centre that asks for one.
     pub certificate: Option<ClientCertificate>,
 }
 
 impl SmppDownstream {
-    /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: what is answered
-    /// is part of each judgement. `receipts`: where they go; `None`: they stay with the centre.
+    /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: the answer is
+    /// part of each judgement. `receipts`: where they go; `None`: they stay with the centre.
     ///
     /// # Errors
     /// When a key of the configuration cannot be used.
@@ -149,7 +150,7 @@ impl SmppDownstream {
     /// What a call would send. Calls nothing.
     ///
     /// # Errors
-    /// When nothing can be made of the message.
+    /// When nothing can be made from the message.
     pub fn submission(
         &self,
         message: &Message,
@@ -258,7 +259,7 @@ impl Caller {
         let deadline = Instant::now() + self.timeout;
         self.links.start();
         let outstanding = loop {
-            // Registered before the look, so that no room is missed.
+            // Registered before the check, so that no notice of room is missed.
             let mut room = pin!(self.links.room.notified());
             room.as_mut().enable();
             match self.links.write(&mut pdus, gate) {
@@ -279,13 +280,13 @@ impl Caller {
             if gate.is_closed() {
                 return Err(TooLate);
             }
-            // What is left of a slot is short; the gate is looked at again after it.
+            // The rest of a slot is short; the gate is checked again after it.
             drop(timeout(gate.left().min(left), room).await);
         };
         Ok(self.judged(&outstanding.answers(deadline).await))
     }
 
-    /// Nothing was answered.
+    /// There was no answer.
     fn silent(&self, silence: Silence, detail: String, maybe_delivered: bool) -> Judgement {
         Judgement {
             outcome: self.judge.one(Err(silence)),
@@ -320,7 +321,7 @@ impl Caller {
         }
     }
 
-    /// What the centre said, in a few words.
+    /// The answers of the centre, in a few words.
     fn detail(&self, replies: &[Result<CommandStatus, Silence>]) -> String {
         let said = |reply: &Result<CommandStatus, Silence>| match reply {
             Ok(status) => status.to_string(),

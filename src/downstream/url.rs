@@ -1,4 +1,4 @@
-//! Where a call goes: a fixed URL, or one made of the message within bounds.
+//! Where a call goes: a fixed URL, or one made from the message within bounds.
 //!
 //! If scheme and host are complete before the first template, no message can change them, and
 //! connections can be opened ahead of time.
@@ -15,7 +15,7 @@ pub(super) enum Url {
     Fixed(Uri),
     Made {
         template: Template,
-        /// Whether scheme and host stand before the first template.
+        /// Scheme and host, if both stand before the first template.
         origin: Option<Uri>,
     },
 }
@@ -53,7 +53,7 @@ fn origin_before(text: &str, tag: usize) -> Option<Uri> {
         .ok()
 }
 
-/// What a URL needs so that a call can be made to it.
+/// Checks that a call can be made to a URL.
 fn check_target(uri: &Uri) -> Result<(), &'static str> {
     if uri.scheme() != Some(&Scheme::HTTP) && uri.scheme() != Some(&Scheme::HTTPS) {
         return Err("must start with http:// or https://");
@@ -70,8 +70,8 @@ fn check_target(uri: &Uri) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A URL made of a message. `.` and `..` in its path are refused, also encoded: servers resolve
-/// them, and a message must not choose another resource than the template's author meant.
+/// A URL made from a message. `.` and `..` in its path are refused, also if encoded: servers
+/// resolve them, and a message must not choose a resource that the template does not allow.
 pub(super) fn checked_url(text: &str) -> Result<Uri, Undecodable> {
     let undecodable = |why: &str| Undecodable {
         what: "url".to_owned(),
@@ -98,10 +98,10 @@ pub(super) fn checked_url(text: &str) -> Result<Uri, Undecodable> {
     Ok(uri)
 }
 
-/// How often encoding is looked through: once for the server, once for a proxy before it, twice to spare.
+/// How many levels of encoding are decoded: one for the server, one for a proxy before it, two to spare.
 const DECODED: usize = 4;
 
-/// A path with what is percent-encoded in it as plain bytes; what is no UTF-8 then is no dot either.
+/// A path with its percent-encoding decoded; bytes that are no UTF-8 then are no dots either.
 fn decoded(path: &str) -> String {
     let (mut bytes, mut rest) = (Vec::with_capacity(path.len()), path.as_bytes());
     while let Some((&first, after)) = rest.split_first() {

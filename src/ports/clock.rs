@@ -1,8 +1,8 @@
-//! Being in time: the only place that reads the local clocks (the monotonic one, and the wall clock once at the start),
-//! and runtimes of one thread that goes before others, for what a slot waits for.
+//! The only place that reads the local clocks (the monotonic one, and the wall clock once at the start); and
+//! runtimes of one thread with a higher priority, for work that a slot waits for.
 //!
-//! Where a machine is busy, whatever is woken waits for a processor, often for longer than a slot is
-//! good for. These threads work for microseconds at a time, so they can run at once.
+//! On a busy machine a woken thread waits for a processor, often for longer than a slot is valid.
+//! These threads work for microseconds at a time, so they can run at once.
 
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -46,7 +46,7 @@ impl Clock {
         StoreTime::from_micros(self.now().as_micros()) + self.epoch
     }
 
-    /// The instant at a point of this clock, for timers that want one.
+    /// The instant at a point of this clock, for timers that need one.
     #[must_use]
     pub fn instant(&self, at: Mono) -> Instant {
         self.zero + Duration::from_micros(at.as_micros())
@@ -56,8 +56,8 @@ impl Clock {
 /// The nice value of the thread.
 const URGENT: i32 = -10;
 
-/// Threads for what blocks. Names are looked up elsewhere (`ports::connect`), but for the subscription in
-/// Redis, whose client looks its host up on one.
+/// Threads for blocking work. Names are resolved elsewhere (`ports::connect`), except for the
+/// subscription in Redis, whose client resolves its host on one of these.
 const BLOCKING: usize = 2;
 
 /// A runtime of one thread. It runs the task first that was woken last.
@@ -69,7 +69,7 @@ pub fn urgent_runtime(name: &str) -> io::Result<Runtime> {
         .worker_threads(1)
         .thread_name(name)
         .max_blocking_threads(BLOCKING)
-        // Best effort: only a privileged process may. On Linux this is about the calling thread.
+        // Best effort: only a privileged process may do this. On Linux it applies to the calling thread.
         .on_thread_start(|| {
             rustix::process::setpriority_process(None, URGENT).ok();
         })
@@ -77,7 +77,7 @@ pub fn urgent_runtime(name: &str) -> io::Result<Runtime> {
         .build()
 }
 
-/// Such a runtime as a part of something else: it ends when that is dropped, wherever that is.
+/// Such a runtime as a part of another object: it ends when that is dropped, on any thread.
 #[derive(Debug)]
 pub struct Thread(Option<Runtime>);
 
@@ -90,7 +90,7 @@ impl Thread {
         urgent_runtime(name).map(|runtime| Self(Some(runtime)))
     }
 
-    /// The way to spawn tasks there.
+    /// The handle to spawn tasks there.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         self.0

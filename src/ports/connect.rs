@@ -1,19 +1,20 @@
-//! What the rooms that connect to servers share: whether a server can be reached, the addresses of its host, TLS, and
-//! secrets.
+//! Shared by the rooms that connect to servers: whether a server can be reached, the addresses of its host,
+//! TLS, and secrets.
 //!
-//! **Names.** Problem: the system's lookup blocks a thread, for half a minute where DNS does not answer, and a timeout
-//! ends only the waiting. A client that looks a name up for each attempt piles up threads until the system refuses
-//! more, and then a runtime panics. So there is at most one lookup of a name under way; attempts that need the name
-//! meanwhile wait for the same answer, each within its own bound. A thread that cannot be had is an error. Nothing is
-//! cached: the next lookup asks the system again.
+//! **Names.** Problem: the system's lookup blocks a thread, for half a minute where DNS does not answer, and
+//! a timeout ends only the waiting. A client that looks a name up for each attempt piles up threads until the
+//! system refuses more, and then a runtime panics. So there is at most one lookup of a name under way;
+//! attempts that need the name meanwhile wait for the same answer, each within its own bound. If no thread
+//! can be started, that is an error. Nothing is cached: the next lookup asks the system again.
 //!
-//! **Certificates.** Problem: a certificate lasts days or months, and a fleet runs longer. So our own certificate and
-//! its key are read anew for each connection. While one of the two is being replaced they do not belong together; then
-//! no certificate is shown, the server refuses, and the next attempt reads them again.
+//! **Certificates.** Problem: a certificate lasts days or months, and a fleet runs longer. So the client
+//! certificate and its key are read again for each connection. While one of the two is being replaced they do
+//! not belong together; then no certificate is sent, the server refuses, and the next attempt reads them
+//! again.
 //!
-//! **Secrets.** Problem: a password that was read once at the start is wrong after a rotation, and every later attempt
-//! to connect fails. So each login asks for the secret, and it is read anew. Where that fails (a file is being replaced)
-//! the last good one is used, with a warning.
+//! **Secrets.** Problem: a password that was read once at the start is wrong after a rotation, and every
+//! later attempt to connect fails. So the secret is read again for each login. If that fails (a file is being
+//! replaced), the last good one is used, with a warning.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -50,7 +51,7 @@ impl Link {
     }
 }
 
-/// Lookups of different names at a time. Names that are made of messages can be many.
+/// Lookups of different names at a time. Names that are made from messages can be many.
 const MOST: usize = 8;
 
 type Addresses = Option<Result<Vec<IpAddr>, Arc<io::Error>>>;
@@ -64,7 +65,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// By the system.
+    /// One that asks the system.
     #[must_use]
     pub fn new() -> Self {
         Self::with(system)
@@ -80,7 +81,7 @@ impl Resolver {
     /// The addresses of a host, by name or as an address. Has no bound in time: the caller has one.
     ///
     /// # Errors
-    /// When the name is not known, or there is no thread to look it up.
+    /// When the name is not known, or there is no thread for the lookup.
     pub async fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
@@ -137,7 +138,7 @@ impl fmt::Debug for Resolver {
 /// Certificates, as PEM.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// Trusted besides the system's.
+    /// Trusted in addition to the system's.
     pub ca: Option<Vec<u8>>,
     /// Ours, where servers ask clients for one.
     pub certificate: Option<ClientCertificate>,
@@ -172,7 +173,7 @@ impl ClientCertificate {
             .map_err(|error| format!("the certificate and its key cannot be used: {error}"))
     }
 
-    /// Shows it in handshakes, as it is then.
+    /// Sends it in handshakes, read at that moment.
     #[must_use]
     pub fn resolver(&self) -> Arc<dyn ResolvesClientCert> {
         Arc::new(Shown(self.clone()))
@@ -180,7 +181,7 @@ impl ClientCertificate {
 }
 
 impl fmt::Debug for Tls {
-    /// Says what there is, never what it holds.
+    /// Shows which parts there are, never their content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
             .field("ca", &self.ca.is_some())
@@ -210,7 +211,7 @@ impl ResolvesClientCert for Shown {
     }
 }
 
-/// Reads the secret; the error says why it cannot be had, without it.
+/// Reads the secret; the error gives the reason, without the secret.
 type Read = dyn Fn() -> Result<SecretString, String> + Send + Sync;
 
 /// A secret, and how to read it again. Copies are the same.
@@ -218,7 +219,7 @@ type Read = dyn Fn() -> Result<SecretString, String> + Send + Sync;
 pub struct Secret(Arc<Inner>);
 
 struct Inner {
-    /// `None`: it stands in the configuration.
+    /// `None`: it is in the configuration.
     read: Option<Box<Read>>,
     known: Mutex<Known>,
 }
@@ -230,7 +231,7 @@ struct Known {
 }
 
 impl Secret {
-    /// A secret that is read anew by `read`, and was read as `first`.
+    /// A secret that `read` reads again, with its first value.
     pub fn rotating(
         first: SecretString,
         read: impl Fn() -> Result<SecretString, String> + Send + Sync + 'static,
@@ -243,7 +244,7 @@ impl Secret {
         Self(Arc::new(Inner { read, known }))
     }
 
-    /// The secret as it is now, or as it was when it could be read.
+    /// The current secret, or the last one that could be read.
     #[must_use]
     pub fn get(&self) -> SecretString {
         let now = self.0.read.as_ref().map(|read| read());

@@ -1,7 +1,7 @@
 //! What the pipeline needs of a downstream.
 //!
-//! A call is prepared before its slot is due. So a message that no request can be made of never
-//! costs a slot, and when the slot comes only sending is left.
+//! A call is prepared before its slot is due. So a message from which no request can be made
+//! never costs a slot, and when the slot comes only sending is left.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ pub struct Facts<'a> {
     pub attempt: u32,
 }
 
-/// Why no request can be made of a message. It goes to the dead-letter queue with this text.
+/// Why no request can be made from a message. It goes to the dead-letter queue with this text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct Undecodable {
@@ -39,12 +39,12 @@ pub struct Undecodable {
 /// The longest body of an answer that is kept, in bytes.
 pub const MAX_ANSWER: usize = 64 * 1024;
 
-/// What the downstream answered, for those that use more of it than its meaning.
+/// The answer of the downstream, for users that need more of it than its meaning.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The number of the status.
     pub status: u32,
-    /// By name, in lower case. Several of one name are joined by commas (RFC 9110, section 5.3).
+    /// By name, in lower case. Several with one name are joined by commas (RFC 9110, section 5.3).
     pub headers: BTreeMap<String, String>,
     /// At most the first [`MAX_ANSWER`] bytes.
     pub body: Bytes,
@@ -62,7 +62,7 @@ impl Answer {
 }
 
 impl fmt::Debug for Answer {
-    /// Never its headers or its body: both may repeat what the message says.
+    /// Shows neither its headers nor its body: both may repeat content of the message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer")
             .field("status", &self.status)
@@ -79,7 +79,7 @@ pub struct Judgement {
     pub reply: Result<Status, Silence>,
     /// For a person: `503 Service Unavailable`, `no answer within 10s`. Never a message's content.
     pub detail: String,
-    /// What was answered, where the configuration uses it.
+    /// The answer, if the configuration uses it.
     pub answer: Option<Answer>,
     /// Whether the downstream may have received the request. `false` only if that is certain: no
     /// connection came about, or it closed before anything was written to it. A repeat after
@@ -134,7 +134,7 @@ impl Gate {
         self.clock.now() > self.leave_by
     }
 
-    /// How long it is open still.
+    /// How long it is still open.
     #[must_use]
     pub fn left(&self) -> Duration {
         self.leave_by.since(self.clock.now())
@@ -146,14 +146,14 @@ impl Gate {
 #[error("the slot had passed before the request could be written")]
 pub struct TooLate;
 
-/// What a downstream reports of a message long after its call.
+/// A downstream's report about a message, long after its call.
 #[derive(Debug)]
 pub struct ReceiptArrival {
     pub receipt: Receipt,
     /// The addresses of the receipt: its source is the recipient of the message.
     pub source: String,
     pub destination: String,
-    /// Where it is said whether it is safe. Dropped, or `false`: the downstream keeps it.
+    /// Receives whether it is safe. Dropped, or `false`: the downstream keeps it.
     pub confirmed: oneshot::Sender<bool>,
 }
 
@@ -176,14 +176,14 @@ pub trait Downstream: Send + Sync + fmt::Debug {
     /// handshake. Best effort, within `bound`; must run on the runtime that will send.
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>>;
 
-    /// Ends its connections as its protocol wants it, within a second; no call is made after it. Must run on the runtime
-    /// that sends.
+    /// Ends its connections as its protocol requires, within a second; no call is made after it. Must run on
+    /// the runtime that sends.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// How long the handshake of a connection takes, within `bound`, without a call. `None`: it could not be made,
-    /// the host differs from message to message, or it is this one: what varies then is the time that processes
-    /// get, and no way.
+    /// How long the handshake of a connection takes, within `bound`, without a call. `None`: it could not be
+    /// made, the host differs from message to message, or it is this host: then there is no way, and only the
+    /// scheduling of processes would vary.
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Duration>>;
 }

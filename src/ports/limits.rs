@@ -1,9 +1,9 @@
-//! What the pipeline needs of the store that keeps keyed limits (every limit but the paced ones), and what limits need to
-//! know of a message.
+//! What the pipeline needs of the store of keyed limits (all limits except the paced ones), and what limits
+//! need to know of a message.
 //!
-//! A message has a *charge* on each of its limits. They are found out once ([`Label`]), before anything is asked of a
-//! limit. All charges of a message are granted together or none is, and many messages are asked for in one round trip. A
-//! denial says when to come back; it takes nothing and keeps nothing.
+//! A message has a *charge* on each of its limits. They are determined once ([`Label`]), before any limit is
+//! asked. All charges of a message are granted together or none is, and many messages are asked for in one
+//! round trip. A denial says when to come back; it takes nothing and reserves nothing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,8 +28,8 @@ pub use crate::core::limits::once::{Ended, OnUnknown};
 pub use crate::core::limits::{Fit, Room, Ticket};
 pub use crate::core::scheduler::BATCH_MAX;
 
-/// A limit that is decided message by message. All that refer to it see the same policy, which
-/// changes when another one comes into force.
+/// A limit that is decided message by message. All users of it have the same policy, which is
+/// replaced when it changes.
 #[derive(Debug)]
 pub struct KeyedLimit {
     /// As in the configuration: letters, digits, `_`, `-` and `.`.
@@ -67,7 +67,7 @@ impl KeyedLimit {
         }
     }
 
-    /// The same limit, which counts what is under way.
+    /// The same limit, which also counts units under way.
     #[must_use]
     pub fn counting_under_way(self) -> Self {
         Self {
@@ -119,7 +119,7 @@ pub type Candidate = admission::Candidate<Arc<KeyedLimit>, LimitKey>;
 pub struct UnderWay(Charge);
 
 impl UnderWay {
-    /// `None`: its limit does not count what is under way.
+    /// `None`: its limit does not count units under way.
     #[must_use]
     pub fn begin(charge: &Charge) -> Option<Self> {
         let counted = charge.limit.under_way.as_ref()?;
@@ -179,8 +179,8 @@ pub struct Look {
     pub state: Option<State>,
 }
 
-/// A charge that was granted, and what the store knows it by. The kind of the limit at that moment counts: a policy
-/// may change it later.
+/// A charge that was granted, with its name in the store. The kind of the limit at that moment counts: a
+/// policy may change it later.
 #[derive(Clone, Debug)]
 pub enum Granted {
     /// Units. They stay spent once the message may have been sent.
@@ -206,7 +206,7 @@ impl Granted {
         Self::Units { charge, at }
     }
 
-    /// A call or a claim of a message with this ticket, whether it was granted or not: ending one that does not count
+    /// A call or a claim of a message with this ticket, granted or not: ending one that does not count
     /// changes nothing.
     #[must_use]
     pub fn call(charge: &Charge, ticket: Ticket) -> Self {
@@ -249,7 +249,7 @@ impl Granted {
     }
 }
 
-/// What an answer said of a key.
+/// What an answer reported about a key.
 #[derive(Clone, Debug)]
 pub struct Correction {
     pub limit: Arc<KeyedLimit>,
@@ -257,7 +257,7 @@ pub struct Correction {
     pub what: Corrected,
 }
 
-/// What is written down of it.
+/// The correction to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corrected {
     /// The downstream says that so many units are left, for so long (`core::limits::cell::tighten`).
@@ -286,9 +286,9 @@ pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// in them any more.
     fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>>;
 
-    /// Writes down what answers said of keys. Returns those that were not done, by their place, because the store has
-    /// another policy of their limit than this replica knows. After an error nothing may come back
-    /// ([`Corrected::Less`]) for a second time; of the others a repetition only tightens.
+    /// Writes what answers reported about keys. Returns those that were not done, by their place, because
+    /// this replica does not know the current policy of their limit. After an error units must not be
+    /// returned ([`Corrected::Less`]) a second time; a repetition of the others can only tighten.
     fn correct<'a>(&'a self, corrections: &'a [Correction]) -> StoreFuture<'a, Vec<usize>>;
 
     /// How many replicas ask, this one included, as far as it knows.
@@ -299,13 +299,13 @@ pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// What one key of a limit has left, without changing anything.
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look>;
 
-    /// This replica asks no more: one that starts need not wait for what it knows.
+    /// This replica no longer asks: one that starts need not wait for its reports.
     fn leave(&self) -> StoreFuture<'_, ()> {
         futures::future::ready(Ok(())).boxed()
     }
 
-    /// For how long a replica that starts and is not alone only asks the store for its time, before it takes messages that
-    /// limits with a `lost_wait` count: until then the others report what it cannot know.
+    /// For how long a replica that starts and is not alone only asks the store for its time, before it takes
+    /// messages that limits with a `lost_wait` count: within this time the others report what it cannot know.
     fn hears_first(&self) -> Duration {
         Duration::ZERO
     }
@@ -326,7 +326,7 @@ pub struct Label {
 }
 
 impl fmt::Debug for KeyText {
-    /// A key is a phone number more often than not.
+    /// Does not show the key, which is often a phone number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() {
             "KeyText(..)"

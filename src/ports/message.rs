@@ -1,4 +1,4 @@
-//! A message, as the pipeline and the templates see it, from whichever queue.
+//! A message, as the pipeline and the templates see it, from any queue.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use serde::Serialize;
 
 /// The headers that sluiced itself writes on messages that wait or that are dead.
 ///
-/// Broker bookkeeping (`x-death` and its kin) is stripped and never read: only these count.
+/// Headers of the broker (such as `x-death`) are removed and never read: only these count.
 pub mod header {
     /// How many calls were made and failed (an integer). A denial never changes it.
     pub const ATTEMPTS: &str = "x-sluiced-attempts";
     /// The id that sluiced made for a message that came without one: the same on every copy.
     pub const MESSAGE_ID: &str = "x-sluiced-message-id";
-    /// Not to be sent before this time on the store's clock (microseconds since the epoch).
+    /// It must not be sent before this time on the store's clock (microseconds since the epoch).
     pub const NOT_BEFORE: &str = "x-sluiced-not-before";
     /// When sluiced first saw the message, on the store's clock (microseconds since the epoch).
     pub const FIRST_SEEN: &str = "x-sluiced-first-seen";
@@ -24,7 +24,8 @@ pub mod header {
     pub const PARKED: &str = "x-sluiced-parked";
     /// A limit has sent it through a wait queue before (a truth value).
     pub const WAITED: &str = "x-sluiced-waited";
-    /// The name of the limit that denied it last, if the route writes `denied_headers`; the others say more.
+    /// The name of the limit that denied it last, if the route writes `denied_headers`; the next four have
+    /// details.
     pub const DENIED_BY: &str = "x-sluiced-denied-by";
     /// The most units that fit at once.
     pub const LIMIT: &str = "x-sluiced-limit";
@@ -32,11 +33,11 @@ pub mod header {
     pub const REMAINING: &str = "x-sluiced-remaining";
     /// How long until it fits, from then (microseconds).
     pub const RETRY_AFTER: &str = "x-sluiced-retry-after";
-    /// How long until the limit is whole again, from then (microseconds).
+    /// How long until all of the limit is back, from then (microseconds).
     pub const RESET_AFTER: &str = "x-sluiced-reset-after";
     /// Why it is dead: a `DeadReason` label.
     pub const REASON: &str = "x-sluiced-reason";
-    /// What went wrong, for a person to read.
+    /// What went wrong, as a text for a person.
     pub const DETAIL: &str = "x-sluiced-detail";
     /// The beginning of the downstream's last answer, if `keep_answer` says so.
     pub const ANSWER: &str = "x-sluiced-answer";
@@ -48,19 +49,19 @@ pub mod header {
     pub const ROUTE: &str = "x-sluiced-route";
     /// The queue it came from, for a replay.
     pub const QUEUE: &str = "x-sluiced-queue";
-    /// Its properties cannot be read, and why. The next three carry what was there.
+    /// Why its properties cannot be read. The next three have the originals.
     pub const UNREADABLE: &str = "x-sluiced-unreadable";
     /// The bytes of its properties as they were on the wire, in base64.
     pub const RAW_PROPERTIES: &str = "x-sluiced-raw-properties";
-    /// These are not all of them: a frame takes no more (a truth value).
+    /// These properties are incomplete, because a frame takes no more (a truth value).
     pub const RAW_CUT: &str = "x-sluiced-raw-cut";
     /// The method that delivered it, with its exchange and routing key, in base64.
     pub const RAW_DELIVERY: &str = "x-sluiced-raw-delivery";
-    /// The headers that a copy left behind because a frame takes no more.
+    /// The headers that a copy lost because a frame takes no more.
     pub const SHORTENED: &str = "x-sluiced-shortened";
-    /// The number that a copy was published under: one that the broker returns is known by it.
+    /// The number that a copy was published under, by which a returned copy is recognized.
     pub const COPY: &str = "x-sluiced-copy";
-    /// What all of the above start with.
+    /// The prefix of all the above.
     pub const PREFIX: &str = "x-sluiced-";
 }
 
@@ -122,7 +123,7 @@ pub struct Properties {
     pub expiration: Option<u64>,
 }
 
-/// What came out of a queue.
+/// A message from a queue.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
     pub body: Bytes,
@@ -132,7 +133,7 @@ pub struct Message {
     pub routing_key: String,
     /// The broker has handed it out before: a repeat is possible.
     pub redelivered: bool,
-    /// The id that was made for it, where its publisher gave none.
+    /// The id that was made for it, if its publisher gave none.
     pub made_id: Option<String>,
 }
 

@@ -14,8 +14,9 @@ pub mod store;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, also after a panic. No lock is held over an await, and nothing panics while one is held. If something did,
-/// the panic was reported where it happened, and what is behind the lock is either old or new.
+/// Locks, even after a panic. No lock is held over an await, and nothing panics while one is held. If
+/// something did, the panic was reported where it happened, and the value behind the lock is either the old
+/// or the new one.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,8 +3,9 @@
 //! Settling consumes a delivery, so it cannot happen twice. A delivery that is dropped without a
 //! verdict (a bug, a cancelled task) goes back to the queue instead of staying unacknowledged.
 //!
-//! One task of the queue's room serves a route for as long as it lives, over all connections; the pipeline has only
-//! the channels to and from that task ([`Subscription`]). What differs between the queues is the task and a [`Source`].
+//! One task of the queue's room serves a route for as long as it lives, over all connections; the pipeline
+//! has only the channels to and from that task ([`Subscription`]). Only the task and a [`Source`] differ
+//! between the queues.
 
 use std::fmt;
 use std::future::pending;
@@ -41,15 +42,15 @@ pub enum Verdict {
         /// Headers to set on the way (names of `message::header`); others are kept.
         headers: HeaderPatch,
     },
-    /// Beside the work queue, to make room for those behind it: publish, confirm, then ack. It is
+    /// Into a parked queue, to make room for those behind it: publish, confirm, then ack. It is
     /// delivered again like any other, within the prefetch of its space.
     Parked {
-        /// Its tenant's.
+        /// The space of its tenant.
         space: Space,
         /// Headers to set on the way; others are kept.
         headers: HeaderPatch,
     },
-    /// Back to the head of its queue, as if never consumed.
+    /// Back to the head of its queue, as if it had not been consumed.
     GiveBack,
     /// To the dead-letter queue: publish, confirm, then ack.
     Dead {
@@ -78,18 +79,18 @@ impl Verdict {
     }
 }
 
-/// A message of ours about the end of a message: published and confirmed before that one is settled.
+/// A result: a message about the end of another one, published and confirmed before that one is settled.
 #[derive(Clone, PartialEq)]
 pub struct Publication {
     pub routing_key: String,
     pub body: Bytes,
-    /// Message id, correlation id, content type and type are published.
+    /// Message id, correlation id, content type and type are used.
     pub properties: Properties,
     pub headers: HeaderPatch,
 }
 
 impl fmt::Debug for Publication {
-    /// Never the body: it may repeat what the message says.
+    /// Does not show the body: it may repeat content of the message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Publication")
             .field("bytes", &self.body.len())
@@ -101,7 +102,7 @@ impl fmt::Debug for Publication {
 #[derive(Debug)]
 pub struct Report {
     pub publication: Publication,
-    /// Where it is said whether the broker has it. Dropped: it is not known.
+    /// Receives whether the broker has it. Dropped: it is not known.
     pub confirmed: oneshot::Sender<bool>,
 }
 
@@ -111,7 +112,7 @@ pub struct Settlement {
     /// The backend's name for the delivery, unique within the session that it belongs to.
     pub tag: u64,
     pub verdict: Verdict,
-    /// To be published first.
+    /// Published first.
     pub result: Option<Publication>,
     /// The route that gave the verdict. Another one of the same queue may have received the message.
     pub route: Arc<str>,
@@ -131,7 +132,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// For backends: a delivery of a route. Its verdict goes into `sink` (bounded by the prefetch).
+    /// For backends: a delivery of a route. Its verdict goes to `sink` (bounded by the prefetch).
     #[must_use]
     pub fn new(
         message: Message,
@@ -166,7 +167,7 @@ impl Delivery {
         &self.message
     }
 
-    /// Gives the message an id, which it came without.
+    /// Gives an id to a message that came without one.
     pub fn identify(&mut self, id: String) {
         self.message.made_id = Some(id);
     }
@@ -235,7 +236,7 @@ pub struct Leftover {
     pub unsettled: u64,
 }
 
-/// Where messages of a route stand at the broker.
+/// Where messages of a route are at the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// In the work queue, not handed out.
@@ -383,14 +384,14 @@ impl Subscription {
             .send_if_modified(|old| std::mem::replace(old, tap) != tap);
     }
 
-    /// About how many messages are parked beside the queue by all replicas. `None`: nothing can be parked at
-    /// present. Those of this replica are counted at once, those of others within seconds.
+    /// About how many messages all replicas together have parked. `None`: nothing can be parked now. Those
+    /// of this replica are counted at once, those of others within seconds.
     #[must_use]
     pub fn parked(&self) -> Option<u64> {
         self.source.parked()
     }
 
-    /// Whether the route's queue can be consumed at present.
+    /// Whether the route's queue can be consumed now.
     #[must_use]
     pub fn link(&self) -> watch::Receiver<Link> {
         self.link.clone()

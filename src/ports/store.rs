@@ -1,9 +1,9 @@
 //! The one store that the replicas of a fleet share, and what they send each other through it.
 //!
-//! Each of its parts is a trait, named after what it keeps: the rows of paced limits, the policies of limits, how
-//! downstreams are, how the replicas are (for people to look at; no decision uses it). The states of the other limits
-//! have a file of their own (`limits`). A part of the program that needs one of them takes that trait; `wire`
-//! makes one object of all.
+//! Each of its parts is a trait, named after its content: the rows of paced limits, the policies of limits,
+//! breakers, the states of replicas (for people to look at; no decision uses them). The states of the other
+//! limits have a file of their own (`limits`). A part of the program that needs one of them takes that trait;
+//! `wire` makes one object of all.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ pub enum StoreError {
     /// Not connected, or the connection broke. A script that was under way may have run.
     #[error("{store} cannot be reached: {reason}")]
     Unreachable { store: &'static str, reason: String },
-    /// No answer in time. The script may have run: what it granted is burnt.
+    /// No answer in time. The script may have run: its grants are not used.
     #[error("{store} did not answer within {waited:?}")]
     Timeout {
         store: &'static str,
@@ -54,8 +54,8 @@ pub trait Store: PaceStore + LimitStore + BreakerStore + StatusStore {}
 
 impl<T: PaceStore + LimitStore + BreakerStore + StatusStore> Store for T {}
 
-/// A key of a limit: a digest of its text, so that no message can name the state of another limit, a
-/// key has the same length whatever it says, and its text does not show in the store.
+/// A key of a limit: a digest of its text, so that no message can name the state of another limit,
+/// all keys have the same length, and their texts are not in the store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitKey([u8; 16]);
 
@@ -72,8 +72,8 @@ impl LimitKey {
         &self.0
     }
 
-    /// The beginning of the digest, for the journal: enough to find the lines of one key, and too little to know a
-    /// phone number by, because several numbers have the same.
+    /// The beginning of the digest, for the journal: enough to find the lines of one key, but not enough to
+    /// identify a phone number, because several numbers have the same.
     #[must_use]
     pub fn short(&self) -> String {
         let [a, b, c, ..] = self.0;
@@ -82,7 +82,7 @@ impl LimitKey {
 }
 
 impl fmt::Debug for LimitKey {
-    /// Not even the digest of a phone number belongs into a log: there are few phone numbers.
+    /// Not even the digest of a phone number belongs in a log: there are few phone numbers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LimitKey(..)")
     }
@@ -97,7 +97,7 @@ pub enum Notice {
     Changed { limit: Arc<str>, to: PolicyVersion },
     /// The breaker of a route has opened or closed.
     Breaker { route: Arc<str> },
-    /// An operator opened a keyed limit that waited for what the store lost.
+    /// An operator opened a keyed limit that waited because the store lost its state.
     Opened { limit: Arc<str> },
     /// Calls of a `concurrency` limit ended, and this replica, which waits for it, may ask for so many
     /// units.
@@ -108,19 +108,19 @@ pub enum Notice {
     },
 }
 
-/// Where notices are received. They are about the whole store, whichever of its parts is asked.
+/// Where notices are received. Each part returns the notices of the whole store.
 pub trait Notices {
     /// Notices of all replicas, this one included, and those for this replica. A receiver that lags may
-    /// lose some: the next answer of the store says the same, and what waits for a call to end asks again
-    /// after a while.
+    /// lose some: the next answer of the store has the same, and messages that wait for a call to end ask
+    /// again after a while.
     fn notices(&self) -> broadcast::Receiver<Notice>;
 }
 
 /// A row of a paced limit, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacedLimit {
-    /// The limit, as in the configuration (letters, digits, `_`, `-` and `.`), or what its second
-    /// row is called.
+    /// The limit, as in the configuration (letters, digits, `_`, `-` and `.`), or the name of its
+    /// second row.
     pub name: Arc<str>,
     /// The limit that it is a row of.
     pub of: Arc<str>,
@@ -149,23 +149,23 @@ pub trait PaceStore: Notices + Send + Sync + fmt::Debug {
     fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer>;
 
     /// Freezes the limit for every replica for `length` from now and sends a notice. A later end
-    /// that is already set stays.
+    /// that is already set is kept.
     fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze>;
 
     /// Takes back the unused tail of a lease, if no slot was leased after it.
     fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool>;
 
-    /// Whether the store can be reached at present.
+    /// Whether the store can be reached now.
     fn link(&self) -> watch::Receiver<Link>;
 }
 
-/// Why a breaker is open, to a replica that made no call which failed.
+/// The reason for an open breaker on a replica without a failed call.
 pub const ELSEWHERE: &str = "another replica says so";
 
 /// The store of breakers. Every call ends within the store's own timeout.
 pub trait BreakerStore: Send + Sync + fmt::Debug {
-    /// A replica that knows version `known` reports or asks how the downstream of `route` is
-    /// (`core::breaker::report`).
+    /// A replica that knows version `known` reports about the downstream of `route`, or asks
+    /// for its status (`core::breaker::report`).
     fn report<'a>(
         &'a self,
         route: &'a str,
@@ -175,13 +175,13 @@ pub trait BreakerStore: Send + Sync + fmt::Debug {
     ) -> StoreFuture<'a, BreakerStatus>;
 }
 
-/// A replica reports how it is at least so often.
+/// A replica reports its state at least this often.
 pub const BEAT: Duration = Duration::from_secs(4);
 /// One that reported nothing for so long (a beat and a second) is gone, or cannot reach the store.
 pub const SILENT: Duration = Duration::from_secs(5);
 /// For how long it is shown after its last report.
 pub const SHOWN: Duration = Duration::from_secs(60);
-/// The use of a limit is kept in stretches of time of this length, a bar for each …
+/// The use of a limit is kept by intervals of this length, a bar for each …
 pub const BAR: Duration = Duration::from_secs(10);
 /// … and so many of them: ten minutes.
 pub const BARS: usize = 60;
@@ -192,7 +192,7 @@ pub const PLACES: usize = BARS + 2;
 #[derive(Clone, Copy, Debug)]
 pub struct StatusReport<'a> {
     pub replica: &'a str,
-    /// How it is, for others to read. Empty: it leaves.
+    /// Its state, for others. Empty: it leaves.
     pub text: &'a str,
     /// Units that it used of each limit …
     pub used: &'a BTreeMap<String, u64>,
@@ -210,17 +210,17 @@ pub struct Heard {
     pub bars: BTreeMap<String, Vec<f64>>,
 }
 
-/// Where replicas report how they are.
+/// Where replicas report their states.
 pub trait StatusStore: Send + Sync + fmt::Debug {
-    /// Writes how a replica is, or that it leaves, and what it used.
+    /// Writes the state of a replica, or that it leaves, and what it used.
     fn report_status<'a>(&'a self, report: StatusReport<'a>) -> StoreFuture<'a, ()>;
 
-    /// What all reported.
+    /// The reports of all replicas.
     fn hear(&self) -> StoreFuture<'_, Heard>;
 }
 
 impl Heard {
-    /// Notes the units of a bar that is `ago` bars older than the newest one that is shown.
+    /// Records the units of a bar that is `ago` bars older than the newest one that is shown.
     pub fn note(&mut self, limit: &str, ago: usize, units: f64) {
         let Some(place) = (BARS - 1).checked_sub(ago) else {
             return;
@@ -231,11 +231,11 @@ impl Heard {
     }
 }
 
-/// How often a replica declares itself. A change of which it gets neither a notice nor an answer is
-/// known to it after this long at the latest.
+/// How often a replica declares itself. After at most this long it knows a change even without a
+/// notice or an answer.
 pub const PRESENCE: Duration = Duration::from_secs(5);
 
-/// An update by an operator that is in force.
+/// A completed update by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Updated {
     pub version: PolicyVersion,
@@ -264,7 +264,7 @@ pub struct Inspection {
 
 /// The store of policies. Every call ends within the store's own timeout.
 pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
-    /// A replica declares the policy in its file and gets the one in force
+    /// A replica declares the policy in its file and gets the current one
     /// (`core::policy::declare`).
     fn declare<'a>(
         &'a self,
@@ -272,7 +272,7 @@ pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
         declaration: &'a Declaration,
     ) -> StoreFuture<'a, LimitPolicy>;
 
-    /// Puts a policy in force (`core::policy::set`). `None`: there was another update in between.
+    /// Makes a policy the current one (`core::policy::set`). `None`: there was another update in between.
     fn set<'a>(
         &'a self,
         limit: &'a str,
@@ -296,9 +296,9 @@ pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
     ) -> StoreFuture<'a, Option<(Updated, bool)>>;
 
     /// Opens a keyed limit that is closed because the store lost its state. Returns the store's time:
-    /// losses up to then close it no more. `None`: no replica has declared the limit.
+    /// losses up to then no longer close it. `None`: no replica has declared the limit.
     fn open<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>>;
 
-    /// Reads how a limit stands.
+    /// Reads the state of a limit.
     fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection>;
 }

@@ -12,7 +12,7 @@ async fn it_is_made_where_something_listens_and_nowhere_else() {
     assert_eq!(handshake(at, bound).await, None);
 }
 
-/// Two threads want one processor: the kernel counts what one of them waits for the other.
+/// Two threads need one processor: the kernel counts how long one of them waits for the other.
 #[test]
 fn the_wait_for_a_processor_is_known() {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

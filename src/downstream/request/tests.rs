@@ -347,7 +347,7 @@ fn secrets_are_sent_and_never_shown() {
 }
 
 proptest::proptest! {
-    /// For any message: the host and the number of segments are those of the template, and a
+    /// With any message, the host and the number of segments are those of the template; a
     /// message that would change them is refused.
     #[test]
     fn a_value_is_never_more_than_its_place(id in "\\PC{0,12}|[./%\\\\a-z2eE?#@:&\r\n\0]{0,12}") {

@@ -21,7 +21,7 @@ fn http() -> Http {
     *http
 }
 
-/// Of what Standard Webhooks signs.
+/// Settings with the text that Standard Webhooks signs.
 fn hmac(signed: &str, headers: &[(&str, &str)]) -> Hmac {
     let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
     Hmac {

@@ -22,7 +22,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 pub(super) type BoxStream = Box<dyn Stream>;
 
-/// Where the centre is, and under which name a bind asks.
+/// Where the centre is, and the account of a bind.
 pub(super) struct Centre {
     pub(super) host: String,
     pub(super) port: u16,
@@ -105,7 +105,7 @@ impl Centre {
         stream.write_all(&bind).await.map_err(lost)?;
         stream.flush().await.map_err(lost)?;
         let mut received = Vec::new();
-        // Exactly the first PDU is read: what follows belongs to the session.
+        // Only the first PDU is read: the following ones belong to the session.
         loop {
             let first = frame(&received);
             let first =
@@ -117,7 +117,7 @@ impl Centre {
                         refused => Err(OpenError::Refused(refused)),
                     };
                 }
-                // A request before the bind is answered means nothing.
+                // A request before the answer to the bind is ignored.
                 Some(_) => received.clear(),
                 None => {}
             }

@@ -1,9 +1,9 @@
 //! The connections of a downstream: opened, bound, kept and bound again.
 //!
-//! Each bind has a task on the runtime that sends. It connects, binds (`centre`), and then reads (`reading`). When the
-//! connection ends, for whatever reason, the calls without an answer end at once, and the task tries again with
-//! backoff: soon if the centre could not be reached, more slowly if it refused the bind, because centres lock accounts
-//! that try too often.
+//! Each bind has a task on the runtime that sends. It connects, binds (`centre`), and then reads (`reading`).
+//! When the connection ends for any reason, the calls without an answer end at once, and the task tries again
+//! with backoff: soon if the centre could not be reached, more slowly if it refused the bind, because centres
+//! lock accounts that try too often.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,14 +29,14 @@ const UNREACHED: Backoff = Backoff::new(Duration::from_millis(200), Duration::fr
 /// Waits after it refused a bind.
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// What is done with a connection once it is bound.
+/// The settings of a bound connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keeping {
     pub(super) binds: usize,
     pub(super) window: usize,
     /// A centre that sends nothing for so long is asked whether it is there.
     pub(super) enquire_link: Duration,
-    /// How long it may take to answer.
+    /// How long its answer may take.
     pub(super) timeout: Duration,
 }
 /// All connections of a downstream.
@@ -44,10 +44,10 @@ pub(super) struct Links {
     centre: Centre,
     keeping: Keeping,
     sessions: Mutex<Vec<Arc<Session>>>,
-    /// Why the last connection could not be had, or was lost.
+    /// Why the last connection could not be opened, or was lost.
     failure: Mutex<String>,
     pub(super) room: Arc<Notify>,
-    /// How often a bind came to stand or failed.
+    /// How many binds succeeded or failed.
     tried: watch::Sender<usize>,
     is_started: AtomicBool,
     /// Where receipts go; `None`: they stay with the centre.
@@ -90,7 +90,7 @@ impl Links {
         }
     }
 
-    /// Waits until each bind stands or has failed once.
+    /// Waits until each bind has succeeded or failed once.
     pub(super) async fn opened(&self, bound: Duration) -> Result<(), String> {
         let binds = self.keeping.binds;
         let mut tried = self.tried.subscribe();
@@ -126,7 +126,7 @@ impl Links {
         Ok(Written::Full)
     }
 
-    /// Ends all sessions. An unbind is sent if the runtime still runs, or the system takes it at once.
+    /// Ends all sessions. An unbind is sent if the runtime still runs, or if the system takes it at once.
     pub(super) fn stop(&self) {
         self.stop.cancel();
         for session in lock(&self.sessions).drain(..) {

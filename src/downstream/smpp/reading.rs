@@ -1,11 +1,12 @@
 //! What the centre sends in a session: answers go to the calls that wait for them, requests are answered.
 //!
-//! A centre that is silent is asked whether it is there (`enquire_link`). One that wants to end a session (`unbind`) gets
-//! no new message, and is answered when it has answered those that it has: it may close the connection as soon as it is
-//! answered, and of a message without an answer it is unknown whether it was taken.
+//! A centre that is silent is asked whether it is there (`enquire_link`). One that wants to end a session
+//! (`unbind`) gets no new message, and is answered when it has answered those that it has: it may close the
+//! connection as soon as it is answered, and then it is unknown whether messages without an answer were
+//! taken.
 //!
-//! A receipt is answered once it is safe. What is not a receipt, or cannot be taken now, stays with the centre
-//! (`ESME_RX_T_APPN`), which delivers it again, or to another client.
+//! A receipt is answered once it is safe. A delivery that is no receipt, or cannot be taken now, stays with
+//! the centre (`ESME_RX_T_APPN`), which delivers it again, or to another client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::core::smpp::{
 };
 use crate::ports::downstream::ReceiptArrival;
 
-/// How long the answer to our unbind is waited for.
+/// How long to wait for the answer to an unbind.
 pub(super) const UNBINDING: Duration = Duration::from_secs(1);
 
 /// Reads what the centre sends in a session.
@@ -92,7 +93,7 @@ impl<'a> Reading<'a> {
                     self.session.ask(Command::ENQUIRE_LINK);
                 }
                 () = stop.cancelled() => {
-                    // `Links::stop` has asked already; what is begun is written.
+                    // `Links::stop` has sent the unbind; PDUs that were begun are written.
                     let ending = async {
                         tokio::select! {
                             _ = self.input.read(&mut chunk) => {}
@@ -113,7 +114,7 @@ impl<'a> Reading<'a> {
         "the centre ended the session".to_owned()
     }
 
-    /// Every PDU that is whole.
+    /// Handles every complete PDU.
     fn take_in(&mut self) -> Result<(), String> {
         let received = std::mem::take(&mut self.received);
         let mut rest = received.as_slice();
@@ -168,7 +169,7 @@ impl<'a> Reading<'a> {
             Command::DELIVER_SM => {
                 let taken = self.deliver(pdu.body);
                 let (session, bound) = (Arc::clone(session), self.keeping.timeout);
-                // Bounded by the room for receipts, and by the time.
+                // Bounded by the places for receipts, and by the timeout.
                 tokio::spawn(async move {
                     let is_safe = match taken {
                         Some(confirmed) => matches!(timeout(bound, confirmed).await, Ok(Ok(true))),

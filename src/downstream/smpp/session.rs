@@ -1,10 +1,10 @@
 //! A bound connection: what may be written on it, and which call waits for which answer.
 //!
-//! **The look at the clock.** A call writes its PDUs itself, in the poll in which its slot is due: there is no queue and
-//! no task between the look at its gate and the system call. So nothing that was in time leaves late. If the system does
-//! not take them at once, nothing was written, and the call may try again while its gate is open. If the system took
-//! the beginning, the rest follows as soon as it can, before anything else; no other call writes on this connection
-//! until then.
+//! **The check of the clock.** A call writes its PDUs itself, in the poll in which its slot is due: there is
+//! no queue and no task between the check of its gate and the system call. So no call that was in time leaves
+//! late. If the system does not take them at once, nothing was written, and the call may try again while its
+//! gate is open. If the system took the beginning, the rest follows as soon as it can, before anything else;
+//! no other call writes on this connection until then.
 //!
 //! **The window.** At most so many `submit_sm` are without an answer (SMPP 3.4, section 2.9). All segments of a message
 //! are written together or not at all. A call that ends, with its answers or without, makes room.
@@ -25,20 +25,20 @@ use crate::core::smpp::{Command, CommandStatus, LAST_SEQUENCE, plain, set_sequen
 use crate::ports::downstream::{Gate, Silence};
 use crate::ports::lock;
 
-/// So much of our own answers may wait for a centre that does not read, in octets.
+/// So many octets of answers may wait for a centre that does not read.
 const MAX_UNWRITTEN: usize = 64 * 1024;
 
 /// Where PDUs are written.
 pub(super) type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// What the centre said of one `submit_sm`.
+/// The centre's answer to one `submit_sm`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Response {
     pub(super) status: CommandStatus,
     pub(super) message_id: String,
 }
 
-/// What became of an attempt to write.
+/// The result of an attempt to write.
 #[derive(Debug)]
 pub(super) enum Written {
     /// All of it, or the beginning, and the rest follows.
@@ -63,7 +63,7 @@ struct State {
     output: Output,
     /// New calls may begin.
     is_open: bool,
-    /// The rest of what was begun.
+    /// The rest of a message that was begun.
     unwritten: Vec<u8>,
     /// The layer below holds something back (TLS).
     unflushed: bool,
@@ -74,7 +74,7 @@ struct State {
 }
 
 impl Session {
-    /// Of a connection that is bound. `sequence` was used last.
+    /// The session of a bound connection. `sequence` was used last.
     pub(super) fn new(output: Output, window: usize, room: Arc<Notify>, sequence: u32) -> Self {
         Self {
             window,
@@ -135,7 +135,7 @@ impl Session {
         })
     }
 
-    /// Writes what is no message of a call: it goes when the system takes it.
+    /// Writes a PDU that is no message of a call: it goes when the system takes it.
     pub(super) fn control(&self, pdu: &[u8]) {
         let mut state = lock(&self.state);
         let written = state.unwritten.is_empty() && !state.unflushed && {
@@ -149,13 +149,13 @@ impl Session {
         }
     }
 
-    /// A request of our own that is no message.
+    /// Sends a request that is no message.
     pub(super) fn ask(&self, command: Command) {
         let sequence = lock(&self.state).next_sequence();
         self.control(&plain(command, CommandStatus::OK, sequence));
     }
 
-    /// Writes the rest whenever there is one. Ends with what broke.
+    /// Writes the rest whenever there is one. Returns the failure that ends it.
     pub(super) async fn written(&self) -> String {
         poll_fn(|cx| lock(&self.state).poll_rest(cx)).await
     }
@@ -170,12 +170,12 @@ impl Session {
         }
     }
 
-    /// No new calls begin; answers to those that are under way may still come.
+    /// Stops new calls; answers to those that are under way may still come.
     pub(super) fn shut(&self) {
         lock(&self.state).is_open = false;
     }
 
-    /// Whether no answer is waited for.
+    /// Whether no call waits for an answer.
     pub(super) fn is_idle(&self) -> bool {
         lock(&self.state).waiting.is_empty()
     }
@@ -207,7 +207,7 @@ impl State {
 
     /// Writes as much as the system takes now; the rest is kept. Pending: it takes nothing, and nothing was written.
     fn push(&mut self, octets: &[u8]) -> Poll<io::Result<()>> {
-        // This poll wakes nothing: the task of the writer polls again for what is left.
+        // This poll wakes nothing: the writer's task polls again for the rest.
         let mut cx = Context::from_waker(Waker::noop());
         let count = ready!(Pin::new(&mut self.output).poll_write(&mut cx, octets))?;
         if count == 0 {

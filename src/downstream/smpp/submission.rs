@@ -1,11 +1,11 @@
-//! The `submit_sm` that are made of a message: its fields by templates, its text in segments.
+//! The `submit_sm` that are made from a message: its fields by templates, its text in segments.
 //!
-//! All of them are made before the message's slot. So a message that none can be made of costs no slot, and when the
-//! slot comes only sequence numbers are left to be written.
+//! All of them are made before the message's slot. So a message from which none can be made costs no slot,
+//! and when the slot comes only sequence numbers must be written.
 //!
-//! The segments are those that `sms_segments` counts (`core::sms`). The reference that joins them follows from the
-//! message's id: when a message is sent again, a phone puts a segment that comes twice in its place again, whichever
-//! replica sent it.
+//! The segments are those that `sms_segments` counts (`core::sms`). The reference that joins them follows
+//! from the message's id: when a message is sent again, by any replica, a phone puts a segment that comes
+//! twice in its place again.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::template::{Context, Template, Templates, is_template};
 
 /// The longest address, in octets.
 const MAX_ADDRESS: usize = 20;
-/// A number of as many digits or more has its country in front.
+/// A number of so many digits or more begins with its country.
 const INTERNATIONAL: usize = 9;
 /// Types of numbers (SMPP 3.4, section 5.2.5): with the country in front, of the network itself, letters.
 const TON_INTERNATIONAL: u8 = 1;
@@ -48,7 +48,7 @@ pub(super) struct SubmitTemplate {
     validity: Field,
     service_type: Field,
     tlvs: Vec<(u16, Field)>,
-    /// A message of more segments than this has no room in any window.
+    /// A message of more segments than this fits no window.
     window: usize,
 }
 
@@ -80,7 +80,7 @@ struct Party {
     npi: Option<Octet>,
 }
 
-/// What is sent of one message.
+/// The PDUs of one message.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Submission {
     /// How its text is written.
@@ -137,7 +137,7 @@ impl SubmitTemplate {
         })
     }
 
-    /// What is sent of a message.
+    /// Makes the PDUs of a message.
     pub(super) fn submission(
         &self,
         message: &Message,
@@ -187,7 +187,7 @@ impl SubmitTemplate {
         })
     }
 
-    /// The segments of the text, each with what is common to all.
+    /// The segments of the text, each with the fields that all have in common.
     fn parts(
         &self,
         text: &str,
@@ -245,7 +245,7 @@ impl Submission {
 }
 
 impl fmt::Debug for Submission {
-    /// Nothing of the message.
+    /// Shows nothing of the message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Submission")
             .field("encoding", &self.encoding)

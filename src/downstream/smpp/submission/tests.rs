@@ -65,7 +65,7 @@ fn a_short_text_is_one_submit_sm() {
     assert!(frame(&pdus[0]).expect("a PDU").is_some());
 }
 
-/// What `sms_segments` counts is what is sent.
+/// The number of segments that are sent is what `sms_segments` counts.
 #[test]
 fn a_long_text_is_as_many_as_are_counted() {
     let counting = |text: &str, options: &str| {
