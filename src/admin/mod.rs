@@ -1,10 +1,9 @@
 //! The admin listener: `/metrics`, `/healthz`, `/readyz`, and the status page on `/`.
 //!
-//! Problem: it must answer while everything else is in trouble, and must never cause trouble
-//! itself. So it has bounds of its own: few connections at a time, one request for each connection
-//! (scrapes and probes come seconds apart, and an idle connection would take up one of the few),
-//! and short timeouts for headers and connections. It listens only where the configuration
-//! says.
+//! Problem: it must answer while everything else fails, and must never cause a failure itself. So
+//! it has bounds of its own: few connections at a time, one request for each connection (scrapes
+//! and probes come seconds apart, and an idle connection would take up one of the few), and short
+//! timeouts for headers and connections. It listens only on the configured address.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -32,7 +31,7 @@ use crate::telemetry::Metrics;
 
 pub use crate::telemetry::health::Health;
 
-/// Connections at a time. One more ends the oldest: clients that say nothing cannot keep a probe out.
+/// Connections at a time. One more ends the oldest: silent clients cannot block a probe.
 const MAX_CONNECTIONS: usize = 32;
 /// How long a client may take to send its request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,13 +41,14 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most that a request's head may hold.
 const MAX_HEAD: usize = 16 * 1024;
-/// A pause after an accept that failed for want of file descriptors, instead of a hot loop.
+/// A pause after an accept that failed because of missing file descriptors, instead of a hot
+/// loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why there is no listener.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// The address cannot be listened on. Exit code 1: another process may give it up.
+    /// The address cannot be listened on. Exit code 1: another process may release it.
     #[error("admin.listen: cannot listen on `{listen}`: {reason}; {advice}")]
     Listen {
         listen: String,
@@ -66,7 +66,7 @@ pub struct Admin {
 /// Binds `admin.listen`: `host:port`; port 0 takes a free one; empty means none.
 ///
 /// # Errors
-/// When the text is no address, or the address is taken or not ours.
+/// When the text is no address, or the address is in use or of another host.
 pub async fn bind(listen: &str) -> Result<Option<Admin>, AdminError> {
     if listen.is_empty() {
         return Ok(None);
@@ -101,7 +101,7 @@ impl Admin {
         self.address
     }
 
-    /// Replies to requests until `stop`, then lets answers that are under way finish.
+    /// Replies to requests until `stop`, then lets replies that are under way finish.
     pub async fn serve(
         self,
         metrics: Metrics,
@@ -176,12 +176,12 @@ fn router(metrics: Metrics, health: Health, board: Board) -> Router {
         .route("/readyz", get(show_ready).with_state(health))
 }
 
-/// The page asks for `/status.json` itself, so that it stays open and goes on by itself.
+/// The page requests `/status.json` itself, so it can stay open and updates by itself.
 async fn show_page() -> Response {
     let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CACHE_CONTROL, "no-store"),
-        // Nothing from elsewhere: the page works offline, and what a log line says is never run.
+        // Nothing from other hosts: the page works offline, and text of a log line is never run.
         (
             CONTENT_SECURITY_POLICY,
             "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'",
@@ -198,7 +198,7 @@ async fn show_metrics(State(metrics): State<Metrics>) -> Response {
     ([(CONTENT_TYPE, METRICS_TYPE)], metrics.render()).into_response()
 }
 
-/// 200 while every loop runs; else 503 with the loops that are stuck.
+/// 200 while every loop runs; otherwise 503 with the loops that are stuck.
 async fn show_alive(State(health): State<Health>) -> Response {
     let stuck: Vec<_> = health
         .stuck()
@@ -213,7 +213,7 @@ async fn show_alive(State(health): State<Health>) -> Response {
     page("alive", "stuck", stuck)
 }
 
-/// 200 while the work can be done; else 503 with what is missing and since when.
+/// 200 while the work can be done; otherwise 503 with what is missing and since when.
 async fn show_ready(State(health): State<Health>) -> Response {
     let missing: Vec<_> = health
         .missing()

@@ -1,4 +1,4 @@
-//! Where this replica reports how it is, and what is known of the others.
+//! The reports of this replica, and what is known of the others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,12 +17,12 @@ use crate::ports::store::{BEAT, Heard, StatusReport, StatusStore};
 use crate::telemetry::Metrics;
 use crate::telemetry::health::Health;
 
-/// How often this replica looks at itself: whether there is a change that others are to know at once.
+/// How often this replica checks its own state for a change that others must know at once.
 const LOOK: Duration = Duration::from_millis(500);
 /// The store is read at most so often, however many pages are open.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// How this replica and the others are. Copies are the same.
+/// The states of this replica and the others. Copies share them.
 #[derive(Clone)]
 pub struct Board {
     inner: Arc<Inner>,
@@ -38,7 +38,7 @@ struct Inner {
     read: Turn<Option<(Instant, Known)>>,
 }
 
-/// What the stores said. `None`: they do not answer.
+/// The answers of the stores. `None`: they do not answer.
 type Known = Option<(Heard, Vec<Value>)>;
 
 impl Board {
@@ -58,7 +58,7 @@ impl Board {
         }
     }
 
-    /// Reports how this replica is, again and again until `stop`, and then that it leaves.
+    /// Reports the state of this replica, again and again until `stop`, and then that it leaves.
     pub async fn report(
         self,
         store: Arc<dyn StatusStore>,
@@ -72,7 +72,7 @@ impl Board {
             state: None,
             used: BTreeMap::new(),
         };
-        // What changes in the first moments is reported together.
+        // Changes of the first moments are reported together.
         while stop.run_until_cancelled(sleep(LOOK)).await.is_some() {
             let now = self.sample();
             let state = now.state();
@@ -83,7 +83,7 @@ impl Board {
             }
         }
         last.report(&*store, &self.sample(), "").await;
-        // To read is to forget those that are long gone: it is done once in the life of each replica.
+        // A read deletes replicas that are long gone, so each replica reads once in its life.
         store.hear().await.ok();
     }
 
@@ -164,7 +164,7 @@ impl Last {
             passed: self.at.elapsed(),
         };
         self.at = Instant::now();
-        // It may have come through, so it is not reported twice: a plot shows no units that were not used.
+        // It may have arrived, so it is not reported twice: a plot must not show units that were not used.
         if let Err(error) = store.report_status(report).await {
             tracing::debug!(%error, "the state of this replica was not reported");
         }
@@ -196,7 +196,7 @@ mod tests {
     use crate::ports::store::StoreFuture;
     use crate::telemetry;
 
-    /// What was reported, and when; and what is to be heard.
+    /// What was reported, and when; and the reports to return.
     #[derive(Debug, Default)]
     struct Notes {
         report: Mutex<Vec<(Instant, String)>>,
@@ -292,7 +292,7 @@ mod tests {
             let text = serde_json::to_string(&replica).expect("text");
             (Duration::from_millis(ago), text)
         };
-        // What this replica reported before is not what it knows of itself now.
+        // The earlier report of this replica is not its current state.
         *lock(&notes.heard) = vec![of("b", 4_900), of("c", 5_000), of("a", 9_000)];
         sleep(Duration::from_secs(1)).await;
         let fleet = board.fleet().await;

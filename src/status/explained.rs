@@ -1,5 +1,5 @@
-//! Completes what replicas report by what the configuration says of their routes: why a tap is closed, what takes the
-//! rate, and when a backlog is gone.
+//! Completes the reports of replicas with the configuration of their routes: why a tap is closed, what uses
+//! the rate, and when a backlog is gone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use jiff::Timestamp;
 
 use super::{Fleet, Route, Routes};
 
-/// A backlog that is gone within so many seconds is none.
+/// A backlog that is gone within so many seconds does not count.
 const MOMENT: f64 = 10.0;
 const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) const NO_TURN: &str = "its limits let nothing pass yet";
 
 impl Fleet {
-    /// Completes which routes are standbys, and why taps are closed or messages move: those that no replica gave a
-    /// reason for wait for a limit.
+    /// Completes which routes are standbys, and why taps are closed or messages move: if no replica gave a
+    /// reason, they wait for a limit.
     pub(super) fn say_why(&mut self, routes: &Routes) {
         let limits = &self.limits;
         for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
@@ -39,7 +39,7 @@ impl Fleet {
         }
     }
 
-    /// Completes when backlogs are gone: the routes of a queue send it together.
+    /// Completes when backlogs are gone: the routes of a queue send its backlog together.
     pub(super) fn say_when_gone(&mut self, routes: &Routes) {
         let gone = routes.iter().filter_map(|(name, own)| {
             let of_queue = routes.iter().filter(|(_, other)| other.queue == own.queue);
@@ -56,7 +56,8 @@ impl Fleet {
         self.gone = gone.collect();
     }
 
-    /// Completes the routes whose oldest message waits for too long, and for nothing but the rate: what takes it.
+    /// Completes what uses the rate, for routes whose oldest message waits for too long and only for the
+    /// rate.
     pub(super) fn say_what_takes(&mut self, routes: &Routes) {
         let sums: BTreeMap<&String, Route> =
             routes.keys().map(|name| (name, self.route(name))).collect();
@@ -93,8 +94,8 @@ fn most_of(limit: &String, routes: &Routes, sums: &BTreeMap<&String, Route>) -> 
     })
 }
 
-/// `at` the time of day after `left`, with its date if that is another one; `in` so many seconds below a minute, for
-/// which the time of day would be that of now.
+/// `at` the time of day after `left`, with its date if that differs; below a minute `in` so many seconds,
+/// because the time of day would be the current one.
 pub(super) fn gone(now: &str, left: Duration) -> Option<String> {
     if left < MINUTE {
         return Some(format!("in {}s", left.as_secs()));

@@ -1,8 +1,9 @@
-//! How long messages waited and how many stood at the broker, in the last ten minutes.
+//! How long messages waited and how many were at the broker, in the last ten minutes.
 //!
-//! Problem: the numbers of now do not show whether a backlog grows or shrinks. Every replica sees the same backlog,
-//! and the calls of one are a sample of all. So each replica remembers both by itself, and shows what it saw: nothing
-//! more is reported to others, and a replica that was started just now has a short memory.
+//! Problem: the current numbers do not show whether a backlog grows or shrinks. Every replica sees the same
+//! backlog, and the calls of one are a sample of all. So each replica remembers both by itself, and shows
+//! what it saw: nothing more is reported to others, and a replica that has just started has a short
+//! history.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -18,9 +19,9 @@ const STRETCH: u64 = 10;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Curve {
-    /// How long messages had waited that were accepted then, in seconds.
+    /// How long the messages accepted then had waited, in seconds.
     pub delay: Vec<Option<f64>>,
-    /// How many messages stood at the broker that could be sent.
+    /// How many messages at the broker could be sent.
     pub backlog: Vec<Option<u64>>,
 }
 
@@ -39,10 +40,10 @@ struct Point {
 }
 
 impl History {
-    /// Notes how the routes are now, in Unix time.
+    /// Records the state of the routes at `now`, in Unix time.
     pub(super) fn note(&mut self, routes: &BTreeMap<String, Route>, now: Duration) {
         let stretch = now.as_secs() / STRETCH;
-        // A clock that was set back goes on in the last stretch.
+        // If the clock was set back, the last stretch continues.
         let new = stretch.saturating_sub(self.last).min(BARS as u64);
         self.last = stretch;
         for (name, route) in routes {

@@ -1,19 +1,19 @@
-//! How the fleet is, at a glance: for the status page, `sluiced status` and `sluiced top`.
+//! The state of the fleet, at a glance: for the status page, `sluiced status` and `sluiced top`.
 //!
-//! Problem: an operator sees one replica's metrics and log, or needs a dashboard first. So each replica
-//! sums up what it knows of itself and reports it to the others through the store of the limits: when a tap
-//! closes, say, and every four seconds otherwise. One that stops says goodbye, and one that is silent is shown
-//! as such. Any of them can be asked about all, and reads their reports only then. The numbers are those of
-//! `/metrics` (`sample` reads them there), so that the page and the dashboard cannot differ. What was
-//! used of the limits in the last minutes is kept by the store, not by replicas, which come and go. Delay and backlog
-//! of the last minutes are what the asked replica saw (`history`).
+//! Problem: an operator sees one replica's metrics and log, or needs a dashboard first. So each replica sums
+//! up its own state and reports it to the others through the store of the limits: at once when a tap closes,
+//! for example, otherwise every four seconds. A replica that stops reports that, and one that is silent is
+//! shown as such. Any of them can be asked about all, and reads their reports only then. The numbers are
+//! those of `/metrics` (`sample` reads them there), so that the page and the dashboard cannot differ. The use
+//! of the limits in the last minutes is kept by the store, not by replicas, which come and go. Delay and
+//! backlog of the last minutes are what the asked replica saw (`history`).
 //!
 //! ```text
 //! /metrics, health, last warnings ──sample──> Replica ──board──> store <──board── the other replicas
 //!                                                                  └──board──> /status.json, /, status, top
 //! ```
 //!
-//! What the replicas know is put together here: sums over the fleet, why its taps are closed, its last events.
+//! This file puts the reports together: sums over the fleet, why taps are closed, the last events.
 
 mod board;
 mod explained;
@@ -43,7 +43,7 @@ pub const CLOSED_HOURS: &str = "closed hours";
 /// Why nothing else is sent while the breaker of a route is open.
 pub const PROBES_ONLY: &str = "only single probes are sent";
 
-/// What a route does while it cannot send and another route of its queue can.
+/// Shown while a route cannot send and another route of its queue can.
 pub const MOVING: &str = "its messages move to another route of its queue";
 
 /// The policies of all limits, as the store has them.
@@ -62,9 +62,9 @@ pub struct Replica {
     pub version: String,
     /// How long it has run, in seconds.
     pub seconds: u64,
-    /// Not heard of for so many seconds: all else is as it was then. 0: it is heard of.
+    /// For how many seconds it has not reported: everything else is as it was then. 0: it reports.
     pub silent: u64,
-    /// What keeps it from working; empty: it is ready.
+    /// What it lacks; empty: it is ready.
     pub missing: Vec<Missing>,
     pub routes: BTreeMap<String, Route>,
     pub limits: BTreeMap<String, Use>,
@@ -89,23 +89,24 @@ pub struct Route {
     pub open: bool,
     /// Why its tap is closed, or why its messages move although it is open; empty: neither, or it is not known.
     pub why: String,
-    /// Calls failed or were rejected in a row: nothing is sent but single probes, also while the tap is open.
+    /// Calls failed or were rejected in a row: only single probes are sent, even while the tap is open.
     pub away: bool,
-    /// What the last of them said; empty: none, or this replica made none of them.
+    /// The answer to the last of them; empty: there was none, or this replica made none of these calls.
     pub away_why: String,
     /// Why it takes one message at a time: those before died in a row; empty: it takes all.
     pub dying: String,
     /// Why it makes no call although its messages could go; empty: it does, or has a reason not to.
     pub stalled: String,
-    /// By how much the way to the downstream varies, and what the limits keep for that, in seconds.
+    /// By how much the way to the downstream varies, and how much the limits allow for that, in seconds.
     pub way_spread: f64,
     pub way_kept: f64,
     /// The age of the oldest message that waits, and the age that is warned of (0: none), in seconds.
     pub oldest: f64,
     pub max_delay: f64,
-    /// How long messages had waited that were accepted in the last seconds, in seconds; none were: unknown.
+    /// How long the messages accepted in the last seconds had waited, in seconds; `None`: there were none.
     pub delay: Option<f64>,
-    /// Where its oldest message waits for too long: which route makes most of the calls of a limit that it shares.
+    /// If its oldest message waits for too long: which route makes most of the calls of a limit that it
+    /// shares.
     pub taken: String,
     pub held: u64,
     pub in_flight: u64,
@@ -116,11 +117,11 @@ pub struct Route {
     /// Messages done, since the replica was started and in the last seconds.
     pub done: u64,
     pub per_second: f64,
-    /// Calls in the last seconds, whatever was answered.
+    /// Calls in the last seconds, with any answer.
     pub calls_per_second: f64,
-    /// Calls by answer, since the replica was started; those that came.
+    /// Calls by answer, since the replica was started; only answers that came.
     pub answers: BTreeMap<String, u64>,
-    /// Results by what became of them, since the replica was started; those that there were.
+    /// Results by outcome, since the replica was started; only outcomes that occurred.
     pub results: BTreeMap<String, u64>,
     /// Messages done without a call since the replica was started, because one of their key was accepted before.
     pub repeats: u64,
@@ -140,9 +141,9 @@ pub struct Use {
     pub used: f64,
     /// Units that were used since the start.
     pub total: u64,
-    /// Units that the downstream said are left of its own count, until that begins anew.
+    /// Units that are left of the downstream's quota, until that begins anew.
     pub left: Option<f64>,
-    /// Units that calls used by their answers, since the start; zero where the limit has no `actual`.
+    /// Units that calls used according to their answers, since the start; zero if the limit has no `actual`.
     pub actual: u64,
 }
 
@@ -154,7 +155,7 @@ pub struct Fleet {
     pub replica: String,
     /// RFC 3339, by its clock.
     pub now: String,
-    /// Whether the store of the limits answered; else only this replica is shown.
+    /// Whether the store of the limits answered; otherwise only this replica is shown.
     pub complete: bool,
     pub replicas: Vec<Replica>,
     pub limits: Vec<Value>,
@@ -162,12 +163,12 @@ pub struct Fleet {
     pub used: BTreeMap<String, Vec<f64>>,
     /// Delay and backlog of each route, as this replica saw them.
     pub curves: BTreeMap<String, Curve>,
-    /// When the backlog of a route is gone at the rate of the last seconds, where that takes a while: `at 15:27 UTC`, or
-    /// `in 40s` below a minute.
+    /// When the backlog of a route is gone at the rate of the last seconds, if that takes a while: `at 15:27
+    /// UTC`, or `in 40s` below a minute.
     pub gone: BTreeMap<String, String>,
 }
 
-/// What the configuration says of a route.
+/// The configuration of a route.
 #[derive(Clone, Debug, Default)]
 pub struct RouteFacts {
     pub queue: String,
@@ -181,7 +182,7 @@ pub struct RouteFacts {
 pub type Routes = BTreeMap<String, RouteFacts>;
 
 impl Replica {
-    /// Those that reported. What one of a later version reports may be unreadable here.
+    /// The replicas that reported. The report of a later version may be unreadable here.
     #[must_use]
     pub fn all(heard: &Heard) -> Vec<Self> {
         let replicas = heard.replicas.iter().filter_map(|(ago, text)| {
@@ -192,7 +193,7 @@ impl Replica {
         replicas.collect()
     }
 
-    /// What others are to know at once when it changes: all but the numbers.
+    /// The part that others must know at once when it changes: everything except the numbers.
     fn state(&self) -> Self {
         let mut state = Self {
             seconds: 0,
@@ -224,7 +225,7 @@ impl Replica {
 }
 
 impl Route {
-    /// What is wrong where the limits keep too little for the way.
+    /// The warning if the limits allow too little for the way.
     #[must_use]
     pub fn thin(&self) -> Option<String> {
         let ms = |seconds| millis(Duration::try_from_secs_f64(seconds).unwrap_or_default());
@@ -237,7 +238,7 @@ impl Route {
         })
     }
 
-    /// What is wrong where the oldest message waits for too long.
+    /// The warning if the oldest message waits for too long.
     #[must_use]
     pub fn late(&self) -> Option<String> {
         (self.max_delay > 0.0 && self.oldest > self.max_delay).then(|| {
@@ -256,7 +257,7 @@ impl Route {
         !is_shut && !self.away && !self.moving && self.dying.is_empty()
     }
 
-    /// How many messages stand at the broker that could be sent.
+    /// How many messages at the broker could be sent.
     #[must_use]
     pub const fn backlog(&self) -> u64 {
         self.ready.saturating_add(self.parked)
@@ -264,13 +265,13 @@ impl Route {
 }
 
 impl Fleet {
-    /// The replicas that report how they are.
+    /// The replicas that report.
     pub fn heard(&self) -> impl Iterator<Item = &Replica> {
         self.replicas.iter().filter(|replica| replica.silent == 0)
     }
 
-    /// The last warnings, and what operators changed, the newest first, each with the replica that says
-    /// so. A change is said by all that saw it, and stands once, as the fleet's.
+    /// The last warnings, and what operators changed, the newest first, each with its replica. A change
+    /// is reported by all replicas that saw it, and is shown once, as the fleet's.
     #[must_use]
     pub fn events(&self) -> Vec<(&str, &RecentLine)> {
         let all = self.replicas.iter();
@@ -311,8 +312,8 @@ impl Fleet {
         })
     }
 
-    /// Units that all replicas took of a limit since they were started, and what calls used of it by their answers.
-    /// `None`: the limit has no `actual`, or no call has ended.
+    /// Units that all replicas took of a limit since they were started, and the units that calls used
+    /// according to their answers. `None`: the limit has no `actual`, or no call has ended.
     #[must_use]
     pub fn actual(&self, limit: &str) -> Option<(u64, u64)> {
         let uses = self.heard().filter_map(|r| r.limits.get(limit));
@@ -325,14 +326,14 @@ impl Fleet {
         (sum.1 > 0).then_some(sum)
     }
 
-    /// What the downstream said is left of its own count for a limit: the least that a replica heard.
+    /// What is left of the downstream's quota for a limit: the least that a replica knows.
     #[must_use]
     pub fn left(&self, limit: &str) -> Option<f64> {
         let uses = self.heard().filter_map(|r| r.limits.get(limit)?.left);
         uses.reduce(f64::min)
     }
 
-    /// A route over all replicas: numbers add up but for those at the broker, which each replica counts.
+    /// A route over all replicas: numbers add up, except those at the broker, which each replica counts.
     #[must_use]
     pub fn route(&self, name: &str) -> Route {
         let mut sum = Route::default();
@@ -352,7 +353,7 @@ impl Fleet {
                     sum.clone_from(of);
                 }
             }
-            // Of the replica that has it worst.
+            // From the replica with the worst value.
             if route.way_spread - route.way_kept >= sum.way_spread - sum.way_kept {
                 (sum.way_spread, sum.way_kept) = (route.way_spread, route.way_kept);
             }

@@ -1,7 +1,7 @@
-//! What a replica knows of itself, from its metrics, its health and its log.
+//! The state of a replica, from its metrics, its health and its log.
 //!
-//! Problem: `/metrics` has totals, and an operator asks for the last seconds and minutes. So the totals of
-//! an earlier sample are remembered: what was added since, divided by the time since, is a rate.
+//! Problem: `/metrics` has totals, but an operator needs the last seconds and minutes. So the totals of an
+//! earlier sample are remembered: the difference, divided by the time since, is a rate.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Mean {
     }
 }
 
-/// A total when the interval began, and what it grew by each second in the one before.
+/// A total when the interval began, and its growth a second in the one before.
 #[derive(Debug, Default)]
 struct Counter {
     total: f64,
@@ -73,7 +73,7 @@ impl Counter {
 }
 
 impl Sampler {
-    /// Of a process that begins now, in Unix time.
+    /// The sampler of a process that begins now, in Unix time.
     pub(super) fn new(name: String, now: Duration) -> Self {
         Self {
             name,
@@ -154,7 +154,7 @@ impl Sampler {
 
     /// How many seconds the interval took that ends now, if one does.
     fn ended(&mut self, now: Duration) -> Option<f64> {
-        // A clock that was set back begins anew.
+        // If the clock was set back, a new interval begins.
         let passed = now.checked_sub(self.began).unwrap_or(SHORTEST);
         (passed >= SHORTEST).then(|| {
             self.began = now;
@@ -163,23 +163,23 @@ impl Sampler {
     }
 }
 
-/// What the downstream of a route said of its own count for a limit.
+/// The quota that the downstream of a route reported for a limit.
 #[derive(Debug, Default)]
 struct Quota {
     left: Option<f64>,
-    /// Unix time; zero: it did not say.
+    /// Unix time; zero: not reported.
     reset: f64,
 }
 
 impl Quota {
-    /// What is left, unless the count has begun anew since.
+    /// What is left, unless the quota has begun anew since.
     fn at(&self, now: Duration) -> Option<f64> {
         let is_over = self.reset > 0.0 && now.as_secs_f64() >= self.reset;
         self.left.filter(|_| !is_over)
     }
 }
 
-/// Why routes stand still, or nearly: also with an open tap.
+/// Completes why routes stand still, or nearly, even with an open tap.
 fn say_what_is_missing(replica: &mut Replica) {
     for part in &replica.missing {
         let mut said = |kind: &str, of: fn(&mut Route) -> &mut String| {
@@ -196,7 +196,7 @@ fn say_what_is_missing(replica: &mut Replica) {
     }
 }
 
-/// Why the taps that are closed are closed, as far as it is not due to their limits.
+/// Completes why taps are closed, unless it is because of their limits.
 fn say_why(replica: &mut Replica, reasons: &BTreeMap<String, Reasons>) {
     let none = Reasons::default();
     for (name, route) in &mut replica.routes {
@@ -208,21 +208,22 @@ fn say_why(replica: &mut Replica, reasons: &BTreeMap<String, Reasons>) {
     }
 }
 
-/// What belongs to one route does not close the tap of another.
+/// A fault of one route does not close the tap of another.
 fn concerns(missing: &Missing, route: &str) -> bool {
     let name = &missing.name;
     let (_, part) = name.split_once(" of ").unwrap_or(("", name));
     part.strip_prefix("route ").is_none_or(|of| of == route)
 }
 
-/// What a closed tap may be due to.
+/// Possible reasons for a closed tap.
 #[derive(Debug, Default)]
 struct Reasons {
     hours: bool,
 }
 
 impl Reasons {
-    /// The first that holds, in the order in which an operator would look. Empty: it is due to the limits.
+    /// The first reason that applies, in the order in which an operator would look. Empty: it is because
+    /// of the limits.
     fn why(&self, missing: Option<&Missing>, route: &str, away: bool) -> String {
         if let Some(Missing { name, reason, .. }) = missing {
             // The route is named beside it.
@@ -326,7 +327,7 @@ impl<'a> Series<'a> {
     }
 }
 
-/// The value of a label. Ours come from names and fixed lists, so none is escaped.
+/// The value of a label. Labels here come from names and fixed lists, so none is escaped.
 fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
     labels.split(',').find_map(|label| {
         let (known, value) = label.split_once('=')?;

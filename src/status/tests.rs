@@ -142,7 +142,7 @@ fn what_takes_the_rate_is_not_named_where_messages_wait_for_something_else() {
     assert_eq!(named, [true, true, false, false, false, false]);
 }
 
-/// What the configuration says of a route.
+/// The configuration of a route.
 fn facts(route: &str, queue: &str, limits: Vec<&str>) -> (String, RouteFacts) {
     let limits = limits.into_iter().map(str::to_owned).collect();
     let facts = RouteFacts {
@@ -239,7 +239,7 @@ fn a_change_that_all_replicas_saw_stands_once() {
         ("fleet", "12:00:01"),
     ];
     assert_eq!(shown.collect::<Vec<_>>(), expected);
-    // Of the same second the later one is above.
+    // Within the same second the later one is above.
     assert_eq!(events[2].1, &resumed());
 }
 

@@ -1,4 +1,5 @@
-//! What calls really used, as the answers of a route say it: for limits with costs that are known only afterwards.
+//! What calls really used, according to the answers of a route: for limits with costs that are known only
+//! afterwards.
 
 use std::fmt;
 
@@ -6,7 +7,7 @@ use super::{About, Template, Templates, WrongLabel};
 use crate::ports::downstream::{Answer, Facts};
 use crate::ports::message::Message;
 
-/// Where the answers of a route say it.
+/// How to read it from the answers of a route.
 pub struct RouteActuals {
     templates: Templates,
     each: Vec<(Box<str>, Template)>,
@@ -35,7 +36,8 @@ impl RouteActuals {
         self.each.iter().map(|(limit, _)| &**limit)
     }
 
-    /// What the call of a message used, for each of [`limits`](Self::limits). `None`: its answer says no number.
+    /// What the call of a message used, for each of [`limits`](Self::limits). `None`: its answer has no
+    /// number.
     pub fn read(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> Vec<Option<u64>> {
         let context = self.templates.context_with(message, facts, Some(answer));
         let read = |(_, template): &(_, Template)| {

@@ -12,7 +12,7 @@ pub(super) const IS_NULL: &str = "null";
 /// The detail of the error for an integer that a double cannot hold.
 pub(super) const TOO_LARGE: &str = "too large";
 
-/// What the detail of an error about a filter's argument starts with.
+/// The prefix of an error about a filter's argument.
 pub(super) const OPTION: &str = "option: ";
 
 /// A template that can never work. Only another template helps.
@@ -28,7 +28,7 @@ pub enum WrongTemplate {
         /// The message of the parser.
         detail: String,
     },
-    /// It names a variable that there never is.
+    /// It names a variable that never exists.
     #[error("templates know no `{name}`; known: {names}", names = about.fields().collect::<Vec<_>>().join(", "))]
     Variable {
         /// Its name.
@@ -36,10 +36,10 @@ pub enum WrongTemplate {
         /// What the template is about.
         about: About,
     },
-    /// It names a filter that there is not.
+    /// It names a filter that does not exist.
     #[error("templates know no filter `{0}`; besides those of minijinja: sms_segments, pointer")]
     Filter(String),
-    /// It gives one of our filters an argument that makes no sense.
+    /// It gives one of our filters an invalid argument.
     #[error("{0}")]
     Option(String),
 }
@@ -57,7 +57,7 @@ pub(super) fn unreadable(error: &Error) -> WrongTemplate {
 pub(super) fn misused(environment: &Environment<'_>, source: &str) -> Vec<WrongTemplate> {
     let mut names = filters_in(source);
     names.retain(|name| {
-        // Any argument will do: whether the filter is there is asked first.
+        // Any argument will do: the existence of the filter is checked first.
         let called = environment.compile_expression_owned(format!("0|{name}"));
         let said = called.and_then(|called| called.eval(()));
         said.is_err_and(|error| error.kind() == ErrorKind::UnknownFilter)
@@ -77,7 +77,7 @@ pub(super) fn misused(environment: &Environment<'_>, source: &str) -> Vec<WrongT
     wrong
 }
 
-/// The names behind every `|` within a tag, sorted.
+/// The names after every `|` within a tag, sorted.
 fn filters_in(source: &str) -> Vec<String> {
     let mut names = Vec::new();
     for code in code_in(source) {
@@ -107,8 +107,8 @@ pub fn says_none(source: &str) -> bool {
     })
 }
 
-/// What stands in each tag, without comments and with gaps in the place of quoted texts. Nothing where a part
-/// of the template is raw. A tag with nested tables may be looked at in part only.
+/// The content of each tag, without comments and with gaps instead of quoted texts. Nothing if a part of the
+/// template is raw. A tag with nested tables may be read only in part.
 fn code_in(source: &str) -> Vec<String> {
     let mut code = Vec::new();
     let mut rest = source;
@@ -150,7 +150,7 @@ fn unquoted(tag: &str) -> (String, usize) {
     (code, tag.len())
 }
 
-/// An error and what lies behind it.
+/// An error and its causes.
 fn causes(error: &Error) -> impl Iterator<Item = &Error> {
     successors(Some(error as &dyn std::error::Error), |cause| {
         cause.source()
@@ -163,8 +163,8 @@ pub(super) fn is_null(error: &Error) -> bool {
     causes(error).any(|cause| cause.detail() == Some(IS_NULL))
 }
 
-/// For a person that reads the dead letter. It shows the template's own text and nothing of the
-/// message: details of minijinja's errors can quote values.
+/// A text for a person who reads the dead letter. It shows the template's own text and nothing
+/// of the message: details of minijinja's errors can quote values.
 pub(super) fn render_error(error: &Error, source: &str) -> String {
     let part = error
         .range()

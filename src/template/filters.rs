@@ -24,8 +24,8 @@ pub(super) fn print(
     minijinja::escape_formatter(out, state, value)
 }
 
-/// Unlike minijinja's own it takes nothing for a missing field, and it also encodes `/`, so that
-/// a value can never become more than one segment of a path.
+/// Unlike minijinja's own it refuses a missing field, and it also encodes `/`, so that a value
+/// can never become more than one segment of a path.
 pub(super) fn urlencode(value: &Value) -> Result<String, Error> {
     if value.is_undefined() {
         return Err(Error::from(ErrorKind::UndefinedError));
@@ -39,7 +39,7 @@ pub(super) fn urlencode(value: &Value) -> Result<String, Error> {
     minijinja::filters::urlencode(value).map(|text| text.replace('/', "%2F"))
 }
 
-/// Unlike minijinja's own it takes nothing for a missing field; a `null` stays a `null`.
+/// Unlike minijinja's own it refuses a missing field; a `null` stays a `null`.
 pub(super) fn tojson(value: &Value, indent: Option<Value>, args: Kwargs) -> Result<Value, Error> {
     if value.is_undefined() {
         return Err(Error::from(ErrorKind::UndefinedError));

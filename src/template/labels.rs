@@ -1,8 +1,8 @@
 //! The keys and costs of a message, for the limits of its route.
 //!
-//! A key whose template says `none` and gives it is no key: its limit does not count the message, so two limits
-//! with opposite conditions are two classes. A `null` of the message under a template that does not say
-//! `none` stays an error, and so does a message that no limit counts: it would be sent without any.
+//! A template that contains `none` and returns it makes no key: its limit does not count the message, so two
+//! limits with opposite conditions are two classes. A `null` of the message is an error in a template without
+//! `none`, and so is a message that no limit counts: it would be sent without a limit.
 
 use std::fmt;
 
@@ -24,16 +24,16 @@ pub struct LabelCounting<'a> {
     pub cost: CostOf<'a>,
     /// Messages of one key are called once.
     pub once: bool,
-    /// More than this can never be granted. `None`: the policy says it, which may change.
+    /// More than this can never be granted. `None`: that is in the policy, which may change.
     pub largest: Option<Cost>,
 }
 
 /// What a message takes.
 #[derive(Clone, Copy, Debug)]
 pub enum CostOf<'a> {
-    /// Each the same.
+    /// The same for each message.
     Units(Cost),
-    /// What a template makes of it.
+    /// The result of a template.
     Made(&'a str),
 }
 
@@ -59,7 +59,7 @@ struct Counter {
     key: Option<Template>,
     /// The key may be `none`.
     passes_over: bool,
-    /// The key is made of the publisher's id: one that is made here is another one after each delivery.
+    /// The key is made from the publisher's id: an id that is made here differs after each delivery.
     of_own_id: bool,
     cost: Made,
     largest: Option<Cost>,
@@ -166,8 +166,9 @@ impl RouteLabels {
     /// The label of a message.
     ///
     /// # Errors
-    /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can ever
-    /// be granted, a key of a `once` limit would be another one after each delivery, or no limit counts it at all. The route's `on_invalid` decides what happens to the message.
+    /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can
+    /// ever be granted, a key of a `once` limit would differ after each delivery, or no limit counts it at
+    /// all. The route's `on_invalid` decides what happens to the message.
     pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable> {
         let context = if self.any {
             self.templates.context(message, facts)?
@@ -208,7 +209,7 @@ fn undecodable(template: &Template, why: &str) -> Undecodable {
     }
 }
 
-/// A whole number from 1; arithmetic in templates may write it with a fraction of nothing.
+/// A whole number from 1; arithmetic in templates may write it with a fraction of zero.
 fn whole(text: &str) -> Option<Cost> {
     let text = text.trim();
     let digits = text.strip_suffix(".0").unwrap_or(text);

@@ -1,17 +1,17 @@
-//! Text made of a message: minijinja templates, compiled once.
+//! Text made from a message: minijinja templates, compiled once.
 //!
 //! A template can use `body` (the message's body as JSON), `headers`, `properties`, `routing_key`,
-//! `exchange`, `message_id`, `route` and `attempt`; one about a call that was made also `answer`, with `status`,
-//! `headers` and `body`; those of signatures what `sent` lists. Only what some template names is looked up, and
-//! the body is parsed only if some template names `body`. So a message that is not JSON is no
-//! problem if no template uses its fields. `message_id` is the publisher's, or else the one that the
-//! pipeline made for the message.
+//! `exchange`, `message_id`, `route` and `attempt`; one about a call that was made also `answer`, with
+//! `status`, `headers` and `body`; those of signatures what `sent` lists. Only variables that some template
+//! names are looked up, and the body is parsed only if some template names `body`. So a message that is not
+//! JSON is no problem if no template uses its fields. `message_id` is the publisher's, otherwise the one that
+//! the pipeline made for the message.
 //!
-//! A missing field is an error and never an empty text: a call with a gap in it is worse than a
-//! dead letter. So is a `null` that is printed. Asked for in an `if` it is false, except where
-//! a limit would count by it. `| default(...)`,
-//! `| tojson` and `is defined` are there for fields that may be missing. Nothing is escaped by itself. Write `{{ body.to | tojson
-//! }}` in a JSON body and `{{ body.to | urlencode }}` in a URL.
+//! A missing field is an error and never an empty text: a call with a gap in it is worse than a dead letter.
+//! A printed `null` is an error, too. In an `if` a missing field is false, except where a limit would count
+//! by it. `| default(...)`, `| tojson` and `is defined` are for fields that may be missing. Nothing is
+//! escaped automatically. Write `{{ body.to | tojson }}` in a JSON body and `{{ body.to | urlencode }}` in a
+//! URL.
 //!
 //! Besides minijinja's filters there are `sms_segments` and `pointer`. Templates are checked when
 //! they are compiled: a variable or a filter that does not exist is found then.
@@ -54,7 +54,7 @@ pub const NAMES: [&str; 8] = [
     "attempt",
 ];
 
-/// What `answer` has.
+/// The fields of `answer`.
 const ANSWER_FIELDS: [&str; 3] = ["answer.status", "answer.headers", "answer.body"];
 
 /// What a template is about, which decides what it may name.
@@ -64,7 +64,7 @@ pub enum About {
     Message,
     /// A message and the answer to its call. Where there was no answer, `answer` is undefined.
     Answer,
-    /// A message and the request that was made of it, which is to be signed.
+    /// A message and the request that was made from it, which will be signed.
     Request,
     /// The same, and the signature.
     Signature,
@@ -112,7 +112,7 @@ pub fn first_tag(text: &str) -> Option<usize> {
 #[derive(Clone, Debug)]
 pub struct Template(String);
 
-/// Compiled templates that look at the same messages.
+/// Compiled templates for the same messages.
 pub struct Templates {
     environment: Environment<'static>,
     about: About,
@@ -139,14 +139,14 @@ pub fn check(source: &str, about: About) -> Vec<WrongTemplate> {
     }
 }
 
-/// The name of a template that is only looked at.
+/// The name of a template that is only checked.
 const CHECKED: &str = "template";
 
-/// What templates see of one message.
+/// The variables of one message.
 pub struct Context(Value);
 
 impl Context {
-    /// For where no template looks at anything.
+    /// For templates that use no variable.
     fn empty() -> Self {
         Self(Value::UNDEFINED)
     }
@@ -168,7 +168,7 @@ impl fmt::Debug for Templates {
 }
 
 impl fmt::Debug for Context {
-    /// Nothing of a message.
+    /// Shows nothing of a message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Context(..)")
     }
@@ -187,7 +187,7 @@ impl Templates {
         Self::about(About::Message)
     }
 
-    /// None yet, of those about this.
+    /// None yet, for templates about this.
     #[must_use]
     pub fn about(about: About) -> Self {
         let mut environment = Environment::new();
@@ -207,8 +207,8 @@ impl Templates {
         }
     }
 
-    /// None yet, of those that say how a limit counts a message. What is missing is an error even in an `if`: a message
-    /// without its field must not pass uncounted.
+    /// None yet, for keys and costs of limits. A missing field is an error even in an `if`: a message without
+    /// its field must not pass uncounted.
     #[must_use]
     pub fn of_limits() -> Self {
         let mut templates = Self::new();
@@ -257,8 +257,8 @@ impl Templates {
         variables.is_ok_and(|all| all.iter().any(|one| one == variable))
     }
 
-    /// The variables that a template takes from its surroundings, and what it takes of `answer` if that is one of them,
-    /// in order. A field that is looked up as an index is not found.
+    /// The variables that a template takes from its context, and the fields of `answer` that it uses, in
+    /// order. A field that is looked up as an index is not found.
     fn variables(&self, name: &str) -> Result<Vec<String>, Error> {
         let template = self.environment.get_template(name)?;
         let mut variables: Vec<_> = template
@@ -279,10 +279,10 @@ impl Templates {
         Ok(variables)
     }
 
-    /// What the templates see of a message: parses its body if one of them wants it.
+    /// The context of a message: parses its body if a template needs it.
     ///
     /// # Errors
-    /// When a template wants the body and it is no JSON.
+    /// When a template needs the body and it is no JSON.
     pub fn context(&self, message: &Message, facts: Facts<'_>) -> Result<Context, Undecodable> {
         self.context_with(message, facts, None)
     }
@@ -290,8 +290,8 @@ impl Templates {
     /// The same of a message and the answer to its call, if there was one.
     ///
     /// # Errors
-    /// When a template wants the body of the message and it is no JSON. The body of an answer that is no JSON is a
-    /// text.
+    /// When a template needs the body of the message and it is no JSON. The body of an answer that is no JSON
+    /// is a text.
     pub fn context_with(
         &self,
         message: &Message,
@@ -330,7 +330,7 @@ impl Templates {
         rendered.is_err_and(|error| is_null(&error))
     }
 
-    /// The text that a template makes of a message.
+    /// The text that a template makes from a message.
     ///
     /// # Errors
     /// When the message lacks what the template needs.
@@ -349,7 +349,7 @@ impl Templates {
     }
 }
 
-/// What templates see of an answer.
+/// The variables of an answer.
 fn answered(answer: &Answer) -> Value {
     let body = filters::parse_json(&answer.body)
         .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&answer.body)));

@@ -1,7 +1,7 @@
-//! What the answers of a downstream say of its own count, for the limits of a route.
+//! The quota that the answers of a downstream report, for the limits of a route.
 //!
-//! Either in headers that are in use (`core::judge::quota`), or where templates find it. What cannot be read says
-//! nothing.
+//! It is in headers that are in use (`core::judge::quota`), or where templates find it. A value that cannot
+//! be read is ignored.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use crate::core::judge::quota::{self, Format, Remaining};
 use crate::ports::downstream::{Answer, Facts};
 use crate::ports::message::Message;
 
-/// Where answers say what is left for a limit, as configured.
+/// Where answers report what is left for a limit, as configured.
 #[derive(Clone, Copy, Debug)]
 pub enum QuotaText<'a> {
     Headers(Format),
@@ -21,7 +21,7 @@ pub enum QuotaText<'a> {
     },
 }
 
-/// What the answers of a route say of its quotas.
+/// Reads the quotas of a route from its answers.
 pub struct RouteQuotas {
     templates: Templates,
     each: Vec<RouteQuota>,
@@ -39,18 +39,19 @@ enum Says {
     Templates(Template, Option<Template>),
 }
 
-/// What an answer says for a limit.
+/// The report of an answer for a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said<'a> {
     pub limit: &'a str,
-    /// Units that stay for others.
+    /// Units that are kept for others.
     pub spare: u64,
     /// `None`: nothing that can be read.
     pub left: Option<Vec<Remaining>>,
 }
 
 impl RouteQuotas {
-    /// Compiles the quotas of the route named `route`: the name of a limit, the units to spare, and where it is said.
+    /// Compiles the quotas of the route named `route`: the name of a limit, the units to spare, and where its
+    /// quota is.
     ///
     /// # Errors
     /// When a template is wrong, which a checked configuration excludes.
@@ -93,7 +94,7 @@ impl RouteQuotas {
         self.each.iter().map(|quota| &*quota.limit)
     }
 
-    /// What the answer to a message says. `now` counts for points in time if the answer has no date of its own.
+    /// Reads the answer to a message. `now` counts for points in time if the answer has no date.
     pub fn read<'a>(
         &'a self,
         message: &Message,

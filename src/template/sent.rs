@@ -1,4 +1,5 @@
-//! What templates of a signature know besides the message: the request that they sign, and when it is sent.
+//! Variables for templates of a signature besides the message: the request that they sign, and when it is
+//! sent.
 //!
 //! Problem: a signature covers the body as it is sent and the time at which it is sent, and both are known only
 //! after the message's own templates were rendered. So a context is kept until the call, and extended then.
@@ -11,14 +12,14 @@ use minijinja::value::{Value, merge_maps};
 
 use super::Context;
 
-/// What a template about a request that is to be signed may name besides.
+/// Further variables for a template about a request that will be signed.
 pub(super) const REQUEST_NAMES: [&str; 4] = [
     "timestamp",
     "request_method",
     "request_path",
     "request_body",
 ];
-/// And a header that carries the signature.
+/// And those for a header with the signature.
 pub(super) const SIGNATURE_NAMES: [&str; 2] = ["signature_hex", "signature_base64"];
 
 /// A request that is signed.
@@ -29,19 +30,19 @@ pub struct Sent<'a> {
     pub method: &'a str,
     /// With the query.
     pub path: &'a str,
-    /// `None`: no template looks at it.
+    /// `None`: no template uses it.
     pub body: Option<&'a str>,
 }
 
 impl fmt::Debug for Sent<'_> {
-    /// Nothing of a message.
+    /// Shows nothing of a message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Sent(..)")
     }
 }
 
 impl Context {
-    /// Also of the request that is about to be sent.
+    /// Adds the request that is about to be sent.
     #[must_use]
     pub fn with_request(&self, sent: Sent<'_>) -> Self {
         let body = sent.body.map_or(Value::UNDEFINED, Value::from);
@@ -53,7 +54,7 @@ impl Context {
         ])
     }
 
-    /// Also of its signature.
+    /// Adds its signature.
     #[must_use]
     pub fn with_signature(&self, signature: &[u8]) -> Self {
         let hex: String = signature.iter().map(|byte| format!("{byte:02x}")).collect();

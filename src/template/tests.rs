@@ -185,7 +185,7 @@ fn values_can_be_made_safe_for_where_they_go() {
     let json = render(r#"{"v": {{ body.v | tojson }}}"#, &body).unwrap();
     let back: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(back["v"], "a/b?c&d=\"é\" \r\n{{ route }}");
-    // Nothing is escaped by itself, and a value is never a template.
+    // Nothing is escaped automatically, and a value is never a template.
     assert!(
         render("{{ body.v }}", &body)
             .unwrap()
@@ -320,7 +320,7 @@ fn segments_are_counted_as_the_options_say() {
 }
 
 proptest::proptest! {
-    /// Whatever an operator writes, it is answered.
+    /// Any text of an operator gets a result.
     #[test]
     fn any_text_can_be_looked_at(source in "[{}%|#'\"\\\\ a-c.é()-]{0,40}") {
         let wrong = check(&source, About::Message);
@@ -352,7 +352,7 @@ fn a_template_about_an_answer_sees_its_body_as_json_or_as_text() {
         ..Answer::default()
     };
     assert_eq!(printed("{{ answer.body }}", Some(&text)).unwrap(), "OK 7");
-    // What is missing is an error, and can be asked for.
+    // A missing field is an error, and can be tested for.
     assert!(printed("{{ answer.body.id }}", Some(&text)).is_err());
     assert!(printed("{{ answer.status }}", None).is_err());
     let asked = "{% if answer is defined %}{{ answer.status }}{% else %}none{% endif %}";

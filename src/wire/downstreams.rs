@@ -1,5 +1,5 @@
-//! From a route's settings to its downstream, whichever kind it is: the secrets and certificates that they name are read
-//! here.
+//! From a route's settings to its downstream of either kind: the secrets and certificates that they name are
+//! read here.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(super) enum Built {
     Smpp(Arc<SmppDownstream>),
 }
 
-/// What a downstream is used for besides calls.
+/// Uses of a downstream besides calls.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     /// Spans of its calls.
@@ -36,7 +36,7 @@ pub(super) struct Uses {
     pub(super) receipts: Option<mpsc::Sender<ReceiptArrival>>,
 }
 
-/// Why none can be made of the settings.
+/// Why no downstream can be made from the settings.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
     #[error(transparent)]
@@ -46,7 +46,7 @@ pub(super) enum Unusable {
 }
 
 impl Built {
-    /// Opens no connection. `keeps_answers`: what is answered is part of each judgement.
+    /// Opens no connection. `keeps_answers`: the answer is part of each judgement.
     pub(super) fn new(
         route: &Route,
         secrets: &Secrets,
@@ -109,7 +109,7 @@ pub(super) fn downstream(
         .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
 }
 
-/// The route as it is, or without what needs a secret that is not to be read.
+/// The route, or a copy without the parts that need a secret if secrets must not be read.
 pub(super) fn without_secrets<'a>(route: &'a Route, secrets: &Secrets) -> Cow<'a, Route> {
     if secrets.are_complete() {
         return Cow::Borrowed(route);
@@ -147,7 +147,7 @@ fn smpp_credentials(smpp: &Smpp, secrets: &Secrets) -> Result<SmppCredentials, S
     })
 }
 
-/// Credentials with their secret, which stands in the configuration or in a file.
+/// Credentials with their secret, which is in the configuration or in a file.
 fn resolved(auth: &Auth, secrets: &Secrets) -> Result<ResolvedAuth, SecretError> {
     let secret = |value: Option<&SecretString>, file: Option<&Path>, name| {
         secret(secrets, value, file, name)
@@ -171,7 +171,7 @@ fn resolved(auth: &Auth, secrets: &Secrets) -> Result<ResolvedAuth, SecretError>
     })
 }
 
-/// One that stands in the configuration or in a file.
+/// A secret that is in the configuration or in a file.
 fn secret(
     secrets: &Secrets,
     value: Option<&SecretString>,

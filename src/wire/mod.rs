@@ -42,8 +42,8 @@ use crate::template::RouteActuals;
 /// So many receipts of a route may wait to be published; more stay with the centre.
 const RECEIPTS: usize = 1_000;
 
-/// Why the daemon could not be put together. The configuration was checked before, so something has changed
-/// since, or only a backend could find it.
+/// Why the daemon could not be built. The configuration was checked before, so something has changed since,
+/// or only a backend could find the fault.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct WireError {
@@ -60,14 +60,14 @@ impl WireError {
     }
 }
 
-/// The running daemon, less its listeners and signals.
+/// The running daemon, without its listeners and signals.
 #[derive(Debug)]
 pub struct Running {
     pub pipeline: Pipeline,
     pub settled: Arc<Settled>,
-    /// Where a reload declares what the files say now.
+    /// Where a reload declares the new policies of the files.
     pub policies: Arc<Policies>,
-    /// Where replicas report how they are.
+    /// Where replicas report their states.
     pub status: Arc<dyn StatusStore>,
     /// The policies of all limits, for the status page.
     pub limits: Arc<dyn Limits>,

@@ -16,7 +16,7 @@ use crate::settings::types::{Route, Settings};
 /// How far the wait ladder of a route with keyed limits reaches.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// The secret in a file, which is read anew where it is used.
+/// The secret in a file, which is read again at each use.
 pub(super) fn rotating(
     secrets: &Secrets,
     file: Option<&Path>,
@@ -81,7 +81,7 @@ pub(super) fn route(
             route.retry.max.get()
         }
     };
-    // Verdicts on what one route of a queue received may be those of another.
+    // One route may give the verdict on a message that another route of the queue received.
     let of_queue = || settings.of_queue(&route.queue).map(|(_, other)| other);
     let mut consuming = settings
         .of_queue(&route.queue)
@@ -96,7 +96,7 @@ pub(super) fn route(
     }
 }
 
-/// Certificates to trust, and our own one with its key.
+/// Certificates to trust, and the client certificate with its key.
 fn tls(secrets: &Secrets, [ca, cert, key]: [&Option<PathBuf>; 3]) -> Result<Tls, WireError> {
     let ours = certificate(secrets, cert.as_deref(), key.as_deref());
     Ok(Tls {
@@ -109,7 +109,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, WireError> {
     std::fs::read(path).map_err(|e| WireError::new(path.display().to_string(), e))
 }
 
-/// Our own certificate, which is read anew for each connection.
+/// The client certificate, which is read again for each connection.
 pub(super) fn certificate(
     secrets: &Secrets,
     certificate: Option<&Path>,

@@ -1,9 +1,9 @@
-//! From the limits and routes of the configuration to the pacers of the pipeline: routes that share a
-//! paced limit share a pacer, and a route without one has a pacer of its own. And what a route and its limits are to the
-//! core, without queues, stores or calls: for `sluiced plan` and `sluiced try`.
+//! From the limits and routes of the configuration to the pacers of the pipeline: routes that share a paced
+//! limit share a pacer, and a route without one has a pacer of its own. And a route with its limits in terms
+//! of the core, without queues, stores or calls: for `sluiced plan` and `sluiced try`.
 //!
-//! An operator who asks why a message waits must not need the token of the downstream for it. So a secret that is not
-//! at hand is left out of a trial, and the request says that there would be one.
+//! An operator must not need the downstream's token to find out why a message waits. So a secret that is not
+//! available is left out of a trial, and the request shows that there would be one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl<'a> Pacers<'a> {
     }
 }
 
-/// The keys and costs that the limits of a route make of a message.
+/// The keys and costs of a message for the limits of a route.
 pub(super) fn route_labels(
     settings: &Settings,
     name: &str,
@@ -150,7 +150,7 @@ pub(super) fn route_labels(
     RouteLabels::new(&labels, fair_by).map_err(|e| WireError::new(format!("routes.{name}"), e))
 }
 
-/// Where the answers of a route say what is left of the provider's own count.
+/// Where the answers of a route report what is left of the provider's quota.
 pub(super) fn route_quotas(name: &str, route: &Route) -> Result<RouteQuotas, WireError> {
     let quotas = route.quotas().iter().filter_map(|(limit, quota)| {
         let text = match (quota.format, &quota.remaining) {
@@ -180,7 +180,7 @@ fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
     }
 }
 
-/// The key that a text names; no text: the one that is for all messages.
+/// The key that a text names; without a text, the one for all messages.
 fn key_of(text: Option<&str>) -> LimitKey {
     text.map_or_else(|| limit_key(&[]), |text| limit_key(&[text]))
 }
@@ -247,7 +247,7 @@ impl Planned {
         })
     }
 
-    /// What the message takes of each limit, in the order of the route.
+    /// The cost of the message for each limit, in the order of the route.
     ///
     /// # Errors
     /// When a limit cannot count it.
@@ -255,7 +255,7 @@ impl Planned {
         self.labels.of(message, self.facts())
     }
 
-    /// Of its first call.
+    /// The facts of its first call.
     pub(super) fn facts(&self) -> Facts<'_> {
         Facts {
             route: &self.name,
@@ -269,12 +269,12 @@ impl Planned {
 pub struct Trial {
     pub route: Planned,
     downstream: Built,
-    /// The headers that would be made with a secret that is not at hand.
+    /// The headers that would be made with a secret that is not available.
     lacks: Vec<HeaderName>,
 }
 
 impl Trial {
-    /// Of a route of the configuration.
+    /// The trial of a route of the configuration.
     ///
     /// # Errors
     /// When a template or an option cannot be used.
@@ -298,7 +298,7 @@ impl Trial {
     /// What its first call would send.
     ///
     /// # Errors
-    /// When nothing can be made of the message.
+    /// When nothing can be made from the message.
     pub fn request(&self, message: &Message) -> Result<Rendered, Undecodable> {
         let http = match &self.downstream {
             Built::Http(http) => http,

@@ -1,4 +1,4 @@
-//! What the backends say about a configuration: without connecting, and on trying.
+//! Checks of a configuration by the backends: without connecting, and with a connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
@@ -21,7 +21,7 @@ use crate::settings::secrets::Secrets;
 use crate::settings::types::{Downstream, Limit, LimitBackend, QueueBackend, QueueType, Route};
 use crate::settings::{Faults, KeyPath, Loaded};
 
-/// A connection says itself that it took too long, before the probe gives up.
+/// A connection reports its own timeout before the probe gives up.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// A try to reach something: its name, and the result in a few words without secrets.
@@ -52,8 +52,8 @@ pub fn misfits(loaded: &Loaded) -> Faults {
     loaded.faults(found.chain(uncounted))
 }
 
-/// What `sluiced check --connect` tries: the backends in use, each bounded, none changed. A URL or
-/// secret that cannot be used shows as a failure.
+/// What `sluiced check --connect` tries: the backends in use, each bounded, none changed. An
+/// unusable URL or secret is reported as a failure.
 #[must_use]
 pub fn probes(loaded: &Loaded) -> Vec<Probe> {
     let mut probes = Vec::new();
@@ -62,7 +62,7 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
     }
     if loaded.settings.backend.limits == LimitBackend::Redis {
         let options = options::redis(&loaded.settings, &loaded.secrets);
-        // What no route names counts nothing, however far away Redis is.
+        // A limit that no route names counts nothing, so the distance of Redis does not matter for it.
         let used: BTreeSet<_> = loaded
             .settings
             .routes
@@ -80,7 +80,7 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
                     with_distance(in_words(report), &limits, slow_trip)
                 }
                 Err(error) => Err({
-                    // They differ in nothing but where they are.
+                    // They differ only in their addresses.
                     let first = options.settings.addresses().first();
                     let first = first.map_or("", |url| url.expose_secret());
                     reach::explained(error.to_string(), first).await
@@ -186,7 +186,7 @@ async fn look(
     }
 }
 
-/// What would become of the first message that waits. It goes back at once. A quorum queue counts that as a
+/// What would happen to the first waiting message. It goes back at once. A quorum queue counts that as a
 /// return, as with `sluiced try --peek`; a replica copies the message before there are too many.
 async fn first_message(
     options: &RabbitOptions,
@@ -245,8 +245,8 @@ fn in_words(report: limiter::redis::Report) -> String {
     said
 }
 
-/// What is known of Redis, and whether each limit can bear how far away it is. A limit that could never send is an
-/// error: everything else would look right, and no call would be made.
+/// What is known of Redis, and whether each limit works with Redis so far away. A limit that could never send
+/// is an error: everything else would look right, and no call would be made.
 fn with_distance(
     said: String,
     limits: &BTreeMap<String, Limit>,

@@ -21,7 +21,8 @@ use crate::settings::secrets::Secrets;
 use crate::settings::types::{QueueBackend, ResultOn, Route, Settings};
 use crate::telemetry::meters::RouteMeters;
 
-/// What became of all messages of this process so far, safely; of a list, in earlier runs too.
+/// How many messages of this process were settled safely so far; for a list, in earlier runs
+/// too.
 #[derive(Debug, Default)]
 pub struct Settled {
     done: AtomicU64,
@@ -42,7 +43,7 @@ impl Settled {
     }
 }
 
-/// The file that keeps how far a list was sent.
+/// The file that records how far a list was sent.
 fn checkpoint(leftover: &Path) -> PathBuf {
     let mut name = leftover.as_os_str().to_owned();
     name.push(".checkpoint");
@@ -148,7 +149,7 @@ impl Queues {
                     route: name.into(),
                     prefetch: policy.prefetch,
                     leftover: Some(leftover.clone()),
-                    // Not for a pipe: what was read of it does not come again.
+                    // Not for a pipe: lines that were read from it do not come again.
                     checkpoint: fs::metadata(path)
                         .is_ok_and(|facts| facts.is_file())
                         .then(|| checkpoint(leftover)),

@@ -1,11 +1,13 @@
-//! What `sluiced check --connect` adds about a server: what listens where a URL points, and how far away a downstream is.
+//! What `sluiced check --connect` adds about a server: what listens at the address of a URL, and how far away
+//! a downstream is.
 //!
-//! A URL that leads to the wrong server fails in words that do not say so: Redis waits for the rest of what an AMQP
-//! client sent, RabbitMQ answers what no Redis client can read, and a server with or without TLS just ends the
-//! connection. So once a try has failed, the address itself is asked, and the message says what the URL should have been.
+//! A URL of the wrong server causes obscure errors: Redis waits for more data from an AMQP client, RabbitMQ
+//! answers with bytes that no Redis client can read, and a server with or without TLS just ends the
+//! connection. So after a failure the address itself is probed, and the message has the right form of the
+//! URL.
 //!
-//! The way to a downstream is measured by handshakes: how long it takes, by how much that varies, which headroom that
-//! asks for and what it costs, and whether each limit of the route has it.
+//! The way to a downstream is measured by handshakes: how long it takes, by how much that varies, which
+//! headroom that needs and what it costs, and whether each limit of the route has it.
 
 use std::time::Duration;
 
@@ -23,10 +25,10 @@ use crate::settings::types::Limit;
 /// So many handshakes, one at a time and so far apart …
 const HANDSHAKES: usize = 30;
 const APART: Duration = Duration::from_millis(20);
-/// … for as long as this, if they take long.
+/// … for at most this long, if they are slow.
 const ALL: Duration = Duration::from_secs(5);
 
-/// What some handshakes came to, in words. Nothing, if too few could be made.
+/// The result of some handshakes, in words. Nothing, if too few could be made.
 pub(super) async fn measured(
     downstream: &Built,
     bound: Duration,
@@ -40,7 +42,7 @@ pub(super) async fn measured(
             break;
         };
         if is_local {
-            // What varies is the time that processes get.
+            // Only the scheduling of processes would vary.
             return "; it is on this host".to_owned();
         }
         way.saw(took, clock.now());
@@ -53,7 +55,7 @@ pub(super) async fn measured(
     seen.map(|seen| words(seen, limits)).unwrap_or_default()
 }
 
-/// What that means for the limits of the route.
+/// What the result means for the limits of the route.
 fn words(seen: Spread, limits: &[(String, Limit)]) -> String {
     let mut said = format!(
         "; the way there and back takes {} and varies by {}",
@@ -89,8 +91,8 @@ fn words(seen: Spread, limits: &[(String, Limit)]) -> String {
 /// How long one question may take.
 const BOUND: Duration = Duration::from_secs(1);
 
-/// Redis answers each line, also where it asks for a password first. RabbitMQ reads eight bytes and answers
-/// with the header that it wants.
+/// Redis answers each line, even if it asks for a password first. RabbitMQ reads eight bytes and answers
+/// with the header that it expects.
 const LINES: &[u8] = b"PING\r\nPING\r\n";
 /// The beginning of a TLS 1.2 connection. A server with TLS answers it, if only with an alert.
 /// A record of 45 bytes with a message of 41: version, 32 bytes that need not be random here, no session, one
@@ -99,7 +101,7 @@ const HELLO: &[u8] =
     b"\x16\x03\x01\x00\x2d\x01\x00\x00\x29\x03\x03sluiced asks whether this is TLS\
     \x00\x00\x02\xc0\x2f\x01\x00";
 
-/// What failed at `url`, and what to write if another server listens there than the URL says.
+/// What failed at `url`, and the right URL if another kind of server listens there.
 pub(super) async fn explained(why: String, url: &str) -> String {
     match hint(url).await {
         Some(hint) => format!("{why}; {hint}"),
@@ -129,7 +131,7 @@ async fn hint(url: &str) -> Option<String> {
     })
 }
 
-/// What listens there, if it is one of those that are known.
+/// What listens there, if it is a known kind of server.
 async fn find(host: &str, port: u16) -> Option<&'static str> {
     for question in [LINES, HELLO] {
         let mut answer = [0; 16];

@@ -1,6 +1,6 @@
-//! The stores of limits: those of the daemon, and those that commands ask; and the policies of limits: those in this
-//! replica's files, for the tasks that keep it at the current ones, and how all limits stand, for programs: what
-//! `sluiced limits --json` prints and the status page shows.
+//! The stores of limits: those of the daemon, and those that commands ask; and the policies of limits: those
+//! in this replica's files, for the tasks that keep it at the current ones, and the state of all limits for
+//! programs, which `sluiced limits --json` prints and the status page shows.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -131,7 +131,7 @@ pub async fn policies(options: &RedisOptions) -> Result<PolicyStores, WireError>
     Ok(PolicyStores::of(&connected(options).await?))
 }
 
-/// What all replicas reported of themselves in a Redis.
+/// The states that all replicas reported in a Redis.
 ///
 /// # Errors
 /// When Redis cannot be reached in time.
@@ -204,7 +204,7 @@ impl Policies {
         })
     }
 
-    /// The files were read again: what they say of the limits that run is declared as an update.
+    /// The files were read again: their values of the running limits are declared as an update.
     pub fn reload(&self, settings: &Settings) {
         for (name, limit) in &settings.limits {
             // Whether a limit is paced changes with a restart only.
@@ -238,7 +238,7 @@ fn paces(file: &Limit, limit: &Limit) -> Result<Vec<Pace>, String> {
     }
 }
 
-/// What this replica is called: its host and process.
+/// The name of this replica: its host and process.
 #[must_use]
 pub fn replica() -> String {
     let host = rustix::system::uname();

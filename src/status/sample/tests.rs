@@ -55,7 +55,7 @@ async fn counters_become_rates() {
     let account = &second.limits["account"];
     assert_eq!((account.used, account.total), (116.7, 700));
 
-    // A page asks in between.
+    // A page requests a sample in between.
     let page = sampler.take(&text(601, 701, 1), &health, at(1006));
     assert_eq!(page.routes["sms"].done, 601);
     assert_eq!(page.limits["account"].used, 116.7);
@@ -64,7 +64,7 @@ async fn counters_become_rates() {
     assert_eq!(third.limits["account"].used, 0.5);
     assert_eq!(third.routes["sms"].why, PROBES_ONLY);
 
-    // What another route lacks is not why this one stands still.
+    // A fault of another route is not why this one stands still.
     let part = |name: &str| Missing {
         name: name.to_owned(),
         ..Missing::default()

@@ -128,7 +128,8 @@ fn a_missing_field_is_said_with_its_limit() {
             None,
             "limits.sender.key: is empty",
         ),
-        // Only a template that says none may give it, and what is missing is missing in any.
+        // Only a template that contains none may return it, and a missing field is an error in
+        // any.
         (
             Some("{{ body.no if body.no is none else body.to }}"),
             None,
