@@ -171,7 +171,7 @@ mod tests {
         assert_eq!((exit.code(), out.as_str()), (0, said));
     }
 
-    /// What a limit by key will do is said of each kind, and of each way to wait after a loss.
+    /// The words for a keyed limit are checked for each kind, and for each wait after a loss.
     #[tokio::test]
     async fn the_limits_are_told_in_words() {
         for (limit, said) in [

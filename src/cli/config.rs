@@ -1,4 +1,4 @@
-//! `sluiced config`: what a configuration may say, and a first one.
+//! `sluiced config`: all keys of a configuration, and a first one.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Nothing is written that would be the same without it, but for where the servers are.
+    /// It has no value that equals its default, except the addresses of the servers.
     #[test]
     fn a_start_differs_from_the_defaults_only_where_it_says_so() {
         for start in Start::value_variants() {

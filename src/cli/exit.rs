@@ -1,5 +1,5 @@
-//! Signals, and how a command ends: its exit code, and why it was refused; what asks it to stop, and SIGHUP, which reads
-//! the configuration again while the daemon runs.
+//! Signals, and how a command ends: its exit code, and why it was refused; the signals that stop it, and
+//! SIGHUP, which reads the configuration again while the daemon runs.
 //!
 //! On SIGHUP limits take their new values at once, for the whole fleet (`core::policy`). Everything else
 //! needs a restart, and the log names it. A wrong configuration changes nothing.
@@ -53,12 +53,12 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked to do.
+/// Why a command was refused or failed.
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// The configuration is wrong.
     Faults(Faults),
-    /// A configuration with what was to be set would be wrong.
+    /// A configuration with the new values would be wrong.
     Values(Faults),
     /// The arguments make no sense here.
     Arguments(String),
@@ -88,7 +88,7 @@ pub(super) fn exit(
     }
 }
 
-/// Any fault on the way is a failure, in its own words.
+/// Any other error is a failure, with its own text.
 impl<E: std::error::Error> From<E> for Refusal {
     fn from(error: E) -> Self {
         Self::Failed(error.to_string())
@@ -133,11 +133,11 @@ impl StopSignals {
     }
 }
 
-/// What is needed to read the configuration again.
+/// Reads the configuration again.
 #[derive(Debug)]
 pub struct Reloads {
     files: Vec<PathBuf>,
-    /// What runs, but for the limits of later reloads.
+    /// The running configuration, without the limits of later reloads.
     loaded: Loaded,
     policies: Arc<Policies>,
     notifier: Notifier,

@@ -1,8 +1,8 @@
 //! `sluiced find MESSAGE_ID`: what is known of one message now: whether it is a dead letter, and what the limits know
 //! of its keys. What happened to it before is in the journal of its route (`pipeline::journal`).
 //!
-//! A key is made of what the message says, which this command does not have. So keys are named with `--key`. One that
-//! a limit makes of the message id alone is looked up without being named.
+//! A key is made from the content of a message, which this command does not have. So keys are named with
+//! `--key`. A key that a limit makes from the message id alone is looked up without that.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -57,7 +57,7 @@ struct FoundKey {
 
 /// Writes what is known of the message to `out`.
 pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
-    // What is asked needs no secret of a downstream, and not always one of Redis.
+    // These questions need no secret of a downstream, and not always one of Redis.
     let loaded = settings::load_with(Some("rabbitmq"), &args.config, None, std::env::vars());
     let settings = loaded.map_err(Refusal::Faults)?.settings;
     if let Some(route) = &args.route {
@@ -103,7 +103,7 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     Ok(Exit::Done)
 }
 
-/// The keys that limits make of the message id alone.
+/// The keys that limits make from the message id alone.
 fn own_keys(settings: &Settings, route: Option<&str>, id: &str) -> Vec<(String, String)> {
     let message = Message {
         properties: Properties {

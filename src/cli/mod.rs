@@ -1,11 +1,11 @@
 //! The commands, one file for each, and the program: arguments in, exit code out.
 //!
-//! The program is part of the library, and `main.rs` only calls it: commands are generic over where they write to,
-//! and the compiler would make all of them once more in the crate that names the writers.
+//! The program is part of the library, and `main.rs` only calls it: commands are generic over their output,
+//! and the compiler would build all of them again in the crate that names the writers.
 //!
 //! Problem: `sluiced man | head -1` closes the pipe after one line. That is no failure of the command, and a
-//! replay or a demo under way must not stop in the middle because of it. So `Output` drops what comes after,
-//! the command goes on to its end, and its exit code says how it ended. Other failures, such as a full disk, stay
+//! replay or a demo under way must not stop in the middle because of it. So `Output` drops the rest, the
+//! command goes on to its end, and its exit code shows its result. Other failures, such as a full disk, stay
 //! failures.
 
 pub mod check;
@@ -84,7 +84,7 @@ enum Command {
     Sim(proof::SimArgs),
 }
 
-/// Threads for what blocks: stdin takes one for as long as it is read, and files of a list one at a time.
+/// Threads for blocking work: stdin takes one for as long as it is read, and files of a list one at a time.
 const BLOCKING: usize = 8;
 
 /// Runs the command that the arguments of the process name.
@@ -111,7 +111,7 @@ pub fn main() -> ExitCode {
         Err(error) => return failed(&error),
     };
     let code = runtime.block_on(dispatch(name, arguments.command));
-    // Stdin may be blocked in a read whose result is not wanted any more.
+    // Stdin may be blocked in a read whose result is no longer needed.
     runtime.shutdown_background();
     code.unwrap_or_else(|error| failed(&*error))
 }
@@ -163,7 +163,7 @@ async fn dispatch(name: &str, command: Command) -> Result<ExitCode, Box<dyn std:
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {
-    // Nothing is left to do if even stderr is gone.
+    // Nothing can be done if even stderr is gone.
     writeln!(io::stderr(), "sluiced: {error}").ok();
     Exit::Failed.into()
 }

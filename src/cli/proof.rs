@@ -47,7 +47,7 @@ pub fn sim(args: &SimArgs, out: &mut dyn Write) -> io::Result<Exit> {
     Ok(if failed { Exit::Failed } else { Exit::Done })
 }
 
-/// Everything about one seed; returns whether a run failed.
+/// Prints everything about one seed; returns whether a run failed.
 fn one(args: &SimArgs, seed: u64, out: &mut dyn Write) -> io::Result<bool> {
     let mut failed = false;
     for scenario in of_seed(seed) {
@@ -63,7 +63,7 @@ fn one(args: &SimArgs, seed: u64, out: &mut dyn Write) -> io::Result<bool> {
     Ok(failed)
 }
 
-/// The sums of many seeds, and everything about the first run that failed; returns whether one did.
+/// Prints the sums of many seeds, and everything about the first run that failed; returns whether one did.
 fn many(args: &SimArgs, out: &mut dyn Write) -> io::Result<bool> {
     let mut failed = false;
     let (mut sums, mut coverage) = (<[Sums; 3]>::default(), Coverage::default());
@@ -100,8 +100,8 @@ fn many(args: &SimArgs, out: &mut dyn Write) -> io::Result<bool> {
     Ok(failed)
 }
 
-/// What one seed stands for: a fleet with a paced limit alone, one with keyed limits, and one that is healed
-/// and must make progress.
+/// The runs of one seed: a fleet with a paced limit alone, one with keyed limits, and one that recovers and
+/// must make progress.
 fn of_seed(seed: u64) -> [Scenario; 3] {
     [
         Scenario::from_seed(seed),
@@ -110,7 +110,7 @@ fn of_seed(seed: u64) -> [Scenario; 3] {
     ]
 }
 
-/// What many runs came to.
+/// The sums of many runs.
 #[derive(Debug, Default)]
 struct Sums {
     failed: u64,

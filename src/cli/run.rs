@@ -29,11 +29,11 @@ use crate::telemetry::notify::Notifier;
 use crate::telemetry::{self, Metrics, logs, traces};
 use crate::wire::{self, Running, Settled, WireError};
 
-/// A signal that comes sooner after the first is the same wish said twice: supervisors signal a process
-/// and its group, and a person may press a key twice.
+/// A signal that comes sooner after the first is a duplicate: supervisors signal a process and its
+/// group, and a person may press a key twice.
 const SECOND_SIGNAL: Duration = Duration::from_secs(1);
 
-/// How often it is logged how far a list came.
+/// How often the progress of a list is logged.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 /// The arguments of `sluiced run`.
@@ -143,7 +143,7 @@ pub async fn until_done(
     if ended && !list {
         health.fail("the queue of a route");
     }
-    // The service manager hears of it, whatever the reason.
+    // The service manager is informed, whatever the reason.
     stop.cancel();
     let sent = ended && list;
     let grace = if sent {
@@ -163,8 +163,7 @@ pub async fn until_done(
         tokio::task::spawn_blocking(move || traces.end()).await.ok();
     }
     log_end(&settled, &remains);
-    // If a list was to be sent and was not sent in full, the command failed; a daemon that a signal
-    // stopped did not.
+    // If a list was not sent in full, the command failed; a daemon that a signal stopped did not.
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
     Ok(if health.has_failed() || list && unsent > 0 {
         Exit::Failed
@@ -175,7 +174,7 @@ pub async fn until_done(
     })
 }
 
-/// Logs how far a list came, again and again. Never ends.
+/// Logs the progress of a list, again and again. Never ends.
 async fn log_progress(settled: &Settled) {
     let mut before = settled.done();
     loop {
@@ -187,7 +186,7 @@ async fn log_progress(settled: &Settled) {
     }
 }
 
-/// Logs what was done, and what is left of it.
+/// Logs what was done, and what is left.
 fn log_end(settled: &Settled, remains: &Remains) {
     let Remains {
         abandoned,
@@ -212,7 +211,7 @@ fn log_end(settled: &Settled, remains: &Remains) {
     }
 }
 
-/// Everything after the configuration is known to be good. Writes only to the log.
+/// Everything after the configuration was checked. Writes only to the log.
 async fn serve(
     loaded: &Loaded,
     files: &[PathBuf],
@@ -224,10 +223,10 @@ async fn serve(
     stop_on_panic(&health);
     let metrics = telemetry::install();
     let notifier = Notifier::from_env();
-    // What outlives the pipeline: it is stopped last.
+    // Stops what outlives the pipeline.
     let last = CancellationToken::new();
     metrics.spawn_upkeep(last.clone());
-    // Probes are answered before everything is put together; until then it is not ready.
+    // Probes are answered before everything is built; until then it is not ready.
     let (process, starting) = watch::channel(Link::Connecting);
     health.component("process", starting);
     let routes = loaded.settings.routes.iter();
@@ -288,7 +287,7 @@ async fn listen(
             tokio::spawn(health.lifelong("the admin listener", serving));
             Ok(())
         }
-        // A list needs no listener, and a daemon beside it may have the port.
+        // A list needs no listener, and a daemon on the same machine may have the port.
         Err(why) if loaded.settings.backend.queue == QueueBackend::Embedded => {
             info!("{why}; the list is sent without it");
             Ok(())
@@ -320,7 +319,7 @@ fn say_that_it_stops(
     })
 }
 
-/// Waits for a signal that means it, the first one having come now.
+/// Waits for a second signal that is no duplicate of the first, which has just come.
 async fn insisted(signals: &mut StopSignals) {
     let first = Instant::now();
     while first.elapsed() < SECOND_SIGNAL {

@@ -1,9 +1,9 @@
-//! What a shell gets. `sluiced man`: the manual, made of what `--help` says. `sluiced completions`: the script
-//! by which a shell completes commands, options, and names of limits and routes.
+//! Output for shells. `sluiced man`: the manual, made from the text of `--help`. `sluiced completions`: the
+//! script with which a shell completes commands, options, and names of limits and routes.
 //!
 //! Names are those of a configuration, so no script can have them. The script runs the program with the words
-//! so far, and the program prints what may come next. The configuration is the one that these words name, or
-//! else `SLUICED_CONFIG`.
+//! so far, and the program prints what may come next. The configuration is the one that these words name,
+//! otherwise `SLUICED_CONFIG`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,7 +25,7 @@ const VARIABLE: &str = "SLUICED_COMPLETE";
 /// Stands before the words so far.
 const WORDS: &str = "--";
 
-/// An autoloaded function is called for the first time by what defines it.
+/// The definition of an autoloaded function calls it for the first time.
 const ZSH_FIRST: &str =
     "[[ ${funcstack[1]} == _sluiced ]] && _clap_dynamic_completer_sluiced \"$@\"\n";
 
@@ -52,7 +52,7 @@ pub(super) fn completions(args: &CompletionsArgs, out: &mut impl Write) -> io::R
     Ok(Exit::Done)
 }
 
-/// Where the script of a shell asks: prints what may come next in `command`, and ends the process.
+/// For the script of a shell: prints what may come next in `command`, and ends the process.
 pub(super) fn answer(command: fn() -> Command) {
     CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
@@ -67,7 +67,7 @@ pub(super) fn routes() -> ArgValueCandidates {
     ArgValueCandidates::new(|| names(|settings| settings.routes.into_keys().collect()))
 }
 
-/// None where the configuration is not a good one: a completion has no place for faults.
+/// None if the configuration is wrong: a completion cannot show faults.
 fn names(of: fn(Settings) -> Vec<String>) -> Vec<CompletionCandidate> {
     let words = std::env::args_os().skip_while(|word| word != WORDS);
     let mut files = configurations(words);

@@ -1,5 +1,6 @@
-//! What a running sluiced reports. `sluiced status`: how the fleet is, once; any replica knows it of all. `sluiced top`:
-//! the same, again and again, until `q` or Ctrl-C. `sluiced health`: whether it is well, for container health checks.
+//! What a running sluiced reports. `sluiced status`: the state of the fleet, once; any replica knows it.
+//! `sluiced top`: the same, again and again, until `q` or Ctrl-C. `sluiced health`: whether it is ready, for
+//! container health checks.
 //!
 //! The first two draw the same lines (`view`), so there is one text to read, and no library for windows is needed. A slim
 //! image has no curl, and a check that needs it would need a bigger image.
@@ -25,16 +26,16 @@ use super::view::view;
 use crate::settings;
 use crate::status::Fleet;
 
-/// How wide the text is where it goes to no terminal.
+/// The width of the text without a terminal.
 const WIDTH: usize = 120;
 
-/// Where a replica listens if nothing is said, and the variable that says otherwise.
+/// Where a replica listens by default, and the variable for another address.
 const USUAL: &str = "127.0.0.1:9464";
 const LISTEN: &str = "SLUICED__ADMIN__LISTEN";
 
 /// How often it is drawn.
 const EVERY: Duration = Duration::from_secs(1);
-/// Another screen without a cursor, so that the one before comes back at the end.
+/// A second screen without a cursor, so that the first one returns at the end.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
@@ -72,7 +73,7 @@ pub struct TopArgs {
     replica: ReplicaArgs,
 }
 
-/// Writes how the fleet is to `out`; `terminal` if that is one, with its width and with colours.
+/// Writes the state of the fleet to `out`, with `terminal` in its width and with colours.
 pub(super) async fn status(
     args: &StatusArgs,
     out: &mut impl Write,
@@ -119,7 +120,7 @@ impl ReplicaArgs {
     }
 }
 
-/// Where what listens there can be asked from this machine: on its own address, if it listens on all.
+/// The address at which a listener can be reached from this machine: loopback, if it listens on all.
 fn reached(listen: &str) -> String {
     let Ok(address) = listen.parse::<SocketAddr>() else {
         return listen.to_owned();
@@ -133,7 +134,7 @@ fn reached(listen: &str) -> String {
 }
 
 impl Asked {
-    /// What the replica knows of the fleet.
+    /// The fleet, as the replica knows it.
     async fn fleet(&self) -> Result<Fleet, String> {
         let text = self.text().await?;
         serde_json::from_str(&text)
@@ -185,7 +186,7 @@ async fn draw(asked: &Asked, out: &mut impl Write, colour: bool) -> io::Result<(
         let (width, height) = size();
         match asked.fleet().await {
             Ok(fleet) => lines = view(&fleet, width, colour),
-            // What was shown stays, below the reason why it is old.
+            // The last lines stay, below the reason why they are old.
             Err(why) => {
                 lines.retain(|line| !line.starts_with("NOT ANSWERED"));
                 lines.insert(0, format!("NOT ANSWERED: {why}"));
@@ -211,7 +212,7 @@ fn size() -> (usize, usize) {
     }
 }
 
-/// Waits for a `q`. Without a terminal to read from it never comes.
+/// Waits for a `q`. Never ends without a terminal to read from.
 async fn quit() {
     let mut input = tokio::io::stdin();
     loop {
@@ -232,7 +233,7 @@ impl Keys {
         if let Some(before) = &before {
             let mut modes = before.clone();
             modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // Without it `q` needs a return behind it; no more than that is lost.
+            // If this fails, `q` needs a return after it; nothing else is lost.
             tcsetattr(io::stdin(), OptionalActions::Now, &modes).ok();
         }
         Self(before)
@@ -297,7 +298,7 @@ pub async fn health(args: &HealthArgs, out: &mut dyn Write) -> io::Result<Exit> 
     }
 }
 
-/// `/` is the status page, which is there whether the daemon is well or not: what is asked is `/readyz`.
+/// `/` is the status page, which is always there: so `/readyz` is requested instead.
 fn probed(url: &Uri) -> Uri {
     let mut parts = url.clone().into_parts();
     if parts.scheme.is_some() && url.path() == "/" {

@@ -1,8 +1,8 @@
-//! Texts that several commands print: counts, times, sizes, tables, and what others wrote.
+//! Texts that several commands print: counts, times, sizes, tables, and foreign text.
 //!
 //! Problem: a terminal acts on control characters. A message, a header, an answer of the downstream or a
 //! warning that quotes one of them could erase lines or change what an operator sees. So such a text goes
-//! through `printable` or `in_a_line`, which write control characters out.
+//! through `printable` or `in_a_line`, which make control characters harmless.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -105,8 +105,8 @@ pub(super) fn state(found: &Inspection) -> String {
     }
 }
 
-/// Cells, each as wide as the widest of its column. Those in the columns `right` are numbers and stand on
-/// the right.
+/// Cells, each as wide as the widest of its column. Those in the columns `right` are numbers and aligned
+/// to the right.
 #[must_use]
 pub fn padded(rows: &[Vec<String>], right: &[usize]) -> Vec<Vec<String>> {
     let columns = rows.first().map_or(0, Vec::len);
@@ -154,7 +154,7 @@ pub(super) fn facts<L: AsRef<str>>(
     Ok(())
 }
 
-/// Lines of at most `width` columns, the first behind `first`, the others behind as many spaces.
+/// Lines of at most `width` columns, the first after `first`, the others after as many spaces.
 pub(super) fn wrapped(first: &str, text: &str, width: usize) -> String {
     let indent = first.chars().count();
     let (mut lines, mut line) = (String::new(), first.to_owned());
@@ -177,7 +177,7 @@ pub(super) fn wrapped(first: &str, text: &str, width: usize) -> String {
     lines + line.trim_end() + "\n"
 }
 
-/// A text of others, without characters that a terminal would act on.
+/// Foreign text, without characters that a terminal would act on.
 pub(super) fn printable(text: &str) -> String {
     let plain = |c: char| match c {
         '\n' | '\t' => c.to_string(),
@@ -187,7 +187,7 @@ pub(super) fn printable(text: &str) -> String {
     text.chars().map(plain).collect()
 }
 
-/// Whether this turns the direction of the text behind it.
+/// Whether this changes the direction of the text after it.
 const fn turns(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

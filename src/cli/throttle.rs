@@ -10,10 +10,11 @@
 //! ```
 //!
 //! It prints what it found with labels, as JSON with `--json`, or with `--plain` as the five numbers of
-//! `CL.THROTTLE`, one a line: 1 if limited, 0 if not; the limit; what remains; after how many seconds to
-//! try again (-1 if it was not limited, or if it never fits); after how many seconds all units are there
-//! again. As there, seconds are cut: up to a second later than they say. The exit code is 0 for any answer. With `--fail` it is 1 if it was limited, so that
-//! `sluiced throttle --fail … && send` works. Any other failure is 1 too and prints no answer.
+//! `CL.THROTTLE`, one a line: 1 if limited, 0 if not; the limit; what remains; after how many seconds to try
+//! again (-1 if it was not limited, or if it never fits); after how many seconds all units are there again.
+//! As there, seconds are cut: up to a second later than they say. The exit code is 0 for any result. With
+//! `--fail` it is 1 if it was limited, so that `sluiced throttle --fail … && send` works. Any other failure
+//! is 1 too and prints no result.
 
 use std::io::{self, Write};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -79,7 +80,7 @@ pub struct ThrottleArgs {
     pub fail: bool,
 }
 
-/// What was found out.
+/// The result.
 struct Found {
     limited: bool,
     /// When it fits; `None`: it fits, or never does.
@@ -90,7 +91,7 @@ struct Found {
     next: Option<Duration>,
 }
 
-/// Asks, and writes the answer to `out`.
+/// Asks, and writes the result to `out`.
 pub(super) async fn run(
     args: &ThrottleArgs,
     env: impl Iterator<Item = (String, String)>,
@@ -143,7 +144,7 @@ async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<
     match answer.decisions.pop() {
         Some(Decision::Granted { passes }) => {
             let room = passes.first().map(|pass| pass.room).unwrap_or_default();
-            // For people only: CL.THROTTLE does not say when the next unit is there.
+            // For people only: CL.THROTTLE does not return when the next unit is available.
             let next = if room.remaining == 0 && !args.json && !args.plain {
                 look(store, &limit, key, false).await?.next
             } else {

@@ -1,9 +1,9 @@
-//! `sluiced try`: what would become of a message, and why it waits. Calls nothing and takes nothing.
+//! `sluiced try`: what would happen to a message, and why it waits. Makes no call and takes no units.
 //!
 //! The message comes from stdin, or with `--peek` it is the first one of the route's queue, which is given
-//! back. For each limit of the route it says the key and the cost that the templates make of the message
-//! and what the limit answers now; then what is before it (`ahead`) and the request that would be sent, without secrets
-//! (`rendered`).
+//! back. For each limit of the route it prints the key and the cost that the templates make from the message
+//! and the current answer of the limit; then what is before it (`ahead`) and the request that would be sent,
+//! without secrets (`rendered`).
 
 mod ahead;
 mod rendered;
@@ -57,7 +57,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// What a limit says of the message.
+/// The answer of a limit about the message.
 struct LimitAnswer {
     limit: String,
     key: Option<String>,
@@ -70,7 +70,7 @@ struct LimitAnswer {
     is_end: bool,
 }
 
-/// Writes what would become of the message to `out`.
+/// Writes what would happen to the message to `out`.
 pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
     let opened = Location::of(args.config.clone()).open().await?;
     let Some(loaded) = opened.loaded() else {
@@ -176,13 +176,13 @@ async fn peeked(
     let letters = Letters::open(options, queue).await?;
     let mut letters = letters.ok_or_else(|| none("there is no such queue"))?;
     let first = letters.first().await?;
-    // It stays where it is: the end gives back what was not acknowledged.
+    // It stays in its queue: messages that were not acknowledged are returned at the end.
     let message = first.map(|letter| letter.message);
     letters.close().await?;
     message.ok_or_else(|| none("no message is ready; those that replicas hold are not seen"))
 }
 
-/// What each limit of the route says now, and its opening hours.
+/// The current answers of the limits of the route, and its opening hours.
 async fn answers(
     opened: &OpenLimits,
     trial: &Trial,
@@ -218,7 +218,7 @@ async fn answers(
     Ok(answers)
 }
 
-/// What a limit says now, and the store's time.
+/// The current answer of a limit, and the store's time.
 async fn answer(
     opened: &OpenLimits,
     limit: &PlannedLimit,
@@ -271,7 +271,7 @@ fn of_limits(answers: &[LimitAnswer]) -> Option<Duration> {
     waits.try_fold(Duration::ZERO, |longest, wait| Some(longest.max(wait?)))
 }
 
-/// When it would go, for a person.
+/// When it would be sent, for a person.
 fn when(answers: &[LimitAnswer], ahead: &Ahead) -> String {
     if let Some(why) = &ahead.stands {
         return printable(why);

@@ -1,4 +1,4 @@
-//! How the fleet is, as lines for a terminal of any width.
+//! The state of the fleet, as lines for a terminal of any width.
 //!
 //! Problem: `sluiced status` prints them once and `sluiced top` draws them again and again, at 80 columns or
 //! 200, with colours or without. So this is one pure function: the fleet in, lines that fit out.
@@ -169,7 +169,7 @@ impl Page {
     fn delays(&self, fleet: &Fleet, name: &str, route: &Route) -> Option<String> {
         let curve = fleet.curves.get(name)?;
         let worst = curve.delay.iter().flatten().copied().reduce(f64::max)?;
-        // The curve is what one replica saw.
+        // The curve is from one replica.
         let worst = worst.max(route.delay.unwrap_or_default());
         let now = route.delay.map_or_else(|| "-".to_owned(), short);
         let backlog: Vec<_> = curve
@@ -183,7 +183,7 @@ impl Page {
         }
         if backlog.iter().any(|count| *count > 0.0) {
             line += "   backlog: ";
-            // Of a curve that does not fit the oldest is left out.
+            // The oldest part of a curve that does not fit is left out.
             let room = self.width.saturating_sub(line.chars().count());
             let newest = &backlog[backlog.len().saturating_sub(room.min(BARS / 2))..];
             line += &bars(newest, 0.0, BARS / 2);
@@ -240,7 +240,7 @@ impl Page {
         }
     }
 
-    /// A text that says why, in as many lines as it takes, each behind `indent`.
+    /// A reason, in as many lines as it takes, each after `indent`.
     fn wrapped(&self, indent: &str, text: &str) -> Vec<String> {
         let text = printable(text);
         let mut lines: Vec<String> = Vec::new();
@@ -267,7 +267,7 @@ fn of_day<'a>(at: &'a str, now: &str) -> &'a str {
     }
 }
 
-/// Why little or nothing of a route goes, or is not sure to keep its limits.
+/// Why a route sends little or nothing, or may not keep its limits.
 fn reasons(route: &Route) -> Vec<(&'static str, String)> {
     let mut why = Vec::new();
     if !route.stalled.is_empty() {
@@ -317,7 +317,7 @@ fn held_up(limit: &Value) -> Option<String> {
     ))
 }
 
-/// The last bars, of which a full one is the whole limit, or the largest if there is none.
+/// The last bars; a full one is the whole limit, or the largest bar if there is no limit.
 fn bars(used: &[f64], allowed: f64, room: usize) -> String {
     let shown = &used[used.len().saturating_sub(room)..];
     let full = used.iter().copied().fold(allowed, f64::max);

@@ -1,4 +1,4 @@
-//! `sluiced dead drop`: letters are removed for good, once the operator has said so.
+//! `sluiced dead drop`: removes letters for good, once the operator has confirmed it.
 
 use std::io::{self, Write};
 
@@ -62,7 +62,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// One queue: its letters are counted first, and dropped at a second look. So the operator may take any
+/// One queue: its letters are counted first, and dropped in a second pass. So the operator may take any
 /// time to answer, while no letter is held and none is kept in memory.
 async fn tidy(
     args: &DropArgs,
@@ -93,7 +93,7 @@ async fn tidy(
     }
 }
 
-/// Looks at all letters, and drops those that are meant if it is to.
+/// Reads all letters; with `drops` it removes those that match.
 async fn look(
     mut letters: Letters,
     filter: &Filter,
@@ -106,8 +106,8 @@ async fn look(
         ..DropCounts::default()
     };
     let mut batch: Vec<Letter> = Vec::new();
-    // A count looks at all of them: what was fetched and not looked at would come behind the others, and the
-    // second look would drop those.
+    // A count reads all of them: letters that were fetched and not read would return behind the others, and
+    // the second pass would drop others than these.
     while !drops || counts.meant < limit {
         let Some(letter) = letters.next().await? else {
             break;
@@ -138,7 +138,7 @@ async fn look(
     Ok(counts)
 }
 
-/// Whether the operator agrees: the number is to be typed.
+/// Whether the operator agrees, by typing the number.
 fn agreed(
     queue: &str,
     meant: u64,

@@ -1,4 +1,4 @@
-//! What the headers of a dead letter say, and which letters a command is about.
+//! The headers of a dead letter, and which letters a command is about.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::ports::downstream;
 use crate::ports::message::{HeaderValue, Message, header};
 use crate::template::{Template, Templates, is_template};
 
-/// A dead letter, by the headers that sluiced wrote on it. Each is absent on one that came otherwise.
+/// A dead letter, by the headers that sluiced wrote on it. A letter from elsewhere has none of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LetterFacts<'a>(pub(super) &'a Message);
 
@@ -75,12 +75,12 @@ impl<'a> LetterFacts<'a> {
         Some(mark.as_text().unwrap_or("its properties cannot be read"))
     }
 
-    /// Its publisher's, or the one that was made for it.
+    /// Its publisher's id, or the one that was made for it.
     pub(super) fn id(self) -> Option<&'a str> {
         self.0.id()
     }
 
-    /// All of it but the body, for programs.
+    /// Everything except the body, for programs.
     pub(super) fn as_json(self, number: u64) -> Value {
         json!({
             "number": number,
@@ -100,7 +100,7 @@ impl<'a> LetterFacts<'a> {
         })
     }
 
-    /// The headers, its own and those of ours.
+    /// All headers, the publisher's and those of sluiced.
     pub(super) fn headers_as_json(self) -> Value {
         let headers = self.0.headers.iter();
         let pairs = headers.map(|(name, value)| {
@@ -149,7 +149,7 @@ pub(super) struct FilterArgs {
 pub(super) struct Filter {
     args: FilterArgs,
     condition: Option<(Templates, Template)>,
-    /// Of letters of a queue that routes share: the one that gave up.
+    /// For a queue that routes share: the route that gave up.
     route: Option<String>,
 }
 
@@ -158,12 +158,12 @@ pub(super) struct Filter {
 pub(super) enum Decision {
     Meant,
     Other,
-    /// `--where` could not be worked out for it, and why.
+    /// `--where` could not be evaluated for it, and why.
     Unasked(String),
 }
 
 impl Filter {
-    /// Compiles the condition. One without `{{ }}` is taken for an expression. `route`: only its letters.
+    /// Compiles the condition. One without `{{ }}` is read as an expression. `route`: only its letters.
     pub(super) fn new(args: &FilterArgs, route: Option<&str>) -> Result<Self, Refusal> {
         let compile = |text: &String| -> Result<_, Refusal> {
             let source = match is_template(text) {

@@ -225,10 +225,10 @@ fn cells(number: u64, message: &Message, now: StoreTime) -> [String; 7] {
     ]
 }
 
-/// What the queues of dead letters have of one message.
+/// The dead letters of one message.
 pub(in crate::cli) struct FoundLetters {
     letters: Vec<FoundLetter>,
-    /// What the queues have that do not have it.
+    /// The content of the queues that do not have it.
     missing: Vec<String>,
 }
 

@@ -1,10 +1,10 @@
-//! `sluiced dead`: what is in the dead-letter queues, and back to work with it or away.
+//! `sluiced dead`: shows the letters in the dead-letter queues, replays and drops them.
 //!
-//! A letter is looked at without being taken (`queue::rabbit::letters`). It leaves its queue only when
-//! its copy is safe in a work queue, or when the operator drops it. Of all secrets only RabbitMQ's is
-//! asked for.
+//! A letter is read without being taken (`queue::rabbit::letters`). It leaves its queue only when its
+//! copy is safe in a work queue, or when the operator drops it. The only secret that is needed is
+//! RabbitMQ's.
 //!
-//! What a command did to the letters of a queue is counted here, for people and as JSON.
+//! The counts of a command are here, for people and as JSON.
 
 mod drop;
 mod letter;
@@ -31,7 +31,7 @@ use crate::{settings, wire};
 
 pub(super) use list::find;
 
-/// What the name of every queue of dead letters ends with.
+/// The suffix of every dead-letter queue.
 const SUFFIX: &str = ".dead";
 
 /// The arguments of `sluiced dead`.
@@ -96,7 +96,7 @@ pub struct Console<'a, O, E> {
 }
 
 impl<O, E: Write> Console<'_, O, E> {
-    /// Rewrites the line that says how far it came. Empty: erases it.
+    /// Rewrites the progress line. Empty: erases it.
     fn progress(&mut self, text: &str) -> io::Result<()> {
         if self.progress {
             write!(self.err, "\r{text}\x1b[K")?;
@@ -178,7 +178,7 @@ impl DeadQueues {
         Ok(Letters::open(&self.options, queue).await?)
     }
 
-    /// Of the route that consumes a work queue. The outer `None`: that is not known.
+    /// The `max_age` of the route that consumes a work queue. The outer `None`: it is not known.
     fn max_age(&self, work: &str) -> Option<Option<Duration>> {
         let mut routes = self.settings.as_ref()?.routes.values();
         let route = routes.find(|route| route.queue == work)?;
@@ -200,7 +200,7 @@ fn queue_of(settings: &Settings, name: &str) -> Result<String, Refusal> {
     )))
 }
 
-/// Refuses a queue of messages that are still to be sent.
+/// Refuses a queue of messages that are not dead.
 fn is_dead_letter_queue(queue: &str) -> Result<(), Refusal> {
     if queue.len() > SUFFIX.len() && queue.ends_with(SUFFIX) {
         return Ok(());
@@ -210,7 +210,7 @@ fn is_dead_letter_queue(queue: &str) -> Result<(), Refusal> {
     )))
 }
 
-/// What is said where there is no such queue.
+/// The text if there is no such queue.
 fn absent(queue: &str) -> String {
     format!(
         "{queue}: no dead letters, for there is no such queue; `sluiced run` declares it when it first consumes `{}`",
@@ -234,7 +234,7 @@ struct ReplayCounts {
     unreadable: u64,
     unasked: Option<(u64, String)>,
     timeless: u64,
-    /// Of the batch that failed: dead letters still, and perhaps in their work queue too.
+    /// Letters of the batch that failed: still dead letters, and perhaps in their work queue too.
     unsure: usize,
     after: Option<u32>,
 }
@@ -340,7 +340,7 @@ fn note(count: u64, what: &str, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// The letters for which `--where` had no answer.
+/// The letters for which `--where` could not be evaluated.
 fn unasked(unasked: &Option<(u64, String)>, out: &mut impl Write) -> io::Result<()> {
     let Some((count, why)) = unasked else {
         return Ok(());

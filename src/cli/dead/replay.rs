@@ -19,7 +19,7 @@ use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::queue::rabbit::letters::{BATCH, BATCH_BYTES, Letter, Letters, Replay};
 
-/// The letters of so much time go together, where a pace is asked for.
+/// With a pace, the letters of this much time go together.
 const TOGETHER: Duration = Duration::from_millis(100);
 
 /// The arguments of `sluiced dead replay`.
@@ -121,7 +121,7 @@ impl Replaying<'_> {
         Ok(failed)
     }
 
-    /// All of one queue. The counts are good whatever went wrong.
+    /// All letters of one queue. The counts are right even after an error.
     async fn queue(
         &mut self,
         queue: &str,
@@ -253,7 +253,7 @@ impl Replaying<'_> {
     }
 }
 
-/// Whether a letter may keep its publisher's time of publishing. Where that is older than `max_age`, the
+/// Whether a letter may keep its publisher's time of publishing. If that is older than `max_age`, the
 /// message would be dead at once. The outer `None`: the route is not known; then the reason decides.
 fn keeps_timestamp(
     published: Option<u64>,
@@ -290,7 +290,7 @@ impl Pace {
         }
     }
 
-    /// Waits until the next batch is due, or until it is to stop.
+    /// Waits until the next batch is due, or until `stop`.
     async fn wait(&mut self, count: usize, stop: &CancellationToken) {
         let Some(rate) = self.rate else {
             return;

@@ -60,7 +60,7 @@ pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resul
 
 /// A letter that was looked for in a queue.
 pub(super) enum Sought<T> {
-    /// What was made of it.
+    /// The result of reading it.
     Found(T),
     /// What the queue has instead.
     Missing(String),
@@ -76,7 +76,7 @@ pub(super) async fn seek<T>(
     let Some(mut letters) = dead.open(queue).await? else {
         return Ok(Sought::Missing(absent(queue)));
     };
-    // An id may be a number too, and counts where there are not so many letters.
+    // An id may also be a number, and is used if there are not so many letters.
     let number = number.filter(|number| *number <= letters.total().into());
     let mut found = None;
     let mut see = Some(see);
@@ -163,7 +163,7 @@ fn died(message: &Message) -> Vec<Fact> {
         ("expired at", facts.expires().map(utc_of)),
         ("route", facts.route().map(str::to_owned)),
         ("queue", facts.queue().map(str::to_owned)),
-        // How the limit stood that denied it (`denied_headers`).
+        // The state of the limit that denied it (`denied_headers`).
         ("denied by", header(header::DENIED_BY)),
         ("limit", header(header::LIMIT)),
         ("remaining", header(header::REMAINING)),

@@ -1,5 +1,5 @@
-//! What a run of the demo is given: configurations as an operator would write them, messages, and a directory
-//! for both, readable only by its user, because configurations hold passwords.
+//! The input of a demo: configurations as an operator would write them, messages, and a directory for both,
+//! readable only by its user, because configurations have passwords.
 
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File};
@@ -16,7 +16,7 @@ pub(super) const ROUTE: &str = "demo";
 /// The name of the demo's limit.
 pub(super) const LIMIT: &str = "provider";
 
-/// What both kinds of demo configure.
+/// The settings of both kinds of demo.
 #[derive(Clone, Debug)]
 pub(super) struct Common {
     pub(super) rate: Rate,
@@ -88,8 +88,8 @@ impl Common {
         text
     }
 
-    /// Two binds, each with room for all calls of one replica alone. The parameter is the one by which the provider
-    /// knows a message.
+    /// Two binds, each with a window for all calls of one replica. The optional parameter identifies a
+    /// message to the provider.
     fn message_centre(&self, caller: Option<&str>) -> String {
         let under_way = self.rate.per_second() * self.latency.as_secs_f64();
         let window = under_way.ceil().clamp(50.0, 10_000.0);

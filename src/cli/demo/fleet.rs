@@ -18,7 +18,7 @@ use super::{DemoArgs, DemoError, interrupted, place, unique_name};
 use crate::proof::provider::Provider;
 use crate::settings;
 
-/// How often the fleet is looked after.
+/// How often the fleet is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Wait queues wait 2^0 to 2^12 seconds.
 const LONGEST_WAIT: u32 = 12;
@@ -45,7 +45,7 @@ pub(super) async fn prove(
         name,
         fleet: Fleet::default(),
     };
-    // However it ends, by Ctrl-C too, it is cleaned up after.
+    // The clean-up follows every end, Ctrl-C too.
     let proof = tokio::select! {
         proof = run.prove(screen) => proof,
         error = interrupted() => Err(error),
@@ -66,7 +66,7 @@ struct Run<'a> {
     store: DemoRedis,
     provider: Provider,
     scratch: Scratch,
-    /// Of the work queue and of all Redis keys.
+    /// The name of the work queue, and the prefix of all Redis keys.
     name: String,
     fleet: Fleet,
 }
@@ -144,7 +144,7 @@ impl Run<'_> {
     }
 }
 
-/// What every daemon of a run is started with.
+/// The settings of every daemon of a run.
 struct Daemons<'a> {
     common: config::Common,
     servers: Servers<'a>,
@@ -273,7 +273,7 @@ impl Replica {
         let config = scratch.write(&format!("{file}.toml"), config.as_bytes())?;
         let (log, output) = scratch.create(&format!("{file}.log"))?;
         let mut command = Command::new(std::env::current_exe()?);
-        // Only the file counts: what is set for a daemon of the user's must not change this one.
+        // Only the file counts: variables for a daemon of the user must not change this one.
         for (variable, _) in std::env::vars_os() {
             let ours = variable.to_string_lossy().starts_with(settings::PREFIX);
             if ours || variable == "NOTIFY_SOCKET" {
@@ -314,7 +314,7 @@ impl Replica {
         }
     }
 
-    /// Ends it like a power cut: it can write nothing more.
+    /// Ends it at once, so that it can write nothing more.
     async fn kill(&mut self) -> io::Result<()> {
         self.child.kill().await
     }

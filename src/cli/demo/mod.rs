@@ -66,7 +66,7 @@ pub struct DemoArgs {
     pub kill_every: Option<Duration>,
 }
 
-/// How often it is looked whether anything still happens.
+/// How often the demo checks whether anything still happens.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// A shorter pause would kill daemons faster than they start.
@@ -80,7 +80,7 @@ fn kill_pause(text: &str) -> Result<Duration, String> {
     Ok(pause)
 }
 
-/// Why a demo could not be made, as against one that shows something bad.
+/// Why a demo could not be run, in contrast to a demo with a bad result.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// RabbitMQ cannot be used.
@@ -146,7 +146,7 @@ pub async fn run(
     })
 }
 
-/// The demo in one process, with nothing installed.
+/// Runs the demo in one process, with nothing installed.
 async fn prove_embedded(args: &DemoArgs, screen: &mut Screen<'_>) -> Result<Proof, DemoError> {
     let name = unique_name();
     let scratch = Scratch::new(&name)?;
@@ -264,8 +264,8 @@ impl DemoArgs {
         Expect::Ids((1..=self.messages).map(config::message_id).collect())
     }
 
-    /// How long nothing may happen before it is called a stall: some slots, and what it takes to
-    /// connect and to come back from a fault.
+    /// How long nothing may happen before that counts as a stall: some slots, and the time to
+    /// connect and to recover from a fault.
     fn patience(&self) -> Duration {
         Duration::from_secs(20) + self.latency + 3 * self.rate.window() / self.rate.units().get()
     }

@@ -1,5 +1,5 @@
-//! What a demo shows: its progress, as a line that is rewritten in place on a terminal, else one a second; and its result:
-//! a table of numbers, one sentence, and whether it holds.
+//! The output of a demo: its progress, as a line that is rewritten in place on a terminal, otherwise one a
+//! second; and its result: a table of numbers, one sentence, and whether the limit held.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::cli::text::{counted, padded};
 use crate::core::rate::{Rate, Span};
 use crate::proof::provider::{Live, Provider, Report};
 
-/// All that was found out.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Proof {
     pub(super) rate: Rate,
@@ -99,7 +99,7 @@ impl Proof {
             .map_or_else(|| "-".to_owned(), |used| format!("{:.1} %", 100.0 * used))
     }
 
-    /// Broken where a terminal of 80 columns would break it.
+    /// Broken for a terminal of 80 columns.
     fn sentence(&self) -> String {
         let report = &self.report;
         let lost = match self.lost() {
@@ -213,7 +213,7 @@ impl Screen<'_> {
 
     fn show(&mut self, line: &str) -> io::Result<()> {
         if self.terminal {
-            // To the line's start, and erase what a longer line before it left behind.
+            // To the start of the line, and erase the rest of a longer one before it.
             write!(self.out, "\r{line}\x1b[K")?;
         } else {
             writeln!(self.out, "{line}")?;
@@ -254,7 +254,7 @@ impl Screen<'_> {
     }
 }
 
-/// What is to be reached, and not to be passed.
+/// What a run must reach, and must not exceed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Goal {
     pub(super) messages: u64,

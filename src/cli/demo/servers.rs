@@ -1,5 +1,5 @@
-//! The servers of the demo: a queue with a backlog in RabbitMQ, the count of scripts in Redis; whatever the run
-//! left in either is removed afterwards.
+//! The servers of the demo: a queue with a backlog in RabbitMQ, the count of scripts in Redis; everything
+//! that the run left in either is removed afterwards.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl Broker {
 
     /// How many messages are ready in a queue; none if there is no such queue.
     pub(super) async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
-        // The broker closes a channel over a queue that is not there: so one of its own.
+        // The broker closes the channel if the queue does not exist, so it gets a channel of its own.
         let channel = self.channel().await?;
         let passive = QueueDeclareOptions::default().passive();
         let declared = bounded(channel.queue_declare(queue.into(), passive, FieldTable::default()));
@@ -121,7 +121,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Closes the connection. One that is gone already, or is just losing a channel, is no fault.
+    /// Closes the connection. It is no fault if it is gone already, or just lost a channel.
     pub(super) async fn close(&self) {
         if let Err(error) = bounded(self.connection.close(200, "".into())).await {
             tracing::debug!(%error, "the connection to RabbitMQ was not closed in order");
@@ -149,7 +149,7 @@ fn confirmed(confirmation: Confirmation) -> Result<(), BrokerError> {
     }
 }
 
-/// Removing keys takes no longer; what is left has a TTL.
+/// The bound for removing keys; the others have a TTL.
 const CLEANING: Duration = Duration::from_secs(10);
 
 /// Why Redis could not be used. Never with the URL, which may hold a password.

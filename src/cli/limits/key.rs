@@ -32,11 +32,12 @@ pub(in crate::cli) struct KeyState {
     look: Look,
     /// Units that calls used beyond their costs and that are not paid yet.
     owed: u64,
-    /// Of a `once` limit: its `ttl`, and since when it has that.
+    /// For a `once` limit: its `ttl`, and since when it has that.
     ttl: Option<(Duration, StoreTime)>,
 }
 
-/// What the limit has left for `key`, or for all if it has no keys. `None`: there is nothing to look at.
+/// What the limit has left for `key`, or for all messages if it has no keys. `None`: it has no state to look
+/// at.
 pub(in crate::cli) async fn look_up(
     opened: &OpenLimits,
     name: &str,
@@ -90,7 +91,7 @@ pub(in crate::cli) async fn look_up(
     }))
 }
 
-/// Why a keyed limit lets nothing pass, if it does not; a paced one never waits for what was lost.
+/// Why a keyed limit lets nothing pass, if so; a paced one never waits because of a loss.
 pub(super) async fn closed(
     opened: &OpenLimits,
     name: &str,
@@ -104,7 +105,7 @@ pub(super) async fn closed(
         return Ok(None);
     };
     let store = wire::keyed(&opened.options).await?;
-    // All keys of a limit are closed together, so any of them says it.
+    // All keys of a limit are closed together, so any of them shows it.
     let look = store.look(&Arc::new(limit), limit_key(&[])).await?;
     Ok(look.closed.map(|(_, why)| why))
 }
@@ -159,10 +160,10 @@ impl KeyState {
         Ok(())
     }
 
-    /// What calls used beyond their costs, and when it is paid.
+    /// The debt of calls that used more than their costs, and when it is paid.
     fn debt(&self) -> Option<String> {
         let units = (self.owed > 0).then(|| counted(self.owed, "unit"))?;
-        // The next message takes them with its own.
+        // The next message takes these units with its own.
         let paid = match self.retry_after() {
             Some(Duration::ZERO) => "with the next message".to_owned(),
             Some(length) => format!("in {}, when the next message passes", span(length)),
@@ -211,7 +212,7 @@ impl KeyState {
             return (format!("passes, {left}"), Some(Duration::ZERO));
         }
         match self.retry_after() {
-            // When one unit fits is known; for more it is the end at most.
+            // It is known when one unit fits; for more units the time when all is back is the latest.
             Some(_) if cost > 1 => {
                 let whole = self.reset_after();
                 (
@@ -315,7 +316,8 @@ impl KeyState {
         }
     }
 
-    /// When the message of a key that is done `until` then was accepted: a `ttl` before, if the limit had that `ttl`.
+    /// When the message of a key that is done `until` then was accepted: a `ttl` before, if the limit had
+    /// that `ttl` at that time.
     fn accepted_at(&self, until: u64) -> Option<u64> {
         let (ttl, since) = self.ttl?;
         let accepted = until.checked_sub(micros(ttl))?;

@@ -128,7 +128,7 @@ pub(super) async fn run(
 }
 
 impl Location {
-    /// That of a configuration.
+    /// The location of a configuration.
     pub(super) fn of(config: Vec<PathBuf>) -> Self {
         Self {
             config,
@@ -169,7 +169,7 @@ impl OpenLimits {
         self.loaded.as_ref()
     }
 
-    /// How the replicas are.
+    /// The states of the replicas.
     pub(super) async fn replicas(&self) -> Result<Vec<Replica>, Refusal> {
         Ok(wire::replicas(&self.options).await?)
     }
@@ -184,7 +184,7 @@ impl OpenLimits {
         limit.map_or_else(String::new, |limit| limit.policy_line())
     }
 
-    /// Where a limit stands: it is paced, or keyed. Without a file the store knows.
+    /// The store of a limit, for paced or keyed ones. Without a file the store itself is asked.
     pub(super) async fn store(&self, limit: &str) -> Result<&dyn PolicyStore, Refusal> {
         let PolicyStores { paced, keyed } = &self.stores;
         let kind = self.settings().and_then(|s| s.limits.get(limit));
@@ -195,7 +195,7 @@ impl OpenLimits {
         Ok(if is_paced { &**paced } else { &**keyed })
     }
 
-    /// Refuses a name that the file does not have, and offers the nearest one.
+    /// Refuses a name that the file does not have, and suggests the nearest one.
     pub(super) fn known(&self, limit: &str) -> Result<(), Refusal> {
         let Some(settings) = self.settings() else {
             return Ok(());
@@ -295,7 +295,7 @@ fn undeclared(name: &str) -> Refusal {
     Refusal::Failed(format!("no replica has used a limit `{name}` yet"))
 }
 
-/// When an update counts.
+/// Writes when an update applies.
 fn in_force(update: &Updated, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,

@@ -1,8 +1,8 @@
 //! `sluiced limits set NAME rate=300/1s`: new values of a limit for the whole fleet.
 //!
-//! The values are read and checked as a configuration with them would be. So nothing comes into
-//! force that `sluiced check` would refuse. What is more than twice the value of the file is probably a slip of
-//! the hand: it is asked for, or wants `--yes`.
+//! The values are read and checked like a configuration with them. So nothing that `sluiced check` would
+//! refuse can be set. More than twice the value of the file is probably a mistake: the operator must confirm
+//! it, or use `--yes`.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -129,7 +129,7 @@ fn write(
     Ok(())
 }
 
-/// What was asked for, with shares of the file's values worked out: `rate=50%`.
+/// The requested values, with shares of the file's values computed: `rate=50%`.
 fn shares<'a>(asked: &[(&'a str, &'a str)], file: &str) -> Result<Vec<(&'a str, String)>, Refusal> {
     let of = policy::keys_of(file).unwrap_or_default();
     let each = asked.iter().map(|&(name, text)| {
@@ -156,7 +156,7 @@ fn shares<'a>(asked: &[(&'a str, &'a str)], file: &str) -> Result<Vec<(&'a str, 
     each.collect()
 }
 
-/// What is more than twice as much as in the file: `rate=4000/1s, the file says 400/1s`.
+/// The values that are more than twice those of the file: `rate=4000/1s, the file says 400/1s`.
 fn more_than_twice(file: &str, after: &str) -> Option<String> {
     let (before, after) = (policy::keys_of(file).ok()?, policy::keys_of(after).ok()?);
     let grown = after.iter().find_map(|(name, value)| {
@@ -186,7 +186,7 @@ fn amount(value: &str) -> Option<f64> {
         .or_else(|| value.parse().ok())
 }
 
-/// Asks the operator: to agree is to type the name of the limit.
+/// Asks the operator, who agrees by typing the name of the limit.
 fn agree(name: &str, grown: &str, prompt: Option<&mut (dyn Write + Send)>) -> Result<(), Refusal> {
     let Some(prompt) = prompt else {
         return Err(Refusal::Arguments(format!(
@@ -228,7 +228,7 @@ fn updated(
     before: &str,
     changes: &[(&str, &str)],
 ) -> Result<Limit, Refusal> {
-    // What `adaptive` made of the rate, and an end of the policy before, are replaced as well.
+    // A rate that `adaptive` changed, and an end of the earlier policy, are replaced as well.
     let mut words = policy::keys_of(before).map_err(|why| Refusal::Failed(why.to_string()))?;
     if let Some((name, _)) = changes
         .iter()
@@ -282,7 +282,7 @@ pub(super) fn configured(
     limit.ok_or_else(|| Refusal::Failed(format!("there is no limit `{name}`")))
 }
 
-/// The values as a configuration; with all that a configuration needs, if there is no other.
+/// The values as a configuration; with everything that a configuration needs, if there is no other.
 fn document(name: &str, words: &[(&str, &str)], alone: bool) -> String {
     let table = |words: &[(&str, &str)]| {
         let value = |text: &str| match (text.parse::<i64>(), text.parse::<bool>()) {

@@ -170,7 +170,7 @@ impl Listed {
         Ok(())
     }
 
-    /// What the limit is, by the current policy.
+    /// The limit under the current policy.
     fn values(&self, policy: &LimitPolicy) -> Vec<(&'static str, String)> {
         let now = self.found.now;
         let mut all = vec![("in force", short(&policy.text))];
@@ -194,7 +194,7 @@ impl Listed {
         all
     }
 
-    /// What the files of this command and of the replicas say.
+    /// The values in the files of this command and of the replicas.
     fn files(&self, policy: &LimitPolicy) -> Vec<(&'static str, String)> {
         let mut all = Vec::new();
         if !self.file.is_empty() {
@@ -243,7 +243,7 @@ pub(super) fn short(line: &str) -> String {
     policy::line(words.into_iter().filter(|(name, _)| *name != "kind"))
 }
 
-/// Whether two policies differ in more than what replicas made of them.
+/// Whether two policies differ, apart from changes by replicas.
 fn differ(one: &str, other: &str) -> bool {
     policy::as_written(one) != policy::as_written(other)
 }
@@ -262,12 +262,12 @@ fn followed(line: &str) -> Option<Headroom> {
     }
 }
 
-/// What `adaptive` made of the rate.
+/// The rate that `adaptive` set.
 fn adapted(line: &str) -> Option<&str> {
     value(line, policy::ADAPTED)
 }
 
-/// How long the policy stays, where it ends by itself.
+/// How long the policy still lasts, if it ends by itself.
 fn left(line: &str, now: StoreTime) -> Option<String> {
     let end = ends(line).1?;
     Some(format!("for another {}", rough(end.since(now))))

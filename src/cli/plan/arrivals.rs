@@ -7,7 +7,7 @@
 //! {"at": 0.25, "body": {"to": "+492", "text": "hi"}, "headers": {"tenant": "acme"}, "priority": 5}
 //! ```
 //!
-//! `at` is in seconds; only differences count, so that times since 1970 will do. Lines may stand in any order.
+//! `at` is in seconds; only differences count, so times since 1970 are fine. Lines may be in any order.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,7 +42,7 @@ pub(super) struct Burst {
     pub(super) at: Duration,
 }
 
-/// A text that says nothing about arrivals.
+/// A text that is no form of arrivals.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct WrongArrivals(String);
@@ -131,7 +131,7 @@ fn within(stream: &Stream, length: Duration) -> (u64, u64) {
     (micros(from.min(length)), micros(to.min(length)))
 }
 
-/// When they come, in order: those of a stream at random, as independent publishers send them.
+/// When they come, in order: those of a stream at random, like those of independent publishers.
 pub(super) fn times(
     streams: &[Stream],
     bursts: &[Burst],
@@ -152,7 +152,7 @@ pub(super) fn times(
     times
 }
 
-/// The most messages of a plan: more take too much memory and patience.
+/// The most messages of a plan: more take too much memory and time.
 pub(super) const MOST: u64 = 1_000_000;
 /// No line is longer.
 const LONGEST: u64 = 16 * 1024 * 1024;
@@ -182,7 +182,7 @@ struct TraceLine<'a> {
 /// Reads a trace, in the order of its times.
 ///
 /// # Errors
-/// Says which line is wrong, and how.
+/// Names the wrong line, and its fault.
 pub(super) fn read_trace(path: &Path) -> Result<Vec<Recorded>, String> {
     let file = File::open(path).map_err(|why| format!("--trace {}: {why}", path.display()))?;
     lines(BufReader::new(file)).map_err(|why| format!("--trace {}: {why}", path.display()))

@@ -1,4 +1,4 @@
-//! What messages that are only foreseen take: of how many keys they are, and what they cost.
+//! The keys and costs of expected messages.
 //!
 //! Limits whose templates are the same count by the same thing, so one choice serves them all.
 
@@ -79,7 +79,7 @@ impl FromStr for CostsOf {
 pub(super) struct Keys {
     /// `None`: they are numbers.
     pub(super) names: Option<Vec<Box<str>>>,
-    /// Which of them is chosen, line by line.
+    /// The key of each line.
     lines: Vec<u32>,
     count: u32,
 }
@@ -124,19 +124,19 @@ impl Keys {
     }
 }
 
-/// What is drawn for each message: texts of templates with their choices, and which of them each limit
-/// goes by.
+/// The random choices for each message: texts of templates with their choices, and which of them each
+/// limit uses.
 #[derive(Debug)]
 pub(super) struct Choices<'a> {
     /// Keys by template.
     pub(super) keys: Vec<(&'a str, Keys)>,
     /// For each limit of the route; `None`: it has no key.
     pub(super) key_of: Vec<Option<usize>>,
-    /// Costs by template, from which to which.
+    /// Costs by template, lowest and highest.
     costs: Vec<(u32, u32)>,
     /// For each limit of the route.
     cost_of: Vec<usize>,
-    /// Limits whose costs were not said, though a template makes them.
+    /// Limits without a given cost, although a template makes it.
     pub(super) assumed: Vec<&'a str>,
 }
 
@@ -195,7 +195,7 @@ impl<'a> Choices<'a> {
                 self.key_of.push(Some(known));
                 continue;
             }
-            // What is said of any limit with this template, or else of all.
+            // The choice for any limit with this template, otherwise the one for all.
             let same = limits.iter().filter(|other| text(other) == Some(template));
             let names: Vec<&str> = same.map(|other| other.name.as_str()).collect();
             let own = |of: &&KeysOf| of.limit.as_deref().is_some_and(|l| names.contains(&l));

@@ -1,4 +1,4 @@
-//! What a run came to, in figures: the backlog, waits, what was used of each limit, which keys waited.
+//! The figures of a run: the backlog, waits, the use of each limit, which keys waited.
 
 use std::time::Duration;
 
@@ -27,16 +27,16 @@ pub(super) struct Figures {
     pub(super) too_old: usize,
     pub(super) denied: usize,
     pub(super) invalid: usize,
-    /// What is no backlog yet: a message may wait for so long.
+    /// A message may wait for so long without counting as backlog.
     pub(super) grace: u64,
     pub(super) most: (usize, u64),
     /// When messages passed without waiting again, after the last that waited for longer than that; `None`:
-    /// none did.
+    /// none passed.
     pub(super) gone_at: Option<u64>,
     /// Messages that waited at half of the time.
     pub(super) at_half: usize,
     pub(super) last_call: Option<u64>,
-    /// Median, 99th percentile, longest: of what was delivered.
+    /// Median, 99th percentile, longest: of delivered messages.
     pub(super) waits: Option<[u64; 3]>,
     pub(super) denials: f64,
     pub(super) asks: f64,
@@ -117,8 +117,8 @@ impl Figures {
     }
 }
 
-/// A message that waits for no longer than this is no backlog: a slot or a unit of a slow limit is worth
-/// waiting for, and a short time is always needed.
+/// A message that waits for no longer than this is no backlog: a wait for a slot or a unit of a slow
+/// limit is normal, and a short time is always needed.
 fn grace(plan: &Plan, planned: &Planned) -> u64 {
     let length = micros(plan.length);
     let slots = plan.route.rows.iter().map(|pace| micros(pace.interval()));
@@ -133,7 +133,7 @@ fn grace(plan: &Plan, planned: &Planned) -> u64 {
         .min(length / 4)
 }
 
-/// How far the plots reach: beyond the last thing that happened there is nothing to see.
+/// How far the plots reach: after the last event there is nothing to see.
 fn shown(length: u64, busy: u64) -> u64 {
     (busy + busy / 20).clamp(1_000_000.min(length), length)
 }

@@ -1,7 +1,8 @@
-//! What an operator should know before it happens: what stands still, what grows, what does not end in time.
+//! What an operator should know in advance: what stands still, what grows, what does not end in time.
 //!
-//! Some of it is arithmetic over the limits and what was drawn (a rate above a limit, a key that gets more
-//! than its limit lets pass): true for any run of this plan, however long. The rest was seen in the run.
+//! Some of it is arithmetic over the limits and the drawn messages (a rate above a limit, a key with more
+//! messages than its limit lets pass): true for any run of this plan, however long. The rest was seen in
+//! the run.
 
 use super::figures::Figures;
 use super::limits::LimitFigures;
@@ -15,7 +16,7 @@ use crate::settings::types::Route;
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
-    /// Nothing of this will ever pass, or nothing passes in this time.
+    /// Such messages will never pass, or none passes in this time.
     StandsStill,
     /// The backlog grows for as long as messages come like this.
     Grows,
@@ -43,7 +44,7 @@ pub(super) struct Finding {
     pub(super) text: String,
 }
 
-/// What they are made of.
+/// The facts behind findings.
 #[derive(Debug)]
 pub(super) struct PlanFacts<'a> {
     pub(super) plan: &'a Plan,
@@ -108,7 +109,7 @@ impl PlanFacts<'_> {
         finding(Weight::StandsStill, text)
     }
 
-    /// More is wanted of a limit than it lets pass in this time.
+    /// The messages want more of a limit than it lets pass in this time.
     fn too_much(&self, limit: &LimitFigures) -> Option<Finding> {
         let name = &limit.name;
         if limit.has_key {
@@ -125,7 +126,7 @@ impl PlanFacts<'_> {
         }
         let cost = wanted / self.plan.messages.len().max(1) as f64;
         let offered = self.steady * cost;
-        // Closed hours take their part of every second.
+        // Closed hours reduce it in proportion.
         let passes = limit.per_second * open / self.seconds();
         if offered > passes {
             let more = (offered - passes) / cost * 60.0;
@@ -174,7 +175,7 @@ impl PlanFacts<'_> {
         finding(weight, text)
     }
 
-    /// Small messages take what comes free before a dear one fits.
+    /// Small messages take units as they come free, before an expensive one fits.
     fn passed_by(&self, limit: &LimitFigures) -> Option<Finding> {
         let dear = limit
             .dear
@@ -190,7 +191,7 @@ impl PlanFacts<'_> {
         finding(Weight::Note, text)
     }
 
-    /// What the replicas hold at a time is too little for the rate.
+    /// The replicas hold too few messages at a time for the rate.
     fn held_too_few(&self) -> Option<Finding> {
         let route = &self.plan.route;
         let (replicas, prefetch) = (self.plan.replicas, route.prefetch);
@@ -231,7 +232,7 @@ impl PlanFacts<'_> {
         limit.per_second * limit.keys.max(1) as f64 / cost.max(1.0)
     }
 
-    /// Messages still wait that came long ago, and no limit alone says why.
+    /// Messages that came long ago still wait, and no single limit explains that.
     fn not_gone(&self) -> Option<Finding> {
         let figures = self.figures;
         if figures.overdue == 0 {
@@ -242,7 +243,7 @@ impl PlanFacts<'_> {
         let oldest = time(figures.oldest);
         let waiting = messages(figures.waiting);
         let head = format!("{waiting} still wait at the end, the oldest for {oldest}");
-        // Where hours close, half of the time says nothing about the end.
+        // With closed hours, half of the time shows nothing about the end.
         let open = self.plan.route.hours.is_none();
         if open && now >= before * 0.98 && self.steady > 0.0 {
             let by = (now - before).max(0.0) / half * 60.0;
@@ -341,7 +342,7 @@ impl PlanFacts<'_> {
     }
 }
 
-/// What of the route is not in the plan.
+/// The parts of the route that are not in the plan.
 pub(super) fn left_out(
     route: &Route,
     others: &[(&str, &str)],
@@ -381,7 +382,7 @@ pub(super) fn left_out(
     notes
 }
 
-/// The zone whose clock the route goes by.
+/// The zone whose clock the route uses.
 pub(super) fn zone(route: &Route) -> Zone {
     route.timezone.clone().unwrap_or_else(Zone::utc)
 }

@@ -1,4 +1,4 @@
-//! What was used of each limit, and which keys waited for one.
+//! The use of each limit, and which keys waited for one.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::wire::Planned;
 /// So many keys are named.
 const NAMED: usize = 5;
 
-/// What became of a limit.
+/// The figures of a limit.
 #[derive(Debug)]
 pub(super) struct LimitFigures {
     pub(super) name: String,
@@ -20,7 +20,7 @@ pub(super) struct LimitFigures {
     pub(super) per_second: f64,
     /// Units that it may let pass before that rate counts.
     pub(super) burst: f64,
-    /// What of it was used, if it has no key: of what it lets pass until the last thing happened.
+    /// The share that was used, if it has no key: of what it lets pass until the last event.
     pub(super) share: Option<f64>,
     /// Units taken, of all keys.
     pub(super) units: u64,
@@ -29,7 +29,7 @@ pub(super) struct LimitFigures {
     pub(super) has_key: bool,
     /// Keys that were seen.
     pub(super) keys: usize,
-    /// The key that most was taken of.
+    /// The key of which most was taken.
     pub(super) busiest: Option<(String, u64)>,
     /// Keys for which more was wanted than the limit allows in the time.
     pub(super) beyond: usize,
@@ -38,7 +38,7 @@ pub(super) struct LimitFigures {
     pub(super) denials: u64,
     /// Keys whose messages were denied.
     pub(super) held: usize,
-    /// How long dear messages waited for it.
+    /// How long expensive messages waited for it.
     pub(super) dear: Option<DearWaits>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct DearWaits {
     pub(super) others: u64,
 }
 
-/// When a message ended, whichever way.
+/// When a message ended, in any way.
 pub(super) const fn ended(end: End) -> Option<u64> {
     match end {
         End::Waiting => None,
@@ -83,7 +83,7 @@ fn capacity(rule: Option<&Rule>, plan: &Plan) -> (f64, f64) {
             (rule.limit() as f64 / call, rule.limit() as f64)
         }
         Some(rule) => {
-            // Of many units, so that rounding does not show.
+            // For many units, so that rounding does not matter.
             let spacing = rule.around(plan.start).spacing(1_000, plan.start).max(1);
             // Around the edge of two windows twice as many can pass.
             let windows = if matches!(rule, Rule::FixedWindow(_)) {
@@ -96,7 +96,7 @@ fn capacity(rule: Option<&Rule>, plan: &Plan) -> (f64, f64) {
     }
 }
 
-/// What was wanted and taken of each key of a limit; `index` is its place among the keyed ones.
+/// The units wanted and taken of each key of a limit; `index` is its place among the keyed ones.
 fn by_key(plan: &Plan, outcome: &PlanOutcome, index: Option<usize>) -> HashMap<u32, OfKey> {
     let mut keys: HashMap<u32, OfKey> = HashMap::new();
     for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
@@ -123,7 +123,7 @@ struct OfKey {
     denied: bool,
 }
 
-/// What of a limit was used: slots and calls go unused in closed hours, the units of a window do not.
+/// The used share of a limit: slots and calls go unused in closed hours, the units of a window do not.
 fn share(
     rule: Option<&Rule>,
     (per_second, burst): (f64, f64),

@@ -1,4 +1,4 @@
-//! The messages of a plan: drawn from what is foreseen, or those of a recorded trace.
+//! The messages of a plan: drawn from the expected arrivals, or those of a recorded trace.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -24,7 +24,7 @@ pub(super) struct Drawn {
     pub(super) why: Option<String>,
 }
 
-/// What keys are called.
+/// The names of keys.
 #[derive(Clone, Debug)]
 pub(super) enum Names {
     /// The limit has none: it counts all messages together.
@@ -46,7 +46,7 @@ impl Names {
     }
 }
 
-/// What is the same for all messages of a route.
+/// The fields that all messages of a route have in common.
 struct Form<'a> {
     planned: &'a Planned,
     priority: u8,
@@ -98,7 +98,7 @@ fn too_dear(limits: &[PlannedLimit], takes: &[(Option<u32>, Cost)]) -> Option<St
     limits.iter().zip(takes).find_map(beyond)
 }
 
-/// Messages as they are foreseen.
+/// The expected messages.
 pub(super) fn foreseen(
     planned: &Planned,
     route: &Route,
@@ -178,7 +178,7 @@ impl Numbers {
         number
     }
 
-    /// For a message that the limit does not count: a key that no other message has holds nothing up.
+    /// For a message that the limit does not count: a key that no other message has delays nothing.
     fn own(&mut self) -> u32 {
         let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
         self.names.push("(not counted)".into());
@@ -186,7 +186,7 @@ impl Numbers {
     }
 }
 
-/// Messages of a trace: keys, costs and tenants are what the templates of the route make of them.
+/// Messages of a trace: the templates of the route make keys, costs and tenants from them.
 pub(super) fn recorded(planned: &Planned, route: &Route, trace: &[Recorded]) -> Drawn {
     let form = Form {
         planned,

@@ -1,12 +1,12 @@
-//! `sluiced plan`: what a route will do with messages that are foreseen, or with those of a recorded trace.
+//! `sluiced plan`: what a route will do with expected messages, or with those of a recorded trace.
 //!
 //! Problem: a limit that is too low, a key that gets more than its share, a cost that never fits or hours
-//! that never open are seen when a backlog stands. Here the route runs on a virtual clock first, with the
-//! decisions of production (`proof::simulation::plan`); no server is asked, no secret is read, and the same
-//! arguments make the same run.
+//! that never open are noticed only when there is a backlog. Here the route runs on a virtual clock first,
+//! with the decisions of production (`proof::simulation::plan`); no server is asked, no secret is read, and
+//! the same arguments make the same run.
 //!
-//! By file: `arrivals` and `choices` are what is asked, `messages` what is drawn from it; `figures`, `limits` and
-//! `findings` are what came of it; `words` and `plots` show it.
+//! By file: `arrivals` and `choices` are the input, `messages` draws messages from it; `figures`, `limits`
+//! and `findings` are the result; `words` and `plots` show it.
 
 mod arrivals;
 mod choices;
@@ -40,9 +40,9 @@ use crate::settings::types::{Limit, OnDenied, Route, Settings, WindowStart};
 use crate::settings::{self, Loaded};
 use crate::wire::Planned;
 
-/// Where a plan begins if nothing is said: a Monday.
+/// The default begin of a plan: a Monday.
 const MONDAY: &str = "2026-01-05T00:00";
-/// How long it is looked at if nothing is said, and beyond the end of a trace.
+/// The default length, which is also added to a trace.
 const USUAL: Duration = Duration::from_secs(600);
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(31 * 24 * 3600);
@@ -91,8 +91,8 @@ pub struct PlanArgs {
     json: bool,
 }
 
-/// Runs a plan and writes what came of it to `out`. The exit code is 0 if the backlog ends within the time,
-/// 1 if something stands still or the backlog grows.
+/// Runs a plan and writes its result to `out`. The exit code is 0 if the backlog ends within the time, 1 if
+/// something stands still or the backlog grows.
 pub(super) fn run(
     args: &PlanArgs,
     env: impl Iterator<Item = (String, String)>,
@@ -179,7 +179,7 @@ fn without_once(settings: &Settings, route: &Route) -> Result<(Route, Vec<String
     Ok((route, once))
 }
 
-/// What is planned for.
+/// The input of a plan.
 struct PlanInputs {
     length: Duration,
     drawn: Drawn,
@@ -294,7 +294,7 @@ fn route_of(planned: &Planned, route: &Route) -> simulation::Route {
         prefetch: planned.prefetch,
         max_hold: route.max_hold.get(),
         far: match route.on_denied {
-            // What goes back to its queue waits there as well.
+            // Messages that go back to their queue wait there as well.
             OnDenied::Hold | OnDenied::Nack => Far::Hold,
             OnDenied::Delay => Far::Away,
             OnDenied::DeadLetter => Far::Dead,

@@ -1,5 +1,5 @@
-//! The plots of a plan, for a terminal of 80 columns and as a picture for light and dark pages: what waits, and
-//! what comes and is called, over the same time.
+//! The plots of a plan, for a terminal of 80 columns and as a picture for light and dark pages: messages that
+//! wait, and messages that come and are called, over the same time.
 
 use std::fmt::Write as _;
 
@@ -98,7 +98,7 @@ fn plot(title: &str, values: &[f64], series: &Series) -> String {
         };
         let cell = |value: &f64| {
             let eighths = value / top * (ROWS * 8) as f64;
-            // What is there at all is seen.
+            // Any value above zero is visible.
             let eighths = if *value > 0.0 { eighths.ceil() } else { 0.0 } as usize;
             EIGHTHS[eighths.saturating_sub(row * 8).min(8)]
         };
@@ -171,7 +171,7 @@ fn escaped(text: &str) -> String {
     text.replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The picture, with what is said of it below its title.
+/// The picture, with `said` below its title.
 pub(super) fn svg(title: &str, said: &str, series: &Series) -> String {
     let (title, said) = (escaped(title), said.trim());
     let lines = wrapped("", said, LINE);
@@ -215,7 +215,7 @@ pub(super) fn svg(title: &str, said: &str, series: &Series) -> String {
         "<path class=\"area\" d=\"M{left} {base} L{path} L{right} {base} Z\"/><path class=\"waiting\" d=\"M{path}\"/>"
     )
     .ok();
-    // A burst would flatten all else: the axis goes by the calls where that is so.
+    // A burst would flatten everything else: then the axis is scaled by the calls.
     let (calls, comes) = (most(&called), most(&arrived));
     let scale = if comes > 2.5 * calls && calls > 0.0 {
         calls * 1.25

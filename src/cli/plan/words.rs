@@ -25,7 +25,7 @@ pub(super) struct Head {
     pub(super) seed: u64,
 }
 
-/// All of it but the plots.
+/// Everything except the plots.
 pub(super) fn words(head: &Head, figures: &Figures, findings: &[Finding], ends: bool) -> String {
     let mut text = String::new();
     let replicas = counted(head.replicas.into(), "replica");
@@ -55,7 +55,7 @@ pub(super) fn words(head: &Head, figures: &Figures, findings: &[Finding], ends: 
     text
 }
 
-/// The last line: how it went.
+/// The last line: the verdict.
 pub(super) fn verdict(ends: bool, figures: &Figures) -> String {
     match (ends, figures.gone_at) {
         (true, _) if figures.waits_for_opening() => {
@@ -70,7 +70,7 @@ pub(super) fn verdict(ends: bool, figures: &Figures) -> String {
     }
 }
 
-/// Rows of a table: all cells but the last stand in columns, and the last is wrapped behind them. Of three cells
+/// Rows of a table: all cells but the last are in columns, and the last is wrapped after them. Of three cells
 /// the second is a number.
 fn in_columns<const N: usize>(rows: &[[String; N]]) -> String {
     let leading: Vec<Vec<String>> = rows.iter().map(|row| row[..N - 1].to_vec()).collect();
@@ -150,7 +150,7 @@ fn backlog(figures: &Figures, ends: bool) -> [String; 3] {
     row("backlog is gone", when, rest)
 }
 
-/// What was used of a limit, and how many keys it held up.
+/// The use of a limit, and how many keys it delayed.
 fn used(limit: &LimitFigures) -> [String; 2] {
     let mut text = if limit.has_key {
         let busiest = limit.busiest.as_ref();

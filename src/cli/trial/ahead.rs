@@ -1,5 +1,5 @@
-//! What stands between a message and its call besides its limits: replicas that run, a downstream that is
-//! there, and the messages before it. All of it is what the replicas report, as for the status page.
+//! What a message waits for besides its limits: running replicas, a downstream that is not away, and the
+//! messages before it. All of it comes from the reports of the replicas, as on the status page.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ pub(super) struct Ahead {
     route: Route,
     /// It is the first of the queue.
     first: bool,
-    /// Until those before it are gone at the rate of the paced limit; `None`: no limit says.
+    /// Until those before it are gone at the rate of the paced limit; `None`: there is no such limit.
     takes: Option<Duration>,
-    /// Why nothing of the route goes, whatever its limits say.
+    /// Why the route sends nothing, whatever its limits allow.
     pub(super) stands: Option<String>,
 }
 
 impl Ahead {
-    /// Of a message of a route that is the `first` of its queue, or comes now.
+    /// For a message of a route that is the `first` of its queue, or comes now.
     pub(super) fn of(replicas: Vec<Replica>, name: &str, paced: Option<&str>, first: bool) -> Self {
         let fleet = Fleet {
             replicas,
@@ -40,7 +40,7 @@ impl Ahead {
         };
         let rate = paced.map(|limit| fleet.rates(limit).0);
         ahead.takes = rate.filter(|rate| *rate > 0.0).map(|rate| {
-            // A limit has at least one unit in a year: it is no number that a duration cannot hold.
+            // A limit has at least one unit in a year, so the quotient normally fits a duration.
             Duration::try_from_secs_f64(ahead.before() as f64 / rate).unwrap_or(Duration::MAX)
         });
         ahead.stands = ahead.standing();
@@ -52,7 +52,7 @@ impl Ahead {
         if self.first { 0 } else { self.route.ready }
     }
 
-    /// Messages in the queue and in the hands of replicas.
+    /// Messages in the queue and held by replicas.
     fn before(&self) -> u64 {
         self.queued().saturating_add(self.route.held)
     }
@@ -97,14 +97,15 @@ impl Ahead {
         closed.then(|| format!("once the route is open again: it is closed, {why}"))
     }
 
-    /// Until those before it are gone. `None`: there are some, and no paced limit says how long they take. What
-    /// replicas hold does not count then: it waits beside this message, not before it.
+    /// Until those before it are gone. `None`: there are some, and without a paced limit it is unknown how
+    /// long they take. Messages that replicas hold do not count then: they wait beside this message, not
+    /// before it.
     pub(super) fn wait(&self) -> Option<Duration> {
         let none = (self.queued() == 0).then_some(Duration::ZERO);
         self.takes.or(none)
     }
 
-    /// What it waits for where the time is not known.
+    /// What it waits for, if the time is not known.
     pub(super) fn unknown(&self) -> Option<String> {
         let waits = self.wait().is_none();
         waits.then(|| match self.before() {
@@ -113,7 +114,7 @@ impl Ahead {
         })
     }
 
-    /// A line for each thing that an operator would ask for.
+    /// A line for each fact that an operator needs.
     pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
         if self.replicas == 0 {
             return Vec::new();

@@ -12,7 +12,7 @@ use crate::core::sms::Encoding;
 use crate::downstream::Submission;
 use crate::wire::Rendered;
 
-/// Headers whose values are not shown: their name has one of these words.
+/// Values of headers with one of these words in their names are not shown.
 const SECRET: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];
 /// So much of a body is shown, in characters.
 const SHOWN: usize = 2000;
@@ -73,7 +73,7 @@ fn write_submission(submission: &Submission, out: &mut impl Write) -> io::Result
     let parts = &submission.parts;
     let encoding = encoding(submission);
     writeln!(out, "submit_sm: {} in {encoding}", parts.len())?;
-    // What they do not share is their text.
+    // They differ only in their texts.
     if let Some(first) = parts.first() {
         let party = |address: &Address| {
             let digits = String::from_utf8_lossy(&address.digits).into_owned();

@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::status::{Replica, Route};
 
-/// When a message goes that a limit lets pass after this, behind so many others and without a paced limit.
+/// When a message is sent that a limit lets pass after this, behind so many others and without a paced
+/// limit.
 fn goes(wait: Option<u64>, ready: u64) -> String {
     let answer = LimitAnswer {
         limit: "recipient".to_owned(),
@@ -39,7 +40,7 @@ fn without_a_paced_limit_it_goes_after_those_before_it() {
     assert_eq!(goes(None, 10_000), both);
 }
 
-/// What the limits of its route say, it does not wait for.
+/// It does not wait for the limits of its own route.
 #[test]
 fn a_message_of_a_route_that_cannot_send_goes_by_another_route_of_its_queue() {
     let paused = LimitAnswer {

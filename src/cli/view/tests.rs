@@ -97,7 +97,7 @@ fn everything_fits_the_width() {
     }
 }
 
-/// The curve is of one replica, the delay of now is of all.
+/// The curve is from one replica, the current delay from all.
 #[test]
 fn a_delay_is_never_longer_now_than_in_ten_minutes() {
     let mut fleet = fleet();
@@ -107,7 +107,7 @@ fn a_delay_is_never_longer_now_than_in_ten_minutes() {
     assert!(text.contains("delay: 5m now, up to 5m in 10 min"), "{text}");
 }
 
-/// A number that lost a digit at the edge would be another number.
+/// A number that lost a digit at the edge would be wrong.
 #[test]
 fn a_reason_is_whole_at_any_width() {
     let fleet = fleet();

@@ -1,7 +1,7 @@
 use super::*;
 use crate::proof::provider::{Behaviour, Expect, Provider};
 
-/// The report of a provider without calls, to be filled in.
+/// The report of a provider without calls, as a start.
 fn proof() -> Proof {
     let rate: Rate = "400/1s".parse().expect("a rate");
     let address = "127.0.0.1:0".parse().expect("an address");
