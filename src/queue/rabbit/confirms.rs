@@ -38,8 +38,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::RabbitError;
 use super::connections::Live;
 use super::convert::{copy_number, numbered, shortened};
-use super::dial::RabbitOptions;
-use super::topology::{Copy, answered, open_channel, published};
+use super::topology::{Copy, published};
 
 /// Copies that are under way at a time at most …
 const MOST: usize = 512;
@@ -58,24 +57,6 @@ pub(super) struct Decided<T> {
     pub(super) result: Result<(), RabbitError>,
 }
 
-/// How long publishing may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ConfirmBounds {
-    /// One synchronous operation.
-    pub(super) operation: Duration,
-    /// The time without progress.
-    confirm: Duration,
-}
-
-impl ConfirmBounds {
-    pub(super) const fn of(options: &RabbitOptions) -> Self {
-        Self {
-            operation: options.settings.connect_timeout.get(),
-            confirm: options.settings.confirm_timeout.get(),
-        }
-    }
-}
-
 /// A copy that is not decided.
 #[derive(Debug)]
 struct Pending<T> {
@@ -92,6 +73,7 @@ type Answer = (u64, lapin::Result<Confirmation>);
 pub(super) struct ConfirmChannel<T> {
     pub(super) live: Arc<Live>,
     channel: Channel,
+    /// The longest time without progress.
     confirm: Duration,
     answers: FuturesUnordered<BoxFuture<'static, Answer>>,
     /// By number.
@@ -116,12 +98,12 @@ pub(super) struct ConfirmChannel<T> {
     progress: (Instant, usize),
 }
 
-/// The channel to publish on: the one in `open` as long as it takes copies or some are under way on it,
-/// otherwise a new one on the connection that `live` gets.
+/// The channel to publish on: the one in `open` as long as it takes copies or some are under way on it, and else
+/// a new one on the connection that `live` gets. `confirm`: the longest time without progress.
 pub(super) async fn usable<T>(
     open: &mut Option<ConfirmChannel<T>>,
     live: impl Future<Output = Result<Arc<Live>, RabbitError>>,
-    bounds: ConfirmBounds,
+    confirm: Duration,
 ) -> Result<&mut ConfirmChannel<T>, RabbitError> {
     let usable = match open.take() {
         Some(old) if old.is_open() || !old.is_idle() => old,
@@ -129,21 +111,20 @@ pub(super) async fn usable<T>(
             if let Some(old) = old {
                 old.close().await;
             }
-            ConfirmChannel::open(live.await?, bounds).await?
+            ConfirmChannel::open(live.await?, confirm).await?
         }
     };
     Ok(open.insert(usable))
 }
 
 impl<T> ConfirmChannel<T> {
-    async fn open(live: Arc<Live>, bounds: ConfirmBounds) -> Result<Self, RabbitError> {
-        let ConfirmBounds { operation, confirm } = bounds;
+    async fn open(live: Arc<Live>, confirm: Duration) -> Result<Self, RabbitError> {
         if live.is_blocked() {
             return Err(RabbitError::Blocked);
         }
-        let channel = open_channel(&live.connection, operation).await?;
+        let channel = live.open_channel().await?;
         let select = channel.confirm_select(ConfirmSelectOptions::default());
-        answered("confirm.select", operation, select).await?;
+        live.answered("confirm.select", select).await?;
         let progress = (Instant::now(), live.copies.written());
         Ok(Self {
             live,

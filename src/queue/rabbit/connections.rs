@@ -33,6 +33,8 @@ const CLOSING: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) connection: Connection,
+    /// For each synchronous operation.
+    pub(super) bound: Duration,
     /// The broker has queues without a limit of returns.
     pub(super) knows_unlimited: bool,
     /// Copies that are published on it.
@@ -291,6 +293,7 @@ impl SharedConnection {
         let listener = listen(&connection, self.purpose, Arc::clone(&fault));
         Ok(Live {
             connection,
+            bound: self.timeout,
             // Earlier versions accept the argument, and drop a message at its first return.
             knows_unlimited: control.major.get().is_some_and(|&major| major >= 4),
             copies: Copies::default(),

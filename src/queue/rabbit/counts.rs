@@ -26,7 +26,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::RabbitError;
 use super::connections::Live;
 use super::supervisor::Context;
-use super::topology::{Target, answered, find, left_behind, open_channel};
+use super::topology::Target;
 use crate::core::backoff::Rung;
 use crate::core::parking::Space;
 use crate::ports::queue::Part;
@@ -101,7 +101,7 @@ impl Broker {
     }
 
     async fn count(&self, waits: &mut [Wait]) -> Result<(), RabbitError> {
-        let mut channel = self.channel().await?;
+        let mut channel = self.live.open_channel().await?;
         for (target, part) in [(Target::Work, Part::Ready), (Target::Dead, Part::Dead)] {
             let count = self.messages(&channel, target).await?;
             self.counted(part, count);
@@ -116,27 +116,18 @@ impl Broker {
                 Ok(count) => waiting += count,
                 Err(RabbitError::Missing { .. }) => {
                     *rounds = PATIENCE;
-                    channel = self.channel().await?;
+                    channel = self.live.open_channel().await?;
                 }
                 Err(error) => return Err(error),
             }
         }
         self.counted(Part::Waiting, waiting);
-        let closing = channel.close(200, "counted".into());
-        answered("channel.close", self.bound(), closing).await
-    }
-
-    fn bound(&self) -> Duration {
-        self.context.bound()
-    }
-
-    async fn channel(&self) -> Result<Channel, RabbitError> {
-        open_channel(&self.live.connection, self.bound()).await
+        self.live.close(&channel, "counted").await
     }
 
     async fn messages(&self, channel: &Channel, target: Target) -> Result<u64, RabbitError> {
         let queue = target.queue(self.context.route.queue());
-        Ok(find(channel, &queue, self.bound()).await?.messages.into())
+        Ok(self.live.find(channel, &queue).await?.messages.into())
     }
 
     fn counted(&self, part: Part, count: u64) {
@@ -211,16 +202,14 @@ impl ParkedCounter {
     }
 
     async fn count(&self) -> Result<u64, RabbitError> {
-        let channel = self.0.channel().await?;
+        let live = &self.0.live;
+        let channel = live.open_channel().await?;
         let mut count = 0;
         for space in Space::all() {
             count += self.0.messages(&channel, Target::Parked(space)).await?;
         }
-        // The answer does not matter.
-        let closing = channel.close(200, "counted".into());
-        answered("channel.close", self.0.bound(), closing)
-            .await
-            .ok();
+        // Whether this is answered changes nothing.
+        live.close(&channel, "counted").await.ok();
         Ok(count)
     }
 }
@@ -255,7 +244,7 @@ impl LeftBehind {
     async fn look(&self, known: &mut BTreeSet<Space>) -> Result<(), RabbitError> {
         let Broker { context, live } = &self.broker;
         let route = &context.route;
-        let found = left_behind(&live.connection, route, self.broker.bound()).await?;
+        let found = live.left_behind(route).await?;
         let messages = found
             .iter()
             .map(|(_, counts)| u64::from(counts.messages))

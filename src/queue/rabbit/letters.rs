@@ -36,11 +36,10 @@ use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions};
 use tokio::time::{Instant, sleep};
 
 use super::RabbitError;
-use super::confirms::{ConfirmBounds, ConfirmChannel, WINDOW};
+use super::confirms::{ConfirmChannel, WINDOW};
 use super::connections::{Connections, Live};
 use super::convert::{Original, message};
 use super::dial::RabbitOptions;
-use super::topology::{answered, find, open_channel};
 use crate::ports::message::{Message, header};
 
 pub use moving::{Moved, Replay};
@@ -74,8 +73,7 @@ pub struct Letter {
 /// A dead-letter queue that is being read.
 pub struct Letters {
     queue: String,
-    operation: Duration,
-    bounds: ConfirmBounds,
+    confirm: Duration,
     connections: Connections,
     live: Arc<Live>,
     channel: Channel,
@@ -123,9 +121,8 @@ impl Letters {
     pub async fn open(options: &RabbitOptions, queue: &str) -> Result<Option<Self>, RabbitError> {
         let connections = Connections::of_a_command(options)?;
         let live = connections.consuming.acquire_any().await?;
-        let operation = options.settings.connect_timeout.get();
-        let channel = open_channel(&live.connection, operation).await?;
-        let total = match find(&channel, queue, operation).await {
+        let channel = live.open_channel().await?;
+        let total = match live.find(&channel, queue).await {
             Ok(counts) => counts.messages,
             Err(RabbitError::Missing { .. }) => {
                 connections.leave(Instant::now() + CLOSING).await;
@@ -135,8 +132,7 @@ impl Letters {
         };
         Ok(Some(Self {
             queue: queue.to_owned(),
-            operation,
-            bounds: ConfirmBounds::of(options),
+            confirm: options.settings.confirm_timeout.get(),
             connections,
             live,
             channel,
@@ -200,8 +196,8 @@ impl Letters {
             .map(|_| self.channel.basic_get(self.queue.as_str().into(), options))
             .collect();
         let mut answers = Vec::new();
-        // The bound is for each of them: large ones take a while on a slow connection.
-        while let Some(answer) = answered("basic.get", self.operation, asks.try_next()).await? {
+        // The bound is for each of them: large ones take a while on a slow way.
+        while let Some(answer) = self.live.answered("basic.get", asks.try_next()).await? {
             answers.push(answer);
         }
         let letters = answers.into_iter().map(|answer| {
@@ -281,8 +277,8 @@ impl Letters {
         }
         copied = copied.and(self.renew().await);
         self.make_sure().await?;
-        let counting = open_channel(&self.live.connection, self.operation).await?;
-        let mut count = find(&counting, &self.queue, self.operation).await?.messages;
+        let counting = self.live.open_channel().await?;
+        let mut count = self.live.find(&counting, &self.queue).await?.messages;
         let held: Vec<u64> = std::mem::take(&mut self.held).into_iter().collect();
         let alone = held.len() == 1;
         for tags in held.chunks(COMMANDS).filter(|_| !alone) {
@@ -292,8 +288,7 @@ impl Letters {
             let expected = count + u32::try_from(tags.len()).unwrap_or(u32::MAX);
             count = self.counted(&counting, expected).await?;
         }
-        let closing = self.channel.close(200, "read".into());
-        answered("channel.close", self.operation, closing).await?;
+        self.live.close(&self.channel, "read").await?;
         if alone {
             count = self.counted(&counting, count + 1).await?;
         }
@@ -307,14 +302,14 @@ impl Letters {
             requeue: true,
         };
         let nack = self.channel.basic_nack(tag, requeue);
-        answered("basic.nack", self.operation, nack).await
+        self.live.answered("basic.nack", nack).await
     }
 
     /// How many letters there are as soon as there are so many, or after a while.
     async fn counted(&mut self, channel: &Channel, expected: u32) -> Result<u32, RabbitError> {
         let end = Instant::now() + RETURN;
         loop {
-            let count = find(channel, &self.queue, self.operation).await?.messages;
+            let count = self.live.find(channel, &self.queue).await?.messages;
             if count >= expected || Instant::now() >= end {
                 return Ok(count);
             }
@@ -324,7 +319,7 @@ impl Letters {
 
     async fn ack(&mut self, tag: u64) -> Result<(), RabbitError> {
         let ack = self.channel.basic_ack(tag, BasicAckOptions::default());
-        answered("basic.ack", self.operation, ack).await?;
+        self.live.answered("basic.ack", ack).await?;
         self.held.remove(&tag);
         self.unsure += 1;
         if self.unsure >= COMMANDS {

@@ -32,7 +32,6 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use self::confirms::ConfirmBounds;
 use self::connections::Connections;
 use self::reports::Reporter;
 use self::session::KeptVerdicts;
@@ -114,7 +113,7 @@ impl RabbitQueue {
         let reporter = Reporter {
             route: Arc::clone(route),
             results,
-            bounds: ConfirmBounds::of(&self.options),
+            confirm: self.options.settings.confirm_timeout.get(),
             connections: Arc::clone(&self.connections),
             clock: self.clock,
             events: Arc::clone(&self.events),

@@ -15,7 +15,7 @@ use url::Url;
 use super::RabbitError;
 use super::connections::{Connections, Live};
 use super::dial::{RabbitOptions, RouteOptions, addresses};
-use super::topology::{self, DURABLE, QueueCounts, Target, open_channel};
+use super::topology::{DURABLE, QueueCounts, Target, typed};
 use crate::core::parking::Space;
 use crate::settings::types::QueueType;
 
@@ -82,22 +82,17 @@ pub async fn queue(
     route.check()?;
     let connections = Connections::of_a_command(options)?;
     let live = connections.consuming.acquire_any().await?;
-    let state = look(&live, options, route).await;
+    let state = look(&live, route).await;
     connections.leave(Instant::now() + CLOSING).await;
     state
 }
 
-async fn look(
-    live: &Live,
-    options: &RabbitOptions,
-    route: &RouteOptions,
-) -> Result<QueueState, RabbitError> {
-    let bound = options.settings.connect_timeout.get();
-    let channel = open_channel(&live.connection, bound).await?;
-    let found = topology::find(&channel, route.queue(), bound).await;
+async fn look(live: &Live, route: &RouteOptions) -> Result<QueueState, RabbitError> {
+    let channel = live.open_channel().await?;
+    let found = live.find(&channel, route.queue()).await;
     match &found {
         Err(RabbitError::Missing { .. }) if !route.settings.declare => {}
-        found => tried(live, route, found.is_ok(), bound).await?,
+        found => tried(live, route, found.is_ok()).await?,
     }
     match found {
         Ok(QueueCounts {
@@ -106,9 +101,9 @@ async fn look(
         }) => {
             let left = match route.parks() {
                 true => Vec::new(),
-                false => topology::left_behind(&live.connection, route, bound).await?,
+                false => live.left_behind(route).await?,
             };
-            let classic = is_classic(live, route.queue(), bound).await;
+            let classic = is_classic(live, route.queue()).await;
             let parked = left.iter().map(|(_, counts)| counts.messages).sum();
             Ok(QueueState::Found {
                 messages,
@@ -125,47 +120,37 @@ async fn look(
     }
 }
 
-/// Tries the rights to a route's queues, and checks the settings of existing queues of ours; `found`: the
-/// work queue exists.
-async fn tried(
-    live: &Live,
-    route: &RouteOptions,
-    found: bool,
-    bound: Duration,
-) -> Result<(), RabbitError> {
+/// Tries the rights to a route's queues, and the settings of those of ours that are there; `found`: the work
+/// queue is there.
+async fn tried(live: &Live, route: &RouteOptions, found: bool) -> Result<(), RabbitError> {
     if found {
-        may_consume(live, route.queue(), bound).await?;
+        may_consume(live, route.queue()).await?;
     }
-    results_have_a_place(live, route, bound).await?;
+    results_have_a_place(live, route).await?;
     let work = route.settings.declare.then_some(Target::Work);
     let waits = route.ladder().rungs().map(Target::Wait);
     let parked = Space::all().filter(|_| route.parks()).map(Target::Parked);
     for target in work.into_iter().chain(waits).chain(parked) {
-        may_declare(live, route, target, bound).await?;
+        may_declare(live, route, target).await?;
     }
-    may_declare(live, route, Target::Dead, bound).await?;
-    // Existing queues do not show whether copies may be published, which waits need.
+    may_declare(live, route, Target::Dead).await?;
+    // Those that are there do not show whether copies may be published, which waits ask for.
     let wait = Target::Wait(route.ladder().rung(Duration::ZERO));
     let nowhere = format!("{}.wait.none", route.queue());
-    declare_nothing(live, route, wait, &nowhere, bound).await
+    declare_nothing(live, route, wait, &nowhere).await
 }
 
-/// Results need their exchange, or the one queue that they all go to. Only a publish shows whether it is
-/// allowed.
-async fn results_have_a_place(
-    live: &Live,
-    route: &RouteOptions,
-    bound: Duration,
-) -> Result<(), RabbitError> {
-    topology::find_exchange(live, route.exchange(), bound).await?;
+/// Results need their exchange, or the one queue that they all go to. Whether they may be published shows only then.
+async fn results_have_a_place(live: &Live, route: &RouteOptions) -> Result<(), RabbitError> {
+    live.find_exchange(route.exchange()).await?;
     let results = route.settings.results.as_ref();
     let Some(queue) = results.and_then(|results| results.queue()) else {
         return Ok(());
     };
-    let channel = open_channel(&live.connection, bound).await?;
-    match topology::find(&channel, queue, bound).await {
+    let channel = live.open_channel().await?;
+    match live.find(&channel, queue).await {
         Ok(_) => {
-            channel.close(200, "found".into()).await.ok();
+            live.close(&channel, "found").await.ok();
             Ok(())
         }
         Err(RabbitError::Missing { queue }) => Err(RabbitError::NoResultQueue { queue }),
@@ -174,48 +159,41 @@ async fn results_have_a_place(
 }
 
 /// Needs the right to read.
-async fn may_consume(live: &Live, queue: &str, bound: Duration) -> Result<(), RabbitError> {
-    let channel = open_channel(&live.connection, bound).await?;
+async fn may_consume(live: &Live, queue: &str) -> Result<(), RabbitError> {
+    let channel = live.open_channel().await?;
     let mut impossible = FieldTable::default();
     impossible.insert(
         "x-priority".into(),
         AMQPValue::LongString("no number".into()),
     );
-    match topology::consume(&channel, queue, impossible, bound).await {
+    match live.consume(&channel, queue, impossible).await {
         Err(error @ RabbitError::Stream { .. }) => Err(error),
         answer => refused(answer.map(drop)),
     }
 }
 
-/// Whether an existing queue is a classic one. A declaration of another type changes nothing, and the broker
-/// names the first argument that differs: if that is another argument, or the user may not declare the queue,
-/// the answer is no.
-async fn is_classic(live: &Live, queue: &str, bound: Duration) -> bool {
-    let Ok(channel) = open_channel(&live.connection, bound).await else {
+/// Whether a queue that is there is a classic one. A declaration of another type changes nothing, and the broker
+/// names the first argument that differs: where that is another one, or the user may not declare the queue, the
+/// answer is no.
+async fn is_classic(live: &Live, queue: &str) -> bool {
+    let Ok(channel) = live.open_channel().await else {
         return false;
     };
-    let quorum = topology::typed(QueueType::Quorum);
-    let declared = topology::declare(&channel, queue, DURABLE, quorum, bound).await;
+    let quorum = typed(QueueType::Quorum);
+    let declared = live.declare(&channel, queue, DURABLE, quorum).await;
     matches!(declared, Err(RabbitError::Mismatch { reason, .. }) if reason.contains("x-queue-type"))
 }
 
-async fn may_declare(
-    live: &Live,
-    route: &RouteOptions,
-    target: Target,
-    bound: Duration,
-) -> Result<(), RabbitError> {
+async fn may_declare(live: &Live, route: &RouteOptions, target: Target) -> Result<(), RabbitError> {
     let queue = target.queue(route.queue());
-    let channel = open_channel(&live.connection, bound).await?;
-    match topology::find(&channel, &queue, bound).await {
+    let channel = live.open_channel().await?;
+    match live.find(&channel, &queue).await {
         Ok(_) => {
-            channel.close(200, "found".into()).await.ok();
-            let declared = topology::target_queues(live, route, [target], bound).await;
+            live.close(&channel, "found").await.ok();
+            let declared = live.target_queues(route, [target]).await;
             declared.map_err(RabbitError::of_right)
         }
-        Err(RabbitError::Missing { .. }) => {
-            declare_nothing(live, route, target, &queue, bound).await
-        }
+        Err(RabbitError::Missing { .. }) => declare_nothing(live, route, target, &queue).await,
         Err(error) => Err(error),
     }
 }
@@ -226,12 +204,11 @@ async fn declare_nothing(
     route: &RouteOptions,
     target: Target,
     queue: &str,
-    bound: Duration,
 ) -> Result<(), RabbitError> {
-    let channel = open_channel(&live.connection, bound).await?;
+    let channel = live.open_channel().await?;
     let mut impossible = target.arguments(route);
     impossible.insert("x-message-ttl".into(), AMQPValue::LongLongInt(-1));
-    let declared = topology::declare(&channel, queue, DURABLE, impossible, bound).await;
+    let declared = live.declare(&channel, queue, DURABLE, impossible).await;
     refused(declared.map(drop))
 }
 

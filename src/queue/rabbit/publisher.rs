@@ -17,9 +17,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::RabbitError;
-use super::confirms::{ConfirmBounds, ConfirmChannel, Decided, usable};
+use super::confirms::{ConfirmChannel, Decided, usable};
 use super::supervisor::Context;
-use super::topology::{Copy, Target, find_exchange, target_queues};
+use super::topology::{Copy, Target};
 use crate::queue::{BACKOFF, LOG_EVERY, ResultOutcome};
 use crate::settings::types::Unroutable;
 use crate::telemetry::{LogLimit, Suppressed};
@@ -154,11 +154,11 @@ impl Outbox {
 
     /// Publishes copies that are ready, as far as the bounds allow.
     async fn send(&mut self) -> Result<(), RabbitError> {
-        let bounds = ConfirmBounds::of(&self.context.options);
+        let confirm = self.context.options.settings.confirm_timeout.get();
         while let Some(first) = self.ready.front() {
             let (place, bytes) = (first.to.place(), first.body.len());
             let live = self.context.connections.publishing.acquire();
-            let open = usable(&mut self.open, live, bounds).await?;
+            let open = usable(&mut self.open, live, confirm).await?;
             if open.live.is_blocked() {
                 return Err(RabbitError::Blocked);
             }
@@ -169,10 +169,8 @@ impl Outbox {
             if place != Some(Target::Work) && !self.declared.contains(&place) {
                 let route = &self.context.route;
                 let declared = match place {
-                    Some(target) => {
-                        target_queues(&open.live, route, [target], bounds.operation).await
-                    }
-                    None => find_exchange(&open.live, route.exchange(), bounds.operation).await,
+                    Some(target) => open.live.target_queues(route, [target]).await,
+                    None => open.live.find_exchange(route.exchange()).await,
                 };
                 open.was_left_alone();
                 match declared {

@@ -6,12 +6,13 @@
 //! are bounded by what the centre sends at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use super::RabbitError;
-use super::confirms::{ConfirmBounds, ConfirmChannel, Decided, usable};
+use super::confirms::{ConfirmChannel, Decided, usable};
 use super::connections::Connections;
 use super::convert::result_properties;
 use super::topology::Copy;
@@ -28,7 +29,7 @@ const WAITING: usize = 1_000;
 pub(super) struct Reporter {
     pub(super) route: Arc<str>,
     pub(super) results: Results,
-    pub(super) bounds: ConfirmBounds,
+    pub(super) confirm: Duration,
     pub(super) connections: Arc<Connections>,
     pub(super) clock: Clock,
     pub(super) events: Arc<dyn QueueEvents>,
@@ -82,7 +83,7 @@ impl Reporter {
         if report.confirmed.is_closed() {
             return Ok(());
         }
-        let open = usable(open, self.connections.publishing.acquire(), self.bounds).await?;
+        let open = usable(open, self.connections.publishing.acquire(), self.confirm).await?;
         if open.live.is_blocked() {
             return Err(RabbitError::Blocked);
         }

@@ -27,7 +27,7 @@ use futures::future::join_all;
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::RabbitError;
 use super::connections::Live;
@@ -35,7 +35,7 @@ use super::convert::{message, returns};
 use super::counts::Counting;
 use super::publisher::Publisher;
 use super::supervisor::Context;
-use super::topology::{Target, open_channel, target_queues, work_queue};
+use super::topology::Target;
 use crate::core::channel::{Batch, Fate, Frame};
 use crate::core::parking::Space;
 use crate::ports::connect::Link;
@@ -90,7 +90,7 @@ pub(super) struct Session {
 impl Session {
     /// Opens a channel and makes sure that the queues exist. Consumes nothing yet.
     pub(super) async fn open(context: Arc<Context>, live: Arc<Live>) -> Result<Self, RabbitError> {
-        let channel = open_channel(&live.connection, context.bound()).await?;
+        let channel = live.open_channel().await?;
         let groups = declare(&context, &live).await?;
         let consumers = Consumers::new(groups);
         let (sink, settlements) = mpsc::unbounded_channel();
@@ -237,12 +237,8 @@ impl Session {
     async fn write(&mut self, batch: Batch<Label>) -> Result<(), RabbitError> {
         self.acknowledged |= !batch.frames.is_empty();
         let writes = join_all(batch.frames.iter().map(|frame| self.write_frame(*frame)));
-        let bound = self.context.bound();
-        let written = timeout_at(Instant::now() + bound, writes).await;
-        let written = written.map_err(|_| RabbitError::Timeout {
-            what: "writing acknowledgements",
-            waited: bound,
-        })?;
+        let written = timeout(self.live.bound, writes).await;
+        let written = written.map_err(|_| self.live.late("writing acknowledgements"))?;
         for result in written {
             result.map_err(|error| self.lost(&error))?;
         }
@@ -314,15 +310,15 @@ impl Session {
 
 /// Declares or checks the queues of a route. Returns those that are consumed.
 async fn declare(context: &Context, live: &Live) -> Result<Vec<Group>, RabbitError> {
-    let (route, bound) = (&context.route, context.bound());
-    work_queue(live, route, bound).await?;
+    let route = &context.route;
+    live.work_queue(route).await?;
     let mut groups = vec![Group::work(route)];
     if route.parks() {
         let spaces: Vec<Space> = Space::all().collect();
         let targets = spaces.iter().copied().map(Target::Parked);
-        target_queues(live, route, targets, bound).await?;
+        live.target_queues(route, targets).await?;
         groups.push(Group::parked(route, &spaces));
     }
-    target_queues(live, route, [Target::Dead], bound).await?;
+    live.target_queues(route, [Target::Dead]).await?;
     Ok(groups)
 }

@@ -47,12 +47,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// For each synchronous operation.
-    pub(super) fn bound(&self) -> Duration {
-        self.options.settings.connect_timeout.get()
-    }
-
-    /// Warns that a copy lost headers.
+    /// A copy left headers behind.
     pub(super) fn log_shortened(&self) {
         let route = &self.route.name;
         self.events.shortened(route);

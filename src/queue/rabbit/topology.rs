@@ -9,14 +9,12 @@
 //! that argument. So queues that are read are declared with it if the broker knows it, and without it if
 //! that is refused.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use lapin::options::{
     BasicConsumeOptions, BasicPublishOptions, ExchangeDeclareOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable, LongString};
-use lapin::{BasicProperties, Channel, Confirmation, Connection, Consumer, ExchangeKind};
+use lapin::{BasicProperties, Channel, Confirmation, Consumer, ExchangeKind};
 use tokio::time::timeout;
 
 use super::RabbitError;
@@ -101,201 +99,197 @@ const PASSIVE: QueueDeclareOptions = QueueDeclareOptions {
     ..DURABLE
 };
 
-/// Declares or checks the work queue.
-pub(super) async fn work_queue(
-    live: &Live,
-    route: &RouteOptions,
-    bound: Duration,
-) -> Result<(), RabbitError> {
-    if route.settings.declare {
-        return target_queues(live, route, [Target::Work], bound).await;
-    }
-    let channel = open_channel(&live.connection, bound).await?;
-    match find(&channel, route.queue(), bound).await {
-        Err(RabbitError::Missing { queue }) => return Err(RabbitError::Undeclared { queue }),
-        found => found?,
-    };
-    let closing = channel.close(200, "found".into());
-    answered("channel.close", bound, closing).await
-}
-
 /// What the broker counts in a queue.
 pub(super) struct QueueCounts {
     pub(super) messages: u32,
     pub(super) consumers: u32,
 }
 
-/// Looks for a queue, on a channel that is lost if it is missing.
-pub(super) async fn find(
-    channel: &Channel,
-    queue: &str,
-    bound: Duration,
-) -> Result<QueueCounts, RabbitError> {
-    declare(channel, queue, PASSIVE, FieldTable::default(), bound).await
-}
+/// The operations on queues. Each ends within `bound`.
+impl Live {
+    /// Opens a channel.
+    pub(super) async fn open_channel(&self) -> Result<Channel, RabbitError> {
+        self.answered("channel.open", self.connection.create_channel())
+            .await
+    }
 
-/// Declares queues of ours in their order, on channels of their own.
-pub(super) async fn target_queues(
-    live: &Live,
-    route: &RouteOptions,
-    targets: impl IntoIterator<Item = Target> + Send,
-    bound: Duration,
-) -> Result<(), RabbitError> {
-    let mut channel = open_channel(&live.connection, bound).await?;
-    for target in targets {
-        let queue = target.queue(route.queue());
-        let arguments = target.arguments(route);
-        let counted = target.takes_returns() && route.settings.queue_type == QueueType::Quorum;
-        if counted && live.knows_unlimited {
-            let mut unlimited = arguments.clone();
-            unlimited.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(-1));
-            match declare(&channel, &queue, DURABLE, unlimited, bound).await {
-                Ok(_) => continue,
-                Err(RabbitError::Mismatch { .. }) => {}
+    pub(super) async fn close(
+        &self,
+        channel: &Channel,
+        why: &'static str,
+    ) -> Result<(), RabbitError> {
+        self.answered("channel.close", channel.close(200, why.into()))
+            .await
+    }
+
+    /// Declares or checks the work queue.
+    pub(super) async fn work_queue(&self, route: &RouteOptions) -> Result<(), RabbitError> {
+        if route.settings.declare {
+            return self.target_queues(route, [Target::Work]).await;
+        }
+        match self.look_for(route.queue()).await {
+            Err(RabbitError::Missing { queue }) => Err(RabbitError::Undeclared { queue }),
+            found => found.map(drop),
+        }
+    }
+
+    /// Looks for a queue. One that is missing costs its channel.
+    pub(super) async fn look_for(&self, queue: &str) -> Result<QueueCounts, RabbitError> {
+        let channel = self.open_channel().await?;
+        let counts = self.find(&channel, queue).await?;
+        self.close(&channel, "found").await?;
+        Ok(counts)
+    }
+
+    /// Looks for a queue, on a channel that is lost if it is missing.
+    pub(super) async fn find(
+        &self,
+        channel: &Channel,
+        queue: &str,
+    ) -> Result<QueueCounts, RabbitError> {
+        self.declare(channel, queue, PASSIVE, FieldTable::default())
+            .await
+    }
+
+    /// Declares queues of ours in their order, on channels of their own.
+    pub(super) async fn target_queues(
+        &self,
+        route: &RouteOptions,
+        targets: impl IntoIterator<Item = Target> + Send,
+    ) -> Result<(), RabbitError> {
+        let mut channel = self.open_channel().await?;
+        for target in targets {
+            let queue = target.queue(route.queue());
+            let arguments = target.arguments(route);
+            let counted = target.takes_returns() && route.settings.queue_type == QueueType::Quorum;
+            if counted && self.knows_unlimited {
+                let mut unlimited = arguments.clone();
+                unlimited.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(-1));
+                match self.declare(&channel, &queue, DURABLE, unlimited).await {
+                    Ok(_) => continue,
+                    Err(RabbitError::Mismatch { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+                channel = self.open_channel().await?;
+            }
+            self.declare(&channel, &queue, DURABLE, arguments).await?;
+        }
+        self.close(&channel, "declared").await
+    }
+
+    /// The parked queues that are there though the route does not park: an earlier configuration left
+    /// them.
+    pub(super) async fn left_behind(
+        &self,
+        route: &RouteOptions,
+    ) -> Result<Vec<(Space, QueueCounts)>, RabbitError> {
+        let mut found = Vec::new();
+        for space in Space::all() {
+            let queue = Target::Parked(space).queue(route.queue());
+            match self.look_for(&queue).await {
+                Ok(counts) => found.push((space, counts)),
+                // It was deleted; others may hold messages all the same.
+                Err(RabbitError::Missing { .. }) => {}
                 Err(error) => return Err(error),
             }
-            channel = open_channel(&live.connection, bound).await?;
         }
-        declare(&channel, &queue, DURABLE, arguments, bound).await?;
+        Ok(found)
     }
-    let closing = channel.close(200, "declared".into());
-    answered("channel.close", bound, closing).await
-}
 
-/// The parked queues that exist although the route does not park: an earlier configuration left
-/// them.
-pub(super) async fn left_behind(
-    connection: &Connection,
-    route: &RouteOptions,
-    bound: Duration,
-) -> Result<Vec<(Space, QueueCounts)>, RabbitError> {
-    let mut found = Vec::new();
-    for space in Space::all() {
-        // A queue that is missing costs its channel.
-        let channel = open_channel(connection, bound).await?;
-        let queue = Target::Parked(space).queue(route.queue());
-        match find(&channel, &queue, bound).await {
-            Ok(counts) => found.push((space, counts)),
-            // It was deleted; others may still hold messages.
-            Err(RabbitError::Missing { .. }) => continue,
-            Err(error) => return Err(error),
-        }
-        let closing = channel.close(200, "found".into());
-        answered("channel.close", bound, closing).await?;
-    }
-    Ok(found)
-}
-
-/// Opens a channel.
-pub(super) async fn open_channel(
-    connection: &Connection,
-    bound: Duration,
-) -> Result<Channel, RabbitError> {
-    answered("channel.open", bound, connection.create_channel()).await
-}
-
-/// Declares or looks for a queue.
-///
-/// The broker closes the channel if the answer is no. A channel that is dropped before that is closed from
-/// this side too; lapin 4.12 treats a close that crosses the broker's as a fault of the connection, and ends
-/// the channels of all routes on it. So the channel is held until the answer, even if the caller is gone.
-pub(super) async fn declare(
-    channel: &Channel,
-    queue: &str,
-    options: QueueDeclareOptions,
-    arguments: FieldTable,
-    bound: Duration,
-) -> Result<QueueCounts, RabbitError> {
-    let (channel, name) = (channel.clone(), queue.into());
-    let declaring = async move { channel.queue_declare(name, options, arguments).await };
-    match tokio::spawn(timeout(bound, declaring)).await {
-        Ok(Ok(Ok(queue))) => Ok(QueueCounts {
+    /// Declares or looks for a queue.
+    pub(super) async fn declare(
+        &self,
+        channel: &Channel,
+        queue: &str,
+        options: QueueDeclareOptions,
+        arguments: FieldTable,
+    ) -> Result<QueueCounts, RabbitError> {
+        let (channel, name) = (channel.clone(), queue.into());
+        let declaring = async move { channel.queue_declare(name, options, arguments).await };
+        let queue = self
+            .held("queue.declare", declaring)
+            .await?
+            .map_err(|error| RabbitError::about_queue(queue, &error))?;
+        Ok(QueueCounts {
             messages: queue.message_count(),
             consumers: queue.consumer_count(),
-        }),
-        Ok(Ok(Err(error))) => Err(RabbitError::about_queue(queue, &error)),
-        Ok(Err(_)) => Err(RabbitError::Timeout {
-            what: "queue.declare",
-            waited: bound,
-        }),
-        // The runtime ends, and all its tasks with it.
-        Err(error) => Err(RabbitError::Lost {
-            reason: error.to_string(),
-        }),
+        })
     }
-}
 
-/// Looks for an exchange. The default one is always there.
-pub(super) async fn find_exchange(
-    live: &Live,
-    exchange: &str,
-    bound: Duration,
-) -> Result<(), RabbitError> {
-    if exchange.is_empty() {
-        return Ok(());
-    }
-    let channel = open_channel(&live.connection, bound).await?;
-    let options = ExchangeDeclareOptions {
-        passive: true,
-        ..ExchangeDeclareOptions::default()
-    };
-    let name = exchange.into();
-    // Held until the answer, as `declare` does.
-    let held = channel.clone();
-    let finding = async move {
-        let kind = ExchangeKind::Direct;
-        held.exchange_declare(name, kind, options, FieldTable::default())
-            .await
-    };
-    match tokio::spawn(timeout(bound, finding)).await {
-        Ok(Ok(Ok(()))) => {}
-        Ok(Ok(Err(error))) => return Err(RabbitError::about_exchange(exchange, &error)),
-        Ok(Err(_)) => {
-            return Err(RabbitError::Timeout {
-                what: "exchange.declare",
-                waited: bound,
-            });
+    /// Looks for an exchange. The default one is always there.
+    pub(super) async fn find_exchange(&self, exchange: &str) -> Result<(), RabbitError> {
+        if exchange.is_empty() {
+            return Ok(());
         }
-        Err(error) => {
-            return Err(RabbitError::Lost {
+        let channel = self.open_channel().await?;
+        let options = ExchangeDeclareOptions {
+            passive: true,
+            ..ExchangeDeclareOptions::default()
+        };
+        let (held, name) = (channel.clone(), exchange.into());
+        let finding = async move {
+            let kind = ExchangeKind::Direct;
+            held.exchange_declare(name, kind, options, FieldTable::default())
+                .await
+        };
+        self.held("exchange.declare", finding)
+            .await?
+            .map_err(|error| RabbitError::about_exchange(exchange, &error))?;
+        self.close(&channel, "found").await
+    }
+
+    /// The answer to an operation that holds its channel.
+    ///
+    /// The broker closes the channel where the answer is no. A channel that is dropped before that is closed from
+    /// this side too; lapin 4.12 takes a close that crosses the broker's for a fault of the connection, and ends
+    /// the channels of all routes on it. So the channel is held until the answer, also where the caller is gone.
+    async fn held<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        operation: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, RabbitError> {
+        match tokio::spawn(timeout(self.bound, operation)).await {
+            Ok(answer) => answer.map_err(|_| self.late(what)),
+            // The runtime ends, and all its tasks with it.
+            Err(error) => Err(RabbitError::Lost {
                 reason: error.to_string(),
-            });
+            }),
         }
     }
-    let closing = channel.close(200, "found".into());
-    answered("channel.close", bound, closing).await
-}
 
-/// Begins to consume.
-pub(super) async fn consume(
-    channel: &Channel,
-    queue: &str,
-    arguments: FieldTable,
-    bound: Duration,
-) -> Result<Consumer, RabbitError> {
-    let options = BasicConsumeOptions::default();
-    let consuming = channel.basic_consume(queue.into(), "".into(), options, arguments);
-    match timeout(bound, consuming).await {
-        Ok(answer) => answer.map_err(|error| RabbitError::about_consumer(queue, &error)),
-        Err(_) => Err(RabbitError::Timeout {
-            what: "basic.consume",
-            waited: bound,
-        }),
+    /// Begins to consume.
+    pub(super) async fn consume(
+        &self,
+        channel: &Channel,
+        queue: &str,
+        arguments: FieldTable,
+    ) -> Result<Consumer, RabbitError> {
+        let options = BasicConsumeOptions::default();
+        let consuming = channel.basic_consume(queue.into(), "".into(), options, arguments);
+        match timeout(self.bound, consuming).await {
+            Ok(answer) => answer.map_err(|error| RabbitError::about_consumer(queue, &error)),
+            Err(_) => Err(self.late("basic.consume")),
+        }
     }
-}
 
-/// The answer to a synchronous operation, within its bound.
-pub(super) async fn answered<T>(
-    what: &'static str,
-    bound: Duration,
-    operation: impl Future<Output = lapin::Result<T>>,
-) -> Result<T, RabbitError> {
-    match timeout(bound, operation).await {
-        Ok(answer) => answer.map_err(|error| RabbitError::from_lapin(&error)),
-        Err(_) => Err(RabbitError::Timeout {
+    /// The answer to a synchronous operation.
+    pub(super) async fn answered<T>(
+        &self,
+        what: &'static str,
+        operation: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<T, RabbitError> {
+        match timeout(self.bound, operation).await {
+            Ok(answer) => answer.map_err(|error| RabbitError::from_lapin(&error)),
+            Err(_) => Err(self.late(what)),
+        }
+    }
+
+    /// There was no answer within the bound.
+    pub(super) const fn late(&self, what: &'static str) -> RabbitError {
+        RabbitError::Timeout {
             what,
-            waited: bound,
-        }),
+            waited: self.bound,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::{Letter, Letters, RabbitError};
 use crate::queue::rabbit::confirms::{Decided, usable};
 use crate::queue::rabbit::convert::{copy_properties, fresh_properties};
-use crate::queue::rabbit::topology::{Copy, answered, find, open_channel};
+use crate::queue::rabbit::topology::Copy;
 
 /// A letter on its way to a work queue.
 #[derive(Debug)]
@@ -38,12 +38,8 @@ impl Letters {
         if self.found.contains(queue) {
             return Ok(true);
         }
-        // A missing queue costs the channel.
-        let channel = open_channel(&self.live.connection, self.operation).await?;
-        match find(&channel, queue, self.operation).await {
+        match self.live.look_for(queue).await {
             Ok(_) => {
-                let closing = channel.close(200, "found".into());
-                answered("channel.close", self.operation, closing).await?;
                 self.found.insert(queue.to_owned());
                 Ok(true)
             }
@@ -134,7 +130,7 @@ impl Letters {
     async fn publish(&mut self, ready: &mut VecDeque<LetterCopy>) -> Result<(), RabbitError> {
         while let Some((_, copy)) = ready.front() {
             let live = self.connections.publishing.acquire_any();
-            let confirms = usable(&mut self.confirms, live, self.bounds).await?;
+            let confirms = usable(&mut self.confirms, live, self.confirm).await?;
             if !confirms.takes(copy.body.len()) {
                 return Ok(());
             }

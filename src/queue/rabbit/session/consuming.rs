@@ -11,7 +11,6 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::future::try_join_all;
@@ -26,8 +25,9 @@ use crate::core::channel::{Fate, Opening};
 use crate::core::parking::Space;
 use crate::ports::queue::Verdict;
 use crate::queue::rabbit::RabbitError;
+use crate::queue::rabbit::connections::Live;
 use crate::queue::rabbit::dial::RouteOptions;
-use crate::queue::rabbit::topology::{Target, answered, consume, target_queues};
+use crate::queue::rabbit::topology::Target;
 
 pub(super) type Item = lapin::message::Delivery;
 
@@ -125,9 +125,9 @@ impl Consumers {
     /// Starts to consume queues. None is open if one fails: the channel has ended then.
     pub(super) async fn start(
         &mut self,
+        live: &Live,
         channel: &Channel,
         groups: &[Group],
-        bound: Duration,
     ) -> Result<(), RabbitError> {
         // The usual priority. A stream refuses any, and so is never consumed.
         let mut usual = FieldTable::default();
@@ -135,10 +135,10 @@ impl Consumers {
         for Group { queues, prefetch } in groups {
             // It counts for consumers that are opened after it.
             let qos = channel.basic_qos((*prefetch).max(1), BasicQosOptions::default());
-            answered("basic.qos", bound, qos).await?;
+            live.answered("basic.qos", qos).await?;
             let starting = queues
                 .iter()
-                .map(|queue| consume(channel, queue, usual.clone(), bound));
+                .map(|queue| live.consume(channel, queue, usual.clone()));
             let consumers = try_join_all(starting).await?;
             self.open.extend(queues.iter().cloned().zip(consumers));
         }
@@ -176,13 +176,13 @@ impl Consumers {
     }
 }
 
-/// Cancels consumers. Deliveries that still come until the broker's answer go to `each` at once, because a
-/// buffer would hold all of them. They may be a whole prefetch of large messages on a slow connection, so
-/// `bound` is for the time in which nothing comes.
+/// Cancels consumers. What still comes until the broker's answer goes to `each`, as it comes: a buffer would
+/// hold all of it. That may be a whole prefetch of large messages on a slow connection, so the bound is for the
+/// time in which nothing comes.
 pub(super) async fn cancelled(
     consumers: Vec<Consumer>,
+    live: &Live,
     channel: &Channel,
-    bound: Duration,
     mut each: impl FnMut(Item),
 ) -> Result<(), RabbitError> {
     let tags: Vec<_> = consumers.iter().map(Consumer::tag).collect();
@@ -192,7 +192,7 @@ pub(super) async fn cancelled(
     let mut cancelling = pin!(try_join_all(cancelling));
     let mut rest = select_all(consumers);
     let (mut is_cancelled, mut is_drained) = (false, false);
-    let mut end = Instant::now() + bound;
+    let mut end = Instant::now() + live.bound;
     while !is_cancelled || !is_drained {
         tokio::select! {
             answer = &mut cancelling, if !is_cancelled => {
@@ -203,14 +203,11 @@ pub(super) async fn cancelled(
             item = rest.next(), if !is_drained => match item {
                 Some(item) => {
                     each(item.map_err(|error| RabbitError::from_lapin(&error))?);
-                    end = Instant::now() + bound;
+                    end = Instant::now() + live.bound;
                 }
                 None => is_drained = true,
             },
-            () = sleep_until(end) => {
-                let what = "basic.cancel";
-                return Err(RabbitError::Timeout { what, waited: bound });
-            }
+            () = sleep_until(end) => return Err(live.late("basic.cancel")),
         }
     }
     Ok(())
@@ -225,12 +222,13 @@ impl Session {
 
     /// Opens the consumers, if there is space for their deliveries.
     pub(super) async fn consume(&mut self) -> Result<(), RabbitError> {
-        let bound = self.context.bound();
         let Some(opening) = self.unsettled.budget.open(self.context.clock.now()) else {
             return Ok(());
         };
         let groups = self.consumers.groups(opening);
-        self.consumers.start(&self.channel, &groups, bound).await
+        self.consumers
+            .start(&self.live, &self.channel, &groups)
+            .await
     }
 
     /// Consumes these parked queues as well, now and whenever the tap is open.
@@ -244,9 +242,10 @@ impl Session {
             return Ok(());
         }
         if self.consumers.is_open() {
-            let bound = self.context.bound();
             let more = std::slice::from_ref(&group);
-            self.consumers.start(&self.channel, more, bound).await?;
+            self.consumers
+                .start(&self.live, &self.channel, more)
+                .await?;
         }
         self.consumers.groups.push(group);
         Ok(())
@@ -265,8 +264,9 @@ impl Session {
         let target = |space: &Space| Target::Parked(*space).queue(route.queue()) == queue;
         match Space::all().find(target) {
             Some(space) if route.parks() => {
-                let bound = self.context.bound();
-                target_queues(&self.live, route, [Target::Parked(space)], bound).await?;
+                self.live
+                    .target_queues(route, [Target::Parked(space)])
+                    .await?;
                 self.join(&[space]).await
             }
             _ => Ok(()),
@@ -275,9 +275,9 @@ impl Session {
 
     /// Stops the consumers. Deliveries that arrived before the broker's answer are handed out.
     pub(super) async fn cancel(&mut self) -> Result<(), RabbitError> {
-        let bound = self.context.bound();
-        let (open, channel) = (self.consumers.take_open(), self.channel.clone());
-        cancelled(open, &channel, bound, |delivery| self.hand_out(delivery)).await
+        let open = self.consumers.take_open();
+        let (live, channel) = (Arc::clone(&self.live), self.channel.clone());
+        cancelled(open, &live, &channel, |delivery| self.hand_out(delivery)).await
     }
 
     /// The delivery goes back to its queue.

@@ -26,7 +26,7 @@ use crate::queue::rabbit::convert::{
 };
 use crate::queue::rabbit::dial::RouteOptions;
 use crate::queue::rabbit::publisher::{Destination, Republish};
-use crate::queue::rabbit::topology::{Target, answered};
+use crate::queue::rabbit::topology::Target;
 
 /// The deliveries of a channel that are not settled or not acknowledged yet.
 #[derive(Debug)]
@@ -302,19 +302,17 @@ impl Session {
         } else {
             0
         };
-        // All deliveries without a verdict go back with the channel.
-        let closing = self.channel.close(200, "closing".into());
-        answered("channel.close", self.context.bound(), closing).await?;
+        // Everything that has no verdict goes back with the channel.
+        self.live.close(&self.channel, "closing").await?;
         Ok(unseen + came + rest)
     }
 
     /// Stops the consumers, and counts the deliveries that still came: the end of the channel gives them
     /// back.
     async fn stop_unseen(&mut self) -> Result<u64, RabbitError> {
-        let bound = self.context.bound();
         let mut unseen = 0;
         let open = self.consumers.take_open();
-        cancelled(open, &self.channel, bound, |_| unseen += 1).await?;
+        cancelled(open, &self.live, &self.channel, |_| unseen += 1).await?;
         Ok(unseen)
     }
 
@@ -326,11 +324,12 @@ impl Session {
     /// comes, all commands that were under way are done, and those that were held back are under way as one
     /// command, for which the next answer waits.
     async fn let_through(&mut self) -> Result<u64, RabbitError> {
-        let bound = self.context.bound();
         let probes = self.consumers.probes();
         let mut came = 0;
         for _ in 0..ROUNDS {
-            self.consumers.start(&self.channel, &probes, bound).await?;
+            self.consumers
+                .start(&self.live, &self.channel, &probes)
+                .await?;
             came += self.stop_unseen().await?;
         }
         Ok(came)
