@@ -28,7 +28,7 @@ use sluiced::limiter::limit_key;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{BATCH_MAX, Candidate, Charge, KeyedLimit, LimitStore, Ticket};
-use sluiced::ports::store::PaceStore;
+use sluiced::ports::store::Store;
 use sluiced::settings::text::Length;
 use support::redis::RedisServer;
 use support::wait::eventually;

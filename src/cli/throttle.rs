@@ -102,7 +102,7 @@ pub(super) async fn run(
         Some(url) => wire::redis_at(url.clone()),
         None => wire::redis_of(&settings::load(&args.config, env).map_err(Refusal::Faults)?)?,
     };
-    let store = wire::keyed(&options).await?;
+    let store = wire::store(&options).await?;
     let answer = ask(args, rule, &*store).await?;
     write(args, &answer, out)?;
     Ok(if args.fail && answer.limited {

@@ -225,7 +225,7 @@ async fn answer(
     charge: &Charge<(), KeyText>,
 ) -> Result<(StoreTime, LimitAnswer), Refusal> {
     let name = &limit.name;
-    let found = opened.store(name).await?.inspect(name).await?;
+    let found = opened.inspect(name).await?;
     let paused = found
         .policy
         .as_ref()

@@ -25,8 +25,8 @@ use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::ports::store::{
-    BAR, BEAT, BreakerStore, Heard, Inspection, Notice, Notices, PLACES, PaceStore, PacedLimit,
-    PolicyStore, SHOWN, StatusReport, StatusStore, StoreFuture, Updated,
+    BAR, BEAT, Family, Heard, Inspection, Notice, PLACES, PacedLimit, PolicyStore, SHOWN,
+    StatusReport, StatusStore, Store, StoreFuture, Updated,
 };
 
 /// How many notices a slow receiver may lag behind before it loses some.
@@ -69,12 +69,6 @@ impl MemoryStore {
     }
 }
 
-impl Notices for MemoryStore {
-    fn notices(&self) -> broadcast::Receiver<Notice> {
-        self.notices.subscribe()
-    }
-}
-
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryStore").finish_non_exhaustive()
@@ -96,7 +90,7 @@ impl MemoryStore {
     }
 }
 
-impl PaceStore for MemoryStore {
+impl Store for MemoryStore {
     fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer> {
         async move {
             let policy = self.policy(&limit.of);
@@ -126,6 +120,22 @@ impl PaceStore for MemoryStore {
         async move {
             Ok(self.schedule(limit, |state, _| {
                 schedule::give_back(state, &limit.pace, RUN, &tail)
+            }))
+        }
+        .boxed()
+    }
+
+    fn report<'a>(
+        &'a self,
+        route: &'a str,
+        report: BreakerReport,
+        known: u64,
+        rule: &'a BreakerRule,
+    ) -> StoreFuture<'a, BreakerStatus> {
+        async move {
+            Ok(self.decide(&self.breakers, |routes, now| {
+                let stored = routes.entry(route.to_owned()).or_default();
+                breaker::report(stored, report, known, rule, now)
             }))
         }
         .boxed()
@@ -163,6 +173,7 @@ fn updated(policy: Option<&LimitPolicy>) -> Updated {
 impl PolicyStore for MemoryStore {
     fn declare<'a>(
         &'a self,
+        _: Family,
         limit: &'a str,
         declaration: &'a Declaration,
     ) -> StoreFuture<'a, LimitPolicy> {
@@ -176,6 +187,7 @@ impl PolicyStore for MemoryStore {
 
     fn set<'a>(
         &'a self,
+        _: Family,
         limit: &'a str,
         update: PolicyUpdate<'a>,
     ) -> StoreFuture<'a, Option<Updated>> {
@@ -190,6 +202,7 @@ impl PolicyStore for MemoryStore {
 
     fn pause<'a>(
         &'a self,
+        _: Family,
         limit: &'a str,
         length: Duration,
         by: &'a str,
@@ -205,6 +218,7 @@ impl PolicyStore for MemoryStore {
 
     fn resume<'a>(
         &'a self,
+        _: Family,
         limit: &'a str,
         by: &'a str,
     ) -> StoreFuture<'a, Option<(Updated, bool)>> {
@@ -217,12 +231,12 @@ impl PolicyStore for MemoryStore {
         .boxed()
     }
 
-    fn open<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
+    fn open<'a>(&'a self, _: Family, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
         // Nothing is ever lost here.
         async move { Ok(self.policy(limit).map(|_| self.clock.store_time())) }.boxed()
     }
 
-    fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection> {
+    fn inspect<'a>(&'a self, _: Family, limit: &'a str) -> StoreFuture<'a, Inspection> {
         async move {
             Ok(Inspection {
                 now: self.clock.store_time(),
@@ -230,24 +244,6 @@ impl PolicyStore for MemoryStore {
                 replicas: Vec::new(),
                 frozen_until: None,
             })
-        }
-        .boxed()
-    }
-}
-
-impl BreakerStore for MemoryStore {
-    fn report<'a>(
-        &'a self,
-        route: &'a str,
-        report: BreakerReport,
-        known: u64,
-        rule: &'a BreakerRule,
-    ) -> StoreFuture<'a, BreakerStatus> {
-        async move {
-            Ok(self.decide(&self.breakers, |routes, now| {
-                let stored = routes.entry(route.to_owned()).or_default();
-                breaker::report(stored, report, known, rule, now)
-            }))
         }
         .boxed()
     }

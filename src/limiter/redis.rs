@@ -24,9 +24,7 @@ use crate::ports::connect::{Secret, Tls};
 use crate::ports::store::StoreError;
 use crate::settings::types::{Redis, Settings};
 
-pub use self::policies::RedisPolicies;
 pub use self::probe::{Report, probe};
-pub use self::scripts::Family;
 pub use self::store::RedisStore;
 
 /// The settings of Redis, and the secrets and certificates that they name.

@@ -20,7 +20,7 @@ use crate::core::policy::PolicyUpdate;
 use crate::core::stall::{millis, permit_needs};
 use crate::core::time::Mono;
 use crate::ports::lock;
-use crate::ports::store::PolicyStore;
+use crate::ports::store::{Family, Store};
 use crate::settings::types::{Limit, Paced};
 
 /// How often the measurements are looked at.
@@ -153,13 +153,13 @@ const SETTLE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Adapting {
     limit: Arc<str>,
-    store: Arc<dyn PolicyStore>,
+    store: Arc<dyn Store>,
     /// `None`: the rate is fixed.
     current: Option<(Adaptive, Arc<CurrentPolicy>)>,
 }
 
 impl Adapting {
-    pub(super) fn new(limit: Arc<str>, store: Arc<dyn PolicyStore>) -> Self {
+    pub(super) fn new(limit: Arc<str>, store: Arc<dyn Store>) -> Self {
         Self {
             limit,
             store,
@@ -208,7 +208,7 @@ impl Adapting {
                 file: &text,
                 by: BY,
             };
-            match store.set(&limit, update).await {
+            match store.set(Family::Paced, &limit, update).await {
                 Ok(Some(_)) => info!(%limit, units, "the rate follows the downstream"),
                 // Another replica was first, or an operator.
                 Ok(None) => {}

@@ -18,7 +18,7 @@ use crate::core::policy::{Declaration, LimitPolicy, Origin, PolicyUpdate, Policy
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::limits::KeyedLimit;
-use crate::ports::store::{Notice, PRESENCE, PolicyStore};
+use crate::ports::store::{Family, Notice, PRESENCE, Store};
 use crate::settings::policy::as_written;
 use crate::settings::types::Limit;
 use crate::telemetry::meters::PolicyMeters;
@@ -37,7 +37,8 @@ const RETRY: Duration = Duration::from_millis(100);
 /// main one's, and that of the second row if there is one), or the rule of a keyed limit.
 #[derive(Debug)]
 pub struct PolicySpec<T> {
-    pub store: Arc<dyn PolicyStore>,
+    pub store: Arc<dyn Store>,
+    pub family: Family,
     /// The name of this replica.
     pub replica: String,
     /// The limit in this replica's file. A new value is declared as an update.
@@ -116,7 +117,11 @@ impl<T: Send> Watch<T> {
                 was_read,
                 known: follower.known.as_deref().cloned(),
             };
-            let wait = match spec.store.declare(&follower.limit, &declaration).await {
+            let wait = match spec
+                .store
+                .declare(spec.family, &follower.limit, &declaration)
+                .await
+            {
                 Ok(policy) => {
                     (was_read, retry) = (false, RETRY);
                     follower.compare(&policy, &declaration.file);
@@ -137,7 +142,7 @@ impl<T: Send> Watch<T> {
             let known = follower.known.as_ref().map(|known| known.version);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = follower.follow(&mut following, (&*spec.store, &spec.replica), clock) => {}
+                () = follower.follow(&mut following, (&*spec.store, spec.family, &spec.replica), clock) => {}
                 () = outdated.notified() => tokio::time::sleep(GAP).await,
                 to = changed(&mut notices, &follower.limit, known) => {
                     // An earlier version than ours: the store has lost the policy, and must get it back from
@@ -188,7 +193,7 @@ impl Follower {
     async fn follow(
         &self,
         following: &mut Following,
-        (store, replica): (&dyn PolicyStore, &str),
+        (store, family, replica): (&dyn Store, Family, &str),
         clock: Clock,
     ) {
         let Some(over) = self.known.as_ref().filter(|_| following.is_on()) else {
@@ -210,7 +215,7 @@ impl Follower {
         };
         // Each replica logs the change once it receives it, with the reason; `None`: another replica
         // was first, or an operator.
-        if let Err(error) = store.set(limit, policy).await {
+        if let Err(error) = store.set(family, limit, policy).await {
             debug!(%limit, %error, "the headroom could not follow what is measured");
         }
     }
@@ -363,6 +368,7 @@ mod tests {
             limit: Arc::from("account"),
             spec: PolicySpec {
                 store: Arc::new(MemoryStore::new(Clock::start())),
+                family: Family::Paced,
                 replica: "a".to_owned(),
                 file: reader,
                 read: |_, limit| Ok(limit.policy_line()),

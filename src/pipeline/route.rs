@@ -18,7 +18,7 @@ use crate::ports::downstream::Downstream;
 use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
 use crate::ports::lock;
 use crate::ports::queue::{Delivery, Subscription, Verdict};
-use crate::ports::store::BreakerStore;
+use crate::ports::store::Store;
 use crate::telemetry::LogLimit;
 use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use crate::telemetry::meters::RouteMeters;
@@ -48,7 +48,7 @@ pub struct RouteSpec {
     /// How it is read from them what a call used.
     pub actuals: RouteActuals,
     /// `None`: calls never stop because it is away.
-    pub breaker: Option<(BreakerRule, Arc<dyn BreakerStore>)>,
+    pub breaker: Option<(BreakerRule, Arc<dyn Store>)>,
     pub subscription: Arc<Subscription>,
     pub meters: Arc<RouteMeters>,
     /// `None`: its messages are not logged one by one.

@@ -16,7 +16,7 @@ use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::connect::Link;
 use crate::ports::downstream::Judgement;
 use crate::ports::lock;
-use crate::ports::store::{BreakerStore, ELSEWHERE, StoreError};
+use crate::ports::store::{ELSEWHERE, Store, StoreError};
 use crate::settings::types::OnDenied;
 
 use super::handle::{Event, PacerHandle};
@@ -32,7 +32,7 @@ pub(super) struct RouteGate {
 /// Its breaker, without the decisions.
 struct SharedBreaker {
     rule: BreakerRule,
-    store: Arc<dyn BreakerStore>,
+    store: Arc<dyn Store>,
     /// Whether the downstream is there.
     link: watch::Sender<Link>,
     /// The answer to the last call that failed.
@@ -42,7 +42,7 @@ struct SharedBreaker {
 impl RouteGate {
     pub(super) fn new(
         hours: Option<OpeningHours>,
-        breaker: Option<(BreakerRule, Arc<dyn BreakerStore>)>,
+        breaker: Option<(BreakerRule, Arc<dyn Store>)>,
     ) -> Self {
         let rule = breaker.as_ref().map(|(rule, _)| *rule);
         let shared = |(rule, store)| SharedBreaker {

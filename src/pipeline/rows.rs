@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::core::pacing::Row;
 use crate::core::schedule::Pace;
 use crate::core::time::StoreTime;
-use crate::ports::store::{PaceStore, PacedLimit};
+use crate::ports::store::{PacedLimit, Store};
 
 use super::policies::CurrentPolicy;
 
@@ -15,8 +15,8 @@ pub struct PacedRows {
     pub main: PacedLimit,
     /// Slots that only urgent messages may take.
     pub reserve: Option<PacedLimit>,
-    pub store: Arc<dyn PaceStore>,
-    /// An operator paused the limit until then. May be over.
+    pub store: Arc<dyn Store>,
+    /// An operator said that nothing passes before. May be over.
     pub paused_until: Option<StoreTime>,
 }
 

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use tokio::sync::broadcast;
 
 use super::lock;
-use super::store::{Notices, StoreFuture};
+use super::store::{Notice, StoreFuture};
 use crate::core::limits::{Rule, State, admission};
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Cost;
@@ -269,7 +270,12 @@ pub enum Corrected {
 }
 
 /// The store of keyed limits. Every call ends within the store's own timeout.
-pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
+pub trait LimitStore: Send + Sync + fmt::Debug {
+    /// Notices of all replicas, this one included, and those for this replica. A receiver that lags may
+    /// lose some: the next answer of the store says the same, and what waits for a call to end asks again
+    /// after a while.
+    fn notices(&self) -> broadcast::Receiver<Notice>;
+
     /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops
     /// once it has granted `wanted`. At most [`BATCH_MAX`] at a time; none: only the time is asked for.
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions>;

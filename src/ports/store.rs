@@ -1,9 +1,7 @@
 //! The one store that the replicas of a fleet share, and what they send each other through it.
 //!
-//! Each of its parts is a trait, named after its content: the rows of paced limits, the policies of limits,
-//! breakers, the states of replicas (for people to look at; no decision uses them). The states of the other
-//! limits have a file of their own (`limits`). A part of the program that needs one of them takes that trait;
-//! `wire` makes one object of all.
+//! It keeps the rows of paced limits, how downstreams are, the policies of limits, and how the replicas are (for people
+//! to look at; no decision uses it). The states of the other limits have a file of their own (`limits`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
 use super::connect::Link;
 use super::limits::LimitStore;
@@ -49,13 +47,8 @@ impl StoreError {
 /// A question to a store, under way.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// All parts but the policies, of which there are two sets.
-pub trait Store: PaceStore + LimitStore + BreakerStore + StatusStore {}
-
-impl<T: PaceStore + LimitStore + BreakerStore + StatusStore> Store for T {}
-
-/// A key of a limit: a digest of its text, so that no message can name the state of another limit,
-/// all keys have the same length, and their texts are not in the store.
+/// A key of a limit: a digest of its text, so that no message can name the state of another limit, a
+/// key has the same length whatever it says, and its text does not show in the store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitKey([u8; 16]);
 
@@ -108,14 +101,6 @@ pub enum Notice {
     },
 }
 
-/// Where notices are received. Each part returns the notices of the whole store.
-pub trait Notices {
-    /// Notices of all replicas, this one included, and those for this replica. A receiver that lags may
-    /// lose some: the next answer of the store has the same, and messages that wait for a call to end ask
-    /// again after a while.
-    fn notices(&self) -> broadcast::Receiver<Notice>;
-}
-
 /// A row of a paced limit, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacedLimit {
@@ -143,8 +128,11 @@ impl PacedLimit {
     }
 }
 
-/// The store of paced limits. Every call ends within the store's own timeout.
-pub trait PaceStore: Notices + Send + Sync + fmt::Debug {
+/// Why a breaker is open, to a replica that made no call which failed.
+pub const ELSEWHERE: &str = "another replica says so";
+
+/// The whole store; by itself, that of paced limits and breakers. Every call ends within the store's own timeout.
+pub trait Store: LimitStore + PolicyStore + StatusStore {
     /// Leases slots (`core::schedule::lease`).
     fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer>;
 
@@ -155,17 +143,8 @@ pub trait PaceStore: Notices + Send + Sync + fmt::Debug {
     /// Takes back the unused tail of a lease, if no slot was leased after it.
     fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool>;
 
-    /// Whether the store can be reached now.
-    fn link(&self) -> watch::Receiver<Link>;
-}
-
-/// The reason for an open breaker on a replica without a failed call.
-pub const ELSEWHERE: &str = "another replica says so";
-
-/// The store of breakers. Every call ends within the store's own timeout.
-pub trait BreakerStore: Send + Sync + fmt::Debug {
-    /// A replica that knows version `known` reports about the downstream of `route`, or asks
-    /// for its status (`core::breaker::report`).
+    /// A replica that knows version `known` reports or asks how the downstream of `route` is
+    /// (`core::breaker::report`).
     fn report<'a>(
         &'a self,
         route: &'a str,
@@ -173,6 +152,9 @@ pub trait BreakerStore: Send + Sync + fmt::Debug {
         known: u64,
         rule: &'a BreakerRule,
     ) -> StoreFuture<'a, BreakerStatus>;
+
+    /// Whether the store can be reached at present.
+    fn link(&self) -> watch::Receiver<Link>;
 }
 
 /// A replica reports its state at least this often.
@@ -262,12 +244,22 @@ pub struct Inspection {
     pub frozen_until: Option<StoreTime>,
 }
 
+/// Where a limit is decided on, and where its policy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// In rows of slots, each limit for itself.
+    Paced,
+    /// In states by key, all limits of a message together.
+    Keyed,
+}
+
 /// The store of policies. Every call ends within the store's own timeout.
-pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
-    /// A replica declares the policy in its file and gets the current one
+pub trait PolicyStore: Send + Sync + fmt::Debug {
+    /// A replica declares the policy in its file and gets the one in force
     /// (`core::policy::declare`).
     fn declare<'a>(
         &'a self,
+        family: Family,
         limit: &'a str,
         declaration: &'a Declaration,
     ) -> StoreFuture<'a, LimitPolicy>;
@@ -275,6 +267,7 @@ pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
     /// Makes a policy the current one (`core::policy::set`). `None`: there was another update in between.
     fn set<'a>(
         &'a self,
+        family: Family,
         limit: &'a str,
         update: PolicyUpdate<'a>,
     ) -> StoreFuture<'a, Option<Updated>>;
@@ -282,6 +275,7 @@ pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
     /// Pauses a limit for `length`. Returns its end too; `None`: no replica has declared the limit.
     fn pause<'a>(
         &'a self,
+        family: Family,
         limit: &'a str,
         length: Duration,
         by: &'a str,
@@ -291,14 +285,15 @@ pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
     /// `None`: no replica has declared the limit.
     fn resume<'a>(
         &'a self,
+        family: Family,
         limit: &'a str,
         by: &'a str,
     ) -> StoreFuture<'a, Option<(Updated, bool)>>;
 
     /// Opens a keyed limit that is closed because the store lost its state. Returns the store's time:
-    /// losses up to then no longer close it. `None`: no replica has declared the limit.
-    fn open<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>>;
+    /// losses up to then close it no more. `None`: no replica has declared the limit.
+    fn open<'a>(&'a self, family: Family, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>>;
 
-    /// Reads the state of a limit.
-    fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection>;
+    /// Reads how a limit stands.
+    fn inspect<'a>(&'a self, family: Family, limit: &'a str) -> StoreFuture<'a, Inspection>;
 }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
 pub use self::stores::{Policies, as_json, kind, replica, state_word};
-pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of, replicas};
+pub use self::stores::{family, keyed_limit, redis_at, redis_of, replicas, store};
 
 pub use self::pacers::{Planned, PlannedLimit, Rendered, Trial};
 
@@ -26,7 +26,6 @@ use self::downstreams::Uses;
 use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
-use self::stores::Stores;
 use crate::core::leases::Phase;
 use crate::pipeline::{Journal, Pipeline, Results, RoutePolicy, RouteSpec, publish_receipts};
 use crate::ports::clock::Clock;
@@ -85,12 +84,12 @@ pub fn start(
     clock: Clock,
     health: &Health,
 ) -> Result<Running, WireError> {
-    let Stores { store, policies } = stores::stores(settings, secrets, clock, health)?;
+    let store = stores::shared_store(settings, secrets, clock, health)?;
     let limits = Arc::new(InspectedLimits {
-        stores: policies.clone(),
+        store: Arc::clone(&store),
         limits: settings.limits.clone(),
     });
-    let policies = Arc::new(Policies::new(settings, policies));
+    let policies = Arc::new(Policies::new(settings, Arc::clone(&store)));
     let events = Arc::new(CountedEvents::new(settings));
     let queues = Queues::new(settings, secrets, clock, Arc::clone(&events))?;
     if let Queues::Rabbit(queue) = &queues {

@@ -26,7 +26,7 @@ use crate::pipeline::{Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, Rout
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::limits::{KeyedLimit, Label, LimitKey, LimitStore};
 use crate::ports::message::Message;
-use crate::ports::store::{BreakerStore, PaceStore, PacedLimit, Store};
+use crate::ports::store::{PacedLimit, Store};
 use crate::settings::Loaded;
 use crate::settings::text::Costing;
 use crate::settings::types::{Auth, Downstream, Limit, Paced, Route, Settings};
@@ -84,9 +84,9 @@ impl<'a> Pacers<'a> {
     }
 
     /// When calls of a route stop because its downstream is away, and where that is shared; `None`: never.
-    pub(super) fn breaker(&self, route: &Route) -> Option<(BreakerRule, Arc<dyn BreakerStore>)> {
+    pub(super) fn breaker(&self, route: &Route) -> Option<(BreakerRule, Arc<dyn Store>)> {
         let rule = self.settings.breaker(route)?;
-        Some((rule, Arc::clone(&self.store) as Arc<dyn BreakerStore>))
+        Some((rule, Arc::clone(&self.store)))
     }
 
     /// Adds a route to the pacer of its paced limit, or gives it one of its own.
@@ -175,7 +175,7 @@ fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
             ..PacedLimit::new(format!("{name}.reserve"), pace)
         }),
         main,
-        store: Arc::clone(store) as Arc<dyn PaceStore>,
+        store: Arc::clone(store),
         paused_until: None,
     }
 }

@@ -1,6 +1,6 @@
-//! The stores of limits: those of the daemon, and those that commands ask; and the policies of limits: those
-//! in this replica's files, for the tasks that keep it at the current ones, and the state of all limits for
-//! programs, which `sluiced limits --json` prints and the status page shows.
+//! The store of limits: that of the daemon, and the one that commands ask; and the policies of limits: those in this
+//! replica's files, for the tasks that keep it at the current ones, and how all limits stand, for programs: what
+//! `sluiced limits --json` prints and the status page shows.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,12 +18,12 @@ use crate::core::policy::{PolicyVersion, ends};
 use crate::core::schedule::Pace;
 use crate::core::time::StoreTime;
 use crate::limiter::memory::MemoryStore;
-use crate::limiter::redis::{Family, RedisOptions, RedisPolicies, RedisStore};
+use crate::limiter::redis::{RedisOptions, RedisStore};
 use crate::pipeline::{PolicySpec, Read};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
-use crate::ports::limits::{KeyedLimit, LimitStore};
-use crate::ports::store::{Inspection, PaceStore as _, PolicyStore, StatusStore as _, Store};
+use crate::ports::limits::KeyedLimit;
+use crate::ports::store::{Family, Inspection, Store};
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{Limit, LimitBackend, Paced, Settings};
 use crate::settings::{Loaded, policy};
@@ -31,56 +31,21 @@ use crate::status::{Limits, Replica};
 use crate::telemetry::health::Health;
 
 /// All that the replicas share.
-pub(super) struct Stores {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) policies: PolicyStores,
-}
-
-/// The stores of the current policies.
-#[derive(Clone, Debug)]
-pub struct PolicyStores {
-    pub paced: Arc<dyn PolicyStore>,
-    pub keyed: Arc<dyn PolicyStore>,
-}
-
-impl PolicyStores {
-    fn of(store: &Arc<RedisStore>) -> Self {
-        let of = |family| Arc::new(RedisPolicies::new(Arc::clone(store), family));
-        Self {
-            paced: of(Family::Paced),
-            keyed: of(Family::Keyed),
-        }
-    }
-}
-
-pub(super) fn stores(
+pub(super) fn shared_store(
     settings: &Settings,
     secrets: &Secrets,
     clock: Clock,
     health: &Health,
-) -> Result<Stores, WireError> {
-    match settings.backend.limits {
-        LimitBackend::Memory => {
-            let store = Arc::new(MemoryStore::new(clock));
-            Ok(Stores {
-                policies: PolicyStores {
-                    paced: Arc::clone(&store) as Arc<dyn PolicyStore>,
-                    keyed: Arc::clone(&store) as Arc<dyn PolicyStore>,
-                },
-                store,
-            })
-        }
+) -> Result<Arc<dyn Store>, WireError> {
+    Ok(match settings.backend.limits {
+        LimitBackend::Memory => Arc::new(MemoryStore::new(clock)),
         LimitBackend::Redis => {
             let options = options::redis(settings, secrets)?;
             let store = RedisStore::connect(&options).map_err(|e| WireError::new("redis", e))?;
             health.target("redis", store.link());
-            let store = Arc::new(store);
-            Ok(Stores {
-                policies: PolicyStores::of(&store),
-                store,
-            })
+            Arc::new(store)
         }
-    }
+    })
 }
 
 /// The Redis of a configuration.
@@ -115,33 +80,11 @@ pub fn keyed_limit(
     Ok(rule.map(|rule| KeyedLimit::under(name, rule, limit.lost_wait(), version)))
 }
 
-/// The keyed limits in a Redis, connected.
+/// The store in a Redis, connected.
 ///
 /// # Errors
 /// When Redis cannot be reached in time.
-pub async fn keyed(options: &RedisOptions) -> Result<Arc<dyn LimitStore>, WireError> {
-    Ok(connected(options).await?)
-}
-
-/// The current policies in a Redis, connected.
-///
-/// # Errors
-/// When Redis cannot be reached in time.
-pub async fn policies(options: &RedisOptions) -> Result<PolicyStores, WireError> {
-    Ok(PolicyStores::of(&connected(options).await?))
-}
-
-/// The states that all replicas reported in a Redis.
-///
-/// # Errors
-/// When Redis cannot be reached in time.
-pub async fn replicas(options: &RedisOptions) -> Result<Vec<Replica>, WireError> {
-    let heard = connected(options).await?.hear().await;
-    let heard = heard.map_err(|e| WireError::new("redis", e))?;
-    Ok(Replica::all(&heard))
-}
-
-async fn connected(options: &RedisOptions) -> Result<Arc<RedisStore>, WireError> {
+pub async fn store(options: &RedisOptions) -> Result<Arc<dyn Store>, WireError> {
     let store = RedisStore::connect(options).map_err(|e| WireError::new("redis", e))?;
     let mut link = store.link();
     // To find the server, and to connect to it.
@@ -160,19 +103,38 @@ async fn connected(options: &RedisOptions) -> Result<Arc<RedisStore>, WireError>
     Ok(Arc::new(store))
 }
 
+/// What all replicas reported of themselves.
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn replicas(store: &dyn Store) -> Result<Vec<Replica>, WireError> {
+    let heard = store.hear().await;
+    let heard = heard.map_err(|e| WireError::new("redis", e))?;
+    Ok(Replica::all(&heard))
+}
+
+/// Where a limit is.
+#[must_use]
+pub fn family(limit: &Limit) -> Family {
+    match limit.as_paced() {
+        Some(_) => Family::Paced,
+        None => Family::Keyed,
+    }
+}
+
 /// The limits of this replica that can change while it runs.
 #[derive(Debug)]
 pub struct Policies {
-    stores: PolicyStores,
+    store: Arc<dyn Store>,
     replica: String,
     limits: BTreeMap<String, watch::Sender<Limit>>,
 }
 
 impl Policies {
-    pub(super) fn new(settings: &Settings, stores: PolicyStores) -> Self {
+    pub(super) fn new(settings: &Settings, store: Arc<dyn Store>) -> Self {
         let limits = settings.limits.iter();
         Self {
-            stores,
+            store,
             replica: replica(),
             limits: limits
                 .map(|(name, limit)| (name.clone(), watch::Sender::new(limit.clone())))
@@ -182,22 +144,18 @@ impl Policies {
 
     /// For the task of a paced limit.
     pub(super) fn paced(&self, limit: &str) -> Option<PolicySpec<Vec<Pace>>> {
-        self.spec(&self.stores.paced, limit, paces)
+        self.spec(Family::Paced, limit, paces)
     }
 
     /// For the task of a keyed limit.
     pub(super) fn keyed(&self, limit: &str) -> Option<PolicySpec<Rule>> {
-        self.spec(&self.stores.keyed, limit, rule)
+        self.spec(Family::Keyed, limit, rule)
     }
 
-    fn spec<T>(
-        &self,
-        store: &Arc<dyn PolicyStore>,
-        limit: &str,
-        read: Read<T>,
-    ) -> Option<PolicySpec<T>> {
+    fn spec<T>(&self, family: Family, limit: &str, read: Read<T>) -> Option<PolicySpec<T>> {
         Some(PolicySpec {
-            store: Arc::clone(store),
+            store: Arc::clone(&self.store),
+            family,
             replica: self.replica.clone(),
             file: self.limits.get(limit)?.subscribe(),
             read,
@@ -208,9 +166,8 @@ impl Policies {
     pub fn reload(&self, settings: &Settings) {
         for (name, limit) in &settings.limits {
             // Whether a limit is paced changes with a restart only.
-            let is_paced = |limit: &Limit| limit.as_paced().is_some();
             let sender = self.limits.get(name);
-            if let Some(sender) = sender.filter(|s| is_paced(&s.borrow()) == is_paced(limit)) {
+            if let Some(sender) = sender.filter(|s| family(&s.borrow()) == family(limit)) {
                 sender.send_replace(limit.clone());
             }
         }
@@ -246,9 +203,9 @@ pub fn replica() -> String {
     format!("{host}:{}", std::process::id())
 }
 
-/// The limits of a configuration, in their stores.
+/// The limits of a configuration, in their store.
 pub(super) struct InspectedLimits {
-    pub(super) stores: PolicyStores,
+    pub(super) store: Arc<dyn Store>,
     pub(super) limits: BTreeMap<String, Limit>,
 }
 
@@ -257,10 +214,7 @@ impl Limits for InspectedLimits {
         async move {
             let mut all = Vec::new();
             for (name, limit) in &self.limits {
-                let PolicyStores { paced, keyed } = &self.stores;
-                let is_paced = limit.as_paced().is_some();
-                let store = if is_paced { paced } else { keyed };
-                match store.inspect(name).await {
+                match self.store.inspect(family(limit), name).await {
                     Ok(found) => all.push(as_json(name, &limit.policy_line(), &found)),
                     Err(_) => return Vec::new(),
                 }

@@ -15,13 +15,13 @@ use sluiced::core::time::{StoreTime, micros};
 use sluiced::limiter::memory::MemoryStore;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::store::{Notice, PaceStore, PacedLimit};
+use sluiced::ports::store::{self, Notice, PacedLimit, Store as _};
 use sluiced::settings::text::Length;
 use sluiced::settings::types::{Redis, RedisMode, Settings};
 
 const BOUND: Duration = Duration::from_secs(20);
 
-type Store = Arc<dyn PaceStore>;
+type Store = Arc<dyn store::Store>;
 
 async fn redis() -> (Store, Store) {
     let url = SecretString::from(RedisServer::shared().url());

@@ -9,7 +9,8 @@ use sluiced::core::schedule::{Answer, Ask, ClockView, Grant, Pace, Turn};
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::connect::Link;
-use sluiced::ports::store::{Notices as _, PaceStore, PacedLimit, StoreError};
+use sluiced::ports::limits::LimitStore as _;
+use sluiced::ports::store::{PacedLimit, Store, StoreError};
 use sluiced::settings::text::Length;
 use tokio::sync::watch;
 

@@ -78,10 +78,9 @@ pub(in crate::cli) async fn look_up(
     let Some(limit) = limit else {
         return Ok(None);
     };
-    let store = wire::keyed(&opened.options).await?;
     let parts: Vec<&str> = key.into_iter().collect();
     let limit = Arc::new(limit);
-    let look = store.look(&limit, limit_key(&parts)).await?;
+    let look = opened.store.look(&limit, limit_key(&parts)).await?;
     let rule = limit.policy().rule.around(look.now);
     Ok(Some(KeyState {
         owed: rule.owed(look.state.as_ref(), look.now),
@@ -104,9 +103,8 @@ pub(super) async fn closed(
     let Some(limit) = wire::keyed_limit(name, &limit, version)? else {
         return Ok(None);
     };
-    let store = wire::keyed(&opened.options).await?;
-    // All keys of a limit are closed together, so any of them shows it.
-    let look = store.look(&Arc::new(limit), limit_key(&[])).await?;
+    // All keys of a limit are closed together, so any of them says it.
+    let look = opened.store.look(&Arc::new(limit), limit_key(&[])).await?;
     Ok(look.closed.map(|(_, why)| why))
 }
 

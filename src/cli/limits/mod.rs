@@ -9,6 +9,7 @@ mod show;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -20,12 +21,11 @@ use super::shell;
 use crate::core::limits::generation::Closing;
 use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
-use crate::limiter::redis::RedisOptions;
-use crate::ports::store::{PolicyStore, Updated};
+use crate::ports::store::{Family, Inspection, Store, Updated};
 use crate::settings::types::{LimitBackend, Settings};
 use crate::settings::{self, Loaded};
 use crate::status::Replica;
-use crate::wire::{self, PolicyStores};
+use crate::wire;
 
 /// The arguments of `sluiced limits`.
 #[derive(Args, Clone, Debug)]
@@ -103,8 +103,7 @@ pub struct Location {
 
 /// The store, and the configuration if there is one.
 pub(super) struct OpenLimits {
-    options: RedisOptions,
-    stores: PolicyStores,
+    pub(super) store: Arc<dyn Store>,
     /// `None`: only the store is known.
     loaded: Option<Loaded>,
     location: Location,
@@ -156,8 +155,7 @@ impl Location {
             (wire::redis_of(&loaded)?, Some(loaded))
         };
         Ok(OpenLimits {
-            stores: wire::policies(&options).await?,
-            options,
+            store: wire::store(&options).await?,
             loaded,
             location: self.clone(),
         })
@@ -171,7 +169,7 @@ impl OpenLimits {
 
     /// The states of the replicas.
     pub(super) async fn replicas(&self) -> Result<Vec<Replica>, Refusal> {
-        Ok(wire::replicas(&self.options).await?)
+        Ok(wire::replicas(&*self.store).await?)
     }
 
     fn settings(&self) -> Option<&Settings> {
@@ -184,15 +182,22 @@ impl OpenLimits {
         limit.map_or_else(String::new, |limit| limit.policy_line())
     }
 
-    /// The store of a limit, for paced or keyed ones. Without a file the store itself is asked.
-    pub(super) async fn store(&self, limit: &str) -> Result<&dyn PolicyStore, Refusal> {
-        let PolicyStores { paced, keyed } = &self.stores;
-        let kind = self.settings().and_then(|s| s.limits.get(limit));
-        let is_paced = match kind {
-            Some(kind) => kind.as_paced().is_some(),
-            None => keyed.inspect(limit).await?.policy.is_none(),
-        };
-        Ok(if is_paced { &**paced } else { &**keyed })
+    /// Where a limit stands: it is paced, or keyed. Without a file the store knows.
+    pub(super) async fn family(&self, limit: &str) -> Result<Family, Refusal> {
+        if let Some(limit) = self.settings().and_then(|s| s.limits.get(limit)) {
+            return Ok(wire::family(limit));
+        }
+        let keyed = self.store.inspect(Family::Keyed, limit).await?;
+        Ok(match keyed.policy {
+            Some(_) => Family::Keyed,
+            None => Family::Paced,
+        })
+    }
+
+    /// How a limit stands.
+    pub(super) async fn inspect(&self, limit: &str) -> Result<Inspection, Refusal> {
+        let family = self.family(limit).await?;
+        Ok(self.store.inspect(family, limit).await?)
     }
 
     /// Refuses a name that the file does not have, and suggests the nearest one.
@@ -224,9 +229,10 @@ fn pause_length(text: &str) -> Result<Duration, String> {
 async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let (name, opened) = (&args.name, args.location.open().await?);
     opened.known(name)?;
-    let store = opened.store(name).await?;
+    let family = opened.family(name).await?;
     let length = args.length.unwrap_or(FREEZE_MAX);
-    let paused = store.pause(name, length, &operator()).await?;
+    let by = operator();
+    let paused = opened.store.pause(family, name, length, &by).await?;
     let (update, until) = paused.ok_or_else(|| undeclared(name))?;
     if args.location.json {
         let said = json!({ "name": name, "paused_until_us": until.as_micros(), "version": update.updates });
@@ -245,8 +251,8 @@ async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Re
 async fn resume(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let (name, opened) = (&args.name, args.location.open().await?);
     opened.known(name)?;
-    let store = opened.store(name).await?;
-    let resumed = store.resume(name, &operator()).await?;
+    let family = opened.family(name).await?;
+    let resumed = opened.store.resume(family, name, &operator()).await?;
     let (update, was) = resumed.ok_or_else(|| undeclared(name))?;
     if args.location.json {
         let said = json!({ "name": name, "resumed": was, "version": update.updates });
@@ -264,10 +270,11 @@ async fn resume(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Re
 async fn open(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let (name, opened) = (&args.name, args.location.open().await?);
     opened.known(name)?;
-    let store = opened.store(name).await?;
-    let found = store.inspect(name).await?;
+    let family = opened.family(name).await?;
+    let found = opened.store.inspect(family, name).await?;
     let why = key::closed(&opened, name, &found).await?;
-    let at = store.open(name).await?.ok_or_else(|| undeclared(name))?;
+    let at = opened.store.open(family, name).await?;
+    let at = at.ok_or_else(|| undeclared(name))?;
     if args.location.json {
         let said = json!({ "name": name, "was_closed": why == Some(Closing::Lost), "opened_us": at.as_micros() });
         writeln!(out, "{said:#}")?;

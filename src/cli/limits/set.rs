@@ -62,13 +62,13 @@ pub(super) async fn run(
 ) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
     opened.known(&args.name)?;
-    let store = opened.store(&args.name).await?;
+    let family = opened.family(&args.name).await?;
     let asked = args.values.join(" ");
     let asked = policy::words(&asked).map_err(|why| Refusal::Arguments(why.to_string()))?;
     let by = operator();
     let mut agreed = args.yes;
     for _ in 0..TRIES {
-        let found = store.inspect(&args.name).await?;
+        let found = opened.store.inspect(family, &args.name).await?;
         let (before, over) = base(&opened, &args.name, found.policy.as_ref())?;
         // The file of this configuration; without one, the last that a replica read.
         let mut file = opened.file(&args.name);
@@ -91,7 +91,8 @@ pub(super) async fn run(
             file: &file,
             by: &by,
         };
-        if let Some(update) = store.set(&args.name, update).await? {
+        let done = opened.store.set(family, &args.name, update);
+        if let Some(update) = done.await? {
             return Ok(write(args, &update, [&before, &after, &file], out)?);
         }
     }

@@ -63,7 +63,7 @@ pub(super) async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Resu
         limits.push(Listed {
             name: name.clone(),
             file: opened.file(name),
-            found: opened.store(name).await?.inspect(name).await?,
+            found: opened.inspect(name).await?,
         });
     }
     if args.location.json {
@@ -86,7 +86,7 @@ pub(super) async fn show(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resu
     let limit = Listed {
         name: args.name.clone(),
         file: opened.file(&args.name),
-        found: opened.store(&args.name).await?.inspect(&args.name).await?,
+        found: opened.inspect(&args.name).await?,
     };
     let left = key::look_up(&opened, &args.name, args.key.as_deref(), &limit.found).await?;
     if args.location.json {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::FutureExt;
+use tokio::sync::broadcast;
 
 use super::MemoryStore;
 use crate::core::limits::Rule;
@@ -125,6 +126,10 @@ impl MemoryStore {
 }
 
 impl LimitStore for MemoryStore {
+    fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.notices.subscribe()
+    }
+
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions> {
         async move {
             Ok(self.decide(&self.states, |states, now| Decisions {

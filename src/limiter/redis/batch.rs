@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redis::Script;
 
-use super::scripts::{Arg, Family};
+use super::scripts::Arg;
 use crate::core::limits::Rule;
 use crate::core::limits::generation::{LostWait, Memory};
 use crate::core::limits::store_watch::AnswerHead;
@@ -19,6 +19,7 @@ use crate::core::time::{Direction, StoreTime, micros};
 use crate::ports::limits::{
     BATCH_MAX, Closing, Decision, Ended, Fit, KeyedLimit, LimitKey, Pass, Policy, Room,
 };
+use crate::ports::store::Family;
 
 /// How heavy a call may be, in microseconds of Redis, roughly, because others wait for it. A
 /// larger batch goes in several calls, one after the other.

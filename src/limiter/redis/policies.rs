@@ -1,21 +1,19 @@
 //! The current policy of each limit: a hash that all replicas read and operators write.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use redis::Script;
-use tokio::sync::broadcast;
 
 use super::STORE;
-use super::scripts::{Arg, Family, ScriptCall};
+use super::scripts::{Arg, ScriptCall};
 use super::store::RedisStore;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::{StoreTime, micros};
 use crate::ports::store::{
-    Inspection, Notice, Notices, PRESENCE, PolicyStore, Present, StoreError, StoreFuture, Updated,
+    Family, Inspection, PRESENCE, PolicyStore, Present, StoreError, StoreFuture, Updated,
 };
 
 /// For how long a replica counts as present after it was last seen.
@@ -26,7 +24,7 @@ type Fields = BTreeMap<String, String>;
 
 /// The scripts.
 #[derive(Debug)]
-struct PolicyScripts {
+pub(super) struct PolicyScripts {
     declare: Script,
     set: Script,
     pause: Script,
@@ -48,47 +46,26 @@ impl Default for PolicyScripts {
     }
 }
 
-/// The current policies of the limits of a family.
-#[derive(Clone, Debug)]
-pub struct RedisPolicies {
-    store: Arc<RedisStore>,
-    family: Family,
-    scripts: Arc<PolicyScripts>,
-}
-
-impl RedisPolicies {
-    /// For the limits of `family` that `store` keeps.
-    #[must_use]
-    pub fn new(store: Arc<RedisStore>, family: Family) -> Self {
-        Self {
-            store,
-            family,
-            scripts: Arc::default(),
-        }
-    }
-
-    fn prefix(&self) -> &str {
-        self.store.scripts.prefix()
-    }
-
+impl RedisStore {
     /// A script on the policy of a limit; its first arguments name the channel and the limit.
     fn on<'a>(
         &'a self,
         script: &'a Script,
-        limit: &'a str,
+        (family, limit): (Family, &'a str),
         more: Vec<String>,
         args: impl IntoIterator<Item = Arg<'a>>,
     ) -> ScriptCall<'a> {
-        let mut all = vec![Arg::Text(self.store.scripts.channel()), Arg::Text(limit)];
+        let mut all = vec![Arg::Text(self.scripts.channel()), Arg::Text(limit)];
         all.extend(args);
-        let key = self.family.policy(self.prefix(), limit);
+        let key = family.policy(self.scripts.prefix(), limit);
         ScriptCall::new(script, key, more, all)
     }
 }
 
-impl PolicyStore for RedisPolicies {
+impl PolicyStore for RedisStore {
     fn declare<'a>(
         &'a self,
+        family: Family,
         limit: &'a str,
         declaration: &'a Declaration,
     ) -> StoreFuture<'a, LimitPolicy> {
@@ -96,9 +73,9 @@ impl PolicyStore for RedisPolicies {
             let known = declaration.known.as_ref();
             let pause = known.and_then(|known| known.pause.as_ref());
             let call = self.on(
-                &self.scripts.declare,
-                limit,
-                vec![self.family.replicas(self.prefix(), limit)],
+                &self.policies.declare,
+                (family, limit),
+                vec![family.replicas(self.scripts.prefix(), limit)],
                 [
                     Arg::Text(&declaration.replica),
                     Arg::Text(&declaration.file),
@@ -118,7 +95,7 @@ impl PolicyStore for RedisPolicies {
                     Arg::Text(known.map_or("", |known| &known.resumed_by)),
                 ],
             );
-            let fields: Fields = self.store.call(call).await?;
+            let fields: Fields = self.call(call).await?;
             read(&fields).ok_or_else(|| strange(limit, "a part of it"))
         }
         .boxed()
@@ -126,6 +103,7 @@ impl PolicyStore for RedisPolicies {
 
     fn set<'a>(
         &'a self,
+        family: Family,
         limit: &'a str,
         update: PolicyUpdate<'a>,
     ) -> StoreFuture<'a, Option<Updated>> {
@@ -136,8 +114,8 @@ impl PolicyStore for RedisPolicies {
                 Arg::Number(update.over.number()),
                 Arg::Text(update.file),
             ];
-            let call = self.on(&self.scripts.set, limit, Vec::new(), args);
-            let (done, version, updates): (u8, u64, u64) = self.store.call(call).await?;
+            let call = self.on(&self.policies.set, (family, limit), Vec::new(), args);
+            let (done, version, updates): (u8, u64, u64) = self.call(call).await?;
             Ok((done > 0).then_some(Updated {
                 version: PolicyVersion::new(version),
                 updates,
@@ -148,15 +126,15 @@ impl PolicyStore for RedisPolicies {
 
     fn pause<'a>(
         &'a self,
+        family: Family,
         limit: &'a str,
         length: Duration,
         by: &'a str,
     ) -> StoreFuture<'a, Option<(Updated, StoreTime)>> {
         async move {
             let args = [Arg::Text(by), Arg::Number(micros(length.min(FREEZE_MAX)))];
-            let call = self.on(&self.scripts.pause, limit, Vec::new(), args);
-            let (_now, version, updates, until): (u64, u64, u64, u64) =
-                self.store.call(call).await?;
+            let call = self.on(&self.policies.pause, (family, limit), Vec::new(), args);
+            let (_now, version, updates, until): (u64, u64, u64, u64) = self.call(call).await?;
             let updated = updated(version, updates);
             Ok(updated.map(|updated| (updated, StoreTime::from_micros(until))))
         }
@@ -165,35 +143,41 @@ impl PolicyStore for RedisPolicies {
 
     fn resume<'a>(
         &'a self,
+        family: Family,
         limit: &'a str,
         by: &'a str,
     ) -> StoreFuture<'a, Option<(Updated, bool)>> {
         async move {
-            let rows = self.family.rows(self.prefix(), limit);
-            let call = self.on(&self.scripts.resume, limit, rows, [Arg::Text(by)]);
-            let (version, updates, was): (u64, u64, u8) = self.store.call(call).await?;
+            let rows = family.rows(self.scripts.prefix(), limit);
+            let call = self.on(
+                &self.policies.resume,
+                (family, limit),
+                rows,
+                [Arg::Text(by)],
+            );
+            let (version, updates, was): (u64, u64, u8) = self.call(call).await?;
             Ok(updated(version, updates).map(|updated| (updated, was > 0)))
         }
         .boxed()
     }
 
-    fn open<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
+    fn open<'a>(&'a self, family: Family, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
         async move {
-            let call = self.on(&self.scripts.open, limit, Vec::new(), []);
-            let now: u64 = self.store.call(call).await?;
+            let call = self.on(&self.policies.open, (family, limit), Vec::new(), []);
+            let now: u64 = self.call(call).await?;
             Ok((now > 0).then(|| StoreTime::from_micros(now)))
         }
         .boxed()
     }
 
-    fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection> {
+    fn inspect<'a>(&'a self, family: Family, limit: &'a str) -> StoreFuture<'a, Inspection> {
         async move {
-            let prefix = self.prefix();
-            let mut keys = vec![self.family.replicas(prefix, limit)];
-            keys.extend(self.family.rows(prefix, limit));
-            let key = self.family.policy(prefix, limit);
-            let call = ScriptCall::new(&self.scripts.inspect, key, keys, Vec::new());
-            let reply: (u64, Fields, Fields, u64) = self.store.call(call).await?;
+            let prefix = self.scripts.prefix();
+            let mut keys = vec![family.replicas(prefix, limit)];
+            keys.extend(family.rows(prefix, limit));
+            let key = family.policy(prefix, limit);
+            let call = ScriptCall::new(&self.policies.inspect, key, keys, Vec::new());
+            let reply: (u64, Fields, Fields, u64) = self.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;
             let policy = if fields.is_empty() {
                 None
@@ -217,12 +201,6 @@ impl PolicyStore for RedisPolicies {
             })
         }
         .boxed()
-    }
-}
-
-impl Notices for RedisPolicies {
-    fn notices(&self) -> broadcast::Receiver<Notice> {
-        self.store.notices()
     }
 }
 

@@ -7,7 +7,7 @@ use redis::{Script, ScriptInvocation};
 use super::cluster::{Slot, slot_of};
 use crate::core::schedule::{Ask, ClockView, FREEZE_MAX, Grant, Pace};
 use crate::core::time::{StoreTime, micros};
-use crate::ports::store::PacedLimit;
+use crate::ports::store::{Family, PacedLimit};
 
 /// Numbers beyond this are no longer exact in Lua.
 const EXACT: u64 = (1 << 53) - 1;
@@ -233,16 +233,7 @@ fn row_keys(prefix: &str, limit: &str) -> [String; 2] {
     ["paced", "paced:2"].map(|row| format!("{prefix}:{{{limit}}}:{row}"))
 }
 
-/// Where the decisions about a limit are made, and where its policy is: in the same slot of a
-/// cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// In rows of slots, each limit by itself.
-    Paced,
-    /// In states by key, all limits of a message together.
-    Keyed,
-}
-
+/// All keys of a limit are in the same slot of a cluster.
 impl Family {
     /// The policy of a limit. No state of a keyed limit has this name: those have 22 letters.
     pub(super) fn policy(self, prefix: &str, limit: &str) -> String {

@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::RedisOptions;
 use super::connection::Connection;
 use super::limits::Limits;
+use super::policies::PolicyScripts;
 use super::scripts::{Arg, ScriptCall, Scripts};
 use super::{notices, unreachable};
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
@@ -28,15 +29,16 @@ use crate::core::time::{StoreTime, micros};
 use crate::ports::clock::Thread;
 use crate::ports::connect::Link;
 use crate::ports::store::{
-    BAR, BEAT, BreakerStore, Heard, Notice, Notices, PLACES, PaceStore, PacedLimit, SHOWN,
-    StatusReport, StatusStore, StoreError, StoreFuture,
+    BAR, BEAT, Heard, Notice, PLACES, PacedLimit, SHOWN, StatusReport, StatusStore, Store,
+    StoreError, StoreFuture,
 };
 
 /// The limits in Redis: schedules, and states by key.
 pub struct RedisStore {
     connection: Arc<Connection>,
     pub(super) scripts: Scripts,
-    notices: broadcast::Sender<Notice>,
+    pub(super) policies: PolicyScripts,
+    pub(super) notices: broadcast::Sender<Notice>,
     pub(super) limits: Arc<Limits>,
     /// The beat, from the first question about a keyed limit on.
     pub(super) heart: OnceLock<AbortOnDropHandle<()>>,
@@ -78,6 +80,7 @@ impl RedisStore {
             limits: Arc::new(limits),
             heart: OnceLock::new(),
             scripts: Scripts::new(options.settings.prefix.clone(), channel),
+            policies: PolicyScripts::default(),
             notices,
             _supervisor: AbortOnDropHandle::new(supervisor),
             _listener: AbortOnDropHandle::new(listener),
@@ -94,7 +97,7 @@ impl RedisStore {
     }
 }
 
-impl PaceStore for RedisStore {
+impl Store for RedisStore {
     fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer> {
         async move {
             let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8, u64) =
@@ -153,24 +156,6 @@ impl PaceStore for RedisStore {
         .boxed()
     }
 
-    fn link(&self) -> watch::Receiver<Link> {
-        self.connection.link()
-    }
-}
-
-impl Notices for RedisStore {
-    fn notices(&self) -> broadcast::Receiver<Notice> {
-        self.notices.subscribe()
-    }
-}
-
-impl fmt::Debug for RedisStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").finish_non_exhaustive()
-    }
-}
-
-impl BreakerStore for RedisStore {
     fn report<'a>(
         &'a self,
         route: &'a str,
@@ -203,6 +188,16 @@ impl BreakerStore for RedisStore {
             })
         }
         .boxed()
+    }
+
+    fn link(&self) -> watch::Receiver<Link> {
+        self.connection.link()
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").finish_non_exhaustive()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::core::rate::Cost;
 use crate::core::time::StoreTime;
 use crate::ports::limits::{Candidate, Decisions, Granted, Look, LostWait, Ticket};
 use crate::ports::lock;
-use crate::ports::store::{Notice, Notices, StoreFuture};
+use crate::ports::store::{Notice, StoreFuture};
 
 /// A store that remembers what is written, and leaves the corrections at some places undone.
 #[derive(Debug, Default)]
@@ -21,13 +21,11 @@ struct Written {
     undone: Vec<usize>,
 }
 
-impl Notices for Written {
+impl LimitStore for Written {
     fn notices(&self) -> tokio::sync::broadcast::Receiver<Notice> {
         tokio::sync::broadcast::channel(1).1
     }
-}
 
-impl LimitStore for Written {
     fn admit<'a>(&'a self, _: &'a [Candidate], _: u64) -> StoreFuture<'a, Decisions> {
         unreachable!("nothing is asked for")
     }

@@ -9,7 +9,7 @@ use crate::core::limits::concurrency::Concurrency;
 use crate::core::rate::Cost;
 use crate::ports::limits::{Candidate, Charge, Decisions, LimitKey, Look, LostWait};
 use crate::ports::lock;
-use crate::ports::store::{Notice, Notices, StoreFuture};
+use crate::ports::store::{Notice, StoreFuture};
 use crate::telemetry::meters::Counter;
 
 /// A store that knows none of the calls that it renews, where some are given back at that moment.
@@ -21,13 +21,11 @@ struct Raced {
     renewals: AtomicU64,
 }
 
-impl Notices for Raced {
+impl LimitStore for Raced {
     fn notices(&self) -> tokio::sync::broadcast::Receiver<Notice> {
         tokio::sync::broadcast::channel(1).1
     }
-}
 
-impl LimitStore for Raced {
     fn admit<'a>(&'a self, _: &'a [Candidate], _: u64) -> StoreFuture<'a, Decisions> {
         unreachable!("nothing is asked for")
     }

@@ -9,7 +9,7 @@ use sluiced::limiter::limit_key;
 use sluiced::limiter::memory::MemoryStore;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::store::{BARS, PaceStore as _, StatusReport, StatusStore};
+use sluiced::ports::store::{BARS, StatusReport, StatusStore, Store as _};
 use sluiced::status::Fleet;
 
 use crate::support::broker::Broker;

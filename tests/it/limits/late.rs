@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::limits::{Decision, KeyedLimit, LimitStore};
-use sluiced::ports::store::{PaceStore as _, StoreError};
+use sluiced::ports::store::{Store as _, StoreError};
 use sluiced::settings::text::Length;
 
 use super::rules::*;

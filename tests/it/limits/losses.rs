@@ -6,10 +6,9 @@ use std::time::Duration;
 use sluiced::core::limits::Rule;
 use sluiced::core::limits::generation::GUARD;
 use sluiced::core::time::StoreTime;
-use sluiced::limiter::redis::{Family, RedisPolicies, RedisStore};
+use sluiced::limiter::redis::RedisStore;
 use sluiced::ports::limits::{Closing, Decision, KeyedLimit, LimitStore, LostWait};
-use sluiced::ports::store::PaceStore;
-use sluiced::ports::store::PolicyStore;
+use sluiced::ports::store::{Family, PolicyStore as _, Store as _};
 
 use super::rules::*;
 use crate::support::proxy::{Mode, Proxy};
@@ -333,7 +332,6 @@ async fn replicas_that_remember_the_same_loss_begin_one_generation() {
 async fn an_operator_opens_a_limit_that_waits() {
     let server = RedisServer::start();
     let store = Arc::new(established(&server, PREFIX).await);
-    let policies = RedisPolicies::new(Arc::clone(&store), Family::Keyed);
     let (opened, other) = (forever("opened"), forever("other"));
     assert!(is_granted(&ask(&store, &opened, "a").await.1));
     flush(&server);
@@ -345,12 +343,13 @@ async fn an_operator_opens_a_limit_that_waits() {
         was_read: true,
         known: None,
     };
-    let policy = policies.declare("opened", &declaration).await.unwrap();
+    let policy = store.declare(Family::Keyed, "opened", &declaration);
+    let policy = policy.await.unwrap();
     opened.adopt(sluiced::ports::limits::Policy {
         rule: rule(),
         version: policy.version,
     });
-    assert!(policies.open("opened").await.unwrap().is_some());
+    assert!(store.open(Family::Keyed, "opened").await.unwrap().is_some());
     assert!(is_granted(&ask(&store, &opened, "a").await.1));
     closed(&store, &other, "a", Closing::Lost).await;
     // The next loss closes it again.

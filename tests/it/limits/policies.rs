@@ -6,12 +6,9 @@ use std::time::Duration;
 use sluiced::core::limits::Rule;
 use sluiced::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use sluiced::limiter::memory::MemoryStore;
-use sluiced::limiter::redis::{Family, RedisPolicies};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::limits::{
-    Charge, Closing, Decision, Granted, KeyedLimit, LimitStore, LostWait, Policy,
-};
-use sluiced::ports::store::PolicyStore;
+use sluiced::ports::limits::{Charge, Closing, Decision, Granted, KeyedLimit, LostWait, Policy};
+use sluiced::ports::store::{Family, Store};
 
 use super::rules::*;
 use crate::support::redis::RedisServer;
@@ -20,29 +17,24 @@ use crate::support::wait::within;
 const LONG: Duration = Duration::from_secs(3_600);
 
 struct Place {
-    limits: Arc<dyn LimitStore>,
-    policies: Arc<dyn PolicyStore>,
+    store: Arc<dyn Store>,
 }
 
 impl Place {
     fn memory() -> Self {
-        let store = Arc::new(MemoryStore::new(Clock::start()));
         Self {
-            policies: Arc::clone(&store) as Arc<dyn PolicyStore>,
-            limits: store,
+            store: Arc::new(MemoryStore::new(Clock::start())),
         }
     }
 
     async fn redis() -> Self {
-        let store = Arc::new(established(RedisServer::shared(), "policy").await);
         Self {
-            policies: Arc::new(RedisPolicies::new(Arc::clone(&store), Family::Keyed)),
-            limits: store,
+            store: Arc::new(established(RedisServer::shared(), "policy").await),
         }
     }
 
     async fn ask(&self, charge: Charge) -> Decision {
-        let answer = self.limits.admit(&[new(vec![charge])], 1).await.unwrap();
+        let answer = self.store.admit(&[new(vec![charge])], 1).await.unwrap();
         answer.decisions[0].clone()
     }
 
@@ -66,12 +58,19 @@ impl Place {
             was_read: true,
             known: None,
         };
-        self.policies.declare(limit, &declaration).await.unwrap()
+        self.store
+            .declare(Family::Keyed, limit, &declaration)
+            .await
+            .unwrap()
     }
 
     /// An operator sets another rule; no replica has heard of it yet.
     async fn set(&self, limit: &KeyedLimit) -> PolicyVersion {
-        let over = self.policies.inspect(&limit.name).await.unwrap();
+        let over = self
+            .store
+            .inspect(Family::Keyed, &limit.name)
+            .await
+            .unwrap();
         let over = over.policy.unwrap().version;
         let update = PolicyUpdate {
             over,
@@ -79,7 +78,7 @@ impl Place {
             file: "any",
             by: "op",
         };
-        let set = self.policies.set(&limit.name, update);
+        let set = self.store.set(Family::Keyed, &limit.name, update);
         set.await.unwrap().unwrap().version
     }
 }
@@ -140,7 +139,7 @@ async fn a_lowered_limit_grants_nothing_and_a_raised_one_the_difference() {
             let version = place.set(&limit).await;
             adopt(&limit, small, version);
             assert_eq!(place.all(&limit).await, 0, "{kind}");
-            let look = place.limits.look(&limit, key("k")).await.unwrap();
+            let look = place.store.look(&limit, key("k")).await.unwrap();
             assert_eq!((look.limit, look.room.remaining), (3, 0), "{kind}");
             let version = place.set(&limit).await;
             adopt(&limit, middle, version);
@@ -171,7 +170,7 @@ async fn a_change_of_kind_lets_no_more_through() {
                 adopt(&limit, rule.clone(), version);
                 assert_eq!(place.all(&limit).await, granted, "{name} {file}");
             }
-            let look = place.limits.look(&limit, key("new")).await.unwrap();
+            let look = place.store.look(&limit, key("new")).await.unwrap();
             let lost = look.closed.map(|(_, why)| why);
             assert_eq!(lost, (wait == LostWait::Forever).then_some(Closing::Lost));
         }
@@ -193,7 +192,7 @@ async fn a_limit_whose_kind_changed_opens_after_its_wait_or_by_hand() {
         adopt(limit, first_call("3/1h", MS), version);
     }
     assert!(!is_granted(&place.ask(charge(&limits[1], "k", 1)).await));
-    place.policies.open("opened").await.unwrap();
+    place.store.open(Family::Keyed, "opened").await.unwrap();
     assert!(is_granted(&place.ask(charge(&limits[1], "k", 1)).await));
     within(BOUND, "the end of the wait", async {
         while !is_granted(&place.ask(charge(&limits[0], "k", 1)).await) {
@@ -210,7 +209,7 @@ async fn what_was_granted_under_another_policy_stays_spent() {
         let version = place.declare("refund").await.version;
         adopt(&limit, log("1/1h", MS), version);
         let candidate = new(vec![charge(&limit, "k", 1)]);
-        let answer = place.limits.admit(&[candidate], 1).await.unwrap();
+        let answer = place.store.admit(&[candidate], 1).await.unwrap();
         assert!(is_granted(&answer.decisions[0]));
         let refund = Granted::Units {
             charge: charge(&limit, "k", 1),
@@ -218,9 +217,9 @@ async fn what_was_granted_under_another_policy_stays_spent() {
         };
         let refunds = [refund];
         let version = place.set(&limit).await;
-        assert_eq!(place.limits.release(&refunds).await.unwrap(), 0, "outdated");
+        assert_eq!(place.store.release(&refunds).await.unwrap(), 0, "outdated");
         adopt(&limit, log("1/1h", MS), version);
-        assert_eq!(place.limits.release(&refunds).await.unwrap(), 0);
+        assert_eq!(place.store.release(&refunds).await.unwrap(), 0);
         assert_eq!(place.all(&limit).await, 0);
     })
     .await;
@@ -232,7 +231,11 @@ async fn a_pause_bars_until_it_ends_and_costs_nothing() {
         let limit = limit("pause", log("2/1h", MS));
         place.declare("pause").await;
         let length = Duration::from_millis(300);
-        let paused = place.policies.pause("pause", length, "op").await.unwrap();
+        let paused = place
+            .store
+            .pause(Family::Keyed, "pause", length, "op")
+            .await
+            .unwrap();
         let (said, until) = paused.unwrap();
         adopt(&limit, log("2/1h", MS), said.version);
         let why = Closing::Paused;
@@ -240,7 +243,7 @@ async fn a_pause_bars_until_it_ends_and_costs_nothing() {
             place.ask(charge(&limit, "k", 1)).await,
             Decision::Closed { by: 0, until, why }
         );
-        let look = place.limits.look(&limit, key("k")).await.unwrap();
+        let look = place.store.look(&limit, key("k")).await.unwrap();
         assert_eq!((look.room.remaining, &look.state), (2, &None));
         assert_eq!(look.closed, Some((until, why)));
         within(BOUND, "the end of the pause", async {
@@ -249,7 +252,7 @@ async fn a_pause_bars_until_it_ends_and_costs_nothing() {
             }
         })
         .await;
-        let look = place.limits.look(&limit, key("k")).await.unwrap();
+        let look = place.store.look(&limit, key("k")).await.unwrap();
         assert!(look.now >= until);
         assert_eq!(look.closed, None);
         assert_eq!(place.all(&limit).await, 1);
@@ -260,14 +263,18 @@ async fn a_pause_bars_until_it_ends_and_costs_nothing() {
 #[tokio::test]
 async fn only_a_limit_that_was_declared_can_be_opened() {
     both(async |place: Place| {
-        let opened = place.policies.open("unheard-of").await.unwrap();
+        let opened = place.store.open(Family::Keyed, "unheard-of").await.unwrap();
         assert_eq!(opened, None);
         place.declare("declared").await;
-        let opened = place.policies.open("declared").await.unwrap();
-        let now = place.limits.admit(&[], 0).await.unwrap().now;
+        let opened = place.store.open(Family::Keyed, "declared").await.unwrap();
+        let now = place.store.admit(&[], 0).await.unwrap().now;
         assert!(opened.unwrap() <= now);
         // It is no update of the policy.
-        let found = place.policies.inspect("declared").await.unwrap();
+        let found = place
+            .store
+            .inspect(Family::Keyed, "declared")
+            .await
+            .unwrap();
         assert_eq!(found.policy.unwrap().updates, 1);
     })
     .await;

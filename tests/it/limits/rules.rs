@@ -26,7 +26,7 @@ use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, KeyedLimit, LimitKey, LimitStore, LostWait, Ticket,
 };
-use sluiced::ports::store::PaceStore;
+use sluiced::ports::store::Store;
 use sluiced::settings::text::Length;
 
 use crate::support::redis::RedisServer;

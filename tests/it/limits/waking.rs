@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluiced::limiter::redis::RedisStore;
 use sluiced::ports::limits::{Candidate, Decision, Fit, Granted, KeyedLimit, LimitStore};
-use sluiced::ports::store::{Notice, Notices as _};
+use sluiced::ports::store::Notice;
 use tokio::sync::broadcast::Receiver;
 
 use super::rules::*;

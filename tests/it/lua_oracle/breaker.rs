@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use sluiced::core::backoff::Backoff;
 use sluiced::core::breaker::{BreakerReport, BreakerRule, StoredBreaker, report};
-use sluiced::ports::store::BreakerStore as _;
+use sluiced::ports::store::Store as _;
 
 use super::world;
 

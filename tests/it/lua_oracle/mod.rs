@@ -14,15 +14,14 @@ use crate::support::redis::RedisServer;
 use crate::support::wait::eventually;
 use sluiced::core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
 use sluiced::core::schedule::{Ask, ClockView, Pace};
-use sluiced::limiter::redis::{Family, RedisOptions, RedisPolicies, RedisStore};
-use sluiced::ports::store::{PaceStore as _, PacedLimit};
+use sluiced::limiter::redis::{RedisOptions, RedisStore};
+use sluiced::ports::store::{PacedLimit, Store as _};
 use sluiced::settings::text::Length;
 use tokio::runtime::Runtime;
 
 struct World {
     runtime: Runtime,
     store: Arc<RedisStore>,
-    policies: RedisPolicies,
     run: String,
 }
 
@@ -50,7 +49,6 @@ fn world() -> &'static World {
         let run = info.get("run_id").unwrap();
         World {
             runtime,
-            policies: RedisPolicies::new(Arc::clone(&store), Family::Paced),
             store,
             run,
         }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use sluiced::core::schedule::{self, Ask, ClockView, Grant, Schedule, Turn};
 use sluiced::core::time::StoreTime;
-use sluiced::ports::store::{PaceStore as _, PacedLimit};
+use sluiced::ports::store::{PacedLimit, Store as _};
 
 use super::{World, clock_ask, paces, world};
 use crate::support::redis::RedisServer;

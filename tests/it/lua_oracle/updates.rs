@@ -7,8 +7,7 @@ use proptest::test_runner::RngSeed;
 use sluiced::core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use sluiced::core::schedule::{self, Ask, Schedule};
 use sluiced::core::time::StoreTime;
-use sluiced::ports::store::PolicyStore as _;
-use sluiced::ports::store::{PaceStore as _, PacedLimit};
+use sluiced::ports::store::{Family, PacedLimit, PolicyStore as _, Store as _};
 
 use super::{World, clock_ask, paces, world};
 use crate::support::redis::RedisServer;
@@ -62,7 +61,9 @@ fn forget(connection: &mut redis::Connection) {
 
 /// What the store keeps, as `inspect` shows it, but for times of writing, which Redis' clock gives.
 fn kept(world: &World) -> Option<LimitPolicy> {
-    let found = world.runtime.block_on(world.policies.inspect("updates"));
+    let found = world
+        .runtime
+        .block_on(world.store.inspect(Family::Paced, "updates"));
     found.unwrap().policy
 }
 
@@ -147,7 +148,10 @@ impl Play<'_> {
             was_read,
             known: known.and_then(|ago| self.heard.iter().rev().nth(ago).cloned()),
         };
-        let declare = self.world.policies.declare("updates", &declaration);
+        let declare = self
+            .world
+            .store
+            .declare(Family::Paced, "updates", &declaration);
         let told = self.world.runtime.block_on(declare).unwrap();
         // Where the decision made a new version, that was Redis' time.
         let fresh = Some(told.version) != self.state.as_ref().map(|s| s.version);
@@ -169,7 +173,7 @@ impl Play<'_> {
             file: FILES[0],
             by: "op",
         };
-        let set = self.world.policies.set("updates", update);
+        let set = self.world.store.set(Family::Paced, "updates", update);
         let told = self.world.runtime.block_on(set).unwrap();
         let now = told.map_or(StoreTime::default(), |said| said.version.since());
         let done = policy::set(&mut self.state, &update, now);
@@ -178,7 +182,10 @@ impl Play<'_> {
     }
 
     fn pause(&mut self, length: Duration) -> Result<(), TestCaseError> {
-        let pause = self.world.policies.pause("updates", length, "op");
+        let pause = self
+            .world
+            .store
+            .pause(Family::Paced, "updates", length, "op");
         let told = self.world.runtime.block_on(pause).unwrap();
         let now = told.map_or(StoreTime::default(), |(said, _)| said.version.since());
         let until = policy::pause(&mut self.state, length, "op", now);
@@ -214,7 +221,7 @@ impl Play<'_> {
     }
 
     fn resume(&mut self) -> Result<(), TestCaseError> {
-        let resume = self.world.policies.resume("updates", "ann");
+        let resume = self.world.store.resume(Family::Paced, "updates", "ann");
         let told = self.world.runtime.block_on(resume).unwrap();
         let now = told.map_or(StoreTime::default(), |(said, _)| said.version.since());
         let was = policy::resume(&mut self.state, "ann", now);

@@ -13,7 +13,7 @@ use sluiced::ports::connect::Link;
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, KeyedLimit, LimitStore, LostWait, Ticket,
 };
-use sluiced::ports::store::PaceStore;
+use sluiced::ports::store::Store;
 use sluiced::settings::types::Redis;
 
 use super::{

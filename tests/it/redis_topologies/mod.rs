@@ -16,7 +16,7 @@ use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, ClockView, Grant, Pace};
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::connect::Link;
-use sluiced::ports::store::{PaceStore, PacedLimit, StoreError};
+use sluiced::ports::store::{PacedLimit, Store, StoreError};
 use sluiced::settings::text::Length;
 use sluiced::settings::types::{Redis, RedisMode, Settings};
 

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{broadcast, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::warn;
@@ -38,7 +38,7 @@ use crate::ports::limits::{
     LimitKey, LimitStore, Look, Room, Ticket,
 };
 use crate::ports::lock;
-use crate::ports::store::{StoreError, StoreFuture};
+use crate::ports::store::{Notice, StoreError, StoreFuture};
 
 impl RedisStore {
     fn limits(&self) -> &Arc<Limits> {
@@ -122,6 +122,10 @@ impl Limits {
 }
 
 impl LimitStore for RedisStore {
+    fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.notices.subscribe()
+    }
+
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions> {
         async move { self.limits().decide(candidates, wanted).await }.boxed()
     }

@@ -15,7 +15,7 @@ use sluiced::core::time::StoreTime;
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, Ended, Fit, LimitStore as _, LostWait, Policy, Ticket,
 };
-use sluiced::ports::store::PolicyStore as _;
+use sluiced::ports::store::{Family, PolicyStore as _};
 
 use super::event::{Event, Message};
 use super::later::{later, moved};
@@ -196,7 +196,7 @@ impl Play<'_> {
             }
             Event::Open(limit) => {
                 let name = &self.world.limits[*limit].name;
-                let opened = self.world.policies.open(name);
+                let opened = self.world.store.open(Family::Keyed, name);
                 let _at = self.world.runtime.block_on(opened).unwrap();
             }
             Event::Remade(limit, ago) => {
@@ -237,7 +237,9 @@ impl Play<'_> {
             file: "any",
             by: "op",
         };
-        let set = world.policies.set(&world.limits[limit].name, update);
+        let set = world
+            .store
+            .set(Family::Keyed, &world.limits[limit].name, update);
         assert!(world.runtime.block_on(set).unwrap().is_some());
         let kind = KINDS.iter().find(|kind| kind.contains(&limit)).unwrap();
         let rule = if same {
@@ -254,10 +256,12 @@ impl Play<'_> {
         let world = self.world;
         let name = &world.limits[limit].name;
         let was_said = if length.is_zero() {
-            let resumed = world.runtime.block_on(world.policies.resume(name, "op"));
+            let resumed = world
+                .runtime
+                .block_on(world.store.resume(Family::Keyed, name, "op"));
             resumed.unwrap().is_some()
         } else {
-            let paused = world.policies.pause(name, length, "op");
+            let paused = world.store.pause(Family::Keyed, name, length, "op");
             world.runtime.block_on(paused).unwrap().is_some()
         };
         if was_said {

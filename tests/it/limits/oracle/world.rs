@@ -9,7 +9,7 @@ use sluiced::core::calendar::CalendarUnit;
 use sluiced::core::limits::Rule;
 use sluiced::core::limits::once::OnUnknown;
 use sluiced::core::limits::token_bucket::{Refill, Start};
-use sluiced::limiter::redis::{Family, RedisPolicies, RedisStore};
+use sluiced::limiter::redis::RedisStore;
 use sluiced::ports::limits::{KeyedLimit, LostWait};
 use tokio::runtime::Runtime;
 
@@ -38,7 +38,6 @@ pub(super) static AGAIN: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct World {
     pub(super) runtime: Runtime,
     pub(super) store: Arc<RedisStore>,
-    pub(super) policies: RedisPolicies,
     /// The rules that limits have at first, and may get.
     pub(super) rules: Vec<Rule>,
     pub(super) limits: Vec<Arc<KeyedLimit>>,
@@ -98,7 +97,6 @@ pub(super) fn world() -> &'static World {
         let rules = rules();
         World {
             runtime,
-            policies: RedisPolicies::new(Arc::clone(&store), Family::Keyed),
             store,
             limits: limits(&rules),
             rules,
