@@ -17,6 +17,8 @@ mod scripts;
 mod server;
 mod store;
 
+use std::time::Duration;
+
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use secrecy::SecretString;
 
@@ -50,11 +52,6 @@ impl RedisOptions {
             prefix: prefix.into(),
             ..Settings::default().redis
         })
-    }
-
-    /// The channel on which the replicas of a fleet send each other notices.
-    fn channel(&self) -> String {
-        format!("{}:notices", self.settings.prefix)
     }
 }
 
@@ -158,7 +155,15 @@ fn refused(reason: &str) -> StoreError {
     }
 }
 
-/// The server's own text if there is any: the crate writes the codes in its own way.
+/// There was no answer for so long.
+const fn timed_out(waited: Duration) -> StoreError {
+    StoreError::Timeout {
+        store: STORE,
+        waited,
+    }
+}
+
+/// The server's own words if it said any: the crate writes the codes in its own way.
 fn text(error: &RedisError) -> String {
     if error.kind() == ErrorKind::AuthenticationFailed {
         // The crate does not return the server's text (WRONGPASS).

@@ -21,7 +21,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::RedisOptions;
 use super::connection::Address;
-use super::{STORE, refused, store_error};
+use super::{refused, store_error, timed_out};
 use crate::ports::connect::{Resolver, Secret, Tls};
 use crate::ports::store::StoreError;
 use crate::settings::types::RedisMode;
@@ -37,25 +37,16 @@ pub(super) enum Peer {
 
 /// What every connection has in common.
 pub(super) struct Access {
-    pub(super) mode: RedisMode,
+    pub(super) options: RedisOptions,
+    /// The channel on which the replicas of a fleet send each other notices.
+    pub(super) channel: String,
     /// The addresses of the URLs.
     pub(super) seeds: Vec<Address>,
-    /// The prefix of every key, and the channel of the replicas.
-    pub(super) prefix: String,
-    pub(super) channel: String,
-    pub(super) keyed: bool,
     pub(super) resolver: Resolver,
-    pub(super) connect_timeout: Duration,
-    pub(super) response_timeout: Duration,
-    /// The first URL, whose address is replaced by that of each server, and the certificates for all of
-    /// them.
+    /// The first URL, whose address is replaced by that of each server.
     first: ConnectionInfo,
-    tls: Tls,
     to_redis: RedisConnectionInfo,
     to_sentinel: RedisConnectionInfo,
-    /// Replaces their passwords, for each connection.
-    redis_password: Option<Secret>,
-    sentinel_password: Option<Secret>,
 }
 
 impl Access {
@@ -76,35 +67,38 @@ impl Access {
         }
         to_redis = to_redis.set_protocol(ProtocolVersion::RESP2);
         to_redis = with_user(to_redis, redis.user.as_ref());
-        let redis_password = options.password.clone();
-        let (to_sentinel, sentinel_password) = if mode == RedisMode::Sentinel {
-            let none = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
-            let login = with_user(none, redis.sentinel_user.as_ref());
-            (login, options.sentinel_password.clone())
-        } else {
-            (to_redis.clone(), redis_password.clone())
-        };
-        // Unusable certificates are reported at the start.
+        let to_sentinel = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
+        // What cannot be used is said at the start.
         secured(first, &options.tls)?;
         Ok(Self {
-            mode,
+            options: options.clone(),
+            channel: format!("{}:notices", redis.prefix),
             seeds,
-            channel: options.channel(),
-            prefix: redis.prefix.clone(),
-            keyed: options.keyed,
             resolver: Resolver::new(),
-            connect_timeout: redis.connect_timeout.get(),
-            response_timeout: redis.response_timeout.get(),
             first: first.clone().set_tcp_settings(sockets()),
-            tls: options.tls.clone(),
             to_redis,
-            to_sentinel,
-            redis_password,
-            sentinel_password,
+            to_sentinel: with_user(to_sentinel, redis.sentinel_user.as_ref()),
         })
     }
 
-    /// Connects without a bound in time: the caller has a bound for the whole operation.
+    pub(super) const fn mode(&self) -> RedisMode {
+        self.options.settings.mode
+    }
+
+    /// What every key starts with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.options.settings.prefix
+    }
+
+    pub(super) const fn connect_timeout(&self) -> Duration {
+        self.options.settings.connect_timeout.get()
+    }
+
+    pub(super) const fn response_timeout(&self) -> Duration {
+        self.options.settings.response_timeout.get()
+    }
+
+    /// Connects, with no bound in time: the caller bounds what it does as a whole.
     pub(super) async fn connection(&self, client: &Client) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
             .set_dns_resolver(Dns(self.resolver.clone()))
@@ -118,15 +112,15 @@ impl Access {
     /// A client for the server at `at`. Does not connect yet.
     pub(super) fn client(&self, peer: Peer, at: &Address) -> Result<Client, StoreError> {
         let (settings, password) = match peer {
-            Peer::Redis => (&self.to_redis, &self.redis_password),
-            Peer::Sentinel => (&self.to_sentinel, &self.sentinel_password),
+            Peer::Redis => (&self.to_redis, &self.options.password),
+            Peer::Sentinel => (&self.to_sentinel, &self.options.sentinel_password),
         };
         let mut settings = settings.clone();
         if let Some(password) = password {
             settings = settings.set_password(password.get().expose_secret());
         }
         let host = at.host.to_string();
-        let template = secured(&self.first, &self.tls)?;
+        let template = secured(&self.first, &self.options.tls)?;
         let address = match template.addr() {
             ConnectionAddr::TcpTls {
                 insecure,
@@ -148,7 +142,7 @@ impl Access {
     pub(super) fn error(&self, error: &RedisError) -> StoreError {
         let settings = [&self.to_redis, &self.to_sentinel].into_iter();
         let fixed = settings.filter_map(|settings| settings.password().map(SecretString::from));
-        let read = [&self.redis_password, &self.sentinel_password];
+        let read = [&self.options.password, &self.options.sentinel_password];
         let read = read.into_iter().flatten().map(Secret::last);
         let secrets: Vec<_> = fixed.chain(read).collect();
         store_error(error, secrets.iter().map(ExposeSecret::expose_secret))
@@ -162,10 +156,7 @@ impl Access {
     ) -> Result<T, StoreError> {
         match asked {
             Ok(said) => said.map_err(|error| self.error(&error)),
-            Err(_) => Err(StoreError::Timeout {
-                store: STORE,
-                waited,
-            }),
+            Err(_) => Err(timed_out(waited)),
         }
     }
 }

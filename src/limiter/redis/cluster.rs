@@ -232,7 +232,7 @@ impl Cluster {
             question.arg("SLOTS");
             question.query_async::<Value>(&mut connection).await
         };
-        let bound = self.access.connect_timeout;
+        let bound = self.access.connect_timeout();
         let asked = timeout(bound, asking).await;
         if let Ok(Err(error)) = &asked {
             if error

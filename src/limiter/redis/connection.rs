@@ -78,7 +78,7 @@ impl Connection {
         &self,
         call: &ScriptCall<'_>,
     ) -> Result<T, StoreError> {
-        let end = Instant::now() + self.access.response_timeout;
+        let end = Instant::now() + self.access.response_timeout();
         match &self.to {
             To::One(server) => {
                 let answer = server.call(call, end).await;
@@ -122,7 +122,7 @@ impl Connection {
     pub(super) async fn servers(&self) -> Result<(Vec<Arc<Server>>, String), StoreError> {
         match &self.to {
             To::One(server) => {
-                let how = match self.access.mode {
+                let how = match self.access.mode() {
                     RedisMode::Sentinel => "the primary that the Sentinels name",
                     RedisMode::Single | RedisMode::Cluster => "one server",
                 };
@@ -285,7 +285,7 @@ impl Sentinels {
         };
         let mut question = redis::cmd("SENTINEL");
         question.arg("MASTER").arg(&self.service);
-        let bound = self.access.response_timeout;
+        let bound = self.access.response_timeout();
         let asked = timeout(bound, question.query_async(&mut connection)).await;
         if !matches!(asked, Ok(Ok(_))) {
             *kept = None;
@@ -301,7 +301,7 @@ impl Sentinels {
 
     async fn connect(&self, one: &Sentinel) -> Result<MultiplexedConnection, StoreError> {
         let client = self.access.client(Peer::Sentinel, &one.at)?;
-        let bound = self.access.connect_timeout;
+        let bound = self.access.connect_timeout();
         let connected = timeout(bound, self.access.connection(&client)).await;
         self.access.answer(connected, bound)
     }

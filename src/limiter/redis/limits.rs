@@ -18,10 +18,10 @@ use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use self::calls::Part;
-use super::STORE;
 use super::batch::{CellIndex, Composed, KeyBatch, Reply, askers_key, generation_key};
 use super::connection::Connection;
 use super::scripts::{Arg, ScriptCall};
+use super::{refused, unreachable};
 use crate::core::limits::generation::BEAT;
 use crate::core::limits::store_watch::StoreWatch;
 use crate::core::time::{ClockStep, Direction, StoreTime};
@@ -33,9 +33,7 @@ use crate::ports::store::StoreError;
 /// The scripts, and what is remembered of Redis.
 pub(super) struct Limits {
     connection: Arc<Connection>,
-    prefix: String,
-    channel: String,
-    /// The name of this store among those that wait for calls to end.
+    /// Names this store among those that wait for calls to end.
     replica: String,
     admit: Composed,
     refund: Composed,
@@ -59,15 +57,10 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Must be called on the runtime for the questions.
-    pub(super) fn new(
-        connection: Arc<Connection>,
-        (prefix, channel, replica): (String, String, String),
-    ) -> Self {
+    /// Must be called on the runtime that the questions shall be asked on.
+    pub(super) fn new(connection: Arc<Connection>, replica: String) -> Self {
         Self {
             connection,
-            prefix,
-            channel,
             replica,
             admit: Composed::new(include_str!("../../../lua/admit.lua")),
             refund: Composed::new(include_str!("../../../lua/refund.lua")),
@@ -141,8 +134,8 @@ impl Limits {
         batch: &KeyBatch<'_>,
         arguments: Vec<Arg<'a>>,
     ) -> ScriptCall<'a> {
-        let key = generation_key(&self.prefix);
-        let keys = batch.keys(&self.prefix);
+        let prefix = self.connection.access().prefix();
+        let (key, keys) = (generation_key(prefix), batch.keys(prefix));
         ScriptCall::new(script.script(batch), key, keys, arguments)
     }
 
@@ -151,7 +144,8 @@ impl Limits {
         self.has_left.store(true, Ordering::Relaxed);
         self.finish().await;
         let args = vec![Arg::Text(&self.replica)];
-        let call = ScriptCall::new(&self.leave, askers_key(&self.prefix), Vec::new(), args);
+        let key = askers_key(self.connection.access().prefix());
+        let call = ScriptCall::new(&self.leave, key, Vec::new(), args);
         self.connection.call(&call).await
     }
 
@@ -295,15 +289,5 @@ fn stepped(ClockStep { way, by }: ClockStep) -> StoreError {
             "the clock of Redis stepped back: limits of the kind fixed_window wait as after a loss"
         ),
     }
-    StoreError::Unreachable {
-        store: STORE,
-        reason: format!("its clock stepped by {by:?}"),
-    }
-}
-
-fn refused(reason: &str) -> StoreError {
-    StoreError::Refused {
-        store: STORE,
-        reason: reason.to_owned(),
-    }
+    unreachable(&format!("its clock stepped by {by:?}"))
 }

@@ -62,7 +62,7 @@ async fn subscribe(
         subscription.subscribe(channel).await?;
         Ok(subscription)
     };
-    let bound = connection.access().connect_timeout;
+    let bound = connection.access().connect_timeout();
     let subscribed = timeout(bound, subscribing).await;
     let subscription = connection.access().answer(subscribed, bound)?;
     Ok((at, subscription))
@@ -91,7 +91,7 @@ async fn forward(
                 None => return,
             },
             _ = check.tick() => {
-                let bound = connection.access().response_timeout;
+                let bound = connection.access().response_timeout();
                 let pong = timeout(bound, sink.ping::<redis::Value>());
                 if !matches!(pong.await, Ok(Ok(_))) || !connection.reaches(at) {
                     return;

@@ -111,7 +111,7 @@ async fn try_one(server: &Server, access: &Access) -> Result<Said, StoreError> {
     }
     // Like the limits' own scripts, but without a key, which would lie on only one node of a cluster.
     let script = Script::new("return redis.call('TIME')[1]");
-    let bound = access.response_timeout;
+    let bound = access.response_timeout();
     let began = Instant::now();
     let mut trips = Vec::new();
     for round in 0..=ROUNDS {
@@ -257,22 +257,22 @@ pub(super) async fn missing_rights(
 ) -> Result<MissingRights, RedisError> {
     let script = Script::new(include_str!("../../../lua/rights.lua"));
     let mut question = script.prepare_invoke();
-    question.arg(format!("{}:check", access.prefix));
+    question.arg(format!("{}:check", access.prefix()));
     question.arg(&access.channel);
     for command in NEEDED.iter().chain(&WISHED) {
         question.arg(command);
     }
-    if access.mode == RedisMode::Cluster {
+    if access.mode() == RedisMode::Cluster {
         question.arg("CLUSTER|SLOTS");
     }
     let refused: Vec<String> = question.invoke_async(connection).await?;
     let mut missing = MissingRights::default();
     for name in refused {
         match name.as_str() {
-            KEY => missing.needed.push(format!("keys ~{}:*", access.prefix)),
+            KEY => missing.needed.push(format!("keys ~{}:*", access.prefix())),
             CHANNEL => missing
                 .wished
-                .push(format!("channels &{}:*", access.prefix)),
+                .push(format!("channels &{}:*", access.prefix())),
             command if WISHED.contains(&command) => missing.wished.push(name),
             _ => missing.needed.push(name.replace('|', " ")),
         }
@@ -282,8 +282,8 @@ pub(super) async fn missing_rights(
 
 /// The rule that suffices, as `ACL SETUSER` takes it; `config/default.toml` shows it too.
 pub(super) fn rule(access: &Access) -> String {
-    let prefix = &access.prefix;
-    let cluster = match access.mode {
+    let prefix = access.prefix();
+    let cluster = match access.mode() {
         RedisMode::Cluster => " +cluster|slots",
         RedisMode::Single | RedisMode::Sentinel => "",
     };

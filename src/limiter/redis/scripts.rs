@@ -1,9 +1,11 @@
 //! The scripts of `lua/`, with their keys and arguments in the order that their headers name.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Script, ScriptInvocation};
 
+use super::access::Access;
 use super::cluster::{Slot, slot_of};
 use crate::core::schedule::{Ask, ClockView, FREEZE_MAX, Grant, Pace};
 use crate::core::time::{StoreTime, micros};
@@ -14,17 +16,18 @@ const EXACT: u64 = (1 << 53) - 1;
 /// A hash outlives its last write by at least this.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
 
-/// The loaded scripts and what their keys start with.
-#[derive(Debug)]
+/// The loaded scripts.
 pub(super) struct Scripts {
     lease: Script,
     freeze: Script,
     give_back: Script,
-    breaker: Script,
-    status: Script,
-    hear: Script,
-    prefix: String,
-    channel: String,
+    /// How a downstream stands.
+    pub(super) breaker: Script,
+    /// A replica reports how it is.
+    pub(super) status: Script,
+    /// How all replicas are.
+    pub(super) hear: Script,
+    access: Arc<Access>,
 }
 
 /// A script with its arguments, except the run, which only the connection knows.
@@ -105,7 +108,7 @@ impl<'a> ScriptCall<'a> {
 }
 
 impl Scripts {
-    pub(super) fn new(prefix: String, channel: String) -> Self {
+    pub(super) fn new(access: Arc<Access>) -> Self {
         Self {
             lease: Script::new(include_str!("../../../lua/lease.lua")),
             freeze: Script::new(include_str!("../../../lua/freeze.lua")),
@@ -113,34 +116,18 @@ impl Scripts {
             breaker: Script::new(include_str!("../../../lua/breaker.lua")),
             status: Script::new(include_str!("../../../lua/status.lua")),
             hear: Script::new(include_str!("../../../lua/hear.lua")),
-            prefix,
-            channel,
+            access,
         }
     }
 
-    /// The status of a breaker.
-    pub(super) const fn breaker(&self) -> &Script {
-        &self.breaker
-    }
-
-    /// A replica reports its state.
-    pub(super) const fn status(&self) -> &Script {
-        &self.status
-    }
-
-    /// The states of all replicas.
-    pub(super) const fn hear(&self) -> &Script {
-        &self.hear
-    }
-
-    /// The prefix of the keys.
+    /// What the keys start with.
     pub(super) fn prefix(&self) -> &str {
-        &self.prefix
+        self.access.prefix()
     }
 
     /// Where all replicas listen.
     pub(super) fn channel(&self) -> &str {
-        &self.channel
+        &self.access.channel
     }
 
     pub(super) fn lease(&self, limit: &PacedLimit, ask: &Ask) -> ScriptCall<'_> {
@@ -176,8 +163,8 @@ impl Scripts {
         arguments.extend(ask.sums.iter().copied().map(Arg::Number));
         ScriptCall::new(
             &self.lease,
-            row_key(&self.prefix, limit),
-            vec![Family::Paced.policy(&self.prefix, &limit.of)],
+            row_key(self.prefix(), limit),
+            vec![Family::Paced.policy(self.prefix(), &limit.of)],
             arguments,
         )
     }
@@ -189,7 +176,7 @@ impl Scripts {
             vec![
                 Arg::Number(micros(length.min(FREEZE_MAX))),
                 Arg::Number(keep(&limit.pace)),
-                Arg::Text(&self.channel),
+                Arg::Text(self.channel()),
                 Arg::Text(&limit.name),
             ],
         )
@@ -216,7 +203,7 @@ impl Scripts {
         limit: &PacedLimit,
         before: Vec<Arg<'a>>,
     ) -> ScriptCall<'a> {
-        let key = row_key(&self.prefix, limit);
+        let key = row_key(self.prefix(), limit);
         ScriptCall::new(script, key, Vec::new(), before)
     }
 }

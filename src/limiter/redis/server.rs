@@ -26,7 +26,7 @@ use super::probe::{
     save_points,
 };
 use super::scripts::ScriptCall;
-use super::{Fault, STORE, fault, refused, unreachable};
+use super::{Fault, fault, refused, timed_out, unreachable};
 use crate::core::backoff::Backoff;
 use crate::ports::connect::Link;
 use crate::ports::lock;
@@ -183,10 +183,7 @@ impl Server {
                 })
             }
             Err(_) => {
-                let error = StoreError::Timeout {
-                    store: STORE,
-                    waited: self.access.response_timeout,
-                };
+                let error = timed_out(self.access.response_timeout());
                 if live.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS {
                     self.give_up(live.id, &error);
                 }
@@ -270,7 +267,7 @@ impl Server {
         let mut connection = live.connection.clone();
         let ping = redis::cmd("PING");
         let answer = timeout(
-            self.access.response_timeout,
+            self.access.response_timeout(),
             ping.query_async::<redis::Value>(&mut connection),
         )
         .await;
@@ -342,7 +339,7 @@ impl Server {
             let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
             Ok((connection, info))
         };
-        let bound = self.access.connect_timeout;
+        let bound = self.access.connect_timeout();
         let opened = timeout(bound, opening).await;
         let (mut connection, info) = self.explain(opened, bound)?;
         self.is_fit(&at, &info)?;
@@ -351,7 +348,7 @@ impl Server {
             // Both may be forbidden, which does not matter.
             let name = redis::cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME).clone();
             drop(name.query_async::<()>(&mut connection).await);
-            let save = match self.access.keyed {
+            let save = match self.access.options.keyed {
                 true => save_points(&mut connection).await,
                 false => None,
             };
@@ -369,10 +366,10 @@ impl Server {
     }
 
     fn is_fit(&self, at: &Address, info: &str) -> Result<(), StoreError> {
-        if let Some(reason) = misfit(info, self.access.mode) {
+        if let Some(reason) = misfit(info, self.access.mode()) {
             return Err(refused(&format!("{at}: {reason}")));
         }
-        if self.access.mode == RedisMode::Sentinel && is_replica(info) {
+        if self.access.mode() == RedisMode::Sentinel && is_replica(info) {
             let reason = format!("{at}, which the Sentinels name, is a replica still");
             return Err(unreachable(&reason));
         }

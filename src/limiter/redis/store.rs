@@ -64,22 +64,17 @@ impl RedisStore {
         let connection = Arc::new(Connection::new(options)?);
         let supervisor = tokio::spawn(Arc::clone(&connection).supervise());
         let notices = broadcast::Sender::new(notices::CAPACITY);
-        let channel = options.channel();
         let replica = format!("{:016x}", rand::random::<u64>());
         let listener = tokio::spawn(notices::listen(
             Arc::clone(&connection),
             replica.clone(),
             notices.clone(),
         ));
-        let limits = Limits::new(
-            Arc::clone(&connection),
-            (options.settings.prefix.clone(), channel.clone(), replica),
-        );
         Ok(Self {
-            connection,
-            limits: Arc::new(limits),
+            limits: Arc::new(Limits::new(Arc::clone(&connection), replica)),
             heart: OnceLock::new(),
-            scripts: Scripts::new(options.settings.prefix.clone(), channel),
+            scripts: Scripts::new(Arc::clone(connection.access())),
+            connection,
             policies: PolicyScripts::default(),
             notices,
             _supervisor: AbortOnDropHandle::new(supervisor),
@@ -176,7 +171,7 @@ impl Store for RedisStore {
             ];
             // The braces are Redis Cluster's hash tag, as those of the limits.
             let key = format!("{}:{{{route}}}:breaker", scripts.prefix());
-            let call = ScriptCall::new(scripts.breaker(), key, Vec::new(), args);
+            let call = ScriptCall::new(&scripts.breaker, key, Vec::new(), args);
             let reply: (u64, u64, u64, u8, u8) = self.call(call).await?;
             let (now, version, until, may_probe, changed) = reply;
             Ok(BreakerStatus {
@@ -225,7 +220,7 @@ impl StatusStore for RedisStore {
             for (limit, units) in report.used {
                 args.extend([Arg::Text(limit), Arg::Number(*units)]);
             }
-            let script = self.about_replicas(self.scripts.status(), args);
+            let script = self.about_replicas(&self.scripts.status, args);
             self.call(script).await
         }
         .boxed()
@@ -234,7 +229,7 @@ impl StatusStore for RedisStore {
     fn hear(&self) -> StoreFuture<'_, Heard> {
         async move {
             let args = [SHOWN, BEAT, BAR].map(|length| Arg::Number(micros(length)));
-            let script = self.about_replicas(self.scripts.hear(), args.into());
+            let script = self.about_replicas(&self.scripts.hear, args.into());
             let (texts, bars): HeardReply = self.call(script).await?;
             let texts = texts.into_iter();
             let mut heard = Heard {

@@ -24,14 +24,14 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::warn;
 
 use super::super::batch::{closing, fit};
-use super::{Limits, refused};
+use super::Limits;
 use crate::core::limits::generation::HEARS_FIRST;
 use crate::core::limits::record;
 use crate::core::time::{StoreTime, micros};
 use crate::limiter::redis::batch::KeyBatch;
 use crate::limiter::redis::scripts::Arg;
 use crate::limiter::redis::store::RedisStore;
-use crate::limiter::redis::{STORE, unreachable};
+use crate::limiter::redis::{refused, timed_out, unreachable};
 use crate::ports::connect::Link;
 use crate::ports::limits::{
     BATCH_MAX, Candidate, Corrected, Correction, Decision, Decisions, Granted, KeyedLimit,
@@ -62,7 +62,10 @@ impl Limits {
 
     /// Ends calls and claims; `accepted`: `once` limits know the messages of these claims as accepted.
     async fn end(&self, calls: &[&Granted], accepted: bool) -> Result<(), StoreError> {
-        let first = [Arg::Text(&self.channel), Arg::Number(u64::from(accepted))];
+        let first = [
+            Arg::Text(&self.connection.access().channel),
+            Arg::Number(u64::from(accepted)),
+        ];
         self.about::<usize>(&self.release, &first, calls).await?;
         Ok(())
     }
@@ -235,7 +238,7 @@ impl Limits {
             return Err(unreachable(reason));
         }
         let heard = timeout(self.response_timeout(), self.late.wait()).await;
-        heard.map_err(|_| self.timed_out())
+        heard.map_err(|_| timed_out(self.response_timeout()))
     }
 
     /// Waits until each question has its answer, and grants to callers that are gone were taken back: two
@@ -258,7 +261,7 @@ impl Limits {
             return;
         }
         let _late = self.late.token();
-        sender.send(Err(self.timed_out())).ok();
+        sender.send(Err(timed_out(self.response_timeout()))).ok();
         let heard = async {
             // If there is no answer, the connection broke, and nothing is known.
             if let Ok(unused) = asked.await {
@@ -307,14 +310,7 @@ impl Limits {
         }
     }
 
-    fn timed_out(&self) -> StoreError {
-        StoreError::Timeout {
-            store: STORE,
-            waited: self.response_timeout(),
-        }
-    }
-
     fn response_timeout(&self) -> Duration {
-        self.connection.access().response_timeout
+        self.connection.access().response_timeout()
     }
 }
