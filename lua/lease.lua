@@ -1,6 +1,6 @@
 -- Leases slots of a paced limit: `core::schedule::lease`, line by line.
 --
--- KEYS[1]  the limit's row   KEYS[2]  the limit's policy, which declare.lua keeps
+-- KEYS[1]  the limit's row   KEYS[2]  the limit's policy, which replace.lua writes
 -- ARGV     1 units   2 period   3 horizon   4 headroom   5 batch   (the pace; microseconds, units)
 --          6 run     the server's run_id, as INFO gave it to this connection
 --          7 want    units wanted; 0 only reads the clock and the freeze

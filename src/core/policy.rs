@@ -20,8 +20,8 @@
 //!
 //! If the store loses the policy, the replica with the latest version gives it back to the store.
 //!
-//! `lua/{declare,set,pause,resume}.lua` are the same decisions inside Redis; a property test holds
-//! the two together.
+//! A store only keeps the policy: it replaces one by another that was made from it (`lua/replace.lua`). If two updates
+//! meet, the second one is decided again.
 //!
 //! # version
 //! The version of a policy.
@@ -159,7 +159,7 @@ impl LimitPolicy {
     }
 }
 
-/// A replica declares itself: the decision of `lua/declare.lua`. Returns the current policy.
+/// A replica declares itself. Returns the current policy. Without a change nothing need be stored.
 pub fn declare(
     stored: &mut Option<LimitPolicy>,
     declaration: &Declaration,

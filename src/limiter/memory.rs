@@ -16,9 +16,7 @@ use tokio::sync::{broadcast, watch};
 use self::keyed::Name;
 use crate::core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use crate::core::limits::keyed_states::KeyedStates;
-use crate::core::policy::{
-    self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, lease_under,
-};
+use crate::core::policy::{LimitPolicy, PolicyVersion, lease_under};
 use crate::core::schedule::{self, Answer, Ask, Freeze, Grant, Schedule};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::clock::Clock;
@@ -26,18 +24,22 @@ use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::ports::store::{
     BAR, BEAT, Family, Heard, Inspection, Notice, PLACES, PacedLimit, PolicyStore, SHOWN,
-    StatusReport, StatusStore, Store, StoreFuture, Updated,
+    StatusReport, StatusStore, Store, StoreFuture,
 };
 
 /// How many notices a slow receiver may lag behind before it loses some.
 const NOTICES: usize = 64;
 
-/// Everything that the replicas of a fleet share, for a single one.
+/// The rows of a limit.
+type Rows = HashMap<Arc<str>, Option<Schedule>>;
+
+/// All that the replicas of a fleet would share, for one of them.
 pub struct MemoryStore {
     clock: Clock,
-    schedules: Mutex<HashMap<Arc<str>, Option<Schedule>>>,
+    /// By limit, then by row.
+    schedules: Mutex<HashMap<Arc<str>, Rows>>,
     states: Mutex<KeyedStates<Name>>,
-    policies: Mutex<HashMap<String, Option<LimitPolicy>>>,
+    policies: Mutex<HashMap<String, LimitPolicy>>,
     breakers: Mutex<HashMap<String, StoredBreaker>>,
     status: Mutex<Status>,
     notices: broadcast::Sender<Notice>,
@@ -85,7 +87,17 @@ impl MemoryStore {
         decision: impl FnOnce(&mut Option<Schedule>, StoreTime) -> T,
     ) -> T {
         self.decide(&self.schedules, |schedules, now| {
-            decision(schedules.entry(Arc::clone(&limit.name)).or_default(), now)
+            let rows = schedules.entry(Arc::clone(&limit.of)).or_default();
+            decision(rows.entry(Arc::clone(&limit.name)).or_default(), now)
+        })
+    }
+
+    /// Ends the freezes of the rows of a limit. Returns whether there was one.
+    fn thaw(&self, limit: &str) -> bool {
+        self.decide(&self.schedules, |schedules, now| {
+            let rows = schedules.get_mut(limit).into_iter().flatten();
+            // Each of them, also behind one that was frozen.
+            rows.fold(false, |was, (_, row)| schedule::thaw(row, now) || was)
         })
     }
 }
@@ -149,84 +161,41 @@ impl Store for MemoryStore {
 impl MemoryStore {
     /// The current policy of a limit.
     pub(super) fn policy(&self, limit: &str) -> Option<LimitPolicy> {
-        lock(&self.policies).get(limit).cloned().flatten()
-    }
-
-    fn update<T>(
-        &self,
-        limit: &str,
-        decision: impl FnOnce(&mut Option<LimitPolicy>, StoreTime) -> T,
-    ) -> T {
-        self.decide(&self.policies, |policies, now| {
-            decision(policies.entry(limit.to_owned()).or_default(), now)
-        })
-    }
-}
-
-fn updated(policy: Option<&LimitPolicy>) -> Updated {
-    Updated {
-        version: policy.map_or(PolicyVersion::NONE, |policy| policy.version),
-        updates: policy.map_or(0, |policy| policy.updates),
+        lock(&self.policies).get(limit).cloned()
     }
 }
 
 impl PolicyStore for MemoryStore {
-    fn declare<'a>(
+    fn present<'a>(
         &'a self,
         _: Family,
         limit: &'a str,
-        declaration: &'a Declaration,
-    ) -> StoreFuture<'a, LimitPolicy> {
-        async move {
-            Ok(self.update(limit, |stored, now| {
-                policy::declare(stored, declaration, now)
-            }))
-        }
-        .boxed()
+        _: &'a str,
+        _: &'a str,
+    ) -> StoreFuture<'a, (StoreTime, Option<LimitPolicy>)> {
+        async move { Ok((self.clock.store_time(), self.policy(limit))) }.boxed()
     }
 
-    fn set<'a>(
+    fn replace<'a>(
         &'a self,
         _: Family,
         limit: &'a str,
-        update: PolicyUpdate<'a>,
-    ) -> StoreFuture<'a, Option<Updated>> {
+        over: PolicyVersion,
+        policy: &'a LimitPolicy,
+        thaw: bool,
+    ) -> StoreFuture<'a, Option<bool>> {
         async move {
-            Ok(self.update(limit, |stored, now| {
-                let done = policy::set(stored, &update, now);
-                done.then(|| updated(stored.as_ref()))
-            }))
-        }
-        .boxed()
-    }
-
-    fn pause<'a>(
-        &'a self,
-        _: Family,
-        limit: &'a str,
-        length: Duration,
-        by: &'a str,
-    ) -> StoreFuture<'a, Option<(Updated, StoreTime)>> {
-        async move {
-            Ok(self.update(limit, |stored, now| {
-                let until = policy::pause(stored, length, by, now)?;
-                Some((updated(stored.as_ref()), until))
-            }))
-        }
-        .boxed()
-    }
-
-    fn resume<'a>(
-        &'a self,
-        _: Family,
-        limit: &'a str,
-        by: &'a str,
-    ) -> StoreFuture<'a, Option<(Updated, bool)>> {
-        async move {
-            Ok(self.update(limit, |stored, now| {
-                let was = policy::resume(stored, by, now)?;
-                Some((updated(stored.as_ref()), was))
-            }))
+            let done = self.decide(&self.policies, |policies, _| {
+                let stored = policies.get(limit);
+                let version = stored.map_or(PolicyVersion::NONE, |policy| policy.version);
+                let is_new = version == over;
+                if is_new {
+                    policies.insert(limit.to_owned(), policy.clone());
+                }
+                is_new
+            });
+            let was_frozen = done && thaw && self.thaw(limit);
+            Ok(done.then_some(was_frozen))
         }
         .boxed()
     }

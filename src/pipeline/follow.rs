@@ -20,6 +20,7 @@ use crate::core::policy::PolicyUpdate;
 use crate::core::stall::{millis, permit_needs};
 use crate::core::time::Mono;
 use crate::ports::lock;
+use crate::ports::policies::PolicyOf;
 use crate::ports::store::{Family, Store};
 use crate::settings::types::{Limit, Paced};
 
@@ -208,7 +209,8 @@ impl Adapting {
                 file: &text,
                 by: BY,
             };
-            match store.set(Family::Paced, &limit, update).await {
+            let policy = PolicyOf::new(&*store, Family::Paced, &limit);
+            match policy.set(&update).await {
                 Ok(Some(_)) => info!(%limit, units, "the rate follows the downstream"),
                 // Another replica was first, or an operator.
                 Ok(None) => {}

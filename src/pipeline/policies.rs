@@ -18,6 +18,7 @@ use crate::core::policy::{Declaration, LimitPolicy, Origin, PolicyUpdate, Policy
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::limits::KeyedLimit;
+use crate::ports::policies::PolicyOf;
 use crate::ports::store::{Family, Notice, PRESENCE, Store};
 use crate::settings::policy::as_written;
 use crate::settings::types::Limit;
@@ -117,11 +118,8 @@ impl<T: Send> Watch<T> {
                 was_read,
                 known: follower.known.as_deref().cloned(),
             };
-            let wait = match spec
-                .store
-                .declare(spec.family, &follower.limit, &declaration)
-                .await
-            {
+            let policy = PolicyOf::new(&*spec.store, spec.family, &follower.limit);
+            let wait = match policy.declare(&declaration).await {
                 Ok(policy) => {
                     (was_read, retry) = (false, RETRY);
                     follower.compare(&policy, &declaration.file);
@@ -215,7 +213,8 @@ impl Follower {
         };
         // Each replica logs the change once it receives it, with the reason; `None`: another replica
         // was first, or an operator.
-        if let Err(error) = store.set(family, limit, policy).await {
+        let done = PolicyOf::new(store, family, limit).set(&policy).await;
+        if let Err(error) = done {
             debug!(%limit, %error, "the headroom could not follow what is measured");
         }
     }

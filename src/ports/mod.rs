@@ -9,6 +9,7 @@ pub mod connect;
 pub mod downstream;
 pub mod limits;
 pub mod message;
+pub mod policies;
 pub mod queue;
 pub mod store;
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::connect::Link;
 use super::limits::LimitStore;
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
-use crate::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
+use crate::core::policy::{LimitPolicy, PolicyVersion};
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use crate::core::time::StoreTime;
 
@@ -253,42 +253,28 @@ pub enum Family {
     Keyed,
 }
 
-/// The store of policies. Every call ends within the store's own timeout.
+/// The store of policies. It keeps them and decides nothing (`ports::policies` changes them). Every call ends within the
+/// store's own timeout.
 pub trait PolicyStore: Send + Sync + fmt::Debug {
-    /// A replica declares the policy in its file and gets the one in force
-    /// (`core::policy::declare`).
-    fn declare<'a>(
+    /// A replica with this policy in its file is there. Returns the store's time, and the current policy.
+    fn present<'a>(
         &'a self,
         family: Family,
         limit: &'a str,
-        declaration: &'a Declaration,
-    ) -> StoreFuture<'a, LimitPolicy>;
+        replica: &'a str,
+        file: &'a str,
+    ) -> StoreFuture<'a, (StoreTime, Option<LimitPolicy>)>;
 
-    /// Makes a policy the current one (`core::policy::set`). `None`: there was another update in between.
-    fn set<'a>(
+    /// Replaces the policy of version `over`, and with `thaw` ends the freezes of the limit's rows. Returns whether a
+    /// row was frozen; `None`: the store has another version, and nothing was changed.
+    fn replace<'a>(
         &'a self,
         family: Family,
         limit: &'a str,
-        update: PolicyUpdate<'a>,
-    ) -> StoreFuture<'a, Option<Updated>>;
-
-    /// Pauses a limit for `length`. Returns its end too; `None`: no replica has declared the limit.
-    fn pause<'a>(
-        &'a self,
-        family: Family,
-        limit: &'a str,
-        length: Duration,
-        by: &'a str,
-    ) -> StoreFuture<'a, Option<(Updated, StoreTime)>>;
-
-    /// Ends a pause, and a freeze that a downstream asked for. Returns whether there was one;
-    /// `None`: no replica has declared the limit.
-    fn resume<'a>(
-        &'a self,
-        family: Family,
-        limit: &'a str,
-        by: &'a str,
-    ) -> StoreFuture<'a, Option<(Updated, bool)>>;
+        over: PolicyVersion,
+        policy: &'a LimitPolicy,
+        thaw: bool,
+    ) -> StoreFuture<'a, Option<bool>>;
 
     /// Opens a keyed limit that is closed because the store lost its state. Returns the store's time:
     /// losses up to then close it no more. `None`: no replica has declared the limit.

@@ -21,6 +21,7 @@ use super::shell;
 use crate::core::limits::generation::Closing;
 use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
+use crate::ports::policies::PolicyOf;
 use crate::ports::store::{Family, Inspection, Store, Updated};
 use crate::settings::types::{LimitBackend, Settings};
 use crate::settings::{self, Loaded};
@@ -194,6 +195,11 @@ impl OpenLimits {
         })
     }
 
+    /// The policy of a limit.
+    pub(super) fn policy<'a>(&'a self, family: Family, limit: &'a str) -> PolicyOf<'a> {
+        PolicyOf::new(&*self.store, family, limit)
+    }
+
     /// How a limit stands.
     pub(super) async fn inspect(&self, limit: &str) -> Result<Inspection, Refusal> {
         let family = self.family(limit).await?;
@@ -232,7 +238,7 @@ async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Re
     let family = opened.family(name).await?;
     let length = args.length.unwrap_or(FREEZE_MAX);
     let by = operator();
-    let paused = opened.store.pause(family, name, length, &by).await?;
+    let paused = opened.policy(family, name).pause(length, &by).await?;
     let (update, until) = paused.ok_or_else(|| undeclared(name))?;
     if args.location.json {
         let said = json!({ "name": name, "paused_until_us": until.as_micros(), "version": update.updates });
@@ -252,7 +258,7 @@ async fn resume(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Re
     let (name, opened) = (&args.name, args.location.open().await?);
     opened.known(name)?;
     let family = opened.family(name).await?;
-    let resumed = opened.store.resume(family, name, &operator()).await?;
+    let resumed = opened.policy(family, name).resume(&operator()).await?;
     let (update, was) = resumed.ok_or_else(|| undeclared(name))?;
     if args.location.json {
         let said = json!({ "name": name, "resumed": was, "version": update.updates });

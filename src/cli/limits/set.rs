@@ -91,8 +91,8 @@ pub(super) async fn run(
             file: &file,
             by: &by,
         };
-        let done = opened.store.set(family, &args.name, update);
-        if let Some(update) = done.await? {
+        let done = opened.policy(family, &args.name).set(&update).await;
+        if let Some(update) = done? {
             return Ok(write(args, &update, [&before, &after, &file], out)?);
         }
     }

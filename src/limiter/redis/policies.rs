@@ -9,11 +9,10 @@ use redis::Script;
 use super::STORE;
 use super::scripts::{Arg, ScriptCall};
 use super::store::RedisStore;
-use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
-use crate::core::schedule::FREEZE_MAX;
+use crate::core::policy::{LimitPolicy, Origin, Pause, PolicyVersion};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::store::{
-    Family, Inspection, PRESENCE, PolicyStore, Present, StoreError, StoreFuture, Updated,
+    Family, Inspection, PRESENCE, PolicyStore, Present, StoreError, StoreFuture,
 };
 
 /// For how long a replica counts as present after it was last seen.
@@ -25,10 +24,8 @@ type Fields = BTreeMap<String, String>;
 /// The scripts.
 #[derive(Debug)]
 pub(super) struct PolicyScripts {
-    declare: Script,
-    set: Script,
-    pause: Script,
-    resume: Script,
+    present: Script,
+    replace: Script,
     open: Script,
     inspect: Script,
 }
@@ -36,134 +33,75 @@ pub(super) struct PolicyScripts {
 impl Default for PolicyScripts {
     fn default() -> Self {
         Self {
-            declare: Script::new(include_str!("../../../lua/declare.lua")),
-            set: Script::new(include_str!("../../../lua/set.lua")),
-            pause: Script::new(include_str!("../../../lua/pause.lua")),
-            resume: Script::new(include_str!("../../../lua/resume.lua")),
+            present: Script::new(include_str!("../../../lua/present.lua")),
+            replace: Script::new(include_str!("../../../lua/replace.lua")),
             open: Script::new(include_str!("../../../lua/open.lua")),
             inspect: Script::new(include_str!("../../../lua/inspect.lua")),
         }
     }
 }
 
-impl RedisStore {
-    /// A script on the policy of a limit; its first arguments name the channel and the limit.
-    fn on<'a>(
-        &'a self,
-        script: &'a Script,
-        (family, limit): (Family, &'a str),
-        more: Vec<String>,
-        args: impl IntoIterator<Item = Arg<'a>>,
-    ) -> ScriptCall<'a> {
-        let mut all = vec![Arg::Text(self.scripts.channel()), Arg::Text(limit)];
-        all.extend(args);
-        let key = family.policy(self.scripts.prefix(), limit);
-        ScriptCall::new(script, key, more, all)
-    }
-}
-
 impl PolicyStore for RedisStore {
-    fn declare<'a>(
+    fn present<'a>(
         &'a self,
         family: Family,
         limit: &'a str,
-        declaration: &'a Declaration,
-    ) -> StoreFuture<'a, LimitPolicy> {
+        replica: &'a str,
+        file: &'a str,
+    ) -> StoreFuture<'a, (StoreTime, Option<LimitPolicy>)> {
         async move {
-            let known = declaration.known.as_ref();
-            let pause = known.and_then(|known| known.pause.as_ref());
-            let call = self.on(
-                &self.policies.declare,
-                (family, limit),
-                vec![family.replicas(self.scripts.prefix(), limit)],
-                [
-                    Arg::Text(&declaration.replica),
-                    Arg::Text(&declaration.file),
-                    Arg::Number(u64::from(declaration.was_read)),
+            let prefix = self.scripts.prefix();
+            let call = ScriptCall::new(
+                &self.policies.present,
+                family.policy(prefix, limit),
+                vec![family.replicas(prefix, limit)],
+                vec![
+                    Arg::Text(replica),
+                    Arg::Text(file),
                     Arg::Number(micros(SHOWN)),
-                    Arg::Number(known.map_or(0, |known| known.version.number())),
-                    Arg::Number(known.map_or(0, |known| known.updates)),
-                    Arg::Text(known.map_or("", |known| known.origin.name())),
-                    Arg::Text(known.map_or("", |known| &known.text)),
-                    Arg::Text(known.map_or("", |known| &known.file)),
-                    Arg::Text(known.map_or("", |known| &known.by)),
-                    Arg::Number(pause.map_or(0, |pause| pause.until.as_micros())),
-                    Arg::Text(pause.map_or("", |pause| &pause.by)),
-                    Arg::Number(known.map_or(0, |known| known.changed.number())),
-                    Arg::Number(known.map_or(0, |known| known.remade_at.as_micros())),
-                    Arg::Number(pause.map_or(0, |pause| micros(pause.length))),
-                    Arg::Text(known.map_or("", |known| &known.resumed_by)),
                 ],
             );
-            let fields: Fields = self.call(call).await?;
-            read(&fields).ok_or_else(|| strange(limit, "a part of it"))
+            let (now, fields): (u64, Fields) = self.call(call).await?;
+            Ok((StoreTime::from_micros(now), read(limit, &fields)?))
         }
         .boxed()
     }
 
-    fn set<'a>(
+    fn replace<'a>(
         &'a self,
         family: Family,
         limit: &'a str,
-        update: PolicyUpdate<'a>,
-    ) -> StoreFuture<'a, Option<Updated>> {
+        over: PolicyVersion,
+        policy: &'a LimitPolicy,
+        thaw: bool,
+    ) -> StoreFuture<'a, Option<bool>> {
         async move {
-            let args = [
-                Arg::Text(update.by),
-                Arg::Text(update.text),
-                Arg::Number(update.over.number()),
-                Arg::Text(update.file),
+            let prefix = self.scripts.prefix();
+            let rows = if thaw {
+                family.rows(prefix, limit)
+            } else {
+                Vec::new()
+            };
+            let mut args = vec![
+                Arg::Text(self.scripts.channel()),
+                Arg::Text(limit),
+                Arg::Number(over.number()),
             ];
-            let call = self.on(&self.policies.set, (family, limit), Vec::new(), args);
-            let (done, version, updates): (u8, u64, u64) = self.call(call).await?;
-            Ok((done > 0).then_some(Updated {
-                version: PolicyVersion::new(version),
-                updates,
-            }))
-        }
-        .boxed()
-    }
-
-    fn pause<'a>(
-        &'a self,
-        family: Family,
-        limit: &'a str,
-        length: Duration,
-        by: &'a str,
-    ) -> StoreFuture<'a, Option<(Updated, StoreTime)>> {
-        async move {
-            let args = [Arg::Text(by), Arg::Number(micros(length.min(FREEZE_MAX)))];
-            let call = self.on(&self.policies.pause, (family, limit), Vec::new(), args);
-            let (_now, version, updates, until): (u64, u64, u64, u64) = self.call(call).await?;
-            let updated = updated(version, updates);
-            Ok(updated.map(|updated| (updated, StoreTime::from_micros(until))))
-        }
-        .boxed()
-    }
-
-    fn resume<'a>(
-        &'a self,
-        family: Family,
-        limit: &'a str,
-        by: &'a str,
-    ) -> StoreFuture<'a, Option<(Updated, bool)>> {
-        async move {
-            let rows = family.rows(self.scripts.prefix(), limit);
-            let call = self.on(
-                &self.policies.resume,
-                (family, limit),
-                rows,
-                [Arg::Text(by)],
-            );
-            let (version, updates, was): (u64, u64, u8) = self.call(call).await?;
-            Ok(updated(version, updates).map(|updated| (updated, was > 0)))
+            let fields = fields(policy).into_iter();
+            args.extend(fields.flat_map(|(name, value)| [Arg::Text(name), value]));
+            let key = family.policy(prefix, limit);
+            let call = ScriptCall::new(&self.policies.replace, key, rows, args);
+            let (done, was_frozen): (u8, u8) = self.call(call).await?;
+            Ok((done > 0).then_some(was_frozen > 0))
         }
         .boxed()
     }
 
     fn open<'a>(&'a self, family: Family, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
         async move {
-            let call = self.on(&self.policies.open, (family, limit), Vec::new(), []);
+            let key = family.policy(self.scripts.prefix(), limit);
+            let args = vec![Arg::Text(self.scripts.channel()), Arg::Text(limit)];
+            let call = ScriptCall::new(&self.policies.open, key, Vec::new(), args);
             let now: u64 = self.call(call).await?;
             Ok((now > 0).then(|| StoreTime::from_micros(now)))
         }
@@ -179,11 +117,7 @@ impl PolicyStore for RedisStore {
             let call = ScriptCall::new(&self.policies.inspect, key, keys, Vec::new());
             let reply: (u64, Fields, Fields, u64) = self.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;
-            let policy = if fields.is_empty() {
-                None
-            } else {
-                Some(read(&fields).ok_or_else(|| strange(limit, "a part of it"))?)
-            };
+            let policy = read(limit, &fields)?;
             let present = replicas.iter().filter_map(|(replica, said)| {
                 let (seen, file) = said.split_once(' ')?;
                 let seen = StoreTime::from_micros(seen.parse().ok()?);
@@ -204,19 +138,50 @@ impl PolicyStore for RedisStore {
     }
 }
 
-fn updated(version: u64, updates: u64) -> Option<Updated> {
-    (version > 0).then_some(Updated {
-        version: PolicyVersion::new(version),
-        updates,
-    })
+/// A policy as its hash holds it, the version first.
+fn fields(policy: &LimitPolicy) -> [(&'static str, Arg<'_>); 12] {
+    let pause = policy.pause.as_ref();
+    [
+        ("version", Arg::Number(policy.version.number())),
+        ("updates", Arg::Number(policy.updates)),
+        ("origin", Arg::Text(policy.origin.name())),
+        ("policy", Arg::Text(&policy.text)),
+        ("file", Arg::Text(&policy.file)),
+        ("by", Arg::Text(&policy.by)),
+        (
+            "paused_until",
+            Arg::Number(pause.map_or(0, |pause| pause.until.as_micros())),
+        ),
+        (
+            "paused_for",
+            Arg::Number(pause.map_or(0, |pause| micros(pause.length))),
+        ),
+        ("paused_by", Arg::Text(pause.map_or("", |pause| &pause.by))),
+        ("changed", Arg::Number(policy.changed.number())),
+        ("remade_at", Arg::Number(policy.remade_at.as_micros())),
+        ("resumed_by", Arg::Text(&policy.resumed_by)),
+    ]
 }
 
-fn read(fields: &Fields) -> Option<LimitPolicy> {
+/// The policy that these fields hold; `None` if there are none.
+fn read(limit: &str, fields: &Fields) -> Result<Option<LimitPolicy>, StoreError> {
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    match parse(fields) {
+        Some(policy) => Ok(Some(policy)),
+        None => Err(StoreError::Refused {
+            store: STORE,
+            reason: format!("what it keeps of the limit `{limit}` cannot be read: a part of it"),
+        }),
+    }
+}
+
+fn parse(fields: &Fields) -> Option<LimitPolicy> {
     let field = |name| fields.get(name).cloned();
     let number = |name| fields.get(name)?.parse::<u64>().ok();
-    let version = number("version")?;
     Some(LimitPolicy {
-        version: PolicyVersion::new(version),
+        version: PolicyVersion::new(number("version")?),
         changed: PolicyVersion::new(number("changed")?),
         updates: number("updates")?,
         origin: Origin::named(fields.get("origin")?)?,
@@ -225,20 +190,11 @@ fn read(fields: &Fields) -> Option<LimitPolicy> {
         by: field("by")?,
         pause: Some(Pause {
             until: StoreTime::from_micros(number("paused_until")?),
-            // A policy that an earlier version wrote has neither this nor the time of a change
-            // of kind.
-            length: number("paused_for").map_or(FREEZE_MAX, Duration::from_micros),
+            length: Duration::from_micros(number("paused_for")?),
             by: field("paused_by")?,
         })
         .filter(|pause| pause.until > StoreTime::default()),
-        resumed_by: field("resumed_by").unwrap_or_default(),
-        remade_at: StoreTime::from_micros(number("remade_at").unwrap_or(0)),
+        resumed_by: field("resumed_by")?,
+        remade_at: StoreTime::from_micros(number("remade_at")?),
     })
-}
-
-fn strange(limit: &str, what: &str) -> StoreError {
-    StoreError::Refused {
-        store: STORE,
-        reason: format!("what it keeps of the limit `{limit}` cannot be read: {what}"),
-    }
 }

@@ -8,6 +8,7 @@ use sluiced::core::limits::generation::GUARD;
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::RedisStore;
 use sluiced::ports::limits::{Closing, Decision, KeyedLimit, LimitStore, LostWait};
+use sluiced::ports::policies::PolicyOf;
 use sluiced::ports::store::{Family, PolicyStore as _, Store as _};
 
 use super::rules::*;
@@ -343,8 +344,8 @@ async fn an_operator_opens_a_limit_that_waits() {
         was_read: true,
         known: None,
     };
-    let policy = store.declare(Family::Keyed, "opened", &declaration);
-    let policy = policy.await.unwrap();
+    let policy = PolicyOf::new(&*store, Family::Keyed, "opened");
+    let policy = policy.declare(&declaration).await.unwrap();
     opened.adopt(sluiced::ports::limits::Policy {
         rule: rule(),
         version: policy.version,

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use sluiced::core::limits::Rule;
 use sluiced::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use sluiced::limiter::memory::MemoryStore;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{Charge, Closing, Decision, Granted, KeyedLimit, LostWait, Policy};
+use sluiced::ports::policies::PolicyOf;
 use sluiced::ports::store::{Family, Store};
 
 use super::rules::*;
@@ -31,6 +33,10 @@ impl Place {
         Self {
             store: Arc::new(established(RedisServer::shared(), "policy").await),
         }
+    }
+
+    fn policy<'a>(&'a self, limit: &'a str) -> PolicyOf<'a> {
+        PolicyOf::new(&*self.store, Family::Keyed, limit)
     }
 
     async fn ask(&self, charge: Charge) -> Decision {
@@ -58,10 +64,7 @@ impl Place {
             was_read: true,
             known: None,
         };
-        self.store
-            .declare(Family::Keyed, limit, &declaration)
-            .await
-            .unwrap()
+        self.policy(limit).declare(&declaration).await.unwrap()
     }
 
     /// An operator sets another rule; no replica has heard of it yet.
@@ -78,8 +81,8 @@ impl Place {
             file: "any",
             by: "op",
         };
-        let set = self.store.set(Family::Keyed, &limit.name, update);
-        set.await.unwrap().unwrap().version
+        let set = self.policy(&limit.name).set(&update).await;
+        set.unwrap().unwrap().version
     }
 }
 
@@ -231,11 +234,7 @@ async fn a_pause_bars_until_it_ends_and_costs_nothing() {
         let limit = limit("pause", log("2/1h", MS));
         place.declare("pause").await;
         let length = Duration::from_millis(300);
-        let paused = place
-            .store
-            .pause(Family::Keyed, "pause", length, "op")
-            .await
-            .unwrap();
+        let paused = place.policy("pause").pause(length, "op").await.unwrap();
         let (said, until) = paused.unwrap();
         adopt(&limit, log("2/1h", MS), said.version);
         let why = Closing::Paused;
@@ -276,6 +275,26 @@ async fn only_a_limit_that_was_declared_can_be_opened() {
             .await
             .unwrap();
         assert_eq!(found.policy.unwrap().updates, 1);
+    })
+    .await;
+}
+
+/// Each of them finds the policy that another one has just replaced, and decides again.
+#[tokio::test]
+async fn no_update_is_lost_among_many_at_once() {
+    both(async |place: Place| {
+        let before = place.declare("many").await.updates;
+        let pauses = (1..=8).map(async |seconds| {
+            let paused = place.policy("many").pause(LONG * seconds, "op").await;
+            paused.unwrap().expect("it is declared").0.updates
+        });
+        let files = (1..=8)
+            .map(async |number: u32| place.read("many", &format!("file {number}")).await.updates);
+        let (pauses, files) = tokio::join!(join_all(pauses), join_all(files));
+        let mut updates = [pauses, files].concat();
+        updates.sort_unstable();
+        let expected: Vec<u64> = (before + 1..=before + 16).collect();
+        assert_eq!(updates, expected);
     })
     .await;
 }

@@ -7,6 +7,7 @@ use proptest::test_runner::RngSeed;
 use sluiced::core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use sluiced::core::schedule::{self, Ask, Schedule};
 use sluiced::core::time::StoreTime;
+use sluiced::ports::policies::PolicyOf;
 use sluiced::ports::store::{Family, PacedLimit, PolicyStore as _, Store as _};
 
 use super::{World, clock_ask, paces, world};
@@ -104,6 +105,10 @@ impl Play<'_> {
         }
     }
 
+    fn policy(&self) -> PolicyOf<'_> {
+        PolicyOf::new(&*self.world.store, Family::Paced, "updates")
+    }
+
     fn version(&self) -> PolicyVersion {
         self.state
             .as_ref()
@@ -148,10 +153,7 @@ impl Play<'_> {
             was_read,
             known: known.and_then(|ago| self.heard.iter().rev().nth(ago).cloned()),
         };
-        let declare = self
-            .world
-            .store
-            .declare(Family::Paced, "updates", &declaration);
+        let declare = self.policy().declare(&declaration);
         let told = self.world.runtime.block_on(declare).unwrap();
         // Where the decision made a new version, that was Redis' time.
         let fresh = Some(told.version) != self.state.as_ref().map(|s| s.version);
@@ -173,7 +175,7 @@ impl Play<'_> {
             file: FILES[0],
             by: "op",
         };
-        let set = self.world.store.set(Family::Paced, "updates", update);
+        let set = self.policy().set(&update);
         let told = self.world.runtime.block_on(set).unwrap();
         let now = told.map_or(StoreTime::default(), |said| said.version.since());
         let done = policy::set(&mut self.state, &update, now);
@@ -182,10 +184,7 @@ impl Play<'_> {
     }
 
     fn pause(&mut self, length: Duration) -> Result<(), TestCaseError> {
-        let pause = self
-            .world
-            .store
-            .pause(Family::Paced, "updates", length, "op");
+        let pause = self.policy().pause(length, "op");
         let told = self.world.runtime.block_on(pause).unwrap();
         let now = told.map_or(StoreTime::default(), |(said, _)| said.version.since());
         let until = policy::pause(&mut self.state, length, "op", now);
@@ -221,7 +220,7 @@ impl Play<'_> {
     }
 
     fn resume(&mut self) -> Result<(), TestCaseError> {
-        let resume = self.world.store.resume(Family::Paced, "updates", "ann");
+        let resume = self.policy().resume("ann");
         let told = self.world.runtime.block_on(resume).unwrap();
         let now = told.map_or(StoreTime::default(), |(said, _)| said.version.since());
         let was = policy::resume(&mut self.state, "ann", now);

@@ -15,6 +15,7 @@ use sluiced::core::time::StoreTime;
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, Ended, Fit, LimitStore as _, LostWait, Policy, Ticket,
 };
+use sluiced::ports::policies::PolicyOf;
 use sluiced::ports::store::{Family, PolicyStore as _};
 
 use super::event::{Event, Message};
@@ -201,8 +202,11 @@ impl Play<'_> {
             }
             Event::Remade(limit, ago) => {
                 let at = self.time().as_micros() - ago;
-                let key = self.policy(*limit);
-                () = self.ask(redis::cmd("HSET").arg(key).arg("remade_at").arg(at));
+                // A limit without a policy was never one of another kind.
+                if self.in_force(*limit).version != PolicyVersion::NONE {
+                    let key = self.policy(*limit);
+                    () = self.ask(redis::cmd("HSET").arg(key).arg("remade_at").arg(at));
+                }
             }
         }
         Ok(())
@@ -237,9 +241,8 @@ impl Play<'_> {
             file: "any",
             by: "op",
         };
-        let set = world
-            .store
-            .set(Family::Keyed, &world.limits[limit].name, update);
+        let policy = PolicyOf::new(&*world.store, Family::Keyed, &world.limits[limit].name);
+        let set = policy.set(&update);
         assert!(world.runtime.block_on(set).unwrap().is_some());
         let kind = KINDS.iter().find(|kind| kind.contains(&limit)).unwrap();
         let rule = if same {
@@ -254,15 +257,13 @@ impl Play<'_> {
 
     fn pause(&mut self, limit: usize, length: Duration) {
         let world = self.world;
-        let name = &world.limits[limit].name;
+        let policy = PolicyOf::new(&*world.store, Family::Keyed, &world.limits[limit].name);
         let was_said = if length.is_zero() {
-            let resumed = world
-                .runtime
-                .block_on(world.store.resume(Family::Keyed, name, "op"));
+            let resumed = world.runtime.block_on(policy.resume("op"));
             resumed.unwrap().is_some()
         } else {
-            let paused = world.store.pause(Family::Keyed, name, length, "op");
-            world.runtime.block_on(paused).unwrap().is_some()
+            let paused = world.runtime.block_on(policy.pause(length, "op"));
+            paused.unwrap().is_some()
         };
         if was_said {
             let (rule, ..) = self.rule(limit);
