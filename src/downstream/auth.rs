@@ -19,24 +19,26 @@ use tokio::time::Instant;
 use super::sign::Signer;
 use crate::ports::connect::{ClientCertificate, Secret};
 use crate::ports::lock;
-use crate::settings::types::Hmac;
+use crate::settings::types::Auth;
 use crate::template::{Template, Templates};
 
 /// How often the secret is read at most.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The header of these credentials, with the last secret that was read. `None`: each call is signed instead.
-pub(super) fn header(auth: &ResolvedAuth) -> Result<Option<HeaderValue>, Misconfigured> {
+/// The header of these credentials, with the secret as it was read last. `None`: each call is signed instead.
+pub(super) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>, Misconfigured> {
+    let secret = secret.last();
+    let secret = secret.expose_secret();
     let text = match auth {
-        ResolvedAuth::Basic { user, .. } if user.contains(':') => {
+        Auth::Basic(basic) if basic.user.contains(':') => {
             return Err(Misconfigured::new("auth.user", "has a colon"));
         }
-        ResolvedAuth::Basic { user, password } => {
-            let pair = format!("{user}:{}", password.last().expose_secret());
+        Auth::Basic(basic) => {
+            let pair = format!("{}:{secret}", basic.user);
             format!("Basic {}", BASE64_STANDARD.encode(pair))
         }
-        ResolvedAuth::Bearer { token } => format!("Bearer {}", token.last().expose_secret()),
-        ResolvedAuth::Hmac { .. } => return Ok(None),
+        Auth::Bearer(_) => format!("Bearer {secret}"),
+        Auth::Hmac(_) => return Ok(None),
     };
     let mut value = HeaderValue::try_from(text)
         .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
@@ -46,8 +48,9 @@ pub(super) fn header(auth: &ResolvedAuth) -> Result<Option<HeaderValue>, Misconf
 
 /// Credentials whose secret may change.
 pub(super) struct RotatingAuth {
-    auth: ResolvedAuth,
-    /// Signs calls, if they are signed.
+    auth: Auth,
+    secret: Secret,
+    /// Where calls are signed.
     signer: Option<Arc<Signer>>,
     state: Mutex<Renewal>,
 }
@@ -60,9 +63,10 @@ struct Renewal {
 }
 
 impl RotatingAuth {
-    pub(super) fn new(auth: ResolvedAuth, signer: Option<Arc<Signer>>) -> Self {
+    pub(super) fn new(auth: Auth, secret: Secret, signer: Option<Arc<Signer>>) -> Self {
         Self {
             auth,
+            secret,
             signer,
             state: Mutex::default(),
         }
@@ -85,14 +89,13 @@ impl RotatingAuth {
             return;
         }
         state.read = Some(Instant::now());
-        let secret = self.auth.secret();
-        let before = secret.last();
-        if secret.get().expose_secret() == before.expose_secret() {
+        let before = self.secret.last();
+        if self.secret.get().expose_secret() == before.expose_secret() {
             return;
         }
         let renewed = match &self.signer {
             Some(signer) => signer.renew(),
-            None => header(&self.auth).map(|value| state.renewed = value),
+            None => header(&self.auth, &self.secret).map(|value| state.renewed = value),
         };
         match renewed {
             Ok(()) => {
@@ -103,30 +106,8 @@ impl RotatingAuth {
     }
 }
 
-/// Credentials with their secrets.
-#[derive(Clone, Debug)]
-pub enum ResolvedAuth {
-    /// `Authorization: Basic`, RFC 7617. The user has no colon.
-    Basic { user: String, password: Secret },
-    /// `Authorization: Bearer`, RFC 6750.
-    Bearer { token: Secret },
-    /// A signature of each request, RFC 2104.
-    Hmac { settings: Box<Hmac>, secret: Secret },
-}
-
-impl ResolvedAuth {
-    /// The password, the token or the key, which is read again once it is refused.
-    pub(super) const fn secret(&self) -> &Secret {
-        match self {
-            Self::Basic { password, .. } => password,
-            Self::Bearer { token } => token,
-            Self::Hmac { secret, .. } => secret,
-        }
-    }
-}
-
-/// A key of the downstream's configuration that cannot be used. Only a changed configuration
-/// helps.
+/// A key of the downstream's configuration that cannot be used as it is. Only a changed
+/// configuration helps.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {why}")]
 pub struct Misconfigured {
@@ -156,10 +137,19 @@ pub(super) fn compile(
     compiled.map_err(|wrong| Misconfigured::new(key, wrong))
 }
 
-/// The secrets that the settings of an HTTP downstream name, read.
+/// The secrets that the settings of a downstream name, read from wherever they are kept.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
-    pub auth: Option<ResolvedAuth>,
-    /// The client certificate, for a server that asks for one.
+    /// The password, the token, or the key of signatures.
+    pub secret: Option<Secret>,
+    /// Ours, where the server asks for one.
     pub certificate: Option<ClientCertificate>,
+}
+
+impl Credentials {
+    /// The secret that the settings under `key` need.
+    pub(super) fn secret(&self, key: &str) -> Result<&Secret, Misconfigured> {
+        let secret = self.secret.as_ref();
+        secret.ok_or_else(|| Misconfigured::new(key, "its secret is missing"))
+    }
 }

@@ -43,7 +43,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use super::auth::{Credentials, Misconfigured, ResolvedAuth, RotatingAuth};
+use super::auth::{Credentials, Misconfigured, RotatingAuth};
 use super::connect::{WarmConnector, place, tls, way};
 use super::gate::{AnswerRead, Failure, Writing, find, joined, read_out, text};
 use super::request::RequestTemplate;
@@ -53,7 +53,7 @@ use crate::ports::downstream::{
     Answer, Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable,
 };
 use crate::ports::message::Message;
-use crate::settings::types::Http;
+use crate::settings::types::{Auth, Http};
 use crate::telemetry::traces::RouteTraces;
 
 /// Headers with a wait, besides those of RFC 9110.
@@ -97,15 +97,17 @@ impl HttpDownstream {
     /// When a key of the configuration cannot be used.
     pub fn new(
         http: &Http,
-        credentials: Credentials,
+        credentials: &Credentials,
         keeps_answers: bool,
         traces: Option<RouteTraces>,
     ) -> Result<Self, Misconfigured> {
-        let Credentials { auth, certificate } = credentials;
-        let template = RequestTemplate::new(http, auth.as_ref())?;
-        let signer = match &auth {
-            Some(ResolvedAuth::Hmac { settings, secret }) => {
-                let signer = Signer::new(settings, secret.clone(), http)?;
+        let auth = http.auth.as_ref();
+        let auth = auth.map(|auth| Ok((auth, credentials.secret("auth")?)));
+        let auth = auth.transpose()?;
+        let template = RequestTemplate::new(http, auth)?;
+        let signer = match auth {
+            Some((Auth::Hmac(hmac), secret)) => {
+                let signer = Signer::new(hmac, secret.clone(), http)?;
                 Some(Arc::new(signer))
             }
             _ => None,
@@ -115,7 +117,11 @@ impl HttpDownstream {
             .as_ref()
             .is_none_or(|origin| origin.scheme() == Some(&Scheme::HTTPS));
         let connector = WarmConnector::new(
-            tls(http.ca_file.as_deref(), certificate.as_ref(), may_be_tls)?,
+            tls(
+                http.ca_file.as_deref(),
+                credentials.certificate.as_ref(),
+                may_be_tls,
+            )?,
             origin,
             http.connect_timeout.get(),
             http.idle_timeout.get(),
@@ -131,7 +137,9 @@ impl HttpDownstream {
             caller: Arc::new(Caller {
                 client,
                 judge: judge(http)?,
-                auth: auth.map(|auth| RotatingAuth::new(auth, signer.clone())),
+                auth: auth.map(|(auth, secret)| {
+                    RotatingAuth::new(auth.clone(), secret.clone(), signer.clone())
+                }),
                 timeout: http.timeout.get(),
                 keeps_answers,
                 traces: traces.filter(|_| template.passes_trace()),

@@ -14,6 +14,6 @@ mod sign;
 mod smpp;
 mod url;
 
-pub use auth::{Credentials, Misconfigured, ResolvedAuth};
+pub use auth::{Credentials, Misconfigured};
 pub use http::HttpDownstream;
-pub use smpp::{SmppCredentials, SmppDownstream, Submission};
+pub use smpp::{SmppDownstream, Submission};

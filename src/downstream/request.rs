@@ -30,11 +30,12 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
-use super::auth::{Misconfigured, ResolvedAuth, compile, header};
+use super::auth::{Misconfigured, compile, header};
 use super::url::{Url, checked_url, host_header};
+use crate::ports::connect::Secret;
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
-use crate::settings::types::Http;
+use crate::settings::types::{Auth, Http};
 use crate::template::{Template, Templates, is_template};
 
 /// Trace context (W3C): passed on from the message, so that a trace continues after the queue.
@@ -99,7 +100,7 @@ struct Replaced {
 }
 
 impl RequestTemplate {
-    pub(super) fn new(http: &Http, auth: Option<&ResolvedAuth>) -> Result<Self, Misconfigured> {
+    pub(super) fn new(http: &Http, auth: Option<(&Auth, &Secret)>) -> Result<Self, Misconfigured> {
         let mut templates = Templates::new();
         let method = method(&http.method)?;
         let url = Url::new(&http.url, &mut templates)?;
@@ -129,8 +130,8 @@ impl RequestTemplate {
         for (name, text) in &http.headers {
             template.add_header(name, text)?;
         }
-        if let Some(auth) = auth {
-            template.add_auth(auth)?;
+        if let Some((auth, secret)) = auth {
+            template.add_auth(auth, secret)?;
         }
         template.any_template = !template.made.is_empty()
             || matches!(template.url, Url::Made { .. })
@@ -178,8 +179,8 @@ impl RequestTemplate {
         Ok(())
     }
 
-    fn add_auth(&mut self, auth: &ResolvedAuth) -> Result<(), Misconfigured> {
-        let Some(value) = header(auth)? else {
+    fn add_auth(&mut self, auth: &Auth, secret: &Secret) -> Result<(), Misconfigured> {
+        let Some(value) = header(auth, secret)? else {
             return Ok(());
         };
         if self.fixed.contains_key(AUTHORIZATION)

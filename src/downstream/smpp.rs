@@ -37,12 +37,11 @@ use self::link::{Keeping, Links};
 use self::session::{Response, Written};
 pub use self::submission::Submission;
 use self::submission::SubmitTemplate;
-use super::auth::Misconfigured;
+use super::auth::{Credentials, Misconfigured};
 use super::connect::{tls, way};
 use super::request::trace;
 use crate::core::judge::smpp::{SmppJudge, SmppLists};
 use crate::core::smpp::{BindAs, CommandStatus};
-use crate::ports::connect::{ClientCertificate, Secret};
 use crate::ports::downstream::{
     Answer, Call, Downstream, Facts, Gate, Judgement, ReceiptArrival, Silence, TooLate, Undecodable,
 };
@@ -77,14 +76,6 @@ struct SmppCall {
     trace: HeaderMap,
 }
 
-/// The secrets that the settings of a message centre name, read.
-#[derive(Clone, Debug)]
-pub struct SmppCredentials {
-    pub password: Secret,
-    /// The client certificate, for a centre that asks for one.
-    pub certificate: Option<ClientCertificate>,
-}
-
 impl SmppDownstream {
     /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: the answer is
     /// part of each judgement. `receipts`: where they go; `None`: they stay with the centre.
@@ -93,7 +84,7 @@ impl SmppDownstream {
     /// When a key of the configuration cannot be used.
     pub fn new(
         smpp: &Smpp,
-        credentials: SmppCredentials,
+        credentials: &Credentials,
         keeps_answers: bool,
         traces: Option<RouteTraces>,
         receipts: Option<mpsc::Sender<ReceiptArrival>>,
@@ -124,7 +115,7 @@ impl SmppDownstream {
                 SmppBind::Transceiver => BindAs::Transceiver,
             },
             system_id: smpp.system_id.clone(),
-            password: credentials.password,
+            password: credentials.secret("password")?.clone(),
             system_type: smpp.system_type.clone(),
         };
         let keeping = Keeping {

@@ -11,13 +11,11 @@ use tokio::sync::mpsc;
 
 use super::WireError;
 use super::options::{certificate, rotating};
-use crate::downstream::{
-    Credentials, HttpDownstream, Misconfigured, ResolvedAuth, SmppCredentials, SmppDownstream,
-};
+use crate::downstream::{Credentials, HttpDownstream, Misconfigured, SmppDownstream};
 use crate::ports::connect::Secret;
 use crate::ports::downstream::{Downstream, ReceiptArrival};
 use crate::settings::secrets::{SecretError, Secrets};
-use crate::settings::types::{self, Auth, Http, Route, Smpp};
+use crate::settings::types::{self, Auth, Route};
 use crate::telemetry::traces::RouteTraces;
 
 /// A downstream of either kind.
@@ -53,22 +51,19 @@ impl Built {
         keeps_answers: bool,
         Uses { traces, receipts }: Uses,
     ) -> Result<Self, Unusable> {
+        let credentials = credentials(&route.downstream, secrets)?;
         Ok(match &route.downstream {
             types::Downstream::Http(http) => {
-                let credentials = credentials(http, secrets)?;
-                let http = HttpDownstream::new(http, credentials, keeps_answers, traces)?;
+                let http = HttpDownstream::new(http, &credentials, keeps_answers, traces)?;
                 Self::Http(Arc::new(http))
             }
-            types::Downstream::Smpp(smpp) => {
-                let credentials = smpp_credentials(smpp, secrets)?;
-                Self::Smpp(Arc::new(SmppDownstream::new(
-                    smpp,
-                    credentials,
-                    keeps_answers,
-                    traces,
-                    receipts,
-                )?))
-            }
+            types::Downstream::Smpp(smpp) => Self::Smpp(Arc::new(SmppDownstream::new(
+                smpp,
+                &credentials,
+                keeps_answers,
+                traces,
+                receipts,
+            )?)),
         })
     }
 
@@ -129,55 +124,40 @@ pub(super) fn without_secrets<'a>(route: &'a Route, secrets: &Secrets) -> Cow<'a
     Cow::Owned(route)
 }
 
-fn credentials(http: &Http, secrets: &Secrets) -> Result<Credentials, SecretError> {
-    let auth = http.auth.as_ref().map(|auth| resolved(auth, secrets));
-    let (cert_file, key_file) = (http.cert_file.as_deref(), http.key_file.as_deref());
-    Ok(Credentials {
-        auth: auth.transpose()?,
-        certificate: certificate(secrets, cert_file, key_file)?,
-    })
-}
+/// Where a secret stands: in the configuration or in a file; and what its key is called.
+type SecretPlace<'a> = (Option<&'a SecretString>, Option<&'a Path>, &'static str);
 
-fn smpp_credentials(smpp: &Smpp, secrets: &Secrets) -> Result<SmppCredentials, SecretError> {
-    let (value, file) = (smpp.password.as_ref(), smpp.password_file.as_deref());
-    let (cert_file, key_file) = (smpp.cert_file.as_deref(), smpp.key_file.as_deref());
-    Ok(SmppCredentials {
-        password: secret(secrets, value, file, "password")?,
-        certificate: certificate(secrets, cert_file, key_file)?,
-    })
-}
-
-/// Credentials with their secret, which is in the configuration or in a file.
-fn resolved(auth: &Auth, secrets: &Secrets) -> Result<ResolvedAuth, SecretError> {
-    let secret = |value: Option<&SecretString>, file: Option<&Path>, name| {
-        secret(secrets, value, file, name)
-    };
-    Ok(match auth {
-        Auth::Basic(basic) => ResolvedAuth::Basic {
-            user: basic.user.clone(),
-            password: secret(
-                basic.password.as_ref(),
-                basic.password_file.as_deref(),
-                "password",
-            )?,
-        },
-        Auth::Bearer(bearer) => ResolvedAuth::Bearer {
-            token: secret(bearer.token.as_ref(), bearer.token_file.as_deref(), "token")?,
-        },
-        Auth::Hmac(hmac) => ResolvedAuth::Hmac {
-            settings: hmac.clone(),
-            secret: secret(hmac.secret.as_ref(), hmac.secret_file.as_deref(), "secret")?,
-        },
-    })
-}
-
-/// A secret that is in the configuration or in a file.
-fn secret(
+fn credentials(
+    downstream: &types::Downstream,
     secrets: &Secrets,
-    value: Option<&SecretString>,
-    file: Option<&Path>,
-    name: &'static str,
-) -> Result<Secret, SecretError> {
+) -> Result<Credentials, SecretError> {
+    let (place, cert_file, key_file) = match downstream {
+        types::Downstream::Http(http) => {
+            let place = http.auth.as_ref().map(secret_of);
+            (place, &http.cert_file, &http.key_file)
+        }
+        types::Downstream::Smpp(smpp) => {
+            let (password, file) = (smpp.password.as_ref(), smpp.password_file.as_deref());
+            let place = Some((password, file, "password"));
+            (place, &smpp.cert_file, &smpp.key_file)
+        }
+    };
+    Ok(Credentials {
+        secret: place.map(|place| read(secrets, place)).transpose()?,
+        certificate: certificate(secrets, cert_file.as_deref(), key_file.as_deref())?,
+    })
+}
+
+fn secret_of(auth: &Auth) -> SecretPlace<'_> {
+    let (value, file, name) = match auth {
+        Auth::Basic(basic) => (&basic.password, &basic.password_file, "password"),
+        Auth::Bearer(bearer) => (&bearer.token, &bearer.token_file, "token"),
+        Auth::Hmac(hmac) => (&hmac.secret, &hmac.secret_file, "secret"),
+    };
+    (value.as_ref(), file.as_deref(), name)
+}
+
+fn read(secrets: &Secrets, (value, file, name): SecretPlace<'_>) -> Result<Secret, SecretError> {
     match (value, rotating(secrets, file)?) {
         (Some(value), None) => Ok(Secret::from(value.clone())),
         (None, Some(file)) => Ok(file),

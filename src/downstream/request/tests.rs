@@ -296,38 +296,35 @@ fn wrong_configurations_name_their_key() {
         assert_eq!(wrong(&options).key, "method", "{method}");
     }
     let twice = options("http://h/", &[("Authorization", "x")]);
-    let auth = ResolvedAuth::Bearer {
-        token: SecretString::from("t").into(),
-    };
-    let error = RequestTemplate::new(&twice, Some(&auth)).unwrap_err();
+    let auth = auth("kind = \"bearer\"");
+    let secret = SecretString::from("t").into();
+    let error = RequestTemplate::new(&twice, Some((&auth, &secret))).unwrap_err();
     assert_eq!(error.key, "auth");
+}
+
+fn auth(text: &str) -> Auth {
+    toml::from_str(text).unwrap()
 }
 
 #[test]
 fn secrets_are_sent_and_never_shown() {
     let options = options("http://h/?key=hunter2", &[("X-Api-Key", "hunter2")]);
+    let basic = auth("kind = \"basic\"\nuser = \"aladdin\"\npassword = \"hunter2\"");
+    let bearer = auth("kind = \"bearer\"\ntoken = \"hunter2\"");
+    let secret: Secret = SecretString::from("hunter2").into();
     for (auth, wanted) in [
-        (
-            ResolvedAuth::Basic {
-                user: "aladdin".to_owned(),
-                password: SecretString::from("hunter2").into(),
-            },
-            "Basic YWxhZGRpbjpodW50ZXIy",
-        ),
-        (
-            ResolvedAuth::Bearer {
-                token: SecretString::from("hunter2").into(),
-            },
-            "Bearer hunter2",
-        ),
+        (&basic, "Basic YWxhZGRpbjpodW50ZXIy"),
+        (&bearer, "Bearer hunter2"),
     ] {
-        let template = RequestTemplate::new(&options, Some(&auth)).unwrap();
+        let template = RequestTemplate::new(&options, Some((auth, &secret))).unwrap();
         let request = template.request(&message("{}"), FACTS).unwrap();
         let value = &request.headers()[AUTHORIZATION];
         assert_eq!(value, wanted);
         for shown in [
             format!("{template:?}"),
             format!("{options:?}"),
+            format!("{auth:?}"),
+            format!("{secret:?}"),
             format!("{value:?}"),
         ] {
             assert!(!shown.contains("hunter2"), "{shown}");
@@ -338,10 +335,8 @@ fn secrets_are_sent_and_never_shown() {
             assert!(!shown.contains("YWxhZGRpbj"), "{shown}");
         }
     }
-    let auth = ResolvedAuth::Bearer {
-        token: SecretString::from("hunter2\n").into(),
-    };
-    let error = RequestTemplate::new(&options, Some(&auth)).unwrap_err();
+    let secret = SecretString::from("hunter2\n").into();
+    let error = RequestTemplate::new(&options, Some((&bearer, &secret))).unwrap_err();
     assert_eq!(error.key, "auth");
     assert!(!error.to_string().contains("hunter2"));
 }

@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use secrecy::SecretString;
 use sluiced::core::judge::Outcome;
-use sluiced::downstream::{Credentials, ResolvedAuth};
+use sluiced::downstream::Credentials;
 use sluiced::ports::downstream::{Silence, Status};
 use sluiced::settings::text::Length;
 use tokio::io::AsyncWriteExt;
@@ -59,20 +59,16 @@ async fn templates_and_credentials_arrive() {
         peer.address
     ));
     options.body = Some("{\"phone\": {{ body.to | tojson }}}".to_owned());
-    let with = |auth| Credentials {
-        auth: Some(auth),
+    let with = |secret: &str| Credentials {
+        secret: Some(SecretString::from(secret).into()),
         certificate: None,
     };
-    let credentials = with(ResolvedAuth::Basic {
-        user: "aladdin".to_owned(),
-        password: SecretString::from("open sesame").into(),
-    });
-    let basic = downstream_with(&options, credentials.clone());
+    let credentials = with("open sesame");
+    options.auth = Some(toml::from_str("kind = \"basic\"\nuser = \"aladdin\"").unwrap());
+    let basic = downstream_with(&options, &credentials);
     assert_eq!(call(&basic).await.outcome, Outcome::Accepted);
-    let bearer = with(ResolvedAuth::Bearer {
-        token: SecretString::from("open-sesame").into(),
-    });
-    let bearer = downstream_with(&options, bearer);
+    options.auth = Some(toml::from_str("kind = \"bearer\"").unwrap());
+    let bearer = downstream_with(&options, &with("open-sesame"));
     assert_eq!(call(&bearer).await.outcome, Outcome::Accepted);
     for shown in [
         format!("{basic:?}"),

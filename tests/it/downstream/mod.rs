@@ -49,10 +49,10 @@ fn options(url: &str) -> Http {
 }
 
 fn downstream(options: &Http) -> HttpDownstream {
-    downstream_with(options, Credentials::default())
+    downstream_with(options, &Credentials::default())
 }
 
-fn downstream_with(options: &Http, credentials: Credentials) -> HttpDownstream {
+fn downstream_with(options: &Http, credentials: &Credentials) -> HttpDownstream {
     machine::share();
     HttpDownstream::new(options, credentials, options.keep_answer, None).unwrap()
 }

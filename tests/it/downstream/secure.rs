@@ -131,7 +131,7 @@ fn a_ca_file_that_is_none_is_found_at_the_start() {
             std::fs::write(&file, content).unwrap();
         }
         options.ca_file = Some(file);
-        let wrong = HttpDownstream::new(&options, Credentials::default(), false, None);
+        let wrong = HttpDownstream::new(&options, &Credentials::default(), false, None);
         assert_eq!(wrong.unwrap_err().key, "ca_file");
     }
 }
@@ -156,10 +156,10 @@ async fn our_own_certificate_is_shown_where_the_server_asks_for_one() {
             }
         });
         let credentials = Credentials {
-            auth: None,
+            secret: None,
             certificate,
         };
-        downstream_with(&options, credentials)
+        downstream_with(&options, &credentials)
     };
     assert_eq!(call(&shown(Some(&authority))).await.detail, "200 OK");
     for refused in [None, Some(&stranger)] {
@@ -174,10 +174,10 @@ async fn our_own_certificate_is_shown_where_the_server_asks_for_one() {
         key: SecretString::from(other.key).into(),
     });
     let credentials = Credentials {
-        auth: None,
+        secret: None,
         certificate,
     };
-    let wrong = HttpDownstream::new(&options, credentials, false, None)
+    let wrong = HttpDownstream::new(&options, &credentials, false, None)
         .map(drop)
         .unwrap_err();
     assert_eq!(wrong.key, "cert_file");

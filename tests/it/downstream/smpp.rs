@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluiced::core::smpp::{Command, CommandStatus, Message as Sms, frame, plain, response};
-use sluiced::downstream::{SmppCredentials, SmppDownstream};
+use sluiced::downstream::{Credentials, SmppDownstream};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::connect::Secret;
 use sluiced::ports::downstream::{Downstream as _, Facts, Gate, Judgement, TooLate};
@@ -163,11 +163,11 @@ fn smpp(address: SocketAddr, keys: &str) -> Smpp {
 fn downstream(centre: &Centre, keys: &str) -> Arc<SmppDownstream> {
     let smpp = smpp(centre.address(), keys);
     let password = smpp.password.clone().unwrap();
-    let credentials = SmppCredentials {
-        password: Secret::from(password),
+    let credentials = Credentials {
+        secret: Some(Secret::from(password)),
         certificate: None,
     };
-    Arc::new(SmppDownstream::new(&smpp, credentials, true, None, None).unwrap())
+    Arc::new(SmppDownstream::new(&smpp, &credentials, true, None, None).unwrap())
 }
 
 fn message(text: &str) -> Message {
