@@ -43,6 +43,7 @@ use super::auth::Misconfigured;
 use super::gate::{GatedIo, connect_detail};
 use crate::ports::clock::Clock;
 use crate::ports::connect::{ClientCertificate, Resolver};
+use crate::ports::downstream::Handshake;
 use crate::ports::lock;
 
 /// A peer that vanished without closing is noticed by the kernel after this long without traffic.
@@ -349,15 +350,15 @@ pub(super) fn place(origin: &Uri) -> Option<(&str, u16)> {
     Some((host, port))
 }
 
-/// How long the handshake of a connection takes, and whether it leads to this host; then none is made.
-/// `None`: it could not be made.
-pub(super) async fn way(host: &str, port: u16, bound: Duration) -> Option<(Duration, bool)> {
+/// Makes the handshake of a connection. `None`: it could not be made.
+pub(super) async fn way(host: &str, port: u16, bound: Duration) -> Option<Handshake> {
     let address = first_address(host, port, bound).await?;
-    if address.ip().is_loopback() {
-        // Only the scheduling of processes would vary.
-        return Some((Duration::ZERO, true));
-    }
-    Some((handshake(address, bound).await?, false))
+    let is_local = address.ip().is_loopback();
+    let took = match is_local {
+        true => Duration::ZERO,
+        false => handshake(address, bound).await?,
+    };
+    Some(Handshake { took, is_local })
 }
 
 /// Where connections to a host lead.

@@ -50,7 +50,7 @@ use super::request::RequestTemplate;
 use super::sign::{Signer, Signing};
 use crate::core::judge::{Hints, Judge, Lists, Outcome, Reply, Silence, Status, Texts};
 use crate::ports::downstream::{
-    Answer, Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable,
+    Answer, Call, Downstream, Facts, Gate, Handshake, Judgement, TooLate, Undecodable,
 };
 use crate::ports::message::Message;
 use crate::settings::types::{Auth, Http};
@@ -179,14 +179,7 @@ impl HttpDownstream {
         Ok((request, signing))
     }
 
-    /// How long the handshake of a connection takes, and whether it leads to this host. `None`: it could not be
-    /// made.
-    pub async fn any_handshake(&self, bound: Duration) -> Option<(Duration, bool)> {
-        let (host, port) = place(self.origin()?)?;
-        way(host, port, bound).await
-    }
-
-    /// Scheme and host of every call; `None` if they differ from message to message.
+    /// Scheme and host of every call; none if they differ from message to message.
     #[must_use]
     pub fn origin(&self) -> Option<&Uri> {
         self.template.origin()
@@ -226,10 +219,10 @@ impl Downstream for HttpDownstream {
         Box::pin(self.connector.warm(self.warm_connections, bound))
     }
 
-    fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Duration>> {
+    fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {
         Box::pin(async move {
-            let (took, _) = self.any_handshake(bound).await?;
-            Some(took)
+            let (host, port) = place(self.origin()?)?;
+            way(host, port, bound).await
         })
     }
 }

@@ -43,7 +43,8 @@ use super::request::trace;
 use crate::core::judge::smpp::{SmppJudge, SmppLists};
 use crate::core::smpp::{BindAs, CommandStatus};
 use crate::ports::downstream::{
-    Answer, Call, Downstream, Facts, Gate, Judgement, ReceiptArrival, Silence, TooLate, Undecodable,
+    Answer, Call, Downstream, Facts, Gate, Handshake, Judgement, ReceiptArrival, Silence, TooLate,
+    Undecodable,
 };
 use crate::ports::message::Message;
 use crate::settings::types::{Smpp, SmppBind};
@@ -157,12 +158,6 @@ impl SmppDownstream {
     pub fn name(&self) -> String {
         format!("{}:{}", self.caller.host, self.port)
     }
-
-    /// How long the handshake of a connection takes, and whether it leads to this host. `None`: it could not be
-    /// made.
-    pub async fn any_handshake(&self, bound: Duration) -> Option<(Duration, bool)> {
-        way(&self.caller.host, self.port, bound).await
-    }
 }
 
 /// What answers mean.
@@ -203,11 +198,8 @@ impl Downstream for SmppDownstream {
         Box::pin(self.caller.links.close())
     }
 
-    fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Duration>> {
-        Box::pin(async move {
-            let (took, _) = self.any_handshake(bound).await?;
-            Some(took)
-        })
+    fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {
+        Box::pin(way(&self.caller.host, self.port, bound))
     }
 }
 

@@ -56,8 +56,8 @@ impl RouteWay {
 pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
     let mut alarm = Alarm::new();
     for number in 0_usize.. {
-        if let Some(took) = route.downstream.handshake(BOUND).await {
-            lock(&route.way.seen).saw(took, pacer.clock.now());
+        if let Some(made) = route.downstream.handshake(BOUND).await {
+            lock(&route.way.seen).saw(made.took, pacer.clock.now());
         }
         let seen = route.way.spread(pacer.clock.now());
         alarm.look(&route, &pacer, seen);

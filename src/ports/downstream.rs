@@ -182,8 +182,15 @@ pub trait Downstream: Send + Sync + fmt::Debug {
         Box::pin(std::future::ready(()))
     }
 
-    /// How long the handshake of a connection takes, within `bound`, without a call. `None`: it could not be
-    /// made, the host differs from message to message, or it is this host: then there is no way, and only the
-    /// scheduling of processes would vary.
-    fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Duration>>;
+    /// Makes the handshake of a connection, within `bound`, without a call. `None`: it could not be made, or the host
+    /// differs from message to message.
+    fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>>;
+}
+
+/// The handshake of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Handshake {
+    pub took: Duration,
+    /// It leads to this host, and is not made: what varies then is the time that processes get, and no way.
+    pub is_local: bool,
 }

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use secrecy::SecretString;
 use tokio::sync::mpsc;
@@ -65,14 +64,6 @@ impl Built {
                 receipts,
             )?)),
         })
-    }
-
-    /// How long the handshake of a connection takes, and whether it leads to this host. `None`: it could not be made.
-    pub(super) async fn any_handshake(&self, bound: Duration) -> Option<(Duration, bool)> {
-        match self {
-            Self::Http(http) => http.any_handshake(bound).await,
-            Self::Smpp(smpp) => smpp.any_handshake(bound).await,
-        }
     }
 
     /// As the pipeline knows it.

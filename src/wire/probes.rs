@@ -308,7 +308,7 @@ async fn open(
     };
     match downstream.as_port().warm(bound + SLACK).await {
         Ok(()) => {
-            let way = reach::measured(&downstream, bound, limits).await;
+            let way = reach::measured(downstream.as_port(), bound, limits).await;
             Ok(format!("{done}, no call made{way}"))
         }
         Err(why) => Err(reach::explained(why, &origin).await),

@@ -16,10 +16,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-use super::downstreams::Built;
 use crate::core::headroom::{Spread, TooThin, Way};
 use crate::core::stall::millis;
 use crate::ports::clock::Clock;
+use crate::ports::downstream::Downstream;
 use crate::settings::types::Limit;
 
 /// So many handshakes, one at a time and so far apart …
@@ -30,7 +30,7 @@ const ALL: Duration = Duration::from_secs(5);
 
 /// The result of some handshakes, in words. Nothing, if too few could be made.
 pub(super) async fn measured(
-    downstream: &Built,
+    downstream: &dyn Downstream,
     bound: Duration,
     limits: &[(String, Limit)],
 ) -> String {
@@ -38,14 +38,13 @@ pub(super) async fn measured(
     let mut way = Way::default();
     let end = clock.now() + ALL;
     for _ in 0..HANDSHAKES {
-        let Some((took, is_local)) = downstream.any_handshake(bound.min(ALL)).await else {
+        let Some(made) = downstream.handshake(bound.min(ALL)).await else {
             break;
         };
-        if is_local {
-            // Only the scheduling of processes would vary.
+        if made.is_local {
             return "; it is on this host".to_owned();
         }
-        way.saw(took, clock.now());
+        way.saw(made.took, clock.now());
         if clock.now() >= end {
             break;
         }
