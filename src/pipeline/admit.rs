@@ -15,7 +15,6 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
 use super::handle::PacerHandle;
@@ -44,8 +43,6 @@ pub(super) struct Keyed {
     pub(super) tickets: Arc<Tickets>,
     pub(super) refunder: Refunder,
     pub(super) meters: AdmissionMeters,
-    /// Notified when the current policy of a limit is not the one that this replica knows.
-    pub(super) outdated: Arc<BTreeMap<Arc<str>, Arc<Notify>>>,
     pub(super) limit_meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
 }
 
@@ -147,11 +144,7 @@ impl Admission {
         let limit = |by: usize| &item.job.charges()[by].limit;
         match *decision {
             Decision::Denied { by, .. } => self.count_denial(item, by),
-            Decision::Outdated { by } => {
-                if let Some(task) = self.keyed.outdated.get(&limit(by).name) {
-                    task.notify_one();
-                }
-            }
+            Decision::Outdated { by } => limit(by).outdated.notify_one(),
             Decision::Closed { by, until, why } => {
                 self.log_closed(limit(by), until, why, decided, pacer);
             }

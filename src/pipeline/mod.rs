@@ -130,9 +130,6 @@ const REFUND_BOUND: Duration = Duration::from_secs(1);
 /// How long the last questions and their refunds may take, and the report that this replica leaves.
 const LEAVE_BOUND: Duration = Duration::from_secs(2);
 
-/// Notified when the current policy of a keyed limit is not the one that this replica knows.
-type Outdated = Arc<BTreeMap<Arc<str>, Arc<Notify>>>;
-
 /// A running pipeline.
 #[derive(Debug)]
 pub struct Pipeline {
@@ -169,17 +166,12 @@ impl Pipeline {
             tickets: Arc::new(Tickets::new(rand::random())),
             stores: Vec::new(),
         };
-        let names = keyed.iter().map(|policy| Arc::clone(&policy.limit.name));
-        let outdated: BTreeMap<_, _> = names.map(|name| (name, Arc::default())).collect();
-        let outdated = Arc::new(outdated);
         for spec in pacers {
-            pipeline.add(spec, &outdated, clock, phase, health)?;
+            pipeline.add(spec, clock, phase, health)?;
         }
         sharing::introduce(pipeline.routes.iter().map(|(route, _)| route));
         for policy in keyed {
-            if let Some(outdated) = outdated.get(&policy.limit.name) {
-                pipeline.watch(policy, Arc::clone(outdated), phase, clock);
-            }
+            pipeline.watch(policy, phase, clock);
         }
         Ok(pipeline)
     }
@@ -188,7 +180,6 @@ impl Pipeline {
     fn add(
         &mut self,
         spec: PacerSpec,
-        outdated: &Outdated,
         clock: Clock,
         phase: Phase,
         health: &Health,
@@ -202,7 +193,7 @@ impl Pipeline {
         let (sender, events) = mpsc::unbounded_channel();
         let outgoing = sender.clone();
         let freed = move |calls| drop(outgoing.send(Event::Freed(calls)));
-        let keyed = self.keyed((&name, clock), spec.keyed, &routes, outdated, freed);
+        let keyed = self.keyed((&name, clock), spec.keyed, &routes, freed);
         let retimed = Arc::new(Notify::new());
         let adapting = spec
             .policy
@@ -259,7 +250,7 @@ impl Pipeline {
     }
 
     /// Keeps a keyed limit, and all pacers that ask it, at its current policy.
-    fn watch(&mut self, policy: KeyedPolicy, outdated: Arc<Notify>, phase: Phase, clock: Clock) {
+    fn watch(&mut self, policy: KeyedPolicy, phase: Phase, clock: Clock) {
         let KeyedPolicy { limit, spec } = policy;
         let routes = self.routes.iter().cloned();
         let routes = routes.filter(|(route, _)| route.counts(&limit.name));
@@ -268,7 +259,7 @@ impl Pipeline {
             limit: Arc::clone(&limit.name),
             spec,
             phase,
-            outdated,
+            outdated: Arc::clone(&limit.outdated),
             following: Following::new(routes.collect()),
             clock,
         };
@@ -297,7 +288,6 @@ impl Pipeline {
         (name, clock): (&str, Clock),
         store: Arc<dyn LimitStore>,
         routes: &[Arc<Route>],
-        outdated: &Outdated,
         freed: impl Fn(Vec<Granted>) + Send + 'static,
     ) -> Keyed {
         let limits = || routes.iter().flat_map(|route| route.counting.keyed());
@@ -317,7 +307,6 @@ impl Pipeline {
             store,
             tickets: Arc::clone(&self.tickets),
             refunder,
-            outdated: Arc::clone(outdated),
             meters: AdmissionMeters::new(name),
             limit_meters,
         }

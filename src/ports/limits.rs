@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 use super::lock;
 use super::store::{Notice, StoreFuture};
@@ -37,6 +37,8 @@ pub struct KeyedLimit {
     pub name: Arc<str>,
     /// How long it waits after the store lost its state.
     pub lost_wait: LostWait,
+    /// Notified when the current policy is another one than this replica knows.
+    pub outdated: Arc<Notify>,
     policy: RwLock<Arc<Policy>>,
     /// Units under way in this process, by key. `None`: nothing needs them.
     under_way: Option<Mutex<HashMap<LimitKey, u64>>>,
@@ -63,6 +65,7 @@ impl KeyedLimit {
         Self {
             name: Arc::from(name),
             lost_wait,
+            outdated: Arc::default(),
             policy: RwLock::new(Arc::new(Policy { rule, version })),
             under_way: None,
         }
