@@ -4,11 +4,11 @@
 //! The leftover file is created with its first record and only appended to: an empty file would be misleading, and
 //! an overwritten one would lose records. Each record is one write.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::fs::{File, OpenOptions};
@@ -106,7 +106,7 @@ impl LocalQueue {
             reason,
             detail,
             attempts,
-            body: &item.line.text,
+            body: Body::of(&item.line.text),
         };
         let written = self.leftover.write(&record).await;
         if let Err(error) = &written {
@@ -168,17 +168,8 @@ impl LocalQueue {
 }
 
 /// One message that was not delivered.
-#[derive(Debug)]
-struct Record<'a> {
-    line: u64,
-    reason: &'a str,
-    detail: Option<&'a str>,
-    attempts: i64,
-    body: &'a Bytes,
-}
-
 #[derive(Serialize)]
-struct Written<'a> {
+struct Record<'a> {
     line: u64,
     reason: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -192,7 +183,14 @@ struct Written<'a> {
 #[serde(untagged)]
 enum Body<'a> {
     Json(&'a RawValue),
-    Text(String),
+    Text(Cow<'a, str>),
+}
+
+impl<'a> Body<'a> {
+    fn of(body: &'a [u8]) -> Self {
+        let json = serde_json::from_slice(body).map(Self::Json);
+        json.unwrap_or_else(|_| Self::Text(String::from_utf8_lossy(body)))
+    }
 }
 
 /// The file, once it has a record.
@@ -244,17 +242,7 @@ impl LeftoverFile {
 }
 
 fn line(record: &Record<'_>) -> io::Result<Vec<u8>> {
-    let body = serde_json::from_slice::<&RawValue>(record.body).map_or_else(
-        |_| Body::Text(String::from_utf8_lossy(record.body).into_owned()),
-        Body::Json,
-    );
-    let mut line = serde_json::to_vec(&Written {
-        line: record.line,
-        reason: record.reason,
-        detail: record.detail,
-        attempts: record.attempts,
-        body,
-    })?;
+    let mut line = serde_json::to_vec(record)?;
     line.push(b'\n');
     Ok(line)
 }
@@ -271,7 +259,7 @@ mod tests {
                 reason: "rejected",
                 detail: Some("400 Bad Request"),
                 attempts: 1,
-                body: &Bytes::from_static(body),
+                body: Body::of(body),
             };
             String::from_utf8(line(&record).unwrap_or_default()).unwrap_or_default()
         };
