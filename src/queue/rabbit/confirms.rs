@@ -117,6 +117,16 @@ pub(super) async fn usable<T>(
     Ok(open.insert(usable))
 }
 
+/// What becomes of copies that are under way; without any it waits forever.
+pub(super) async fn next_decided<T>(
+    open: &mut Option<ConfirmChannel<T>>,
+) -> Result<Vec<Decided<T>>, RabbitError> {
+    match open {
+        Some(open) if !open.is_idle() => open.next().await,
+        _ => std::future::pending().await,
+    }
+}
+
 impl<T> ConfirmChannel<T> {
     async fn open(live: Arc<Live>, confirm: Duration) -> Result<Self, RabbitError> {
         if live.is_blocked() {

@@ -74,9 +74,9 @@ impl Original {
         id.is_some_and(|id| !id.as_str().is_empty())
     }
 
-    /// How often it was returned, if its queue counts that.
-    pub(super) fn returns(&self) -> i64 {
-        returns(&self.properties)
+    /// Whether it was returned so often that it is to be copied.
+    pub(super) fn is_worn(&self) -> bool {
+        is_worn(&self.properties)
     }
 
     /// Whether it may have come back through a queue of ours: all of these use the default exchange.
@@ -85,12 +85,18 @@ impl Original {
     }
 }
 
-/// How often a message was returned, if its queue counts that.
-pub(super) fn returns(properties: &BasicProperties) -> i64 {
+/// A message that was returned so often goes to the end of its queue as a copy, which has no returns behind it:
+/// RabbitMQ 4 drops or dead-letters one after 20 returns, and replicas that crash or freeze return whole
+/// prefetches.
+const WORN: i64 = 10;
+
+/// Whether a message was returned so often that it is to be copied. Some queues do not count that.
+pub(super) fn is_worn(properties: &BasicProperties) -> bool {
     let headers = properties.headers().as_ref();
-    headers
+    let returns = headers
         .and_then(|headers| headers.inner().get(RETURNS))
-        .map_or(0, |count| readable(count).as_int().unwrap_or(0))
+        .map_or(0, |count| readable(count).as_int().unwrap_or(0));
+    returns >= WORN
 }
 
 /// The message for the pipeline, and what to keep for a copy. The body is shared.

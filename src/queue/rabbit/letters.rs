@@ -52,9 +52,7 @@ const COMMANDS: usize = 16;
 pub const BATCH: usize = 100;
 /// … and so many bytes of them; one that is larger moves alone.
 pub const BATCH_BYTES: usize = WINDOW;
-/// A letter that was returned so often is copied.
-const WORN: i64 = 10;
-/// How long letters that are given back may take to reach their queue …
+/// How long letters that are given back may take to be in their queue …
 const RETURN: Duration = Duration::from_secs(2);
 /// … and how often that is checked.
 const LOOK: Duration = Duration::from_millis(5);
@@ -242,7 +240,7 @@ impl Letters {
     /// # Errors
     /// When letters that were returned often cannot be copied. They stay where they were.
     pub async fn leave(&mut self, letter: Letter) -> Result<(), RabbitError> {
-        if letter.original.returns() < WORN {
+        if !letter.original.is_worn() {
             return Ok(());
         }
         self.worn.push(letter);

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::RabbitError;
-use super::confirms::{ConfirmChannel, Decided, usable};
+use super::confirms::{ConfirmChannel, Decided, next_decided, usable};
 use super::supervisor::Context;
 use super::topology::{Copy, Target};
 use crate::queue::{BACKOFF, LOG_EVERY, ResultOutcome};
@@ -147,7 +147,7 @@ impl Outbox {
                 () = sleep_until(self.retry_at), if !self.waiting.is_empty() => {
                     self.ready.extend(self.waiting.drain(..));
                 }
-                decided = next(&mut self.open) => self.on_decided(decided).await,
+                decided = next_decided(&mut self.open) => self.on_decided(decided).await,
             }
         }
     }
@@ -308,15 +308,5 @@ impl Outbox {
         } else {
             tracing::warn!(%route, %error, "copies are not confirmed, trying again{more}");
         }
-    }
-}
-
-/// The next decided copies; without any under way it waits forever.
-async fn next(
-    open: &mut Option<ConfirmChannel<Republish>>,
-) -> Result<Vec<Decided<Republish>>, RabbitError> {
-    match open {
-        Some(open) if !open.is_idle() => open.next().await,
-        _ => std::future::pending().await,
     }
 }

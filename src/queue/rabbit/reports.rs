@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use super::RabbitError;
-use super::confirms::{ConfirmChannel, Decided, usable};
+use super::confirms::{ConfirmChannel, Decided, next_decided, usable};
 use super::connections::Connections;
 use super::convert::result_properties;
 use super::topology::Copy;
@@ -55,7 +55,7 @@ impl Reporter {
                     let Some(report) = report else { return };
                     self.publish(&mut open, report).await
                 }
-                decided = next(&mut open) => decided.map(|decided| self.decided(decided)),
+                decided = next_decided(&mut open) => decided.map(|decided| self.decided(decided)),
             };
             match ended {
                 Ok(()) if log.over() => info!(route = %self.route, "receipts are confirmed again"),
@@ -114,15 +114,5 @@ impl Reporter {
             // The session that waits for it may be gone: then it comes again.
             of.confirmed.send(true).ok();
         }
-    }
-}
-
-/// The next decided reports; without any under way it waits forever.
-async fn next(
-    open: &mut Option<ConfirmChannel<Report>>,
-) -> Result<Vec<Decided<Report>>, RabbitError> {
-    match open {
-        Some(open) if !open.is_idle() => open.next().await,
-        _ => std::future::pending().await,
     }
 }

@@ -31,7 +31,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::RabbitError;
 use super::connections::Live;
-use super::convert::{message, returns};
+use super::convert::{is_worn, message};
 use super::counts::Counting;
 use super::publisher::Publisher;
 use super::supervisor::Context;
@@ -50,11 +50,6 @@ pub(super) use kept::KeptVerdicts;
 const BURST: usize = 256;
 /// How often the channel is checked: if it has no consumer, nothing reports that it ended.
 const HEALTH: Duration = Duration::from_millis(250);
-
-/// A message that was returned so often goes to the end of its queue as a copy, whose returns count from
-/// zero: RabbitMQ 4 drops or dead-letters one after 20 returns, and replicas that crash or freeze return
-/// whole prefetches.
-const RENEWED: i64 = 10;
 
 /// What a settled delivery is counted as: the route that gave the verdict, and the verdict's label.
 type Label = (Arc<str>, &'static str);
@@ -207,7 +202,7 @@ impl Session {
         }
         let now = self.context.clock.now();
         let bytes = delivery.data.len() as u64;
-        let worn = delivery.redelivered && returns(&delivery.properties) >= RENEWED;
+        let worn = delivery.redelivered && is_worn(&delivery.properties);
         if !self.unsettled.budget.take(bytes, now) {
             if !worn {
                 return self.has_no_room(&delivery);
