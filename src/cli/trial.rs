@@ -207,7 +207,7 @@ async fn answers(
             answers.push(free(&limit.name, why, Duration::ZERO));
         }
     }
-    if let (Some(hours), Some(now)) = (&trial.route.hours, now) {
+    if let (Some(hours), Some(now)) = (&trial.route.policy.hours, now) {
         let wait = hours.opens(now).since(now);
         let what = match wait.is_zero() {
             true => "open".to_owned(),

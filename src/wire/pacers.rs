@@ -7,22 +7,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue, Request};
 
 use super::downstreams::{Built, Uses, downstream, without_secrets};
+use super::stores::rows;
 use super::{Policies, WireError, keyed_limit};
 use crate::core::breaker::BreakerRule;
-use crate::core::hours::OpeningHours;
 use crate::core::limits::Rule;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Pace;
 use crate::downstream::Submission;
 use crate::limiter::limit_key;
-use crate::pipeline::{Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RouteSpec};
+use crate::pipeline::{
+    Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RoutePolicy, RouteSpec,
+};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::limits::{KeyedLimit, Label, LimitKey, LimitStore};
 use crate::ports::message::Message;
@@ -194,13 +195,7 @@ pub struct Planned {
     pub limits: Vec<PlannedLimit>,
     /// The pace of the paced limit, and that of its reserve.
     pub rows: Vec<Pace>,
-    /// Which priorities may use the reserve.
-    pub urgent_from: Option<u8>,
-    pub prefetch: u16,
-    /// When it may send; `None`: always.
-    pub hours: Option<OpeningHours>,
-    /// How long a call usually takes.
-    pub call: Duration,
+    pub policy: RoutePolicy,
 }
 
 /// A limit of the route.
@@ -231,18 +226,11 @@ impl Planned {
                 rule: rule.map_err(|e| WireError::new(format!("limits.{limit_name}"), e))?,
             });
         }
-        let paced = settings.paced_limit(route).map(|(_, paced)| paced);
-        let rows = paced
-            .map(Paced::paces)
-            .map(|(main, reserve)| [Some(main), reserve]);
         Ok(Self {
             labels: route_labels(settings, name, route)?,
             limits,
-            rows: rows.into_iter().flatten().flatten().collect(),
-            urgent_from: paced.and_then(Paced::urgent_from),
-            prefetch: settings.prefetch(route),
-            hours: route.opening_hours().map_err(wrong)?,
-            call: route.call_latency(),
+            rows: rows(settings.paced_limit(route).map(|(_, paced)| paced)),
+            policy: RoutePolicy::new(settings, Arc::new(route.clone())).map_err(wrong)?,
             name: name.to_owned(),
         })
     }

@@ -182,20 +182,22 @@ fn rule(_: &Limit, limit: &Limit) -> Result<Rule, String> {
 
 /// The rows of a paced limit: as many as the file gives it.
 fn paces(file: &Limit, limit: &Limit) -> Result<Vec<Pace>, String> {
-    let rows = |limit: &Limit| {
-        let paces = limit.as_paced().map(Paced::paces);
-        let paces = paces.map(|(main, reserve)| [Some(main), reserve]);
-        Vec::from_iter(paces.into_iter().flatten().flatten())
-    };
-    let paces = rows(limit);
-    if paces.len() == rows(file).len() {
+    let (paces, now) = (rows(limit.as_paced()), rows(file.as_paced()));
+    if paces.len() == now.len() {
         Ok(paces)
     } else {
         Err("it leaves nothing to keep in reserve".to_owned())
     }
 }
 
-/// The name of this replica: its host and process.
+/// The rows of a paced limit: the main one, and the reserve if it keeps one.
+pub(super) fn rows(paced: Option<&Paced>) -> Vec<Pace> {
+    let paces = paced.map(Paced::paces);
+    let rows = paces.map(|(main, reserve)| [Some(main), reserve]);
+    rows.into_iter().flatten().flatten().collect()
+}
+
+/// What this replica is called: its host and process.
 #[must_use]
 pub fn replica() -> String {
     let host = rustix::system::uname();

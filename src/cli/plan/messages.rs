@@ -73,7 +73,7 @@ impl Form<'_> {
                 });
             }
         }
-        let urgent = self.planned.urgent_from;
+        let urgent = self.planned.policy.urgent_from;
         Message {
             at,
             slots,

@@ -134,7 +134,7 @@ pub(super) fn run(
         length: time(micros(asked.length)),
         start: begins(args, &planned).then(|| zone(route).show(plan.start)),
         replicas: args.replicas,
-        prefetch: planned.prefetch,
+        prefetch: planned.policy.prefetch,
         arrivals: asked.arrivals,
         seed: args.seed,
     };
@@ -267,6 +267,7 @@ fn start(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<StoreTime,
     }
     let monday = zone.moment(MONDAY).unwrap_or_default();
     Ok(planned
+        .policy
         .hours
         .as_ref()
         .map_or(monday, |hours| hours.opens(monday)))
@@ -278,7 +279,7 @@ fn begins(args: &PlanArgs, planned: &Planned) -> bool {
         Limit::FixedWindow(limit) => !matches!(limit.own.starts(), WindowStart::FirstCall),
         _ => false,
     });
-    args.start.is_some() || planned.hours.is_some() || calendar
+    args.start.is_some() || planned.policy.hours.is_some() || calendar
 }
 
 fn route_of(planned: &Planned, route: &Route) -> simulation::Route {
@@ -291,7 +292,7 @@ fn route_of(planned: &Planned, route: &Route) -> simulation::Route {
     simulation::Route {
         rows: planned.rows.clone(),
         keyed: keyed.collect(),
-        prefetch: planned.prefetch,
+        prefetch: planned.policy.prefetch,
         max_hold: route.max_hold.get(),
         far: match route.on_denied {
             // Messages that go back to their queue wait there as well.
@@ -300,8 +301,8 @@ fn route_of(planned: &Planned, route: &Route) -> simulation::Route {
             OnDenied::DeadLetter => Far::Dead,
         },
         max_age: route.max_age.map(Length::get),
-        hours: planned.hours.clone(),
-        call: planned.call,
+        hours: planned.policy.hours.clone(),
+        call: route.call_latency(),
     }
 }
 
