@@ -3,9 +3,8 @@
 //! Settling consumes a delivery, so it cannot happen twice. A delivery that is dropped without a
 //! verdict (a bug, a cancelled task) goes back to the queue instead of staying unacknowledged.
 //!
-//! One task of the queue's room serves a route for as long as it lives, over all connections; the pipeline
-//! has only the channels to and from that task ([`Subscription`]). Only the task and a [`Source`] differ
-//! between the queues.
+//! One task of the queue's room serves a route for as long as it lives, over all connections; the pipeline has only
+//! the channels to and from that task ([`Subscription`]).
 
 use std::fmt;
 use std::future::pending;
@@ -14,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::{BoxFuture, ready};
+use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -265,27 +264,6 @@ impl Part {
     }
 }
 
-/// What only the queue itself knows of its subscription.
-pub trait Source: Send + Sync + fmt::Debug {
-    /// See [`Subscription::parked`].
-    fn parked(&self) -> Option<u64>;
-
-    /// The task that served the route has ended: closes what it used, by `end` at the latest.
-    fn leave(&self, _end: Instant) -> BoxFuture<'_, ()> {
-        ready(()).boxed()
-    }
-}
-
-/// There is no queue.
-#[derive(Debug)]
-struct Idle;
-
-impl Source for Idle {
-    fn parked(&self) -> Option<u64> {
-        None
-    }
-}
-
 /// The channels of the task that serves a route: commands come in, deliveries and states go out.
 #[derive(Debug)]
 pub struct ServeChannels {
@@ -294,6 +272,8 @@ pub struct ServeChannels {
     pub closing: watch::Receiver<Option<Instant>>,
     pub deliveries: mpsc::UnboundedSender<Delivery>,
     pub link: watch::Sender<Link>,
+    /// See [`Subscription::parked`].
+    pub parked: watch::Sender<Option<u64>>,
     /// Set once, at the end.
     pub leftover: watch::Sender<Option<Leftover>>,
 }
@@ -313,24 +293,29 @@ pub async fn time_to_close(closing: &mut watch::Receiver<Option<Instant>>) -> In
 
 /// A subscription, supervised: it outlives connections. Dropping it ends its consumption without flushing.
 pub struct Subscription {
-    source: Box<dyn Source>,
+    leave: Mutex<Option<Leave>>,
     deliveries: Mutex<Option<mpsc::UnboundedReceiver<Delivery>>>,
     tap: watch::Sender<Tap>,
     link: watch::Receiver<Link>,
+    parked: watch::Receiver<Option<u64>>,
     closing: watch::Sender<Option<Instant>>,
     leftover: watch::Receiver<Option<Leftover>>,
     task: AbortOnDropHandle<()>,
 }
 
+/// Closes what the task used, by a time at the latest.
+type Leave = Box<dyn FnOnce(Instant) -> BoxFuture<'static, ()> + Send>;
+
 impl Subscription {
     /// Starts to serve, with the tap closed. Must be called inside a tokio runtime.
-    pub fn start<F>(source: impl Source + 'static, serve: impl FnOnce(ServeChannels) -> F) -> Self
+    pub fn start<F>(serve: impl FnOnce(ServeChannels) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (deliveries, receiver) = mpsc::unbounded_channel();
         let (tap, tap_seen) = watch::channel(Tap::Closed);
         let (link, link_seen) = watch::channel(Link::Connecting);
+        let (parked, parked_seen) = watch::channel(None);
         let (closing, closing_seen) = watch::channel(None);
         let (leftover, leftover_seen) = watch::channel(None);
         let task = serve(ServeChannels {
@@ -338,23 +323,37 @@ impl Subscription {
             closing: closing_seen,
             deliveries,
             link,
+            parked,
             leftover,
         });
         Self {
-            source: Box::new(source),
+            leave: Mutex::new(None),
             deliveries: Mutex::new(Some(receiver)),
             tap,
             link: link_seen,
+            parked: parked_seen,
             closing,
             leftover: leftover_seen,
             task: AbortOnDropHandle::new(tokio::spawn(task)),
         }
     }
 
+    /// The same, with what closes what the task used. It is called once the task has ended.
+    #[must_use]
+    pub fn leaving<F>(self, leave: impl FnOnce(Instant) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self {
+            leave: Mutex::new(Some(Box::new(|end| leave(end).boxed()))),
+            ..self
+        }
+    }
+
     /// A subscription that delivers nothing, for a route that gets its messages from another one.
     #[must_use]
     pub fn idle() -> Self {
-        Self::start(Idle, |channels| async move {
+        Self::start(|channels| async move {
             let ServeChannels {
                 mut closing,
                 link,
@@ -388,7 +387,7 @@ impl Subscription {
     /// of this replica are counted at once, those of others within seconds.
     #[must_use]
     pub fn parked(&self) -> Option<u64> {
-        self.source.parked()
+        *self.parked.borrow()
     }
 
     /// Whether the route's queue can be consumed now.
@@ -409,13 +408,18 @@ impl Subscription {
             _ => Leftover::default(),
         };
         self.task.abort();
-        self.source.leave(now + bound).await;
+        let leave = lock(&self.leave).take();
+        if let Some(leave) = leave {
+            leave(now + bound).await;
+        }
         left
     }
 }
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.source.fmt(f)
+        f.debug_struct("Subscription")
+            .field("link", &self.link)
+            .finish_non_exhaustive()
     }
 }

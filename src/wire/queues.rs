@@ -13,7 +13,7 @@ use super::{WireError, options};
 use crate::pipeline::RoutePolicy;
 use crate::ports::clock::Clock;
 use crate::ports::queue::{Part, Report, Subscription};
-use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
+use crate::queue::embedded::{self, EmbeddedOptions, Input};
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue};
 use crate::queue::{QueueEvents, ResultOutcome};
 use crate::settings::Loaded;
@@ -155,7 +155,7 @@ impl Queues {
                         .then(|| checkpoint(leftover)),
                 };
                 let events = Arc::clone(events);
-                Ok(EmbeddedQueue::start(input, options, *clock, events))
+                Ok(embedded::start(input, options, *clock, events))
             }
         }
     }

@@ -9,10 +9,8 @@ mod files;
 mod list;
 mod store;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::list::Input;
 
@@ -20,7 +18,7 @@ use self::store::LocalQueue;
 use super::QueueEvents;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
-use crate::ports::queue::{ServeChannels, Source, Subscription};
+use crate::ports::queue::{ServeChannels, Subscription};
 
 /// How the embedded queue serves its one route.
 #[derive(Clone, Debug)]
@@ -36,54 +34,30 @@ pub struct EmbeddedOptions {
     pub checkpoint: Option<PathBuf>,
 }
 
-/// The subscription to an input.
-pub struct EmbeddedQueue {
-    route: Arc<str>,
-    parked: Arc<AtomicU64>,
-}
-
-impl fmt::Debug for EmbeddedQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EmbeddedQueue")
-            .field("route", &self.route)
-            .finish_non_exhaustive()
-    }
-}
-
-impl EmbeddedQueue {
-    /// Starts to serve the input, with the tap closed. Must be called inside a tokio runtime. An
-    /// input that cannot be opened shows as a link that is down.
-    #[must_use]
-    pub fn start(
-        input: Input,
-        options: EmbeddedOptions,
-        clock: Clock,
-        events: Arc<dyn QueueEvents>,
-    ) -> Arc<Subscription> {
-        let parked = Arc::new(AtomicU64::new(0));
-        let queue = Self {
-            route: options.route.clone(),
-            parked: Arc::clone(&parked),
-        };
-        Arc::new(Subscription::start(queue, |channels| async move {
-            let ServeChannels {
-                tap,
-                closing,
-                deliveries,
-                link,
-                leftover,
-            } = channels;
-            let left = LocalQueue::new(options, clock, events, deliveries, parked)
-                .run(input, tap, closing, &link)
-                .await;
+/// Starts to serve the input, with the tap closed. Must be called inside a tokio runtime. An
+/// input that cannot be opened shows as a link that is down.
+#[must_use]
+pub fn start(
+    input: Input,
+    options: EmbeddedOptions,
+    clock: Clock,
+    events: Arc<dyn QueueEvents>,
+) -> Arc<Subscription> {
+    Arc::new(Subscription::start(|channels| {
+        let ServeChannels {
+            tap,
+            closing,
+            deliveries,
+            link,
+            parked,
+            leftover,
+        } = channels;
+        parked.send_replace(Some(0));
+        let queue = LocalQueue::new(options, clock, events, deliveries, parked);
+        async move {
+            let left = queue.run(input, tap, closing, &link).await;
             link.send_replace(Link::Down("the input is done".into()));
             leftover.send_replace(Some(left));
-        }))
-    }
-}
-
-impl Source for EmbeddedQueue {
-    fn parked(&self) -> Option<u64> {
-        Some(self.parked.load(Ordering::Relaxed))
-    }
+        }
+    }))
 }

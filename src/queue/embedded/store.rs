@@ -5,7 +5,6 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
@@ -56,7 +55,7 @@ pub(super) struct LocalQueue {
     /// By space.
     pub(super) parked: Vec<VecDeque<Item>>,
     /// How many messages are parked, for the subscription.
-    parked_count: Arc<AtomicU64>,
+    parked_count: watch::Sender<Option<u64>>,
     pub(super) out: HashMap<u64, Item>,
     /// How many of those came from each space.
     out_of: Vec<usize>,
@@ -71,7 +70,7 @@ impl LocalQueue {
         clock: Clock,
         events: Arc<dyn QueueEvents>,
         deliveries: mpsc::UnboundedSender<Delivery>,
-        parked_count: Arc<AtomicU64>,
+        parked_count: watch::Sender<Option<u64>>,
     ) -> Self {
         Self {
             route: options.route,
@@ -189,7 +188,7 @@ impl LocalQueue {
     /// Updates the number of parked messages.
     fn count(&self) {
         let count: usize = self.parked.iter().map(VecDeque::len).sum();
-        self.parked_count.store(count as u64, Ordering::Relaxed);
+        self.parked_count.send_replace(Some(count as u64));
     }
 
     /// Brings back messages that have waited long enough.

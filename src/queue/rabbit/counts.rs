@@ -15,7 +15,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lapin::Channel;
@@ -43,8 +42,6 @@ const SELDOM: u32 = 10;
 /// costs a channel, and a line in the broker's log. After a start it looks more often, because other
 /// replicas that still park are likely to stop then.
 const LOOK: Duration = Duration::from_secs(60);
-/// The number is not known, so nothing can be parked.
-const UNKNOWN: u64 = u64::MAX;
 
 /// The tasks that count for a session, and end with it.
 #[derive(Debug)]
@@ -138,39 +135,6 @@ impl Broker {
     }
 }
 
-/// The number of a route's parked messages. Outlives its sessions.
-#[derive(Debug)]
-pub(super) struct ParkedCount(AtomicU64);
-
-impl Default for ParkedCount {
-    fn default() -> Self {
-        Self(AtomicU64::new(UNKNOWN))
-    }
-}
-
-impl ParkedCount {
-    /// How many messages are parked; `None` while that is unknown.
-    pub(super) fn messages(&self) -> Option<u64> {
-        match self.0.load(Ordering::Relaxed) {
-            UNKNOWN => None,
-            count => Some(count),
-        }
-    }
-
-    /// One more is being parked.
-    pub(super) fn add(&self) {
-        let more = |count| (count != UNKNOWN).then(|| count + 1);
-        // An unknown count stays unknown.
-        self.0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-            .ok();
-    }
-
-    fn set(&self, count: u64) {
-        self.0.store(count, Ordering::Relaxed);
-    }
-}
-
 /// Keeps the count up to date for as long as its session lives; unknown afterwards.
 struct ParkedCounter(Broker);
 
@@ -182,19 +146,19 @@ impl ParkedCounter {
             match self.count().await {
                 Ok(count) => {
                     broker.counted(Part::Parked, count);
-                    // Messages added meanwhile are in the next count.
-                    parked.set(count);
+                    // What was added meanwhile is in the next count.
+                    parked.send_replace(Some(count));
                 }
                 // If more than this question failed, the session notices that by itself.
                 Err(error) => {
                     let route = &broker.context.route.name;
                     tracing::debug!(%route, %error, "parked messages are not counted");
-                    parked.set(UNKNOWN);
+                    parked.send_replace(None);
                 }
             }
             for _ in 0..SELDOM {
                 sleep(OFTEN).await;
-                if parked.messages() != Some(0) {
+                if *parked.borrow() != Some(0) {
                     break;
                 }
             }
@@ -216,7 +180,7 @@ impl ParkedCounter {
 
 impl Drop for ParkedCounter {
     fn drop(&mut self) {
-        self.0.context.parked.set(UNKNOWN);
+        self.0.context.parked.send_replace(None);
     }
 }
 

@@ -4,23 +4,20 @@
 //! that outlives a session is in [`Context`].
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use super::RabbitError;
 use super::connections::Connections;
-use super::counts::ParkedCount;
 use super::dial::{RabbitOptions, RouteOptions};
 use super::session::{Ended, KeptVerdicts, Session};
 use crate::core::backoff::Ladder;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
-use crate::ports::lock;
-use crate::ports::queue::{Delivery, Leftover, ServeChannels, Source, Subscription};
+use crate::ports::queue::{Delivery, Leftover, ServeChannels, Subscription};
 use crate::queue::{BACKOFF, LOG_EVERY, QueueEvents};
 use crate::telemetry::LogLimit;
 
@@ -36,7 +33,8 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     pub(super) events: Arc<dyn QueueEvents>,
     pub(super) deliveries: mpsc::UnboundedSender<Delivery>,
-    pub(super) parked: Arc<ParkedCount>,
+    /// How many messages are parked. Outlives the sessions.
+    pub(super) parked: watch::Sender<Option<u64>>,
     /// Whether the route's messages come and can be settled.
     pub(super) link: watch::Sender<Link>,
     pub(super) kept: Arc<KeptVerdicts>,
@@ -77,13 +75,9 @@ pub(super) fn start(
     events: Arc<dyn QueueEvents>,
 ) -> Subscription {
     let route = Arc::new(route);
-    let parked = Arc::new(ParkedCount::default());
-    let source = RabbitSource {
-        route: Arc::clone(&route),
-        parked: Arc::clone(&parked),
-        connections: Mutex::new(Some(Arc::clone(&connections))),
-    };
-    Subscription::start(source, |channels| {
+    // Shared by all routes: the last one that leaves closes them.
+    let used = Arc::clone(&connections);
+    let subscription = Subscription::start(|channels| {
         let context = Context {
             ladder: route.ladder(),
             route,
@@ -93,45 +87,14 @@ pub(super) fn start(
             events,
             deliveries: channels.deliveries.clone(),
             link: channels.link.clone(),
-            parked,
+            parked: channels.parked.clone(),
             kept,
             shortened: LogLimit::new(LOG_EVERY),
             no_room: LogLimit::new(LOG_EVERY),
         };
         supervise(Arc::new(context), channels)
-    })
-}
-
-/// The queue's side of a route's subscription, besides its sessions.
-pub(super) struct RabbitSource {
-    route: Arc<RouteOptions>,
-    parked: Arc<ParkedCount>,
-    /// Shared by all routes: the last one that leaves closes them.
-    connections: Mutex<Option<Arc<Connections>>>,
-}
-
-impl Source for RabbitSource {
-    fn parked(&self) -> Option<u64> {
-        self.parked.messages().filter(|_| self.route.parks())
-    }
-
-    fn leave(&self, end: Instant) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            let connections = lock(&self.connections).take();
-            if let Some(connections) = connections {
-                connections.leave(end).await;
-            }
-        })
-    }
-}
-
-impl fmt::Debug for RabbitSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RabbitSubscription")
-            .field("route", &self.route.name)
-            .field("queue", &self.route.queue())
-            .finish_non_exhaustive()
-    }
+    });
+    subscription.leaving(async move |end| used.leave(end).await)
 }
 
 /// Runs sessions until the route is closed.

@@ -12,7 +12,7 @@ use sluiced::ports::clock::Clock;
 use sluiced::ports::message::header;
 use sluiced::ports::queue::Subscription;
 use sluiced::ports::queue::{Delivery, Tap};
-use sluiced::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
+use sluiced::queue::embedded::{self, EmbeddedOptions, Input};
 use sluiced::queue::rabbit::{RabbitQueue, RouteOptions};
 use sluiced::settings::text::TemplateText;
 use sluiced::settings::types::{QueueType, Route};
@@ -190,7 +190,7 @@ fn embedded(
         leftover: Some(dir.path().join("leftover.ndjson")),
         checkpoint: None,
     };
-    EmbeddedQueue::start(
+    embedded::start(
         Input::File(input),
         options,
         Clock::start(),

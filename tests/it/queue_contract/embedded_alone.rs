@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::queue::Subscription;
 use sluiced::ports::queue::{Tap, Verdict};
-use sluiced::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
+use sluiced::queue::embedded::{self, EmbeddedOptions, Input};
 
 use crate::support::messages::{Counted, body, number};
 use crate::support::wait::within;
@@ -21,7 +21,7 @@ fn start(input: Input, dir: &tempfile::TempDir) -> Arc<Subscription> {
         checkpoint: None,
     };
     let events = Arc::new(Counted::default());
-    let queue = EmbeddedQueue::start(input, options, Clock::start(), events);
+    let queue = embedded::start(input, options, Clock::start(), events);
     queue.set_tap(Tap::Open);
     queue
 }

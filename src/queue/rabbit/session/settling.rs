@@ -163,7 +163,9 @@ impl Session {
                 (Target::Wait(self.context.ladder.rung(delay)), headers)
             }
             Verdict::Parked { space, headers } => {
-                self.context.parked.add();
+                // What is unknown stays unknown.
+                let parked = &self.context.parked;
+                parked.send_modify(|count| *count = count.map(|count| count + 1));
                 (Target::Parked(space), headers)
             }
             Verdict::Dead { reason, headers } => {
