@@ -27,7 +27,7 @@ use slots::{HeldSlots, in_time};
 
 use super::backoff::{Backoff, Failures};
 use super::policy::PolicyVersion;
-use super::schedule::{Grant, Pace, Turn};
+use super::schedule::{Pace, Turn};
 use super::time::{ClockMap, Mono, StoreTime};
 
 /// A mapping that is too rough to keep the headroom is improved by so many asks; after that the
@@ -371,9 +371,9 @@ impl LeaseHolder {
         }
     }
 
-    /// Drops all leases. Returns the part of the last one that the store may still take back.
-    pub fn surrender(&mut self) -> Option<Grant> {
-        self.slots.surrender()
+    /// Drops all leases.
+    pub fn surrender(&mut self) {
+        self.slots.surrender();
     }
 }
 

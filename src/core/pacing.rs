@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::leases::{Availability, Head, LeaseHolder, LeaseTally, Slot, Wait};
 use super::policy::PolicyVersion;
 use super::rate::Cost;
-use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use super::schedule::{Answer, Ask, Freeze, Pace};
 use super::scheduler::Sum;
 use super::time::{ClockMap, Mono, StoreTime};
 
@@ -377,17 +377,12 @@ impl Pacing {
         }
     }
 
-    /// Drops the leases. Returns what the store may take back.
-    pub fn surrender(&mut self) -> Vec<(Row, Grant)> {
-        let Self::Paced(rows) = self else {
-            return Vec::new();
-        };
-        rows.taken.clear();
-        let each = [Row::Main, Row::Reserve]
-            .into_iter()
-            .zip(rows.holders_mut());
-        each.filter_map(|(row, holder)| Some((row, holder.surrender()?)))
-            .collect()
+    /// Drops the leases.
+    pub fn surrender(&mut self) {
+        if let Self::Paced(rows) = self {
+            rows.taken.clear();
+            rows.holders_mut().for_each(LeaseHolder::surrender);
+        }
     }
 }
 

@@ -385,21 +385,5 @@ pub fn thaw(state: &mut Option<Schedule>, now: StoreTime) -> bool {
     true
 }
 
-/// Takes back the unused tail of a lease, if no slot was leased after it. Returns whether it did.
-pub fn give_back(state: &mut Option<Schedule>, pace: &Pace, run: &str, tail: &Grant) -> bool {
-    let Some(s) = state.as_mut().filter(|s| {
-        s.run == run
-            && s.units == pace.units
-            && s.period == pace.period
-            && s.next == tail.slot(pace, u64::from(tail.count.get())).as_micros()
-            && s.rem == (tail.rem + u64::from(tail.count.get()) * pace.period) % pace.units
-    }) else {
-        return false;
-    };
-    s.next = tail.first.as_micros();
-    s.rem = tail.rem;
-    true
-}
-
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use self::keyed::Name;
 use crate::core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use crate::core::limits::keyed_states::KeyedStates;
 use crate::core::policy::{LimitPolicy, PolicyVersion, lease_under};
-use crate::core::schedule::{self, Answer, Ask, Freeze, Grant, Schedule};
+use crate::core::schedule::{self, Answer, Ask, Freeze, Schedule};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
@@ -124,15 +124,6 @@ impl Store for MemoryStore {
             // Without a listener the notice is dropped: the next answer has the same.
             drop(self.notices.send(notice));
             Ok(freeze)
-        }
-        .boxed()
-    }
-
-    fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool> {
-        async move {
-            Ok(self.schedule(limit, |state, _| {
-                schedule::give_back(state, &limit.pace, RUN, &tail)
-            }))
         }
         .boxed()
     }

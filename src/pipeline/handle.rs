@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::core::pacing::Row;
-use crate::core::schedule::{Freeze, Grant, Pace};
+use crate::core::schedule::{Freeze, Pace};
 use crate::core::scheduler::Scheduler;
 use crate::core::time::{ClockMap, Mono, StoreTime};
 use crate::ports::clock::Clock;
@@ -286,18 +286,5 @@ impl PacerHandle {
     /// Passes on what an answer reported about a key.
     pub(super) fn correct(&self, correction: Correction) {
         self.refunder.correct(correction);
-    }
-
-    /// Offers an unused tail of a lease to the store; it is lost if others have leased since.
-    pub(super) fn give_back(&self, row: Row, tail: Grant) {
-        let (Some(rows), Some(limit)) = (self.rows(), self.limit(row)) else {
-            return;
-        };
-        let meters = Arc::clone(&self.meters);
-        tokio::spawn(async move {
-            if let Ok(true) = rows.store.give_back(&limit, tail).await {
-                meters.slots_returned.increment(u64::from(tail.count.get()));
-            }
-        });
     }
 }

@@ -15,7 +15,7 @@ use super::connect::Link;
 use super::limits::LimitStore;
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use crate::core::policy::{LimitPolicy, PolicyVersion};
-use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use crate::core::schedule::{Answer, Ask, Freeze, Pace};
 use crate::core::time::StoreTime;
 
 /// Why the store did not answer.
@@ -139,9 +139,6 @@ pub trait Store: LimitStore + PolicyStore + StatusStore {
     /// Freezes the limit for every replica for `length` from now and sends a notice. A later end
     /// that is already set is kept.
     fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze>;
-
-    /// Takes back the unused tail of a lease, if no slot was leased after it.
-    fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool>;
 
     /// A replica that knows version `known` reports or asks how the downstream of `route` is
     /// (`core::breaker::report`).

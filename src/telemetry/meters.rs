@@ -255,8 +255,6 @@ pub struct LimitMeters {
     pub slots_leased: Counter,
     /// Slots dropped because they came up too late.
     pub slots_missed: Counter,
-    /// Slots given back unused.
-    pub slots_returned: Counter,
     /// Seconds from a slot to the start of its call.
     pub slot_lateness_seconds: Histogram,
     /// Seconds of one round trip to the shared schedule.
@@ -284,7 +282,6 @@ impl LimitMeters {
             permits: counter(&names::PERMITS, &labels),
             slots_leased: counter(&names::SLOTS_LEASED, &labels),
             slots_missed: counter(&names::SLOTS_MISSED, &labels),
-            slots_returned: counter(&names::SLOTS_RETURNED, &labels),
             slot_lateness_seconds: histogram(&names::SLOT_LATENESS, &labels),
             ask_seconds: histogram(&names::LEASE_CALL_DURATION, &labels),
             freezes: counter(&names::FREEZES, &labels),

@@ -379,11 +379,6 @@ metrics! {
         LIMIT,
         "Slots dropped because this replica was late by more than the headroom.",
     );
-    SLOTS_RETURNED = counter(
-        "sluiced_slots_returned_total",
-        LIMIT,
-        "Slots given back to the shared schedule unused.",
-    );
     SLOT_LATENESS = histogram(
         "sluiced_slot_lateness_seconds",
         LIMIT,

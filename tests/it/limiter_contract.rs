@@ -309,21 +309,6 @@ async fn a_freeze_before_any_lease_holds((store, _): (Store, Store)) {
     assert!(grant.first >= until);
 }
 
-async fn a_tail_comes_back_only_while_nothing_was_leased_after_it((store, other): (Store, Store)) {
-    let limit = limit("tail", "400/1s");
-    let grant = lease(&store, &limit, 6).await;
-    let tail = grant.tail(&limit.pace, 1).unwrap();
-    assert!(store.give_back(&limit, tail).await.unwrap());
-    assert!(
-        !store.give_back(&limit, tail).await.unwrap(),
-        "once is enough"
-    );
-    let mine = lease(&store, &limit, 6).await;
-    let theirs = lease(&other, &limit, 2).await;
-    assert!(theirs.first >= mine.slot(&limit.pace, u64::from(mine.count.get())));
-    assert!(!store.give_back(&limit, mine).await.unwrap());
-}
-
 async fn a_batch_is_never_exceeded((store, _): (Store, Store)) {
     let limit = limit("batch", "1000/1s");
     let grant = lease(&store, &limit, u64::MAX).await;
@@ -342,6 +327,5 @@ contract!(redis, sentinel, cluster, memory; (
     a_freeze_is_seen_by_all,
     the_end_of_a_freeze_only_moves_later,
     a_freeze_before_any_lease_holds,
-    a_tail_comes_back_only_while_nothing_was_leased_after_it,
     a_batch_is_never_exceeded,
 ));

@@ -179,11 +179,9 @@ impl HeldSlots {
         before - self.count()
     }
 
-    /// Drops all of them. Returns the part of the last lease that the store may still take back.
-    pub(super) fn surrender(&mut self) -> Option<Grant> {
-        let last = self.runs.pop_back();
+    /// Drops all of them.
+    pub(super) fn surrender(&mut self) {
         self.runs.clear();
-        last.and_then(|run| run.grant.tail(&run.pace, run.used))
     }
 }
 

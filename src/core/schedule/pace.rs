@@ -349,17 +349,6 @@ impl Grant {
             self.first.as_micros() + (self.rem + index * pace.period) / pace.units,
         )
     }
-
-    /// The run from slot `index` on; `None` if nothing is left.
-    #[must_use]
-    pub fn tail(&self, pace: &Pace, index: u32) -> Option<Self> {
-        let count = NonZeroU32::new(self.count.get().checked_sub(index)?)?;
-        Some(Self {
-            first: self.slot(pace, u64::from(index)),
-            rem: (self.rem + u64::from(index) * pace.period) % pace.units,
-            count,
-        })
-    }
 }
 
 /// The store's answer.

@@ -50,7 +50,7 @@ use super::limits::once::Ended;
 use super::pacing::{Pacing, Row};
 use super::policy::PolicyVersion;
 use super::rate::Cost;
-use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use super::schedule::{Answer, Ask, Freeze, Pace};
 use super::time::{ClockMap, Mono};
 
 /// What to do next.
@@ -308,9 +308,9 @@ impl<T: Queued> Scheduler<T> {
         self.pacing.frozen_for(length, now);
     }
 
-    /// Drops the leases. Returns what the store may take back.
-    pub fn surrender(&mut self) -> Vec<(Row, Grant)> {
-        self.pacing.surrender()
+    /// Drops the leases.
+    pub fn surrender(&mut self) {
+        self.pacing.surrender();
     }
 
     /// The sum of all messages that could be sent if slots came, now or as far ahead as slots are leased.

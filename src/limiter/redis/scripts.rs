@@ -7,7 +7,7 @@ use redis::{Script, ScriptInvocation};
 
 use super::access::Access;
 use super::cluster::{Slot, slot_of};
-use crate::core::schedule::{Ask, ClockView, FREEZE_MAX, Grant, Pace};
+use crate::core::schedule::{Ask, ClockView, FREEZE_MAX, Pace};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::store::{Family, PacedLimit};
 
@@ -20,7 +20,6 @@ const KEEP: Duration = Duration::from_secs(24 * 3600);
 pub(super) struct Scripts {
     lease: Script,
     freeze: Script,
-    give_back: Script,
     /// How a downstream stands.
     pub(super) breaker: Script,
     /// A replica reports how it is.
@@ -112,7 +111,6 @@ impl Scripts {
         Self {
             lease: Script::new(include_str!("../../../lua/lease.lua")),
             freeze: Script::new(include_str!("../../../lua/freeze.lua")),
-            give_back: Script::new(include_str!("../../../lua/give_back.lua")),
             breaker: Script::new(include_str!("../../../lua/breaker.lua")),
             status: Script::new(include_str!("../../../lua/status.lua")),
             hear: Script::new(include_str!("../../../lua/hear.lua")),
@@ -178,21 +176,6 @@ impl Scripts {
                 Arg::Number(keep(&limit.pace)),
                 Arg::Text(self.channel()),
                 Arg::Text(&limit.name),
-            ],
-        )
-    }
-
-    pub(super) fn give_back(&self, limit: &PacedLimit, tail: &Grant) -> ScriptCall<'_> {
-        self.call(
-            &self.give_back,
-            limit,
-            vec![
-                Arg::Number(limit.pace.units()),
-                Arg::Number(limit.pace.period()),
-                Arg::Run,
-                Arg::Time(Some(tail.first)),
-                Arg::Number(tail.rem),
-                Arg::Number(u64::from(tail.count.get())),
             ],
         )
     }

@@ -143,14 +143,6 @@ impl Store for RedisStore {
         .boxed()
     }
 
-    fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool> {
-        async move {
-            let taken: u8 = self.call(self.scripts.give_back(limit, &tail)).await?;
-            Ok(taken > 0)
-        }
-        .boxed()
-    }
-
     fn report<'a>(
         &'a self,
         route: &'a str,

@@ -157,9 +157,7 @@ impl Pacer {
         for route in self.routes.iter() {
             route.close_tap();
         }
-        for (row, tail) in self.scheduler.surrender() {
-            self.handle.give_back(row, tail);
-        }
+        self.scheduler.surrender();
         self.phase = Phase::Stopping(Stopping {
             deadline,
             done,

@@ -240,11 +240,6 @@ impl<'a, W: Watch> Fleet<'a, W> {
             Event::Release { asker, parcel } => self.release(asker, &parcel),
             Event::Renew { asker, calls } => self.renew(asker, &calls),
             Event::Freeze { wait, heard } => self.freeze(wait, heard),
-            Event::GiveBack(row, pace, tail) => {
-                let taken = self.store.give_back(row, &pace, &tail);
-                let count = tail.count.get();
-                self.see(id, What::GaveBack { count, taken });
-            }
             Event::Declare(known) => self.declared(id, known),
             Event::Follow(over, headroom) => self.follow(over, headroom),
             other => return Some(other),

@@ -122,10 +122,6 @@ pub enum What {
         message: u32,
         how: Without,
     },
-    GaveBack {
-        count: u32,
-        taken: bool,
-    },
     /// A fault; no replica but the victim is there to send for so long.
     Struck {
         fault: Fault,

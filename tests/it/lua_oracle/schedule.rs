@@ -1,11 +1,11 @@
-//! Leases, freezes and what is given back, on a state that is also damaged and moved in time.
+//! Leases and freezes, on a state that is also damaged and moved in time.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use sluiced::core::schedule::{self, Ask, ClockView, Grant, Schedule, Turn};
+use sluiced::core::schedule::{self, Ask, ClockView, Schedule, Turn};
 use sluiced::core::time::StoreTime;
 use sluiced::ports::store::{PacedLimit, Store as _};
 
@@ -40,10 +40,6 @@ enum Event {
         costs: [u64; 6],
     },
     Freeze(u64),
-    GiveBack {
-        pace: usize,
-        from: u32,
-    },
     DeleteKey,
     DeleteField(usize),
     SpoilField(usize),
@@ -128,7 +124,6 @@ fn event() -> impl Strategy<Value = Event> {
         12 => ask,
         12 => (0..2_usize, want, costs).prop_map(|(pace, want, costs)| Event::Heed { pace, want, costs }),
         2 => prop_oneof![0..3_000_000_u64, Just(u64::MAX)].prop_map(Event::Freeze),
-        3 => (0..2_usize, 0..40_u32).prop_map(|(pace, from)| Event::GiveBack { pace, from }),
         1 => Just(Event::DeleteKey),
         1 => (0..FIELDS.len()).prop_map(Event::DeleteField),
         1 => (0..FIELDS.len()).prop_map(Event::SpoilField),
@@ -207,7 +202,6 @@ struct Play<'a> {
     paces: [PacedLimit; 4],
     now: StoreTime,
     turn: Option<Turn>,
-    last: Option<Grant>,
     generations: Vec<u64>,
 }
 
@@ -226,7 +220,6 @@ impl Play<'_> {
             paces,
             now: first.now,
             turn: first.turn,
-            last: None,
             generations: vec![first.generation],
         }
     }
@@ -262,7 +255,6 @@ impl Play<'_> {
                 self.ask(state, pace, ask)?;
             }
             Event::Freeze(length) => self.freeze(state, Duration::from_micros(length))?,
-            Event::GiveBack { pace, from } => self.give_back(state, pace, from)?,
         }
         check_ttl(&mut self.connection)
     }
@@ -325,7 +317,6 @@ impl Play<'_> {
         if !self.generations.contains(&answer.generation) {
             self.generations.push(answer.generation);
         }
-        self.last = answer.grant.or(self.last);
         Ok(())
     }
 
@@ -346,26 +337,6 @@ impl Play<'_> {
             kept.run.clear();
         }
         prop_assert_eq!(kept, state);
-        Ok(())
-    }
-
-    fn give_back(
-        &mut self,
-        mut state: Option<Schedule>,
-        pace: usize,
-        from: u32,
-    ) -> Result<(), TestCaseError> {
-        let limit = &self.paces[pace];
-        let Some(tail) = self.last.and_then(|grant| grant.tail(&limit.pace, from)) else {
-            return Ok(());
-        };
-        let give_back = self.world.store.give_back(limit, tail);
-        let taken = self.world.runtime.block_on(give_back).unwrap();
-        let run = &self.world.run;
-        let expected = schedule::give_back(&mut state, &limit.pace, run, &tail);
-        prop_assert_eq!(taken, expected);
-        prop_assert_eq!(read(&mut self.connection), state);
-        self.last = None;
         Ok(())
     }
 }

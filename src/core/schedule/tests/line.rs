@@ -1,4 +1,4 @@
-//! A replica that is denied waits in a line, and gives back the slots that it does not need.
+//! A replica that is denied waits in a line.
 
 use super::*;
 
@@ -105,28 +105,4 @@ fn however_long_the_line_a_share_holds_the_next_message() {
     }
     let row = 10_000_000 * pace.units / pace.period;
     assert!(granted >= row * 99 / 100, "{granted} of {row} units leased");
-}
-
-#[test]
-fn the_tail_comes_back_only_while_nothing_was_leased_after_it() {
-    let pace = pace("400/1s");
-    let mut state = settled(&pace);
-    let mine = lease_as(&mut state, &pace, 10, START, START)
-        .grant
-        .expect("slots");
-    let before = state.clone();
-    let theirs = lease_as(&mut state, &pace, 3, START + 1, START + 1)
-        .grant
-        .expect("slots");
-    let tail = mine.tail(&pace, 4).expect("six are left");
-    assert!(!give_back(&mut state, &pace, RUN, &tail));
-    assert!(give_back(&mut state, &pace, RUN, &theirs));
-    assert_eq!(state.as_ref().map(|s| s.next), before.map(|s| s.next));
-    assert!(!give_back(&mut state, &pace, "run-2", &tail));
-    assert!(give_back(&mut state, &pace, RUN, &tail));
-    assert!(!give_back(&mut state, &pace, RUN, &tail), "once is enough");
-    let again = lease_as(&mut state, &pace, 1, START + 2, START + 2)
-        .grant
-        .expect("a slot");
-    assert_eq!((again.first, again.rem), (tail.first, tail.rem));
 }

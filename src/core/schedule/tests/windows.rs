@@ -10,8 +10,6 @@ enum Event {
     Ask(usize, u64, bool),
     Wait(u64),
     Freeze(u64),
-    /// Give back the last grant from this slot on.
-    GiveBack(u32),
     /// State lost, another process of the store, a step that a replica saw.
     Flush,
     Restart,
@@ -23,7 +21,6 @@ fn event() -> impl Strategy<Value = Event> {
         20 => (0..5_usize, 0..300_u64, any::<bool>()).prop_map(|(r, w, t)| Event::Ask(r, w, t)),
         10 => prop_oneof![0..3_000_u64, 0..200_000_u64, 0..5_000_000_u64].prop_map(Event::Wait),
         1 => (0..2_000_000_u64).prop_map(Event::Freeze),
-        2 => (0..40_u32).prop_map(Event::GiveBack),
         1 => Just(Event::Flush),
         1 => Just(Event::Restart),
         1 => (0..5_usize).prop_map(Event::Fence),
@@ -67,7 +64,6 @@ fn play(pace: &Pace, events: &[Event]) -> Result<Vec<u64>, TestCaseError> {
     let (mut now, mut run) = (START, 1);
     let mut turns = [None; 5];
     let mut all: Vec<u64> = Vec::new();
-    let mut last: Option<Grant> = None;
     for event in events {
         let name = format!("run-{run}");
         match *event {
@@ -78,14 +74,6 @@ fn play(pace: &Pace, events: &[Event]) -> Result<Vec<u64>, TestCaseError> {
             }
             Event::Flush => state = None,
             Event::Restart => run += 1,
-            Event::GiveBack(from) => {
-                let tail = last.take().and_then(|grant| grant.tail(pace, from));
-                if let Some(tail) = tail
-                    && give_back(&mut state, pace, &name, &tail)
-                {
-                    all.truncate(all.len() - tail.count.get() as usize);
-                }
-            }
             Event::Fence(replica) => {
                 if state.is_none() {
                     continue;
@@ -112,7 +100,6 @@ fn play(pace: &Pace, events: &[Event]) -> Result<Vec<u64>, TestCaseError> {
                     &all,
                 )?;
                 all.extend(slots(answer.grant, pace));
-                last = answer.grant.or(last);
                 turns[replica] = answer.turn;
             }
         }

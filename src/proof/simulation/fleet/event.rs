@@ -12,7 +12,7 @@ use sluiced_core::limits::store_watch::AnswerHead;
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::rate::Rate;
-use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use sluiced_core::schedule::{Answer, Ask, Freeze, Pace};
 use sluiced_core::scheduler::{Asked, KeyId};
 use sluiced_core::time::micros;
 
@@ -123,7 +123,6 @@ pub(super) enum Event<'a> {
         wait: Duration,
         heard: bool,
     },
-    GiveBack(Row, Pace, Grant),
     Declare(Option<LimitPolicy>),
     /// The headroom should be another one than under this policy.
     Follow(PolicyVersion, Headroom),
@@ -316,12 +315,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             replica.stopping = true;
             self.broker.has_room(id, false);
             self.empty_if_stopping(&mut replica);
-            for (row, tail) in replica.scheduler.surrender() {
-                let way = self.way();
-                if let Some(holder) = replica.scheduler.holder(row) {
-                    self.after(way, id, Event::GiveBack(row, *holder.pace(), tail));
-                }
-            }
+            replica.scheduler.surrender();
         }
         self.put(replica);
         self.never_alone();

@@ -15,7 +15,7 @@ use sluiced_core::pacing::Row;
 use sluiced_core::policy::{
     Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
 };
-use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back};
+use sluiced_core::schedule::{Answer, Ask, Freeze, Pace, Schedule, freeze};
 use sluiced_core::scheduler::Asked;
 use sluiced_core::time::{StoreTime, micros};
 
@@ -158,10 +158,6 @@ impl Store {
     pub(super) fn freeze(&mut self, row: Row, length: Duration, t: u64) -> Freeze {
         let now = self.clock(t);
         freeze(&mut self.rows[row as usize], length, now)
-    }
-
-    pub(super) fn give_back(&mut self, row: Row, pace: &Pace, tail: &Grant) -> bool {
-        give_back(&mut self.rows[row as usize], pace, &self.run, tail)
     }
 
     /// Decides on messages that keyed limits count.
