@@ -58,23 +58,6 @@ impl OpeningHours {
         Ok(Self { zone, open })
     }
 
-    /// The same from texts: see [`HourRange`] and [`Days`].
-    ///
-    /// # Errors
-    /// When a text is wrong, or there is no range or no day.
-    pub fn parse<S: AsRef<str>>(ranges: &[S], days: &[S], zone: Zone) -> Result<Self, HoursError> {
-        let ranges: Vec<HourRange> = ranges
-            .iter()
-            .map(|text| text.as_ref().parse())
-            .collect::<Result<_, _>>()?;
-        let mut named = None;
-        for text in days {
-            let more: Days = text.as_ref().parse()?;
-            named = Some(named.map_or(more, |days: Days| days.and(more)));
-        }
-        Self::new(&ranges, named.ok_or(HoursError::NoDay)?, zone)
-    }
-
     /// The zone whose clock counts.
     #[must_use]
     pub const fn zone(&self) -> &Zone {
@@ -169,8 +152,6 @@ const DAYS: [(&str, &str); 7] = [
 pub enum HoursError {
     #[error("no range: it would never open; write one such as \"08:00-21:00\"")]
     NoRange,
-    #[error("no day: it would never open; write days such as \"mon-fri\" or \"mon-sun\"")]
-    NoDay,
     #[error("`{0}` is no range of hours; write two times of day, such as \"08:00-21:00\"")]
     Range(String),
     #[error("`{time}` in `{range}` is no time of day; write 00:00 to 24:00, such as \"08:30\"")]
@@ -293,9 +274,10 @@ impl FromStr for Days {
     type Err = HoursError;
 
     fn from_str(text: &str) -> Result<Self, HoursError> {
-        let mut parts = text.split(',').map(Self::range);
-        let first = parts.next().unwrap_or(Err(HoursError::NoDay))?;
-        parts.try_fold(first, |days, part| Ok(days.and(part?)))
+        let mut parts = text.split(',');
+        parts.try_fold(Self([false; 7]), |days, part| {
+            Ok(days.and(Self::range(part)?))
+        })
     }
 }
 

@@ -226,6 +226,7 @@ fn series(plan: &Plan, drawn: &Drawn, outcome: &PlanOutcome, shown: u64) -> Seri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::hours::Days;
     use crate::core::zone::Zone;
 
     #[test]
@@ -242,8 +243,8 @@ mod tests {
     #[test]
     fn open_time_is_counted_and_closed_time_at_the_end() {
         let hour = 3_600_000_000;
-        let hours = OpeningHours::parse(&["08:00-12:00"], &["mon-sun"], Zone::utc());
-        let hours = hours.expect("hours");
+        let ranges = ["08:00-12:00".parse().expect("a range")];
+        let hours = OpeningHours::new(&ranges, Days::ALL, Zone::utc()).expect("hours");
         let start = Zone::utc().moment("2026-01-05T10:00").expect("a time");
         assert_eq!(open(Some(&hours), start, 24 * hour), (4 * hour, 0));
         assert_eq!(open(Some(&hours), start, 5 * hour), (2 * hour, 3 * hour));

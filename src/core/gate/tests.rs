@@ -2,6 +2,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::backoff::Backoff;
+use crate::hours::Days;
 use crate::leases::{Availability, Wait};
 use crate::zone::Zone;
 
@@ -27,8 +28,8 @@ fn rule() -> BreakerRule {
 
 /// Open from eight to nine in the morning, every day.
 fn mornings() -> OpeningHours {
-    let days = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
-    OpeningHours::parse(&["08:00-09:00"], &days, Zone::utc()).expect("hours")
+    let ranges = ["08:00-09:00".parse().expect("a range")];
+    OpeningHours::new(&ranges, Days::ALL, Zone::utc()).expect("hours")
 }
 
 /// The status of an open breaker, and whether this replica makes the probe.

@@ -124,7 +124,7 @@ impl<T: Queued> Scheduler<T> {
         // sent at the last of its own.
         let last = (Reverse(best.priority()), NEVER, u64::MAX);
         let before = self.admitted.range(..=last);
-        let before: usize = before.map(|(_, one)| one.item.cost().get() as usize).sum();
+        let before: usize = before.map(|(_, item)| item.cost().get() as usize).sum();
         let before = before + usize::try_from(requests.wanted_under_way()).unwrap_or(BATCH_MAX);
         let cost = best.cost().get() as usize;
         let heard = now + requests.soonest();

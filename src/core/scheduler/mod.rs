@@ -91,14 +91,6 @@ const NEVER: Mono = Mono::from_micros(u64::MAX);
 /// The order of admitted messages: by priority, then by the end of the permit, then as admitted.
 type AdmittedKey = (Reverse<u16>, Mono, u64);
 
-/// A message that may be sent as soon as a slot comes.
-#[derive(Debug)]
-struct Admitted<T> {
-    item: T,
-    /// Until when its permit is valid.
-    until: Mono,
-}
-
 /// The scheduler.
 #[derive(Debug)]
 pub struct Scheduler<T> {
@@ -112,7 +104,8 @@ pub struct Scheduler<T> {
     asked_routes: BTreeMap<usize, usize>,
     /// The costs of the messages of each question under way, in their order; by the time when it was sent.
     asked_costs: BTreeMap<Mono, Vec<Cost>>,
-    admitted: BTreeMap<AdmittedKey, Admitted<T>>,
+    /// Messages that may be sent as soon as a slot comes.
+    admitted: BTreeMap<AdmittedKey, T>,
     admitted_sum: Sum,
     /// When permits run out.
     ends: BTreeSet<(Mono, AdmittedKey)>,
@@ -173,15 +166,8 @@ impl<T: Queued> Scheduler<T> {
         self.pacing.tally()
     }
 
-    /// Whether the store of keyed limits has ever answered.
-    #[must_use]
-    pub fn has_asked(&self) -> bool {
-        let requests = self.requests.as_ref();
-        requests.is_some_and(|requests| requests.clock().is_known())
-    }
-
-    /// How many messages are held here: ready, waiting for a key or a time, and admitted; not those
-    /// that are asked for.
+    /// Messages held here: ready, waiting for a key or a time, and admitted; not those that are asked
+    /// for.
     #[must_use]
     pub fn held(&self) -> usize {
         self.ready.sum().messages + self.key_queues.len() + self.admitted.len() + self.delayed.len()
@@ -383,7 +369,7 @@ impl<T: Queued> Scheduler<T> {
         if self.requests.is_some() && !self.last_call.is_some_and(is_new) {
             return Vec::new();
         }
-        let admitted = self.admitted.values().map(|one| one.item.cost());
+        let admitted = self.admitted.values().map(Queued::cost);
         let asked = self.asked_costs.values().flatten().copied();
         let coming = self.coming(now).map(Queued::cost);
         let known = admitted.chain(asked).chain(coming).map(Cost::units);

@@ -218,13 +218,7 @@ impl Requests {
         self.trip + self.varies * SLOW
     }
 
-    /// Whether permits are valid for that long.
-    #[must_use]
-    pub fn is_near_enough(&self) -> bool {
-        self.needs() <= self.usable
-    }
-
-    /// Grants that may be wanted in addition to those that are wanted already.
+    /// Grants that may be wanted beside those that are wanted already.
     #[must_use]
     pub const fn at_once(&self) -> u64 {
         self.at_once.saturating_sub(self.wanted)
@@ -328,7 +322,8 @@ mod tests {
     /// A fleet 3 ms away said for minutes that Redis was 99 ms away.
     #[test]
     fn the_round_trip_that_loads_the_script_is_forgotten_with_the_next() {
-        let mut requests = Requests::new(Duration::from_millis(26), Phase::new(1), false);
+        let usable = Duration::from_millis(26);
+        let mut requests = Requests::new(usable, Phase::new(1), false);
         let answered = |requests: &mut Requests, at: u64, trip: u64| {
             let (sent, now) = (Mono::from_micros(at), Mono::from_micros(at + trip));
             requests.sent(0, sent);
@@ -336,11 +331,11 @@ mod tests {
             requests.answered((sent, 0), decided, Outcome::default(), now);
         };
         answered(&mut requests, 1_000_000, 200_000);
-        assert!(!requests.is_near_enough());
+        assert!(requests.needs() > usable);
         answered(&mut requests, 2_000_000, 7_000);
         assert_eq!(requests.slow_trip(), Duration::from_millis(7));
         answered(&mut requests, 3_000_000, 7_000);
-        assert!(requests.is_near_enough());
+        assert!(requests.needs() <= usable);
     }
 
     /// Found by the simulation: the old mapping was kept, and after a step forward by a day each

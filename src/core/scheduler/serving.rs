@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::queued::Queued;
 use super::request::Requests;
-use super::{Action, Admitted, AdmittedKey, NEVER, Scheduler};
+use super::{Action, AdmittedKey, NEVER, Scheduler};
 use crate::leases::{Availability, LeaseHolder, Slot, Wait};
 use crate::pacing::Row;
 use crate::stall::{Waits, bound};
@@ -93,7 +93,7 @@ impl<T: Queued> Scheduler<T> {
         let admitted = self
             .admitted
             .iter()
-            .find(|(_, admitted)| !urgent || admitted.item.is_urgent())
+            .find(|(_, item)| !urgent || item.is_urgent())
             .map(|(place, _)| *place);
         let ready = if urgent {
             self.ready.peek_urgent()
@@ -110,16 +110,14 @@ impl<T: Queued> Scheduler<T> {
 
     fn item(&self, head: Head) -> Option<&T> {
         match head {
-            Head::Admitted(place) => self.admitted.get(&place).map(|admitted| &admitted.item),
+            Head::Admitted(place) => self.admitted.get(&place),
             Head::Ready(priority) => self.ready.peek_at(priority),
         }
     }
 
     fn take(&mut self, head: Head) -> Option<(T, Mono)> {
         match head {
-            Head::Admitted(place) => self
-                .leave(place)
-                .map(|Admitted { item, until }| (item, until)),
+            Head::Admitted(place) => self.leave(place).map(|item| (item, place.1)),
             Head::Ready(priority) => self.ready.pop_from(priority).map(|item| (item, NEVER)),
         }
     }
@@ -129,21 +127,21 @@ impl<T: Queued> Scheduler<T> {
         let place = (Reverse(item.priority()), until, self.admissions);
         self.admitted_sum.add(&item);
         self.ends.insert((until, place));
-        self.admitted.insert(place, Admitted { item, until });
+        self.admitted.insert(place, item);
     }
 
-    fn leave(&mut self, place: AdmittedKey) -> Option<Admitted<T>> {
-        let admitted = self.admitted.remove(&place)?;
-        self.admitted_sum.remove(&admitted.item);
-        self.ends.remove(&(admitted.until, place));
-        Some(admitted)
+    fn leave(&mut self, place: AdmittedKey) -> Option<T> {
+        let item = self.admitted.remove(&place)?;
+        self.admitted_sum.remove(&item);
+        self.ends.remove(&(place.1, place));
+        Some(item)
     }
 
     /// Messages with permits that ran out.
     pub(super) fn take_run_out(&mut self, now: Mono) -> Option<Action<T>> {
         let mut out = Vec::new();
         while let Some((_, place)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
-            out.extend(self.leave(place).map(|admitted| admitted.item));
+            out.extend(self.leave(place));
         }
         if out.is_empty() {
             return None;
@@ -231,11 +229,10 @@ impl<T: Queued> Scheduler<T> {
     }
 
     fn take_admitted(&mut self, whose: &mut impl FnMut(&T) -> bool) -> Vec<T> {
-        let found = self.admitted.iter();
-        let found = found.filter(|(_, admitted)| whose(&admitted.item));
+        let found = self.admitted.iter().filter(|(_, item)| whose(item));
         let places: Vec<AdmittedKey> = found.map(|(place, _)| *place).collect();
-        let taken = places.into_iter().filter_map(|place| self.leave(place));
-        taken.map(|admitted| admitted.item).collect()
+        let taken = places.into_iter();
+        taken.filter_map(|place| self.leave(place)).collect()
     }
 }
 
@@ -288,7 +285,7 @@ impl<T: Queued> Scheduler<T> {
             .get(&route)
             .is_some_and(|count| *count > 0)
             || self.ready.any(is_of)
-            || self.admitted.values().any(|one| is_of(&one.item))
+            || self.admitted.values().any(is_of)
             || self.key_queues.any_open(now, is_of)
     }
 

@@ -234,7 +234,9 @@ fn a_key_that_is_known_to_be_full_is_not_asked_for_each_message() {
 
 #[test]
 fn nothing_is_sent_in_closed_hours() {
-    let hours = OpeningHours::parse(&["00:01-00:02"], &["mon"], Zone::utc()).expect("hours");
+    let ranges = ["00:01-00:02".parse().expect("a range")];
+    let monday = "mon".parse().expect("a day");
+    let hours = OpeningHours::new(&ranges, monday, Zone::utc()).expect("hours");
     let mut route = route(vec![pace("400/1s")], vec![by_key(log("100/1s"))]);
     route.hours = Some(hours);
     let plan = plan(route, messages(600, 500_000, 5, 1), 600);
