@@ -65,7 +65,7 @@ impl Pacing {
     }
 
     /// The slot that is due on a row, dropping those that were missed.
-    pub fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
+    pub(super) fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         match self {
             Self::Paced(rows) => rows.due(row, now),
             Self::Free { paused_until } => {
@@ -81,7 +81,7 @@ impl Pacing {
     }
 
     /// How late the slots of the main row were that [`Pacing::due`] missed since this was asked for last.
-    pub fn take_late(&mut self) -> Vec<Duration> {
+    pub(super) fn take_late(&mut self) -> Vec<Duration> {
         match self {
             Self::Paced(rows) => std::mem::take(&mut rows.late),
             Self::Free { .. } => Vec::new(),
@@ -90,7 +90,7 @@ impl Pacing {
 
     /// Takes the slot that [`Pacing::due`] just returned for a message of this cost. Returns whether it has all its
     /// slots with that; otherwise this one is kept for it.
-    pub fn take(&mut self, row: Row, slot: Slot, cost: Cost) -> bool {
+    pub(super) fn take(&mut self, row: Row, slot: Slot, cost: Cost) -> bool {
         let Self::Paced(rows) = self else {
             return true;
         };
@@ -101,7 +101,7 @@ impl Pacing {
     }
 
     /// Keeps that slot for a message of several slots that cannot be sent yet.
-    pub fn keep(&mut self, row: Row, slot: Slot) {
+    pub(super) fn keep(&mut self, row: Row, slot: Slot) {
         if let Self::Paced(rows) = self {
             if let Some(holder) = rows.holder_mut(row) {
                 holder.take();
@@ -150,8 +150,8 @@ impl Pacing {
         None
     }
 
-    /// Drops slots that were kept for a message and are too old to count for it.
-    pub fn expire(&mut self, now: Mono) {
+    /// Drops slots that were kept for a message and lie too far back to count for it.
+    pub(super) fn expire(&mut self, now: Mono) {
         if let Self::Paced(rows) = self {
             let pace = rows.main.pace();
             let reach = pace.spread() + pace.headroom();
@@ -166,7 +166,7 @@ impl Pacing {
     }
 
     /// Drops the slots that were kept for a message: it will not be sent at the next ones.
-    pub fn let_go(&mut self) {
+    pub(super) fn let_go(&mut self) {
         if let Self::Paced(rows) = self {
             rows.taken.clear();
         }
@@ -241,7 +241,7 @@ impl Pacing {
     }
 
     /// The question to send now for one of the rows, if it is time for one.
-    pub fn ask(&mut self, now: Mono, demand: Sum, mut head: Head) -> Option<(Row, Ask)> {
+    pub(super) fn ask(&mut self, now: Mono, demand: Sum, mut head: Head) -> Option<(Row, Ask)> {
         let Self::Paced(rows) = self else {
             return None;
         };

@@ -22,6 +22,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{error, warn};
 
+use crate::core::gate::Gate;
 use crate::core::leases::{Availability, LeaseTally, Slot, Wait};
 use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask};
@@ -293,7 +294,7 @@ impl Pacer {
             notice = notice => match notice {
                 Ok(Notice::Frozen { limit, freeze }) => {
                     if let Some(row) = self.handle.row(&limit) {
-                        self.scheduler.frozen(row, &freeze, self.handle.clock.now());
+                        self.scheduler.pacing_mut().frozen(row, &freeze, self.handle.clock.now());
                     }
                 }
                 Ok(Notice::Freed { limit, key, units }) => {
@@ -317,7 +318,7 @@ impl Pacer {
             return self.give_back(waiting);
         }
         let route = &waiting.job.route;
-        route.gate.arrived();
+        route.gate.with(Gate::arrived);
         let delivery = &waiting.job.delivery;
         let to = route.destination(delivery, now);
         if let Some(to) = to.or_else(|| route.helper().filter(|_| !comes_back)) {
@@ -373,7 +374,7 @@ impl Pacer {
     }
 
     fn count(&mut self, now: Mono) {
-        let (tally, counted) = (self.scheduler.tally(), self.counted);
+        let (tally, counted) = (self.scheduler.pacing().tally(), self.counted);
         if tally == counted {
             return;
         }

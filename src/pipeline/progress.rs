@@ -177,7 +177,7 @@ impl WatchedRoute {
 
     fn waits(&self, scheduler: &Scheduler<Waiting>, now: Mono) -> Waits {
         let route = &self.route;
-        if route.gate.is_away() || route.gate.sends().opening().is_some() {
+        if route.gate.with(|gate| gate.is_away()) || route.gate.sends().opening().is_some() {
             return Waits::HeldUp;
         }
         scheduler.route_waits(route.number, route.is_keyed(), now)

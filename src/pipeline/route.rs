@@ -296,7 +296,7 @@ impl Route {
         self.meters.in_flight.increment(1.0);
         InFlight {
             route: Arc::clone(self),
-            is_probe: self.gate.sent(now),
+            is_probe: self.gate.with(|gate| gate.sent(now)),
         }
     }
 
@@ -333,7 +333,7 @@ impl InFlight {
         route.passage.held_back();
         // It is no longer under way when the gate is reviewed.
         drop(self);
-        route.gate.unsent(is_probe)
+        route.gate.with(|gate| gate.unsent(is_probe))
     }
 }
 

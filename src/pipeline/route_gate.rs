@@ -62,58 +62,14 @@ impl RouteGate {
         Some(self.breaker.as_ref()?.link.subscribe())
     }
 
+    /// See [`Gate::sends`].
     pub(super) fn sends(&self) -> Sends {
-        lock(&self.gate).sends()
+        self.with(|gate| gate.sends())
     }
 
-    /// Whether the breaker limits what is sent.
-    pub(super) fn is_away(&self) -> bool {
-        lock(&self.gate).is_away()
-    }
-
-    /// See [`Gate::is_open`].
-    pub(super) fn is_open(&self) -> bool {
-        lock(&self.gate).is_open()
-    }
-
-    /// See [`Gate::arrived`].
-    pub(super) fn arrived(&self) {
-        lock(&self.gate).arrived();
-    }
-
-    /// See [`Gate::probes`].
-    pub(super) fn probes(&self, now: Mono) -> bool {
-        lock(&self.gate).probes(now)
-    }
-
-    /// See [`Gate::close`].
-    pub(super) fn close(&self, until: Mono) {
-        lock(&self.gate).close(until);
-    }
-
-    /// See [`Gate::spend`].
-    pub(super) fn spend(&self, until: Mono, now: Mono) {
-        lock(&self.gate).spend(until, now);
-    }
-
-    /// See [`Gate::reopen`].
-    pub(super) fn reopen(&self) {
-        lock(&self.gate).reopen();
-    }
-
-    /// A call was started. Returns whether it is the probe.
-    pub(super) fn sent(&self, now: Mono) -> bool {
-        lock(&self.gate).sent(now)
-    }
-
-    /// A call was started and did not leave. Returns whether the gate may have changed.
-    pub(super) fn unsent(&self, is_probe: bool) -> bool {
-        lock(&self.gate).unsent(is_probe)
-    }
-
-    /// When to review it if no event comes; `None`: at once.
-    pub(super) fn look(&self) -> Option<Mono> {
-        lock(&self.gate).look()
+    /// Asks or reports something. The lock is held meanwhile: `act` must not come back here.
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Gate) -> R) -> R {
+        act(&mut lock(&self.gate))
     }
 }
 
@@ -142,11 +98,10 @@ impl Route {
         judgement: &Judgement,
         pacer: &PacerHandle,
     ) -> Option<Away> {
-        let (ended, rejections) = {
-            let mut gate = lock(&self.gate.gate);
-            let ended = gate.ended(sign(judgement), pacer.clock.now());
-            (ended, gate.rejections())
-        };
+        let now = pacer.clock.now();
+        let (ended, rejections) = self
+            .gate
+            .with(|gate| (gate.ended(sign(judgement), now), gate.rejections()));
         if let Some(report) = ended.report {
             if report == BreakerReport::Failed
                 && let Some(breaker) = &self.gate.breaker
@@ -168,12 +123,12 @@ impl Route {
 
     /// Decides what the route sends now, and asks the store for a probe if one is due.
     pub(super) fn review_gate(self: &Arc<Self>, pacer: &PacerHandle, now: Mono) -> Option<Turn> {
-        let (report, turn) = {
-            let mut gate = lock(&self.gate.gate);
-            let report = gate.ask(self.waiting(), now);
-            let turn = gate.review(pacer.known_store_time(now), self.in_flight(), now);
-            (report, turn)
-        };
+        let (waiting, store_now) = (self.waiting(), pacer.known_store_time(now));
+        let (report, turn) = self.gate.with(|gate| {
+            let report = gate.ask(waiting, now);
+            // Counted under the lock: a call that ends after this has the gate reviewed again.
+            (report, gate.review(store_now, self.in_flight(), now))
+        });
         if let Some(report) = report {
             self.report(report, pacer);
         }
@@ -190,7 +145,7 @@ impl Route {
             let Some(own) = &route.gate.breaker else {
                 return;
             };
-            let known = lock(&route.gate.gate).breaker_version();
+            let known = route.gate.with(|gate| gate.breaker_version());
             let answer = own.store.report(&route.name, report, known, &own.rule);
             let answer = answer.await;
             route.answered(own, answer, pacer.clock.now());
@@ -203,10 +158,9 @@ impl Route {
             debug!(route = %self.name, %error, "no answer about the breaker");
         }
         let status = answer.ok();
-        let (changed, rejections) = {
-            let mut gate = lock(&self.gate.gate);
-            (gate.answered(status.as_ref(), now), gate.rejections())
-        };
+        let (changed, rejections) = self
+            .gate
+            .with(|gate| (gate.answered(status.as_ref(), now), gate.rejections()));
         let Some(status) = status.filter(|_| changed) else {
             return;
         };
@@ -259,7 +213,9 @@ impl Route {
                 OnDenied::Nack => WhenDenied::SendAwayAndClose,
             },
         };
-        let turn = lock(&self.gate.gate).turn_tap(availability, &rule, now);
+        let turn = self
+            .gate
+            .with(|gate| gate.turn_tap(availability, &rule, now));
         if turn.is != turn.was {
             if !self.sharing.is_standby() {
                 self.log_tap(turn, availability, pacer.is_paused(now), now);
@@ -273,8 +229,10 @@ impl Route {
         // messages are sent away, or tried one at a time, consumes and does not send.
         let waits_for_slot =
             turn.shut.is_none() && matches!(availability, Availability::Until(_, Wait::Turn));
-        let (is_open, probes) = (self.gate.is_open(), self.gate.probes(now));
-        let is_back = self.gate.is_away() && !is_open;
+        let (is_away, is_open, probes) = self
+            .gate
+            .with(|gate| (gate.is_away(), gate.is_open(), gate.probes(now)));
+        let is_back = is_away && !is_open;
         let is_held_up = turn.denied.is_some() || self.deaths.are_in_a_row() || is_open;
         let sends = (turn.is == Tap::Open || waits_for_slot || is_back) && !is_held_up;
         self.sharing.show(sends, is_open && probes);
@@ -290,8 +248,8 @@ impl Route {
     /// Stops consuming, for good.
     pub(super) fn close_tap(&self) {
         self.sharing.show(false, false);
-        lock(&self.gate.gate).close_tap();
-        // Even if the gate was closed: the route may consume for another one.
+        self.gate.with(Gate::close_tap);
+        // Also where the gate was closed: the route may consume for another one.
         self.subscription.set_tap(Tap::Closed);
         self.meters.tap_open.set(0.0);
     }
@@ -301,8 +259,8 @@ impl Route {
         let opening = self.gate.sends().opening();
         let opening_ms = opening.and_then(|opening| for_ms(opening, now));
         match (turn.is, turn.shut, availability) {
-            // This happens for each probe, and for each of the first calls after an outage.
-            (Tap::Open, ..) if self.gate.is_away() => {
+            // For each probe, and for each call that comes first when it is back.
+            (Tap::Open, ..) if self.gate.with(|gate| gate.is_away()) => {
                 debug!(%route, "tap open: for a call that probes");
             }
             (Tap::Open, ..) => info!(%route, "tap open: consuming"),

@@ -186,9 +186,12 @@ impl Route {
     /// keeps a message for that.
     fn own_standing(&self, now: Mono) -> Standing {
         let mut own = self.sharing.own.standing();
-        if self.gate.is_open() {
-            let is_shut = matches!(self.gate.sends(), Sends::Nothing(..));
-            own.sends = !is_shut || self.waiting() <= 1 && self.gate.probes(now);
+        let (is_open, sends, probes) = self
+            .gate
+            .with(|gate| (gate.is_open(), gate.sends(), gate.probes(now)));
+        if is_open {
+            let is_shut = matches!(sends, Sends::Nothing(..));
+            own.sends = !is_shut || self.waiting() <= 1 && probes;
         }
         own
     }
@@ -238,7 +241,8 @@ impl Route {
         let (own, route) = (&self.sharing, &self.name);
         // A probe that is due stops the moves for a moment. A standby receives nothing.
         let was = own.moves_on.load(Ordering::Relaxed);
-        let probes = self.gate.is_open() && standings.iter().any(|other| other.sends);
+        let is_open = self.gate.with(|gate| gate.is_open());
+        let probes = is_open && standings.iter().any(|other| other.sends);
         let moves = to.is_some() || was && probes;
         own.moves_on.store(moves, Ordering::Relaxed);
         if moves != was && !own.is_standby() {

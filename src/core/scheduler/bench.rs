@@ -11,7 +11,7 @@ use crate::leases::Phase;
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Room};
 use crate::rate::Cost;
-use crate::schedule::{self, Pace, Schedule};
+use crate::schedule::{self, Answer, Pace, Schedule};
 use crate::time::{StoreTime, micros};
 
 /// The store's clock at the scheduler's zero.
@@ -275,7 +275,7 @@ impl Bench {
                 let answer = schedule::lease(state, &self.paces[index], "run", &ask, now);
                 self.at(back, Event::Answer(row, answer));
             }
-            Event::Answer(row, answer) => self.scheduler.leased(row, &answer, mono),
+            Event::Answer(row, answer) => self.scheduler.pacing_mut().answered(row, &answer, mono),
             Event::Ask(question) => {
                 let (mut granted, wanted) = (0, question.wanted);
                 let decisions = question.asked.iter().map(|asked| {

@@ -45,12 +45,11 @@ pub use ready::Ready;
 pub use request::{BATCH_MAX, HEARTBEAT, Requests};
 
 use self::key_queues::KeyQueues;
-use super::leases::{Head, LeaseHolder, LeaseTally, Slot};
+use super::leases::{Head, LeaseHolder, Slot};
 use super::limits::once::Ended;
 use super::pacing::{Pacing, Row};
-use super::policy::PolicyVersion;
 use super::rate::Cost;
-use super::schedule::{Answer, Ask, Freeze, Pace};
+use super::schedule::Ask;
 use super::time::{ClockMap, Mono};
 
 /// What to do next.
@@ -62,7 +61,7 @@ pub enum Action<T> {
     Expired(T),
     /// Its session is gone. No slot was taken for it.
     Stale(T),
-    /// Ask the store for slots, and report with [`Scheduler::leased`] or [`Scheduler::lease_failed`].
+    /// Ask the store for slots, and report with [`Pacing::answered`] or [`Pacing::failed`].
     Lease(Row, Ask),
     /// Ask the keyed limits (without messages: only for the time), and report with
     /// [`Scheduler::answered`] or [`Scheduler::unanswered`].
@@ -154,16 +153,15 @@ impl<T: Queued> Scheduler<T> {
         self.pacing.clock().or(requests)
     }
 
-    /// The leases of a row.
+    /// Where its slots come from, and what is known of them.
     #[must_use]
-    pub fn holder(&self, row: Row) -> Option<&LeaseHolder> {
-        self.pacing.holder(row)
+    pub const fn pacing(&self) -> &Pacing {
+        &self.pacing
     }
 
-    /// What happened to slots so far.
-    #[must_use]
-    pub fn tally(&self) -> LeaseTally {
-        self.pacing.tally()
+    /// For what the store says of the rows, and for a freeze.
+    pub const fn pacing_mut(&mut self) -> &mut Pacing {
+        &mut self.pacing
     }
 
     /// Messages held here: ready, waiting for a key or a time, and admitted; not those that are asked
@@ -263,43 +261,7 @@ impl<T: Queued> Scheduler<T> {
         Action::Wait(times.into_iter().flatten().min())
     }
 
-    /// The store answered what a row asked.
-    pub fn leased(&mut self, row: Row, answer: &Answer, now: Mono) {
-        self.pacing.answered(row, answer, now);
-    }
-
-    /// The store did not answer what a row asked.
-    pub fn lease_failed(&mut self, row: Row, now: Mono) {
-        self.pacing.failed(row, now);
-    }
-
-    /// The policy of the paced limit was replaced: a pace for each row.
-    pub fn retime(&mut self, paces: &[Pace], known: PolicyVersion, now: Mono) {
-        self.pacing.retime(paces, known, now);
-    }
-
-    /// Whether the store has another policy of the paced limit than it knows.
-    #[must_use]
-    pub fn is_outdated(&self) -> bool {
-        self.pacing.is_outdated()
-    }
-
-    /// A row of the limit is frozen, as the store says.
-    pub fn frozen(&mut self, row: Row, freeze: &Freeze, now: Mono) {
-        self.pacing.frozen(row, freeze, now);
-    }
-
-    /// The limit is frozen for `length` from now: the answer to our own call says so.
-    pub fn frozen_for(&mut self, length: Duration, now: Mono) {
-        self.pacing.frozen_for(length, now);
-    }
-
-    /// Drops the leases.
-    pub fn surrender(&mut self) {
-        self.pacing.surrender();
-    }
-
-    /// The sum of all messages that could be sent if slots came, now or as far ahead as slots are leased.
+    /// What all messages take that could be sent if slots came, now or as far ahead as they come.
     fn demand(&self, now: Mono) -> Sum {
         let mut demand = self.ready.sum().with(self.asked).with(self.admitted_sum);
         // Of the others of a key it is not known whether they fit. Slots that come before a key opens would
@@ -361,7 +323,7 @@ impl<T: Queued> Scheduler<T> {
     /// that are asked for, and the others. Keyed limits may grant other ones. So where no call was made for a while,
     /// the order counts as not known, and a lease is for any message.
     fn costs_ahead(&self, now: Mono) -> Vec<u64> {
-        let pace = self.holder(Row::Main).map(LeaseHolder::pace);
+        let pace = self.pacing.holder(Row::Main).map(LeaseHolder::pace);
         let Some(pace) = pace.filter(|pace| pace.least() > 1) else {
             return Vec::new();
         };

@@ -293,7 +293,7 @@ impl<T: Queued> Scheduler<T> {
     #[must_use]
     pub fn may_stand_for(&self) -> Duration {
         bound(
-            self.holder(Row::Main).map(LeaseHolder::pace),
+            self.pacing.holder(Row::Main).map(LeaseHolder::pace),
             self.slow_trip(),
         )
     }

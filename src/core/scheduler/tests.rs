@@ -258,7 +258,10 @@ fn a_pause_is_kept_without_a_paced_limit() {
     let mut bench = Bench::free(HEADROOM, 700);
     bench.run(Duration::from_millis(100));
     let now = Mono::from_micros(bench.now);
-    bench.scheduler.frozen_for(Duration::from_secs(2), now);
+    bench
+        .scheduler
+        .pacing_mut()
+        .frozen_for(Duration::from_secs(2), now);
     bench.push(Item::keyed(1, 1));
     bench.push(Item::plain(2));
     let paused = bench.now;
@@ -284,7 +287,10 @@ fn a_freeze_that_is_known_lasts_where_requests_fail() {
         matches!(availability, Availability::OutOfReach(Some(_))),
         "{availability:?}"
     );
-    bench.scheduler.frozen_for(Duration::from_secs(60), now);
+    bench
+        .scheduler
+        .pacing_mut()
+        .frozen_for(Duration::from_secs(60), now);
     let availability = bench.scheduler.availability(now, true);
     assert!(
         matches!(availability, Availability::Until(_, Wait::Frozen)),
@@ -409,7 +415,9 @@ fn a_unit_that_was_refunded_reopens_its_key() {
     let asked = question(&mut scheduler, at(3)).expect("for both");
     assert_eq!(asked.asked.len(), 2);
     // The first is granted and does not leave in time, the second waits for the key.
-    scheduler.frozen_for(Duration::from_millis(100), at(5));
+    scheduler
+        .pacing_mut()
+        .frozen_for(Duration::from_millis(100), at(5));
     scheduler.answered(asked, decided(4), vec![granted(), denied()], at(5));
     let Action::RanOut(items) = scheduler.poll(at(100)) else {
         panic!("it runs out");

@@ -50,19 +50,19 @@ impl Pacer {
                 if answer.guarded {
                     self.tell_guarded(row);
                 }
-                let denied = self.scheduler.tally().denied;
-                self.scheduler.leased(row, &answer, now);
-                let denied = self.scheduler.tally().denied > denied;
+                let denied = self.scheduler.pacing().tally().denied;
+                self.scheduler.pacing_mut().answered(row, &answer, now);
+                let denied = self.scheduler.pacing().tally().denied > denied;
                 meters.asks(if denied { "denied" } else { "granted" });
                 self.handle.learned(&self.scheduler, now);
-                if self.scheduler.is_outdated() {
+                if self.scheduler.pacing().is_outdated() {
                     self.outdated.notify_one();
                 }
             }
             Err(error) => {
                 meters.asks("failed");
                 debug!(limit = %self.handle.name, %error, "no lease");
-                self.scheduler.lease_failed(row, now);
+                self.scheduler.pacing_mut().failed(row, now);
             }
         }
     }
@@ -71,7 +71,7 @@ impl Pacer {
     /// schedule.
     fn tell_guarded(&self, row: Row) {
         let limit = &self.handle.name;
-        let holder = self.scheduler.holder(row);
+        let holder = self.scheduler.pacing().holder(row);
         if holder.is_some_and(|holder| holder.clock().is_known()) {
             warn!(%limit, "the schedule was lost, or its clock stepped: starting it again behind its guard");
         } else {
@@ -111,11 +111,13 @@ impl Pacer {
                 if let Some(adapting) = &mut self.adapting {
                     adapting.throttled(now);
                 }
-                self.scheduler.frozen_for(length, now);
+                self.scheduler.pacing_mut().frozen_for(length, now);
             }
             Event::Spent(left, length) => self.spent(left, length),
             Event::Frozen(row, freeze) => {
-                self.scheduler.frozen(row, &freeze, self.handle.clock.now());
+                self.scheduler
+                    .pacing_mut()
+                    .frozen(row, &freeze, self.handle.clock.now());
             }
             Event::Policy(policy, paces) => {
                 self.handle.adopt(&policy, &paces);
@@ -123,7 +125,9 @@ impl Pacer {
                 if let Some(adapting) = &mut self.adapting {
                     adapting.adopt(&policy, now);
                 }
-                self.scheduler.retime(&paces, policy.stored.version, now);
+                self.scheduler
+                    .pacing_mut()
+                    .retime(&paces, policy.stored.version, now);
             }
             Event::Updated(limit, paused) => self.updated(&limit, paused),
             // The gates are reviewed before each step.
@@ -146,7 +150,7 @@ impl Pacer {
             Availability::Until(end, Wait::Frozen) => Some(end),
             _ => None,
         };
-        self.scheduler.frozen_for(length, now);
+        self.scheduler.pacing_mut().frozen_for(length, now);
         if known.is_none_or(|end| now + length > end + ROUNDED) {
             self.handle.freeze_spent(length, left);
         }
@@ -157,7 +161,7 @@ impl Pacer {
         for route in self.routes.iter() {
             route.close_tap();
         }
-        self.scheduler.surrender();
+        self.scheduler.pacing_mut().surrender();
         self.phase = Phase::Stopping(Stopping {
             deadline,
             done,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Pacer, ROUND};
-use crate::core::gate::{Sends, Turn};
+use crate::core::gate::{Gate, Sends, Turn};
 use crate::core::time::{Mono, StoreTime};
 use crate::pipeline::held;
 use crate::pipeline::job::Waiting;
@@ -40,7 +40,10 @@ impl Pacer {
 
     /// When the first of them is due, if that is before `latest`.
     pub(super) fn gates_due(&self, latest: Mono) -> Mono {
-        let due = self.routes.iter().filter_map(|route| route.gate.look());
+        let due = self
+            .routes
+            .iter()
+            .filter_map(|route| route.gate.with(|gate| gate.look()));
         due.fold(latest, Mono::min)
     }
 
@@ -62,7 +65,8 @@ impl Pacer {
     pub(super) fn close_route(&mut self, number: usize, until: Mono) {
         let mut routes = self.routes.iter();
         if let Some(route) = routes.find(|route| route.number == number) {
-            route.gate.spend(until, self.handle.clock.now());
+            let now = self.handle.clock.now();
+            route.gate.with(|gate| gate.spend(until, now));
         }
     }
 
@@ -73,9 +77,9 @@ impl Pacer {
         let left = |until: StoreTime| until.since(self.handle.store_time(now));
         let pause = paused.map(left).filter(|left| !left.is_zero());
         for route in self.routes.iter().filter(|route| route.counts(limit)) {
-            route.gate.reopen();
+            route.gate.with(Gate::reopen);
             if let Some(left) = pause {
-                route.gate.close(now + left);
+                route.gate.with(|gate| gate.close(now + left));
             }
         }
         self.review_gates(now);

@@ -213,7 +213,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         if !replica.is_deaf && !self.store.is_down(self.t) {
             self.store.leave(replica.id);
         }
-        let tally = replica.scheduler.tally();
+        let tally = replica.scheduler.pacing().tally();
         self.see(replica.id, What::Gone { tally });
     }
 
@@ -276,14 +276,14 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 heard,
             } => {
                 replica.turn = None;
-                replica.scheduler.frozen_for(wait, mono);
+                replica.scheduler.pacing_mut().frozen_for(wait, mono);
                 let way = self.way();
                 self.after(way, WORLD, Event::Freeze { wait, heard });
                 self.again(replica, parcel);
             }
             Event::Frozen(row, freeze) => {
                 replica.turn = None;
-                replica.scheduler.frozen(row, &freeze, mono);
+                replica.scheduler.pacing_mut().frozen(row, &freeze, mono);
             }
             Event::Freed { .. } if replica.is_deaf => {}
             Event::Freed { key, units } => replica.scheduler.freed(key, units, mono),

@@ -68,7 +68,9 @@ fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
     scheduler.answered(question, decided(5), vec![denied], ms(6));
     assert_eq!(waits(&scheduler, 6), Waits::Idle, "its key is closed");
     assert_eq!(waits(&scheduler, 600), Waits::ForNothingElse, "open again");
-    scheduler.frozen_for(Duration::from_secs(1), ms(600));
+    scheduler
+        .pacing_mut()
+        .frozen_for(Duration::from_secs(1), ms(600));
     assert_eq!(waits(&scheduler, 600), Waits::HeldUp, "frozen");
     assert_eq!(scheduler.slow_trip(), Duration::from_millis(2));
 }

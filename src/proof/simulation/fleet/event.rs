@@ -295,9 +295,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
             return;
         };
         self.broker.has_room(id, false);
-        let holder = replica.scheduler.holder(Row::Main);
+        let holder = replica.scheduler.pacing().holder(Row::Main);
         let crashed = What::Crashed {
-            tally: replica.scheduler.tally(),
+            tally: replica.scheduler.pacing().tally(),
             leased: holder.map_or(0, LeaseHolder::leased),
         };
         self.see(id, crashed);
@@ -315,7 +315,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             replica.stopping = true;
             self.broker.has_room(id, false);
             self.empty_if_stopping(&mut replica);
-            replica.scheduler.surrender();
+            replica.scheduler.pacing_mut().surrender();
         }
         self.put(replica);
         self.never_alone();

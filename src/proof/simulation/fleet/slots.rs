@@ -68,7 +68,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         replica.asking[row as usize] = Some(id);
         replica.last_ask = sent;
         let Trip { out, back } = self.trip(replica, true);
-        let holder = replica.scheduler.holder(row);
+        let holder = replica.scheduler.pacing().holder(row);
         let known = holder.map(|holder| (*holder.pace(), holder.known()));
         if back.is_none() {
             self.after(STORE_TIMEOUT, replica.id, Event::AskFailed { id, row });
@@ -163,8 +163,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
         replica.turn = answer.turn.filter(|_| known == answer.version);
         let trip = Duration::from_micros(self.t - sent);
         self.see(replica.id, What::Heard { trip });
-        replica.scheduler.leased(row, answer, mono);
-        if replica.scheduler.is_outdated() {
+        replica.scheduler.pacing_mut().answered(row, answer, mono);
+        if replica.scheduler.pacing().is_outdated() {
             self.declare(replica);
         }
     }
@@ -181,7 +181,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         {
             replica.turn = None;
             self.see(replica.id, What::AskFailed);
-            replica.scheduler.lease_failed(row, mono);
+            replica.scheduler.pacing_mut().failed(row, mono);
         }
     }
 
@@ -227,7 +227,10 @@ impl<'a, W: Watch> Fleet<'a, W> {
             if let Some(main) = paces.first() {
                 in_force(&mut replica.follow, main, mono);
             }
-            replica.scheduler.retime(paces, policy.version, mono);
+            replica
+                .scheduler
+                .pacing_mut()
+                .retime(paces, policy.version, mono);
             replica.known = Some(policy);
         }
     }
