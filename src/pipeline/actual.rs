@@ -15,7 +15,7 @@ use tracing::warn;
 
 use crate::core::judge::Outcome;
 use crate::core::rate::Cost;
-use crate::ports::downstream::{Facts, Judgement};
+use crate::ports::downstream::Judgement;
 use crate::ports::limits::{Corrected, Correction, Granted};
 use crate::telemetry::LogLimit;
 
@@ -39,10 +39,7 @@ pub(super) fn read<'a>(
     pacer: &PacerHandle,
 ) -> Vec<Used<'a>> {
     let actuals = &job.route.actuals;
-    let facts = Facts {
-        route: &job.route.name,
-        attempt: job.history.attempts + 1,
-    };
+    let facts = job.route.facts(&job.history);
     let mut said = match &judgement.answer {
         Some(answer) => actuals.read(job.delivery.message(), facts, answer),
         None => Vec::new(),

@@ -128,10 +128,7 @@ impl Reading<'_> {
     fn read(&self) -> Result<Read, Verdict> {
         let route = self.route;
         let (ends, wait) = self.may_be_sent()?;
-        let facts = Facts {
-            route: &route.name,
-            attempt: self.history.attempts + 1,
-        };
+        let facts = route.facts(self.history);
         let takes = self.counted(facts)?;
         let born = self.history.born(self.message);
         let held = route

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::core::rate::Cost;
 use crate::core::scheduler::{HoldRules, KeyId, Queued, Share};
 use crate::core::time::{Mono, StoreTime};
-use crate::ports::downstream::{Answer, Call, Facts, Undecodable};
+use crate::ports::downstream::{Answer, Call, Undecodable};
 use crate::ports::limits::{Charge, Ticket};
 use crate::ports::queue::{Delivery, Verdict};
 use crate::settings::types::OnDenied;
@@ -109,10 +109,7 @@ impl Job {
     /// # Errors
     /// When no request can be made from it any more; the message is returned.
     pub(super) fn prepare_again(self) -> Result<Waiting, Box<(Self, Undecodable)>> {
-        let facts = Facts {
-            route: &self.route.name,
-            attempt: self.history.attempts + 1,
-        };
+        let facts = self.route.facts(&self.history);
         let message = self.delivery.message();
         match self.route.downstream.prepare(message, facts) {
             Ok(call) => Ok(self.waiting(call)),

@@ -110,10 +110,7 @@ impl Job {
             return;
         };
         let message = self.delivery.message();
-        let facts = Facts {
-            route: &self.route.name,
-            attempt: self.history.attempts + 1,
-        };
+        let facts = self.route.facts(&self.history);
         let answer = judgement.answer.as_ref();
         let provider_id = answer.and_then(|answer| journal.provider_id(message, facts, answer));
         let failure = judgement.reply.is_err().then(|| judgement.reply_label());

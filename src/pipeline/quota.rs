@@ -20,7 +20,7 @@ use tracing::warn;
 
 use crate::core::judge::Outcome;
 use crate::core::judge::quota::Remaining;
-use crate::ports::downstream::{Facts, Judgement};
+use crate::ports::downstream::Judgement;
 use crate::ports::limits::{Corrected, Correction};
 use crate::telemetry::LogLimit;
 use crate::template::Said;
@@ -39,10 +39,7 @@ pub(super) fn heed(job: &Job, judgement: &Judgement, took: Duration, pacer: &Pac
     let Some(answer) = judgement.answer.as_ref().filter(|_| !quotas.is_empty()) else {
         return;
     };
-    let facts = Facts {
-        route: &job.route.name,
-        attempt: job.history.attempts + 1,
-    };
+    let facts = job.route.facts(&job.history);
     let store_now = pacer.store_time(pacer.clock.now());
     let now = SystemTime::UNIX_EPOCH + Duration::from_micros(store_now.as_micros());
     for said in quotas.read(job.delivery.message(), facts, answer, now) {

@@ -14,7 +14,7 @@ use crate::core::scheduler::{KeyId, Share};
 use crate::core::stall::{Ages, Dying};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::connect::Link;
-use crate::ports::downstream::Downstream;
+use crate::ports::downstream::{Downstream, Facts};
 use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
 use crate::ports::lock;
 use crate::ports::queue::{Delivery, Subscription, Verdict};
@@ -194,6 +194,14 @@ impl Route {
         let results = self.results.as_ref();
         let result = results.and_then(|results| results.make(&self.name, &end));
         delivery.settle_with(verdict, result);
+    }
+
+    /// What templates know of the next call for a message beside the message itself.
+    pub(super) fn facts(&self, history: &History) -> Facts<'_> {
+        Facts {
+            route: &self.name,
+            attempt: history.attempts + 1,
+        }
     }
 
     /// Whether this key of one of its limits is the one for all messages.
