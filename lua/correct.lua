@@ -35,7 +35,7 @@ local function charge(cell, units)
   if fits > 0 then cell.taken = cell.kind.take(cell.rule, cell.taken, fits, '0') end
   local rest = counted(cell, units - fits)
   cell.owed, cell.changed = rest > 0 and rest or nil, true
-  cell.owed_from = max(cell.kind.back_at(cell.rule, cell.taken), now)
+  cell.owed_from = max(back_at(cell), now)
 end
 
 enter()

@@ -136,6 +136,12 @@ local function declare()
   end
 end
 
+-- From when on nothing counts that was taken up to then (`Rule::forgotten_at`).
+local function forgotten_at(limit, since)
+  local own = limit.kind.forgotten_at
+  return own and own(limit.rule, since) or since + limit.kind.span(limit.rule)
+end
+
 -- Whether the limit may be asked (`cell::LimitGate`): `outdated`, or closed `untl` and `why`.
 local function gate(limit)
   if limit.untl then return end
@@ -153,21 +159,24 @@ local function gate(limit)
   elseif generation.guard_until > now then
     untl, why = generation.guard_until, GUARDED
   elseif lost_at > 0 and (opened_at < lost_at or opened_at > now) then
-    -- Opened later than now: the clock went back, and the opening was for another loss.
-    untl = limit.kind.forgotten_at(limit.rule, lost_at)
+    -- Opened later than now: the clock went back, and that was of another loss.
+    untl = forgotten_at(limit, lost_at)
     if limit.wait >= 0 then untl = min(untl, lost_at + limit.wait) end
   end
   if untl > max(limit.untl, now) then limit.untl, limit.why = untl, why end
 end
 
--- How many of the owed units in a state count (`Rule::counted`).
+-- From when on nothing that was taken counts (`Rule::back_at`).
+local function back_at(cell) return (cell.kind.back_at or cell.kind.dies_at)(cell.rule, cell.taken) end
+
+-- So many of the units that a state says are owed count (`Rule::counted`).
 local function counted(cell, units)
   local most, span = cell.rule.most, max(cell.kind.span(cell.rule), 1)
   return min(units, most * max(div(MEMORY_MAX, span), 1), UNITS - 1)
 end
 
 -- Since when all of the limit is back and pays what is owed (`Rule::rests_from`).
-local function rests_from(cell) return max(cell.kind.back_at(cell.rule, cell.taken), cell.owed_from) end
+local function rests_from(cell) return max(back_at(cell), cell.owed_from) end
 
 -- Units that are owed now (`Rule::owed`).
 local function owed(cell)
@@ -272,7 +281,8 @@ local function take_back(cell, granted_at, units)
   local since = limit.version < FIRST_END and limit.version * 1000 or limit.version
   if limit.outdated or granted_at < max(since, generation.lost_at) then return false end
   look(cell)
-  local taken = cell.taken and cell.kind.refund(cell.rule, cell.taken, granted_at, units)
+  local refund = cell.kind.refund
+  local taken = cell.taken and refund and refund(cell.rule, cell.taken, granted_at, units)
   if not taken then return false end
   cell.taken, cell.changed = taken, true
   return true

@@ -86,15 +86,10 @@ function kinds.c.renew(r, s, ticket)
   return true
 end
 
--- Calls end by their tickets.
-function kinds.c.refund() return nil end
-
 function kinds.c.room(r, s)
   return max(r.most - (s and s.total or 0), 0), max(s and last(s) or 0, now)
 end
 
 function kinds.c.spacing() return 0 end
-function kinds.c.forgotten_at(r, since) return since + r.lease end
 function kinds.c.dies_at(r, s) return last(s) end
 function kinds.c.span(r) return r.lease end
-kinds.c.back_at = kinds.c.dies_at

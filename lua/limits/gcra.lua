@@ -61,7 +61,5 @@ function kinds.g.room(r, s)
 end
 
 function kinds.g.spacing(r, cost) return div_ceil(cost * r.period, r.units) end
-function kinds.g.forgotten_at(r, since) return since + r.memory end
 function kinds.g.dies_at(r, s) return s.at + div_ceil(debt(r, s, s.at), r.units) end
 function kinds.g.span(r) return r.memory end
-kinds.g.back_at = kinds.g.dies_at

@@ -87,21 +87,15 @@ function kinds.o.renew(r, s, ticket)
   return true
 end
 
--- Claims end by their tickets.
-function kinds.o.refund() return nil end
-
 function kinds.o.room(r, s)
   local at = free_at(r, s)
   return at <= now and 1 or 0, at
 end
 
 function kinds.o.spacing() return 0 end
-function kinds.o.forgotten_at(r, since) return since + r.lease end
-
 function kinds.o.dies_at(r, s)
   if s.done then return s.done end
   return s.ticket and forgotten(r, s.ends) or 0
 end
 
 function kinds.o.span(r) return r.lease end
-kinds.o.back_at = kinds.o.dies_at

@@ -128,10 +128,8 @@ function kinds.l.room(r, s)
 end
 
 function kinds.l.spacing(r, cost) return div_ceil(cost * r.period, r.most) end
-function kinds.l.forgotten_at(r, since) return since + r.period end
 function kinds.l.dies_at(r, s)
   pack(s)
   return s.total > 0 and s.last + r.period or 0
 end
 function kinds.l.span(r) return r.period end
-kinds.l.back_at = kinds.l.dies_at

@@ -105,7 +105,6 @@ function kinds.t.room(r, s)
 end
 
 function kinds.t.spacing(r, cost) return div_ceil(cost * r.period, r.amount) end
-function kinds.t.forgotten_at(r, since) return since + r.memory end
 function kinds.t.dies_at(r, s)
   return full_at(r, s) + (r.empty and max(KEEP, r.memory) or 0)
 end

@@ -148,11 +148,6 @@ impl Kind for Concurrency {
         Calls { calls }
     }
 
-    /// Calls end by their tickets ([`Concurrency::release`]).
-    fn refund(&self, _: &Calls, _: u64, _: u64, _: u64) -> Option<Calls> {
-        None
-    }
-
     fn room(&self, calls: Option<&Calls>, now: u64) -> Room {
         let total: u64 = self.under_way(calls, now).map(|call| call.units).sum();
         let last = self.under_way(calls, now).map(|call| call.ends).max();
@@ -160,14 +155,6 @@ impl Kind for Concurrency {
             remaining: self.limit.saturating_sub(total),
             reset_at: last.unwrap_or(now),
         }
-    }
-
-    fn spacing(&self, _: u64, _: u64) -> u64 {
-        0
-    }
-
-    fn forgotten_at(&self, since: u64) -> u64 {
-        since + self.lease
     }
 
     fn dies_at(&self, calls: &Calls) -> u64 {

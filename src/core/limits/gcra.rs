@@ -154,10 +154,6 @@ impl Kind for Gcra {
         (cost * self.period).div_ceil(self.units)
     }
 
-    fn forgotten_at(&self, since: u64) -> u64 {
-        since + self.memory()
-    }
-
     fn dies_at(&self, debt: &Debt) -> u64 {
         debt.at + self.owed(Some(debt), debt.at).div_ceil(self.units)
     }

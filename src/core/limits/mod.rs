@@ -101,16 +101,22 @@ pub(super) trait Kind {
     /// The state once `cost` was taken at `now`.
     fn take(&self, taken: Option<&Self::Taken>, now: u64, cost: u64, ticket: Ticket)
     -> Self::Taken;
-    /// The state without units that were taken at `at` and certainly not used; `None` if they no
-    /// longer count, or if the kind cannot distinguish them from others without risk.
-    fn refund(&self, taken: &Self::Taken, at: u64, cost: u64, now: u64) -> Option<Self::Taken>;
+    /// The state without units that were taken at `at` and certainly not used; `None` if they count
+    /// no more, or if the kind cannot distinguish them from others without risk. Calls end by their tickets instead.
+    fn refund(&self, _taken: &Self::Taken, _at: u64, _cost: u64, _now: u64) -> Option<Self::Taken> {
+        None
+    }
     /// What is left.
     fn room(&self, taken: Option<&Self::Taken>, now: u64) -> Room;
     /// How far apart costs of this size are at the rate of the limit; zero if it has none.
-    fn spacing(&self, cost: u64, now: u64) -> u64;
-    /// From when on nothing that was taken up to `since` counts.
-    fn forgotten_at(&self, since: u64) -> u64;
-    /// From when on the state means the same as no state.
+    fn spacing(&self, _cost: u64, _now: u64) -> u64 {
+        0
+    }
+    /// From when on nothing counts that was taken up to `since`.
+    fn forgotten_at(&self, since: u64) -> u64 {
+        since + self.span()
+    }
+    /// From when on the state says no more than its absence.
     fn dies_at(&self, taken: &Self::Taken) -> u64;
     /// How long it takes until all of the limit is back.
     fn span(&self) -> u64;

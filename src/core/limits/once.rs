@@ -236,11 +236,6 @@ impl Kind for Once {
         }
     }
 
-    /// Claims end by their tickets ([`Once::release`]).
-    fn refund(&self, _: &Claim, _: u64, _: u64, _: u64) -> Option<Claim> {
-        None
-    }
-
     fn room(&self, claim: Option<&Claim>, now: u64) -> Room {
         let reset_at = match claim {
             None | Some(Claim::Free) => now,
@@ -254,16 +249,6 @@ impl Kind for Once {
         }
     }
 
-    fn spacing(&self, _: u64, _: u64) -> u64 {
-        0
-    }
-
-    /// A call that was under way has ended by then. Keys that were done are forgotten at once, and no wait
-    /// helps.
-    fn forgotten_at(&self, since: u64) -> u64 {
-        since + self.lease
-    }
-
     fn dies_at(&self, claim: &Claim) -> u64 {
         match claim {
             Claim::Free => 0,
@@ -272,6 +257,7 @@ impl Kind for Once {
         }
     }
 
+    /// A call that is under way has ended by then. No wait brings back what was done and is forgotten.
     fn span(&self) -> u64 {
         self.lease
     }

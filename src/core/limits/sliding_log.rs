@@ -141,10 +141,6 @@ impl Kind for SlidingLog {
         (cost * self.period).div_ceil(self.limit)
     }
 
-    fn forgotten_at(&self, since: u64) -> u64 {
-        since + self.period
-    }
-
     fn dies_at(&self, log: &Log) -> u64 {
         let last = log.entries.last();
         last.map_or(0, |(time, _)| time + self.period)

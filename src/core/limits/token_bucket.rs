@@ -284,10 +284,6 @@ impl Kind for TokenBucket {
         (cost * self.period).div_ceil(self.amount)
     }
 
-    fn forgotten_at(&self, since: u64) -> u64 {
-        since + self.memory()
-    }
-
     fn dies_at(&self, tokens: &Tokens) -> u64 {
         let full = self.full_at(*tokens);
         match self.start {
