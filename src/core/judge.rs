@@ -1,9 +1,8 @@
 //! The outcome of a call: the answer of a downstream, or the lack of one, is judged. Here by the status codes
 //! of HTTP, in `smpp` by those of SMPP.
 //!
-//! An operator lists status codes, classes, `timeout` and `connection`. The lists are compiled into
-//! a table with one cell for each status code, so judging is a look-up. A code has precedence over
-//! its class. Everything else follows the defaults:
+//! An operator lists status codes, classes, `timeout` and `connection`. A code beats its class.
+//! What no list names follows the defaults:
 //! - 2xx: accepted;
 //! - 429: throttled;
 //! - 503: throttled if it has a `Retry-After` (RFC 9110 section 10.2.3), else transient;
@@ -21,8 +20,8 @@ mod wait;
 
 use std::time::{Duration, SystemTime};
 
-use self::entries::Entries;
-pub use self::entries::{ListError, Lists, Texts};
+use self::entries::{Entries, Entry};
+pub use self::entries::{ListError, Listed, Lists, Texts};
 pub use self::wait::{Hints, date, retry_after};
 use super::smpp::CommandStatus;
 
@@ -117,11 +116,7 @@ impl DeadReason {
     }
 }
 
-/// The status codes that the `http` crate and RFC 9110 section 15 allow are three digits long.
-const FIRST: u16 = 100;
-const LAST: u16 = 999;
-
-/// An entry of the configuration.
+/// What an entry of the configuration means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Accepted,
@@ -130,8 +125,6 @@ enum Meaning {
     Permanent,
     /// "Not now", for this message.
     Held,
-    /// Throttled with a `Retry-After`, transient without: the default of 503.
-    ThrottledIfDated,
 }
 
 /// What a downstream answered, in its protocol's own numbers.
@@ -203,20 +196,17 @@ pub struct Reply<'a> {
 /// A text, and the meaning of an answer that contains it.
 type Said = (Box<[u8]>, Meaning);
 
-/// Judges answers.
+/// Judges answers, whose statuses the lists name by `E`.
 #[derive(Clone, Debug)]
-pub struct Judge {
-    /// By status code, from `FIRST`.
-    by_status: Box<[Meaning]>,
-    timeout: Meaning,
-    connection: Meaning,
+pub struct Judge<E> {
+    entries: Entries<E>,
     texts: Vec<Said>,
     throttle_wait: Duration,
     max_throttle_wait: Duration,
 }
 
-impl Judge {
-    /// Compiles the lists. `throttle_wait` is for throttled answers without a wait of their own;
+impl<E: Listed> Judge<E> {
+    /// Reads the lists. `throttle_wait` is for throttled answers without a wait of their own;
     /// `max_throttle_wait` bounds every wait.
     ///
     /// # Errors
@@ -226,49 +216,56 @@ impl Judge {
         throttle_wait: Duration,
         max_throttle_wait: Duration,
     ) -> Result<Self, ListError> {
-        let entries = Entries::parse(
-            &[
-                ("accepted", Meaning::Accepted, lists.accepted),
-                ("throttled", Meaning::Throttled, lists.throttled),
-                ("transient", Meaning::Transient, lists.transient),
-                ("permanent", Meaning::Permanent, lists.permanent),
-            ],
-            Entry::parse,
-            RIGHT,
-        )?;
-        let by_status = (FIRST..=LAST)
-            .map(|code| {
-                entries
-                    .find(Entry::Code(code))
-                    .or_else(|| entries.find(Entry::Class(code / 100)))
-                    .unwrap_or_else(|| default_meaning(code))
-            })
-            .collect();
-        let silence = |entry| entries.find(entry).unwrap_or(Meaning::Transient);
-        let connection = silence(Entry::Connection);
-        if connection == Meaning::Accepted {
+        let entries = Entries::parse(&lists)?;
+        let accepts = |silence: &Silence| entries.silence(*silence) == Some(Meaning::Accepted);
+        if E::NEVER_ACCEPTED.iter().any(accepts) {
             return Err(ListError::AcceptedUnsent);
         }
         Ok(Self {
-            by_status,
-            timeout: silence(Entry::Timeout),
-            connection,
+            entries,
             texts: texts(lists.texts)?,
             throttle_wait,
             max_throttle_wait,
         })
     }
 
+    /// What the lack of an answer means.
+    #[must_use]
+    pub fn silence(&self, silence: Silence) -> Outcome {
+        let meaning = self.entries.silence(silence);
+        self.outcome(meaning.unwrap_or(Meaning::Transient), || None)
+    }
+
+    /// `wait`: as long as the answer asks to wait. A wait of zero, one in the past and one that cannot be read
+    /// count as none. Otherwise a downstream that throttles and answers "at once" would be called at once, again
+    /// and again.
+    fn outcome(&self, meaning: Meaning, wait: impl FnOnce() -> Option<Duration>) -> Outcome {
+        let wait = || {
+            wait()
+                .unwrap_or(self.throttle_wait)
+                .min(self.max_throttle_wait)
+        };
+        match meaning {
+            Meaning::Accepted => Outcome::Accepted,
+            Meaning::Transient => Outcome::Transient,
+            Meaning::Permanent => Outcome::Permanent,
+            Meaning::Held => Outcome::Held { wait: wait() },
+            Meaning::Throttled => Outcome::Throttled { wait: wait() },
+        }
+    }
+}
+
+impl Judge<Code> {
     /// What an answer means. `now` is the fallback for a `Retry-After` date without a `Date`.
     #[must_use]
     pub fn reply(&self, reply: Reply<'_>, now: SystemTime) -> Outcome {
-        let meaning = reply
-            .status
-            .checked_sub(FIRST)
-            .and_then(|cell| self.by_status.get(usize::from(cell)))
-            .copied()
-            .unwrap_or(Meaning::Permanent);
-        self.outcome(self.said(reply.body).unwrap_or(meaning), reply, now)
+        let listed = |entry| self.entries.find(Entry::Status(entry));
+        let meaning = self
+            .said(reply.body)
+            .or_else(|| listed(Code::One(reply.status)))
+            .or_else(|| listed(Code::Class(reply.status / 100)))
+            .unwrap_or_else(|| default_meaning(&reply));
+        self.outcome(meaning, || reply.hints.wait(now))
     }
 
     /// What the texts in an answer mean; `None` if it has none of them.
@@ -289,50 +286,14 @@ impl Judge {
     pub fn reads(&self) -> bool {
         !self.texts.is_empty()
     }
-
-    /// What the lack of an answer means.
-    #[must_use]
-    pub fn silence(&self, silence: Silence) -> Outcome {
-        let meaning = match silence {
-            Silence::Timeout => self.timeout,
-            Silence::Connection => self.connection,
-        };
-        self.outcome(meaning, Reply::default(), SystemTime::UNIX_EPOCH)
-    }
-
-    fn outcome(&self, meaning: Meaning, reply: Reply<'_>, now: SystemTime) -> Outcome {
-        match meaning {
-            Meaning::Accepted => Outcome::Accepted,
-            Meaning::Transient => Outcome::Transient,
-            Meaning::Permanent => Outcome::Permanent,
-            Meaning::ThrottledIfDated if reply.hints.retry_after.is_none() => Outcome::Transient,
-            Meaning::Held => Outcome::Held {
-                wait: self.wait(reply, now),
-            },
-            Meaning::Throttled | Meaning::ThrottledIfDated => Outcome::Throttled {
-                wait: self.wait(reply, now),
-            },
-        }
-    }
-
-    /// A wait of zero, one in the past and one that cannot be read count as none. Otherwise a
-    /// downstream that throttles and answers "at once" would be called at once, again and again.
-    fn wait(&self, reply: Reply<'_>, now: SystemTime) -> Duration {
-        reply
-            .hints
-            .wait(now)
-            .unwrap_or(self.throttle_wait)
-            .min(self.max_throttle_wait)
-    }
 }
 
-fn default_meaning(code: u16) -> Meaning {
-    match code {
+fn default_meaning(reply: &Reply<'_>) -> Meaning {
+    match reply.status {
         200..=299 => Meaning::Accepted,
         429 => Meaning::Throttled,
-        503 => Meaning::ThrottledIfDated,
-        // Unauthorised, forbidden, a proxy that does not know us: usually about our credentials, not the
-        // message.
+        503 if reply.hints.retry_after.is_some() => Meaning::Throttled,
+        // Unauthorised, forbidden, a proxy that does not know us: about us, as a rule, not the message.
         401 | 403 | 407 | 408 | 425 | 500..=599 => Meaning::Transient,
         _ => Meaning::Permanent,
     }
@@ -360,26 +321,23 @@ fn contains(body: &[u8], text: &[u8]) -> bool {
     body.windows(text.len()).any(|part| part == text)
 }
 
-/// What an entry of the lists must be.
-const RIGHT: &str =
-    "write a code such as \"409\", a class such as \"5xx\", \"timeout\" or \"connection\"";
-
-/// What an entry names.
+/// The statuses of HTTP that an entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
-    Code(u16),
+pub enum Code {
+    One(u16),
+    /// Those that begin with this digit.
     Class(u16),
-    Timeout,
-    Connection,
 }
 
-impl Entry {
-    fn parse(text: &str) -> Option<Self> {
+impl Listed for Code {
+    const RIGHT: &'static str =
+        "write a code such as \"409\", a class such as \"5xx\", \"timeout\" or \"connection\"";
+    const NEVER_ACCEPTED: &'static [Silence] = &[Silence::Connection];
+
+    fn read(text: &str) -> Option<Self> {
         match text.as_bytes() {
-            b"timeout" => Some(Self::Timeout),
-            b"connection" => Some(Self::Connection),
             [class @ b'1'..=b'5', b'x', b'x'] => Some(Self::Class(u16::from(class - b'0'))),
-            [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9'] => text.parse().ok().map(Self::Code),
+            [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9'] => text.parse().ok().map(Self::One),
             _ => None,
         }
     }

@@ -48,7 +48,7 @@ use super::connect::{WarmConnector, place, tls, way};
 use super::gate::{AnswerRead, Failure, Writing, find, joined, read_out, text};
 use super::request::RequestTemplate;
 use super::sign::{Signer, Signing};
-use crate::core::judge::{Hints, Judge, Lists, Outcome, Reply, Silence, Status, Texts};
+use crate::core::judge::{Code, Hints, Judge, Lists, Outcome, Reply, Silence, Status, Texts};
 use crate::ports::downstream::{
     Answer, Call, Downstream, Facts, Gate, Handshake, Judgement, TooLate, Undecodable,
 };
@@ -76,7 +76,7 @@ pub struct HttpDownstream {
 /// What a call needs after it was prepared.
 struct Caller {
     client: Client<WarmConnector, Full<Bytes>>,
-    judge: Judge,
+    judge: Judge<Code>,
     auth: Option<RotatingAuth>,
     timeout: Duration,
     keeps_answers: bool,
@@ -187,7 +187,7 @@ impl HttpDownstream {
 }
 
 /// What answers mean.
-fn judge(http: &Http) -> Result<Judge, Misconfigured> {
+fn judge(http: &Http) -> Result<Judge<Code>, Misconfigured> {
     let outcomes = &http.outcomes;
     let lists = Lists {
         accepted: &outcomes.accepted,
@@ -200,6 +200,7 @@ fn judge(http: &Http) -> Result<Judge, Misconfigured> {
             transient: &outcomes.transient_text,
             permanent: &outcomes.permanent_text,
         },
+        ..Lists::default()
     };
     let (wait, most) = (http.throttle_wait.get(), http.max_throttle_wait.get());
     Judge::new(lists, wait, most).map_err(|error| Misconfigured::new("outcomes", error))

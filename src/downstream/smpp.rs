@@ -40,7 +40,7 @@ use self::submission::SubmitTemplate;
 use super::auth::{Credentials, Misconfigured};
 use super::connect::{tls, way};
 use super::request::trace;
-use crate::core::judge::smpp::{SmppJudge, SmppLists};
+use crate::core::judge::{Judge, Lists};
 use crate::core::smpp::{BindAs, CommandStatus};
 use crate::ports::downstream::{
     Answer, Call, Downstream, Facts, Gate, Handshake, Judgement, ReceiptArrival, Silence, TooLate,
@@ -63,7 +63,7 @@ pub struct SmppDownstream {
 /// What a call needs after it was prepared.
 struct Caller {
     links: Arc<Links>,
-    judge: SmppJudge,
+    judge: Judge<CommandStatus>,
     host: String,
     timeout: Duration,
     keeps_answers: bool,
@@ -161,17 +161,18 @@ impl SmppDownstream {
 }
 
 /// What answers mean.
-fn judge(smpp: &Smpp) -> Result<SmppJudge, Misconfigured> {
+fn judge(smpp: &Smpp) -> Result<Judge<CommandStatus>, Misconfigured> {
     let outcomes = &smpp.outcomes;
-    let lists = SmppLists {
+    let lists = Lists {
         accepted: &outcomes.accepted,
         throttled: &outcomes.throttled,
         held: &outcomes.held,
         transient: &outcomes.transient,
         permanent: &outcomes.permanent,
+        ..Lists::default()
     };
-    let judge = SmppJudge::new(lists, smpp.throttle_wait.get());
-    judge.map_err(|error| Misconfigured::new("outcomes", error))
+    let wait = smpp.throttle_wait.get();
+    Judge::new(lists, wait, wait).map_err(|error| Misconfigured::new("outcomes", error))
 }
 
 impl Downstream for SmppDownstream {
@@ -272,7 +273,7 @@ impl Caller {
     /// There was no answer.
     fn silent(&self, silence: Silence, detail: String, maybe_delivered: bool) -> Judgement {
         Judgement {
-            outcome: self.judge.one(Err(silence)),
+            outcome: self.judge.silence(silence),
             reply: Err(silence),
             detail,
             answer: None,

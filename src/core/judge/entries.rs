@@ -1,13 +1,17 @@
 //! The lists of the configuration that say which answers mean what.
 
-use super::Meaning;
+use std::fmt;
 
-/// The four lists of the configuration. Entries are codes (`"409"`), classes (`"5xx"`),
-/// `"timeout"` and `"connection"`.
+use super::{Meaning, Silence};
+
+/// The lists of the configuration. Entries are statuses as a protocol has them ([`Listed`]), `"timeout"` and
+/// `"connection"`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lists<'a> {
     pub accepted: &'a [String],
     pub throttled: &'a [String],
+    /// "Not now" for the message alone.
+    pub held: &'a [String],
     pub transient: &'a [String],
     pub permanent: &'a [String],
     pub texts: Texts<'a>,
@@ -45,26 +49,53 @@ pub enum ListError {
     AcceptedUnsent,
 }
 
-/// A list: its name, what it means, its entries.
-pub(super) type List<'a> = (&'static str, Meaning, &'a [String]);
+/// The statuses of a protocol, as entries name them.
+pub trait Listed: Copy + PartialEq + fmt::Debug {
+    /// What an entry must be.
+    const RIGHT: &'static str;
+    /// What must not be in `accepted`.
+    const NEVER_ACCEPTED: &'static [Silence];
+
+    fn read(text: &str) -> Option<Self>;
+}
+
+/// What an entry names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry<E> {
+    Status(E),
+    Silence(Silence),
+}
+
+impl<E: Listed> Entry<E> {
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "timeout" => Some(Self::Silence(Silence::Timeout)),
+            "connection" => Some(Self::Silence(Silence::Connection)),
+            status => E::read(status).map(Self::Status),
+        }
+    }
+}
 
 /// All entries with what they mean and the list that they come from.
-pub(super) struct Entries<E>(Vec<(E, Meaning, &'static str)>);
+#[derive(Clone, Debug)]
+pub(super) struct Entries<E>(Vec<(Entry<E>, Meaning, &'static str)>);
 
-impl<E: Copy + PartialEq> Entries<E> {
-    /// Reads the entries with `read`; `right` describes a valid one.
-    pub(super) fn parse(
-        lists: &[List<'_>],
-        read: impl Fn(&str) -> Option<E>,
-        right: &'static str,
-    ) -> Result<Self, ListError> {
-        let mut entries: Vec<(E, Meaning, &'static str)> = Vec::new();
-        for (list, meaning, texts) in lists.iter().copied() {
+impl<E: Listed> Entries<E> {
+    pub(super) fn parse(lists: &Lists<'_>) -> Result<Self, ListError> {
+        let lists = [
+            ("accepted", Meaning::Accepted, lists.accepted),
+            ("throttled", Meaning::Throttled, lists.throttled),
+            ("held", Meaning::Held, lists.held),
+            ("transient", Meaning::Transient, lists.transient),
+            ("permanent", Meaning::Permanent, lists.permanent),
+        ];
+        let mut entries: Vec<(Entry<E>, Meaning, &'static str)> = Vec::new();
+        for (list, meaning, texts) in lists {
             for text in texts {
-                let entry = read(text).ok_or_else(|| ListError::Unknown {
+                let entry = Entry::read(text).ok_or_else(|| ListError::Unknown {
                     list,
                     entry: text.clone(),
-                    right,
+                    right: E::RIGHT,
                 })?;
                 match entries.iter().find(|(known, ..)| *known == entry) {
                     Some((_, before, first)) if *before != meaning => {
@@ -81,9 +112,13 @@ impl<E: Copy + PartialEq> Entries<E> {
         Ok(Self(entries))
     }
 
-    pub(super) fn find(&self, wanted: E) -> Option<Meaning> {
+    pub(super) fn find(&self, wanted: Entry<E>) -> Option<Meaning> {
         let mut entries = self.0.iter();
         let found = entries.find(|(entry, ..)| *entry == wanted);
         found.map(|(_, meaning, _)| *meaning)
+    }
+
+    pub(super) fn silence(&self, silence: Silence) -> Option<Meaning> {
+        self.find(Entry::Silence(silence))
     }
 }

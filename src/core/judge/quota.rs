@@ -80,28 +80,46 @@ pub fn reset(text: &str, now: SystemTime) -> Option<Duration> {
         .or_else(|| httpdate::parse_http_date(text).ok().map(since))
 }
 
-/// The items of a `RateLimit`, each with the window of its policy where it names no reset. Those that count
-/// concurrent calls (`qu="concurrent-requests"` of their policy) are left out, because they are no count over
-/// time.
-fn ietf(text: &str, policies: &str) -> Option<Vec<Remaining>> {
-    if !text.contains(';') {
-        // The earlier drafts: one policy, in parts.
-        let left = parameter(text.split(','), "remaining")?;
-        let reset = parameter(text.split(','), "reset").and_then(seconds);
-        let units = remaining(left)?;
-        return Some(vec![Remaining { units, reset }]);
-    }
-    let of_policy = |item: &str, what: &str| {
-        let mut named = items(policies).filter(|policy| name_of(policy) == name_of(item));
-        parameter(named.next()?.split(';'), what)
+/// What a `RateLimit` says of a policy, as far as it can be read.
+pub(super) struct Policy<'a> {
+    item: &'a str,
+    pub(super) left: Option<u64>,
+    pub(super) reset: Option<Duration>,
+}
+
+pub(super) fn policies(text: &str) -> Vec<Policy<'_>> {
+    let read = |item, separator| {
+        let value = |names| parameter(item, separator, names);
+        Policy {
+            item,
+            left: value(&["r", "remaining"]).and_then(remaining),
+            reset: value(&["t", "reset"]).and_then(seconds),
+        }
     };
-    let is_over_time =
-        |item: &&str| of_policy(item, "qu").is_none_or(|unit| !unit.contains("concurren"));
-    let read = items(text).filter(is_over_time).map(|item| {
-        let reset = parameter(item.split(';'), "t").and_then(seconds);
+    if text.contains(';') {
+        items(text).map(|item| read(item, ';')).collect()
+    } else {
+        // The earlier drafts: one policy, in parts.
+        vec![read(text, ',')]
+    }
+}
+
+/// The policies of a `RateLimit`, each with its window where it names no reset. Those that count calls under
+/// way at a time (`qu="concurrent-requests"`) are no count over time.
+fn ietf(text: &str, described: &str) -> Option<Vec<Remaining>> {
+    let described = |policy: &Policy<'_>, what: &str| {
+        let mut named = items(described).filter(|item| name_of(item) == name_of(policy.item));
+        parameter(named.next()?, ';', &[what])
+    };
+    let is_over_time = |policy: &Policy<'_>| {
+        described(policy, "qu").is_none_or(|unit| !unit.contains("concurren"))
+    };
+    let policies = policies(text).into_iter().filter(is_over_time);
+    let read = policies.map(|policy| {
+        let window = || described(&policy, "w").and_then(seconds);
         Some(Remaining {
-            units: remaining(parameter(item.split(';'), "r")?)?,
-            reset: reset.or_else(|| of_policy(item, "w").and_then(seconds)),
+            units: policy.left?,
+            reset: policy.reset.or_else(window),
         })
     });
     read.collect()
@@ -120,10 +138,11 @@ fn name_of(item: &str) -> &str {
     item.split(';').next().unwrap_or_default().trim()
 }
 
-fn parameter<'a>(mut parts: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
-    parts.find_map(|part| {
-        let (known, value) = part.split_once('=')?;
-        (known.trim() == name).then(|| value.trim())
+/// The first parameter of an item that has one of these names.
+fn parameter<'a>(item: &'a str, separator: char, names: &[&str]) -> Option<&'a str> {
+    item.split(separator).find_map(|part| {
+        let (name, value) = part.split_once('=')?;
+        names.contains(&name.trim()).then(|| value.trim())
     })
 }
 

@@ -8,97 +8,30 @@
 //!   codes that no specification names, and no answer. A useless repeat ends in a dead letter, too, but a
 //!   dead letter that could have passed is work for a person.
 //!
-//! A message of several segments has as many answers, and one outcome ([`SmppJudge::all`]). It is accepted if
-//! all of them are. If one is permanent, the message can never be complete: it is a dead letter, and its
-//! detail says which segments were taken. Otherwise the whole message is sent again later, with the same
-//! reference, so that a phone puts a segment that comes twice in its place again.
+//! A message of several segments has as many answers, and one outcome ([`Judge::all`]). It is accepted if all of
+//! them are. If one is permanent, the message can never be complete: it is a dead letter, and its detail says which
+//! segments were taken. Else the whole message is sent again later, with the same reference, so that a phone puts a
+//! segment that comes twice in its place again.
 
-use std::time::Duration;
-
-use super::entries::Entries;
-use super::{ListError, Meaning, Outcome, Silence, Status};
+use super::entries::Entry;
+use super::{Judge, Listed, Meaning, Outcome, Silence, Status};
 use crate::smpp::CommandStatus;
 
-/// The lists of the configuration. Entries are statuses by name or number, `"timeout"` and `"connection"`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SmppLists<'a> {
-    pub accepted: &'a [String],
-    pub throttled: &'a [String],
-    /// "Not now" for the message alone.
-    pub held: &'a [String],
-    pub transient: &'a [String],
-    pub permanent: &'a [String],
-}
+impl Listed for CommandStatus {
+    const RIGHT: &'static str = "write a name such as \"ESME_RTHROTTLED\", a number such as \"0x58\" or \"88\", \"timeout\" or \"connection\"";
+    const NEVER_ACCEPTED: &'static [Silence] = &[Silence::Connection, Silence::Timeout];
 
-/// What an entry must be.
-const RIGHT: &str = "write a name such as \"ESME_RTHROTTLED\", a number such as \"0x58\" or \"88\", \"timeout\" or \"connection\"";
-
-/// What an entry names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
-    Status(CommandStatus),
-    Silence(Silence),
-}
-
-fn read(text: &str) -> Option<Entry> {
-    match text {
-        "timeout" => Some(Entry::Silence(Silence::Timeout)),
-        "connection" => Some(Entry::Silence(Silence::Connection)),
-        status => status.parse().ok().map(Entry::Status),
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
     }
 }
 
-/// Judges responses.
-pub struct SmppJudge {
-    entries: Entries<Entry>,
-    throttle_wait: Duration,
-}
-
-impl SmppJudge {
-    /// Reads the lists. `throttle_wait`: SMPP does not say how long to wait.
-    ///
-    /// # Errors
-    /// When an entry is no status, is in two lists, or would lose messages.
-    pub fn new(lists: SmppLists<'_>, throttle_wait: Duration) -> Result<Self, ListError> {
-        let entries = Entries::parse(
-            &[
-                ("accepted", Meaning::Accepted, lists.accepted),
-                ("throttled", Meaning::Throttled, lists.throttled),
-                ("held", Meaning::Held, lists.held),
-                ("transient", Meaning::Transient, lists.transient),
-                ("permanent", Meaning::Permanent, lists.permanent),
-            ],
-            read,
-            RIGHT,
-        )?;
-        let lost = |silence| entries.find(Entry::Silence(silence)) == Some(Meaning::Accepted);
-        if lost(Silence::Connection) || lost(Silence::Timeout) {
-            return Err(ListError::AcceptedUnsent);
-        }
-        Ok(Self {
-            entries,
-            throttle_wait,
-        })
-    }
-
-    /// What one answer means, or the lack of one.
-    #[must_use]
-    pub fn one(&self, reply: Result<CommandStatus, Silence>) -> Outcome {
-        let (entry, default) = match reply {
-            Ok(status) => (Entry::Status(status), default_meaning(status)),
-            Err(silence) => (Entry::Silence(silence), Meaning::Transient),
-        };
-        match self.entries.find(entry).unwrap_or(default) {
-            Meaning::Accepted => Outcome::Accepted,
-            Meaning::Permanent => Outcome::Permanent,
-            Meaning::Transient => Outcome::Transient,
-            Meaning::Held => Outcome::Held {
-                wait: self.throttle_wait,
-            },
-            Meaning::Throttled | Meaning::ThrottledIfDated => Outcome::Throttled {
-                wait: self.throttle_wait,
-            },
-        }
+impl Judge<CommandStatus> {
+    /// What one answer means. SMPP does not say how long to wait.
+    fn status(&self, status: CommandStatus) -> Outcome {
+        let listed = self.entries.find(Entry::Status(status));
+        let meaning = listed.unwrap_or_else(|| default_meaning(status));
+        self.outcome(meaning, || None)
     }
 
     /// What the answers to the segments of one message mean together, and the answer that decides. `None`: there are
@@ -108,18 +41,13 @@ impl SmppJudge {
         &self,
         replies: &[Result<CommandStatus, Silence>],
     ) -> Option<(Outcome, Result<Status, Silence>)> {
-        let judged = replies.iter().map(|reply| (self.one(*reply), *reply));
-        // The first of equal ones decides.
+        let judged = replies.iter().map(|reply| match *reply {
+            Ok(status) => (self.status(status), *reply),
+            Err(silence) => (self.silence(silence), *reply),
+        });
+        // Of equal ones the first decides.
         let decides = judged.rev().max_by_key(|(outcome, _)| weight(*outcome));
         decides.map(|(outcome, reply)| (outcome, reply.map(Status::Smpp)))
-    }
-}
-
-impl std::fmt::Debug for SmppJudge {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SmppJudge")
-            .field("throttle_wait", &self.throttle_wait)
-            .finish_non_exhaustive()
     }
 }
 
@@ -147,36 +75,39 @@ const fn default_meaning(status: CommandStatus) -> Meaning {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::judge::Lists;
 
     const WAIT: Duration = Duration::from_secs(2);
     const THROTTLED: Outcome = Outcome::Throttled { wait: WAIT };
 
-    fn judge() -> SmppJudge {
-        SmppJudge::new(SmppLists::default(), WAIT).expect("no lists")
+    fn judge() -> Judge<CommandStatus> {
+        Judge::new(Lists::default(), WAIT, WAIT).expect("no lists")
     }
 
-    fn own() -> SmppJudge {
+    fn own() -> Judge<CommandStatus> {
         let list = |words: &[&str]| {
             words
                 .iter()
                 .map(|word| (*word).to_owned())
                 .collect::<Vec<_>>()
         };
-        let lists = SmppLists {
+        let lists = Lists {
             accepted: &list(&["0x0b"]),
             held: &list(&["RMSGQFUL"]),
             throttled: &list(&["0x400", "1025"]),
             permanent: &list(&["ESME_RSYSERR", "timeout"]),
-            ..SmppLists::default()
+            ..Lists::default()
         };
-        SmppJudge::new(lists, WAIT).expect("good lists")
+        Judge::new(lists, WAIT, WAIT).expect("good lists")
     }
 
     #[test]
     fn defaults_are_those_that_operators_expect() {
         let judge = judge();
-        let of = |code| judge.one(Ok(CommandStatus(code)));
+        let of = |code| judge.status(CommandStatus(code));
         assert_eq!(of(0), Outcome::Accepted);
         for code in [0x14, 0x58] {
             assert_eq!(of(code), THROTTLED, "{code:#x}");
@@ -204,48 +135,48 @@ mod tests {
         ] {
             assert_eq!(of(code), Outcome::Permanent, "{code:#x}");
         }
-        assert_eq!(judge.one(Err(Silence::Timeout)), Outcome::Transient);
+        assert_eq!(judge.silence(Silence::Timeout), Outcome::Transient);
     }
 
     #[test]
     fn lists_go_before_defaults() {
         let judge = own();
-        let of = |code| judge.one(Ok(CommandStatus(code)));
+        let of = |code| judge.status(CommandStatus(code));
         assert_eq!(of(0x0b), Outcome::Accepted);
         assert_eq!(of(0x14), Outcome::Held { wait: WAIT });
         assert_eq!((of(0x400), of(0x401)), (THROTTLED, THROTTLED));
         assert_eq!(of(0x08), Outcome::Permanent);
-        assert_eq!(judge.one(Err(Silence::Timeout)), Outcome::Permanent);
-        assert_eq!(judge.one(Err(Silence::Connection)), Outcome::Transient);
+        assert_eq!(judge.silence(Silence::Timeout), Outcome::Permanent);
+        assert_eq!(judge.silence(Silence::Connection), Outcome::Transient);
     }
 
     #[test]
     fn wrong_lists_are_refused() {
         let said = |lists| {
-            SmppJudge::new(lists, WAIT)
+            Judge::<CommandStatus>::new(lists, WAIT, WAIT)
                 .expect_err("a wrong list")
                 .to_string()
         };
         let (twice, same) = (["0x58".to_owned()], ["RTHROTTLED".to_owned()]);
-        let lists = SmppLists {
+        let lists = Lists {
             accepted: &twice,
             permanent: &same,
-            ..SmppLists::default()
+            ..Lists::default()
         };
         assert_eq!(
             said(lists),
             "`RTHROTTLED` is in `accepted` and in `permanent`; it can mean only one thing"
         );
         let unknown = ["5xx".to_owned()];
-        let lists = SmppLists {
+        let lists = Lists {
             held: &unknown,
-            ..SmppLists::default()
+            ..Lists::default()
         };
         assert!(said(lists).starts_with("`5xx` in `held` is no status; write a name"));
         let unsent = ["connection".to_owned()];
-        let lists = SmppLists {
+        let lists = Lists {
             accepted: &unsent,
-            ..SmppLists::default()
+            ..Lists::default()
         };
         assert!(said(lists).contains("delivered nothing"));
     }

@@ -10,7 +10,7 @@ fn list(entries: &[&str]) -> Vec<String> {
     entries.iter().map(|e| (*e).to_owned()).collect()
 }
 
-fn default_judge() -> Judge {
+fn default_judge() -> Judge<Code> {
     Judge::new(Lists::default(), DEFAULT_WAIT, MAX_WAIT).unwrap()
 }
 
@@ -19,21 +19,21 @@ fn judge_with(
     throttled: &[&str],
     transient: &[&str],
     permanent: &[&str],
-) -> Result<Judge, ListError> {
+) -> Result<Judge<Code>, ListError> {
     Judge::new(
         Lists {
             accepted: &list(accepted),
             throttled: &list(throttled),
             transient: &list(transient),
             permanent: &list(permanent),
-            texts: Texts::default(),
+            ..Lists::default()
         },
         DEFAULT_WAIT,
         MAX_WAIT,
     )
 }
 
-fn status(judge: &Judge, status: u16) -> Outcome {
+fn status(judge: &Judge<Code>, status: u16) -> Outcome {
     let reply = Reply {
         status,
         ..Reply::default()
@@ -297,6 +297,6 @@ fn a_text_in_the_body_beats_the_status() {
         },
         ..Lists::default()
     };
-    let wrong = Judge::new(lists, DEFAULT_WAIT, MAX_WAIT);
+    let wrong = Judge::<Code>::new(lists, DEFAULT_WAIT, MAX_WAIT);
     assert_eq!(wrong.err(), Some(ListError::EmptyText));
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::quota;
+
 /// A reset beyond this is a point in time (in seconds since 1970), not a length.
 const EPOCH_SECONDS: u64 = 1_000_000_000;
 /// And beyond this, in milliseconds.
@@ -52,30 +54,9 @@ pub fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
 
 /// The longest wait among the policies that have nothing left.
 fn rate_limit(text: &str) -> Option<Duration> {
-    let items = if text.contains(';') {
-        text.split(',').collect()
-    } else {
-        // The earlier drafts: one policy, in parts.
-        vec![text]
-    };
-    items
-        .into_iter()
-        .filter_map(|item| {
-            let mut spent = false;
-            let mut wait = None;
-            for part in item.split([';', ',']) {
-                let Some((name, value)) = part.split_once('=') else {
-                    continue;
-                };
-                match name.trim() {
-                    "r" | "remaining" => spent = seconds(value.trim()) == Some(0),
-                    "t" | "reset" => wait = seconds(value.trim()),
-                    _ => {}
-                }
-            }
-            wait.filter(|_| spent).map(Duration::from_secs)
-        })
-        .max()
+    let policies = quota::policies(text).into_iter();
+    let spent = policies.filter(|policy| policy.left == Some(0));
+    spent.filter_map(|policy| policy.reset).max()
 }
 
 fn reset(text: &str, now: SystemTime) -> Option<Duration> {
@@ -149,6 +130,7 @@ mod tests {
             rate_limit("\"second\";r=0;t=1, \"day\";r=9;t=3600"),
             Some(1)
         );
+        assert_eq!(rate_limit("\"a,b\";r=0;t=2"), Some(2));
         assert_eq!(rate_limit("limit=10, remaining=0, reset=7"), Some(7));
         assert_eq!(rate_limit("limit=10, remaining=3, reset=7"), None);
         for text in ["", "default", ";;;", "\"a\";r=x;t=y", "r=0;t=-4"] {
