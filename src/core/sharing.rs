@@ -8,14 +8,14 @@
 //! A **standby** consumes nothing itself. It gets the messages that its main route cannot send, and some of them while
 //! the main route is late.
 
-/// The state of a route, as the other routes of its queue see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a route stands, as the other routes of its queue see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// It sends what it gets, within `max_hold`.
     pub sends: bool,
     /// Its oldest message waits for longer than its `max_delay`.
     pub is_late: bool,
-    /// Messages that it holds.
+    /// Messages that it holds, or that are on the way to it.
     pub held: u64,
     /// Its downstream is away, and a probe is due.
     pub probes: bool,

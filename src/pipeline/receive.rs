@@ -42,7 +42,7 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
             give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
             // Nothing more moves here; another route may send these.
             while moved.try_recv().is_ok() {
-                route.sharing.arrived();
+                route.sharing.left();
             }
             most = 1;
         }
@@ -57,12 +57,12 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
         // The tap opens only once the time of the store is known.
         let Some(store_now) = pacer.known_store_time(now) else {
             batch.clear();
-            others.drain(..).for_each(|_| route.sharing.arrived());
+            others.drain(..).for_each(|_| route.sharing.left());
             continue;
         };
         let mut messages: Vec<Waiting> = Vec::with_capacity(batch.len() + others.len());
         for moved in others.drain(..) {
-            route.sharing.arrived();
+            route.sharing.left();
             if route.deaths.are_in_a_row() {
                 continue;
             }

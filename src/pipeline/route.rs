@@ -243,7 +243,7 @@ impl Route {
             return;
         };
         // A standby goes on until the delay is clearly shorter again.
-        let longest = if self.sharing.is_late() {
+        let longest = if self.sharing.standing().is_late {
             most.get() / 2
         } else {
             most.get()
@@ -310,7 +310,10 @@ impl Route {
 
     /// Messages that are held, or on the way here from another route, and not called yet.
     pub(super) fn waiting(&self) -> u64 {
-        self.sharing.holds().saturating_sub(self.in_flight())
+        self.sharing
+            .standing()
+            .held
+            .saturating_sub(self.in_flight())
     }
 
     /// Calls that were started and have not ended.

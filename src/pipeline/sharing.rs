@@ -6,7 +6,7 @@
 //! that received it. It keeps its ticket: a `once` limit that did not receive the release would otherwise
 //! treat its own claim as that of another message.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::mpsc;
@@ -40,24 +40,14 @@ pub(super) struct Intake {
     /// The main route of a standby.
     standby_for: Option<String>,
     hours: Option<OpeningHours>,
-    sends: AtomicBool,
-    probes: AtomicBool,
-    is_late: AtomicBool,
-    /// Held, and on the way here.
-    held: AtomicU64,
+    standing: Mutex<Standing>,
     /// Bounded by the prefetches of the routes of the queue.
     moved: mpsc::UnboundedSender<Moved>,
 }
 
 impl Intake {
     fn standing(&self) -> Standing {
-        Standing {
-            sends: self.sends.load(Ordering::Relaxed),
-            probes: self.probes.load(Ordering::Relaxed),
-            is_late: self.is_late.load(Ordering::Relaxed),
-            held: self.held.load(Ordering::Relaxed),
-            is_standby: self.standby_for.is_some(),
-        }
+        *lock(&self.standing)
     }
 
     fn opening(&self, at: StoreTime) -> StoreTime {
@@ -71,7 +61,7 @@ impl Intake {
     /// Takes a message. If the route is gone, the delivery is dropped and goes back to its queue.
     pub(super) fn take(&self, mut moved: Moved) {
         moved.delivery.move_to(&self.route);
-        self.held.fetch_add(1, Ordering::Relaxed);
+        lock(&self.standing).held += 1;
         drop(self.moved.send(moved));
     }
 }
@@ -98,10 +88,10 @@ impl Sharing {
                 queue: settings.queue.clone(),
                 standby_for: settings.standby_for.clone(),
                 hours: policy.hours.clone(),
-                sends: AtomicBool::new(false),
-                probes: AtomicBool::new(false),
-                is_late: AtomicBool::new(false),
-                held: AtomicU64::new(0),
+                standing: Mutex::new(Standing {
+                    is_standby: settings.standby_for.is_some(),
+                    ..Standing::default()
+                }),
                 moved: sender,
             }),
             moved: Mutex::new(Some(moved)),
@@ -115,39 +105,30 @@ impl Sharing {
         lock(&self.moved).take()
     }
 
-    /// A message that was on the way has arrived.
-    pub(super) fn arrived(&self) {
-        self.left();
+    /// How it stands, as the others see it.
+    pub(super) fn standing(&self) -> Standing {
+        self.own.standing()
     }
 
     /// A message is held.
     pub(super) fn held(&self) {
-        self.own.held.fetch_add(1, Ordering::Relaxed);
+        lock(&self.own.standing).held += 1;
     }
 
-    /// It is held no longer.
+    /// It is held no longer, or one that was on the way is here.
     pub(super) fn left(&self) {
-        self.own.held.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// How many messages are held, or on the way here.
-    pub(super) fn holds(&self) -> u64 {
-        self.own.held.load(Ordering::Relaxed)
+        lock(&self.own.standing).held -= 1;
     }
 
     /// Shows whether it sends what it gets, and whether it needs a message for a probe.
     pub(super) fn show(&self, sends: bool, probes: bool) {
-        self.own.sends.store(sends, Ordering::Relaxed);
-        self.own.probes.store(probes, Ordering::Relaxed);
+        let mut own = lock(&self.own.standing);
+        (own.sends, own.probes) = (sends, probes);
     }
 
     /// Shows whether its oldest message waits for too long.
     pub(super) fn show_late(&self, is_late: bool) {
-        self.own.is_late.store(is_late, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_late(&self) -> bool {
-        self.own.is_late.load(Ordering::Relaxed)
+        lock(&self.own.standing).is_late = is_late;
     }
 
     /// Whether it consumes nothing itself.
@@ -185,7 +166,7 @@ impl Route {
     /// Its state for its own messages. The others do not use it while it is away, but it sends its probe, and
     /// keeps a message for that.
     fn own_standing(&self, now: Mono) -> Standing {
-        let mut own = self.sharing.own.standing();
+        let mut own = self.sharing.standing();
         let (is_open, sends, probes) = self
             .gate
             .with(|gate| (gate.is_open(), gate.sends(), gate.probes(now)));
@@ -217,7 +198,7 @@ impl Route {
     /// The standby that takes a message that just came, because this route is late.
     pub(super) fn helper(&self) -> Option<Arc<Intake>> {
         let (others, standings) = self.sharing.others()?;
-        let to = helper(self.sharing.own.standing(), &standings)?;
+        let to = helper(self.sharing.standing(), &standings)?;
         Some(Arc::clone(&others[to]))
     }
 
@@ -226,7 +207,7 @@ impl Route {
         let (others, standings) = self.sharing.others()?;
         let own = Standing {
             sends: false,
-            ..self.sharing.own.standing()
+            ..self.sharing.standing()
         };
         let to = moves(own, &standings, None)?;
         Some(Arc::clone(&others[to]))
