@@ -1,6 +1,7 @@
 //! A route at run time: what its messages pass through, and what is measured about it.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -92,20 +93,12 @@ const LEAST_SHARE: f64 = 0.01;
 
 /// A route that messages refer to.
 pub(super) struct Route {
-    pub(super) name: Arc<str>,
+    /// Read as its own fields.
+    spec: RouteSpec,
     /// Different for all routes of a pipeline.
     pub(super) number: usize,
-    pub(super) policy: RoutePolicy,
-    pub(super) counting: Counting,
-    pub(super) downstream: Arc<dyn Downstream>,
-    pub(super) quotas: RouteQuotas,
-    pub(super) actuals: RouteActuals,
     pub(super) gate: RouteGate,
-    pub(super) subscription: Arc<Subscription>,
-    pub(super) meters: Arc<RouteMeters>,
-    pub(super) journal: Option<Journal>,
     pub(super) deaths: Deaths,
-    results: Option<Results>,
     /// Down while messages die in a row before they are sent.
     pub(super) usable: watch::Sender<Link>,
     /// The keys of its limits that are for all messages.
@@ -124,6 +117,14 @@ pub(super) struct Route {
     parking: Option<Mutex<Parking>>,
 }
 
+impl Deref for Route {
+    type Target = RouteSpec;
+
+    fn deref(&self) -> &RouteSpec {
+        &self.spec
+    }
+}
+
 impl Route {
     /// Readiness needs its downstream and its messages from now on.
     pub(super) fn open(spec: RouteSpec, number: usize, health: &Health) -> Arc<Self> {
@@ -140,30 +141,18 @@ impl Route {
     }
 
     fn new(spec: RouteSpec, number: usize) -> Self {
-        let policy = spec.policy;
-        let dying = Dying::new(policy.dying);
+        let policy = &spec.policy;
         let parked = policy.settings.parks();
         let parking = (parked > 0).then(|| Parking::new(policy.prefetch, parked));
         let key = (spec.counting.key_of)(None);
         let keyed = spec.counting.keyed();
-        let for_all = keyed.map(|limit| key_id(&limit.name, key)).collect();
         Self {
-            for_all,
-            sharing: Sharing::new(Arc::clone(&spec.name), &policy),
-            parking: parking.map(Mutex::new),
-            name: spec.name,
             number,
-            gate: RouteGate::new(policy.hours.clone(), spec.breaker),
-            policy,
-            counting: spec.counting,
-            downstream: spec.downstream,
-            quotas: spec.quotas,
-            actuals: spec.actuals,
-            subscription: spec.subscription,
-            meters: spec.meters,
-            journal: spec.journal,
-            deaths: Deaths::new(dying),
-            results: spec.results,
+            gate: RouteGate::new(policy.hours.clone(), spec.breaker.clone()),
+            deaths: Deaths::new(Dying::new(policy.dying)),
+            for_all: keyed.map(|limit| key_id(&limit.name, key)).collect(),
+            sharing: Sharing::new(Arc::clone(&spec.name), policy),
+            parking: parking.map(Mutex::new),
             usable: watch::Sender::new(Link::Up),
             in_flight: AtomicU64::new(0),
             ages: Mutex::default(),
@@ -172,6 +161,7 @@ impl Route {
             late: LogLimit::new(LATE_AGAIN),
             passage: Passage::default(),
             way: RouteWay::default(),
+            spec,
         }
     }
 
