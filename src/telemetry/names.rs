@@ -9,6 +9,27 @@
 //! The usual `process_*` metrics (memory, processor time, open files) come from a library
 //! (`recorder`).
 
+use std::sync::atomic::AtomicU64;
+
+use metrics::{Counter, Gauge, Histogram};
+
+use super::meters::{Counters, Gauges, Handle as _};
+use crate::core::judge::DeadReason;
+use crate::ports::queue::Part;
+
+/// The labels of all values of an enum.
+macro_rules! labels {
+    ($enum:ty) => {{
+        let mut labels = [""; <$enum>::ALL.len()];
+        let mut at = 0;
+        while at < labels.len() {
+            labels[at] = <$enum>::ALL[at].label();
+            at += 1;
+        }
+        labels
+    }};
+}
+
 /// Values of the label `outcome` (`core::judge::Outcome::label`).
 pub const OUTCOMES: &[&str] = &["accepted", "throttled", "held", "transient", "permanent"];
 /// Values of the label `answer` (`ports::downstream::Judgement::reply_label`): those of HTTP, those of SMPP, and calls
@@ -33,9 +54,7 @@ pub const ANSWER_CLASSES: &[&str] = &[
     "connection",
 ];
 /// Values of the label `part`: where messages of a route stand (`ports::queue::Part`).
-/// What is ready in the work queue.
-pub const READY: &str = "ready";
-pub const PARTS: &[&str] = &[READY, "waiting", "parked", "dead"];
+pub const PARTS: &[&str] = &labels!(Part);
 /// Values of the label `verdict` (`ports::queue::Verdict::label`).
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
 /// A result that was dropped, because no valid routing key could be made for it.
@@ -55,17 +74,7 @@ pub const RECEIPT_STATES: &[&str] = &[
     "other",
 ];
 /// Values of the label `reason` (`core::judge::DeadReason::label`).
-pub const REASONS: &[&str] = &[
-    "rejected",
-    "attempts_exhausted",
-    "undecodable",
-    "unreadable",
-    "oversized",
-    "expired",
-    "invalid",
-    "denied",
-    "unknown",
-];
+pub const REASONS: &[&str] = &labels!(DeadReason);
 /// Values of the label `result`.
 pub const RESULTS: &[&str] = &["granted", "denied", "failed"];
 
@@ -81,11 +90,6 @@ pub const DECISIONS: &[&str] = &[
     "not_asked",
     "failed",
 ];
-
-const ROUTE: &[&str] = &["route"];
-const PACER: &[&str] = &["pacer"];
-const LIMIT: &[&str] = &["limit"];
-const TARGET: &[&str] = &["target"];
 
 /// From a local answer to the longest timeout that makes sense.
 const CALL_BOUNDS: &[f64] = &[
@@ -132,369 +136,239 @@ pub struct Metric {
     pub help: &'static str,
     /// The names of its labels.
     pub labels: &'static [&'static str],
+    /// The values of the last label, where they are known. Each has a series from the start.
+    pub values: &'static [&'static str],
 }
 
-const fn counter(
-    name: &'static str,
-    labels: &'static [&'static str],
-    help: &'static str,
-) -> Metric {
-    Metric {
-        name,
-        kind: MetricKind::Counter,
-        help,
-        labels,
+impl Metric {
+    const fn new(shape: Shape, name: &'static str, help: &'static str) -> Self {
+        let (kind, labels, values) = shape;
+        Self {
+            name,
+            kind,
+            help,
+            labels,
+            values,
+        }
     }
 }
 
-const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
-    Metric {
-        name,
-        kind: MetricKind::Gauge,
-        help,
-        labels,
-    }
-}
+/// Kind, labels, and values of the last label.
+type Shape = (MetricKind, &'static [&'static str], &'static [&'static str]);
 
-const fn histogram(
-    name: &'static str,
-    labels: &'static [&'static str],
-    bounds: &'static [f64],
-    help: &'static str,
-) -> Metric {
-    Metric {
-        name,
-        kind: MetricKind::Histogram(bounds),
-        help,
-        labels,
-    }
-}
-
-/// Each metric is a constant, and [`ALL`] has all of them, in the order in which they are written.
+/// The metrics, and for each group of them a struct of handles, which is made of the value of their first label:
+/// `field: Handle = CONSTANT, "name", "help";`. More fields stand behind them, with a `+`. [`ALL`] has all metrics, in
+/// the order in which they are written.
 macro_rules! metrics {
-    ($($name:ident = $metric:expr;)*) => {
-        $(pub const $name: Metric = $metric;)*
+    (
+        $(
+            $(#[$doc:meta])*
+            $meters:ident($label:ident) {
+                $(
+                    $field:ident: $handle:ident $(($($of:expr),*))? = $metric:ident, $name:literal,
+                        $help:literal;
+                )*
+                $(+ $vis:vis $more:ident: $type:ty = $value:expr;)*
+            }
+        )*
+        + others {
+            $($other:ident = $shape:expr, $other_name:literal, $other_help:literal;)*
+        }
+    ) => {
+        $($(
+            pub const $metric: Metric =
+                Metric::new(metrics!(@$handle $label $(, $($of),*)?), $name, $help);
+        )*)*
+        $(pub const $other: Metric = Metric::new($shape, $other_name, $other_help);)*
         /// All of them.
-        pub const ALL: &[Metric] = &[$($name),*];
+        pub const ALL: &[Metric] = &[$($($metric,)*)* $($other,)*];
+
+        $(
+            $(#[$doc])*
+            #[derive(Debug)]
+            pub struct $meters {
+                $(#[doc = $help] pub $field: $handle,)*
+                $($vis $more: $type,)*
+            }
+
+            impl $meters {
+                /// All at zero.
+                #[must_use]
+                pub fn new($label: &str) -> Self {
+                    Self {
+                        $($field: $handle::of(&$metric, $label),)*
+                        $($more: $value,)*
+                    }
+                }
+            }
+        )*
+    };
+    (@Counter $label:ident) => { (MetricKind::Counter, &[stringify!($label)], &[]) };
+    (@Gauge $label:ident) => { (MetricKind::Gauge, &[stringify!($label)], &[]) };
+    (@Histogram $label:ident, $bounds:expr) => {
+        (MetricKind::Histogram($bounds), &[stringify!($label)], &[])
+    };
+    (@Counters $label:ident, $second:literal, $values:expr) => {
+        (MetricKind::Counter, &[stringify!($label), $second], $values)
+    };
+    (@Gauges $label:ident, $second:literal, $values:expr) => {
+        (MetricKind::Gauge, &[stringify!($label), $second], $values)
     };
 }
 
 metrics! {
-    CALLS = counter(
-        "sluiced_calls_total",
-        &["route", "outcome"],
-        "Calls to the downstream, by what they came to.",
-    );
-    ANSWERS = counter(
-        "sluiced_answers_total",
-        &["route", "answer"],
-        "Answers of the downstream by status, and calls without one: no answer in time, or no connection.",
-    );
-    CALL_DURATION = histogram(
-        "sluiced_call_duration_seconds",
-        ROUTE,
-        CALL_BOUNDS,
-        "From sending a call to the end of its answer.",
-    );
-    RECEIPTS = counter(
-        "sluiced_receipts_total",
-        &["route", "state"],
-        "Receipts that a message centre delivered, by what became of the message.",
-    );
-    PUBLISHED_RESULTS = counter(
-        "sluiced_results_total",
-        &["route", "outcome"],
-        "Results by what became of them: a queue has them, or they were dropped and why.",
-    );
-    SETTLED = counter(
-        "sluiced_settled_total",
-        &["route", "verdict"],
-        "Deliveries by their verdict.",
-    );
-    DEAD = counter(
-        "sluiced_dead_total",
-        &["route", "reason"],
-        "Messages given to the dead-letter queue, by the reason.",
-    );
-    HELD = gauge(
-        "sluiced_held",
-        ROUTE,
-        "Messages received and not yet settled.",
-    );
-    IN_FLIGHT = gauge(
-        "sluiced_in_flight",
-        ROUTE,
-        "Calls sent and not yet answered.",
-    );
-    DENIALS = counter(
-        "sluiced_denials_total",
-        ROUTE,
-        "Times that a limit made a message or the route wait. No failure, and no attempt.",
-    );
-    RECEIVED = counter(
-        "sluiced_received_total",
-        ROUTE,
-        "Deliveries received from the queue.",
-    );
-    REDELIVERED = counter(
-        "sluiced_redelivered_total",
-        ROUTE,
-        "Deliveries that the broker had handed out before.",
-    );
-    MOVED = counter(
-        "sluiced_moved_total",
-        ROUTE,
-        "Messages that the route could not send and that moved to another route of its queue.",
-    );
-    MOVING = gauge(
-        "sluiced_moving",
-        ROUTE,
-        "1 while all messages of the route move to another route of its queue.",
-    );
-    REPEATS = counter(
-        "sluiced_repeats_total",
-        ROUTE,
-        "Messages that were settled without a call, because one of their key was accepted before.",
-    );
-    MAYBE_DELIVERED = counter(
-        "sluiced_maybe_delivered_total",
-        ROUTE,
-        "Calls without an answer that the downstream may have taken: each may become a duplicate.",
-    );
-    BREAKER_OPEN = gauge(
-        "sluiced_breaker_open",
-        ROUTE,
-        "1 after calls failed or were rejected in a row: nothing but single probes is sent, for all replicas.",
-    );
-    BREAKER_OPENED = counter(
-        "sluiced_breaker_opened_total",
-        ROUTE,
-        "How often calls that failed or were rejected in a row stopped the route.",
-    );
-    STOPPED = gauge(
-        "sluiced_stopped",
-        ROUTE,
-        "1 while the replica tries single messages of the route only, because those before died in a row.",
-    );
-    TAP_OPEN = gauge(
-        "sluiced_tap_open",
-        ROUTE,
-        "1 while the route consumes its queue (a standby: while it takes messages), 0 while its tap is closed.",
-    );
-    CLOSED = gauge(
-        "sluiced_closed",
-        ROUTE,
-        "1 in the closed hours of the route, 0 in its opening hours or without any.",
-    );
-    STALLED = gauge(
-        "sluiced_stalled",
-        ROUTE,
-        "1 while the route holds messages that could go and makes no call: the replica is not ready, and /readyz has the reason.",
-    );
-    WAY = gauge(
-        "sluiced_way_seconds",
-        ROUTE,
-        "How long the handshake of a connection to the downstream takes, there and back, in the median of the last minutes; 0: not measured.",
-    );
-    WAY_SPREAD = gauge(
-        "sluiced_way_spread_seconds",
-        ROUTE,
-        "By how much that varies.",
-    );
-    WAY_KEPT = gauge(
-        "sluiced_way_kept_seconds",
-        ROUTE,
-        "What the limits of the route keep for that, the least of them; beyond it calls may come too close together.",
-    );
-    QUOTA_REMAINING = gauge(
-        "sluiced_quota_remaining",
-        &["route", "limit"],
-        "Units that the downstream says are left of its own count for a limit, as the last answer said it; of a keyed limit, those of the key that it was about. Absent until an answer says it.",
-    );
-    QUOTA_RESET = gauge(
-        "sluiced_quota_reset_time_seconds",
-        &["route", "limit"],
-        "When that count begins anew, in Unix time; 0 where the answer does not say it.",
-    );
-    QUOTA_UNREADABLE = counter(
-        "sluiced_quota_unreadable_total",
-        ROUTE,
-        "Accepted answers that do not say what is left, or in a form that cannot be read.",
-    );
-    ACTUAL_UNREADABLE = counter(
-        "sluiced_actual_unreadable_total",
-        ROUTE,
-        "Calls whose answer did not say what they used, or that had none: their costs stand as they were estimated.",
-    );
-    UNCONFIRMED = counter(
-        "sluiced_unconfirmed_total",
-        ROUTE,
-        "Times that the broker did not confirm a copy for a wait, parked or dead-letter queue. It is tried again.",
-    );
-    SHORTENED = counter(
-        "sluiced_shortened_total",
-        ROUTE,
-        "Copies that had to leave headers behind to fit a frame; x-sluiced-shortened names them.",
-    );
-    QUEUE_MESSAGES = gauge(
-        "sluiced_queue_messages",
-        &["route", "part"],
-        "Messages of the route at the broker, of the whole fleet, as last counted: ready in the work queue, waiting in wait queues, parked, dead.",
-    );
-    AGE = histogram(
-        "sluiced_age_seconds",
-        ROUTE,
-        AGE_BOUNDS,
-        "From receiving a message to its call, in this process.",
-    );
-    OLDEST = gauge(
-        "sluiced_oldest_seconds",
-        ROUTE,
-        "The age of the oldest message that waits, as this replica knows it: of those that it holds, else of those that are ready in the queue (an estimate, from what came out of the queue last and when it was empty last). Messages in wait queues and parked ones do not count. 0: none waits.",
-    );
-    MAX_DELAY = gauge(
-        "sluiced_max_delay_seconds",
-        ROUTE,
-        "max_delay of the route; 0: it has none.",
-    );
-    QUEUE_DELAY = histogram(
-        "sluiced_queue_delay_seconds",
-        ROUTE,
-        DELAY_BOUNDS,
-        "From publishing a message to the call that was accepted. The AMQP timestamp says when it was published (in whole seconds); without one, it counts from the first time that a replica received it.",
-    );
+    /// What is measured about a route.
+    RouteMeters(route) {
+        calls: Counters("outcome", OUTCOMES) = CALLS, "sluiced_calls_total",
+            "Calls to the downstream, by what they came to.";
+        answers: Counters("answer", ANSWER_CLASSES) = ANSWERS, "sluiced_answers_total",
+            "Answers of the downstream by status, and calls without one: no answer in time, or no connection.";
+        call_seconds: Histogram(CALL_BOUNDS) = CALL_DURATION, "sluiced_call_duration_seconds",
+            "From sending a call to the end of its answer.";
+        receipts: Counters("state", RECEIPT_STATES) = RECEIPTS, "sluiced_receipts_total",
+            "Receipts that a message centre delivered, by what became of the message.";
+        results: Counters("outcome", RESULT_OUTCOMES) = PUBLISHED_RESULTS, "sluiced_results_total",
+            "Results by what became of them: a queue has them, or they were dropped and why.";
+        settled: Counters("verdict", VERDICTS) = SETTLED, "sluiced_settled_total",
+            "Deliveries by their verdict.";
+        dead: Counters("reason", REASONS) = DEAD, "sluiced_dead_total",
+            "Messages given to the dead-letter queue, by the reason.";
+        held: Gauge = HELD, "sluiced_held",
+            "Messages received and not yet settled.";
+        in_flight: Gauge = IN_FLIGHT, "sluiced_in_flight",
+            "Calls sent and not yet answered.";
+        denials: Counter = DENIALS, "sluiced_denials_total",
+            "Times that a limit made a message or the route wait. No failure, and no attempt.";
+        received: Counter = RECEIVED, "sluiced_received_total",
+            "Deliveries received from the queue.";
+        redelivered: Counter = REDELIVERED, "sluiced_redelivered_total",
+            "Deliveries that the broker had handed out before.";
+        moved: Counter = MOVED, "sluiced_moved_total",
+            "Messages that the route could not send and that moved to another route of its queue.";
+        moving: Gauge = MOVING, "sluiced_moving",
+            "1 while all messages of the route move to another route of its queue.";
+        repeats: Counter = REPEATS, "sluiced_repeats_total",
+            "Messages that were settled without a call, because one of their key was accepted before.";
+        maybe_delivered: Counter = MAYBE_DELIVERED, "sluiced_maybe_delivered_total",
+            "Calls without an answer that the downstream may have taken: each may become a duplicate.";
+        breaker_open: Gauge = BREAKER_OPEN, "sluiced_breaker_open",
+            "1 after calls failed or were rejected in a row: nothing but single probes is sent, for all replicas.";
+        breaker_opened: Counter = BREAKER_OPENED, "sluiced_breaker_opened_total",
+            "How often calls that failed or were rejected in a row stopped the route.";
+        stopped: Gauge = STOPPED, "sluiced_stopped",
+            "1 while the replica tries single messages of the route only, because those before died in a row.";
+        tap_open: Gauge = TAP_OPEN, "sluiced_tap_open",
+            "1 while the route consumes its queue (a standby: while it takes messages), 0 while its tap is closed.";
+        closed: Gauge = CLOSED, "sluiced_closed",
+            "1 in the closed hours of the route, 0 in its opening hours or without any.";
+        stalled: Gauge = STALLED, "sluiced_stalled",
+            "1 while the route holds messages that could go and makes no call: the replica is not ready, and /readyz has the reason.";
+        way: Gauge = WAY, "sluiced_way_seconds",
+            "How long the handshake of a connection to the downstream takes, there and back, in the median of the last minutes; 0: not measured.";
+        way_spread: Gauge = WAY_SPREAD, "sluiced_way_spread_seconds",
+            "By how much that varies.";
+        way_kept: Gauge = WAY_KEPT, "sluiced_way_kept_seconds",
+            "What the limits of the route keep for that, the least of them; beyond it calls may come too close together.";
+        quota_remaining: Gauges("limit", &[]) = QUOTA_REMAINING, "sluiced_quota_remaining",
+            "Units that the downstream says are left of its own count for a limit, as the last answer said it; of a keyed limit, those of the key that it was about. Absent until an answer says it.";
+        quota_reset: Gauges("limit", &[]) = QUOTA_RESET, "sluiced_quota_reset_time_seconds",
+            "When that count begins anew, in Unix time; 0 where the answer does not say it.";
+        quota_unreadable: Counter = QUOTA_UNREADABLE, "sluiced_quota_unreadable_total",
+            "Accepted answers that do not say what is left, or in a form that cannot be read.";
+        actual_unreadable: Counter = ACTUAL_UNREADABLE, "sluiced_actual_unreadable_total",
+            "Calls whose answer did not say what they used, or that had none: their costs stand as they were estimated.";
+        unconfirmed: Counter = UNCONFIRMED, "sluiced_unconfirmed_total",
+            "Times that the broker did not confirm a copy for a wait, parked or dead-letter queue. It is tried again.";
+        shortened: Counter = SHORTENED, "sluiced_shortened_total",
+            "Copies that had to leave headers behind to fit a frame; x-sluiced-shortened names them.";
+        queue_messages: Gauges("part", PARTS) = QUEUE_MESSAGES, "sluiced_queue_messages",
+            "Messages of the route at the broker, of the whole fleet, as last counted: ready in the work queue, waiting in wait queues, parked, dead.";
+        age_seconds: Histogram(AGE_BOUNDS) = AGE, "sluiced_age_seconds",
+            "From receiving a message to its call, in this process.";
+        oldest: Gauge = OLDEST, "sluiced_oldest_seconds",
+            "The age of the oldest message that waits, as this replica knows it: of those that it holds, else of those that are ready in the queue (an estimate, from what came out of the queue last and when it was empty last). Messages in wait queues and parked ones do not count. 0: none waits.";
+        max_delay: Gauge = MAX_DELAY, "sluiced_max_delay_seconds",
+            "max_delay of the route; 0: it has none.";
+        queue_delay_seconds: Histogram(DELAY_BOUNDS) = QUEUE_DELAY, "sluiced_queue_delay_seconds",
+            "From publishing a message to the call that was accepted. The AMQP timestamp says when it was published (in whole seconds); without one, it counts from the first time that a replica received it.";
+        + pub(super) ready: AtomicU64 = AtomicU64::new(0);
+    }
 
-    PERMITS = counter(
-        "sluiced_permits_total",
-        LIMIT,
-        "Units of the limit that calls used: of a paced limit the slots, of a keyed limit the costs.",
-    );
-    SLOTS_LEASED = counter(
-        "sluiced_slots_leased_total",
-        LIMIT,
-        "Slots that the shared schedule granted to this replica.",
-    );
-    SLOTS_MISSED = counter(
-        "sluiced_slots_missed_total",
-        LIMIT,
-        "Slots dropped because this replica was late by more than the headroom.",
-    );
-    SLOT_LATENESS = histogram(
-        "sluiced_slot_lateness_seconds",
-        LIMIT,
-        LATENESS_BOUNDS,
-        "How long after its slot a call was started.",
-    );
-    LEASE_CALLS = counter(
-        "sluiced_lease_calls_total",
-        &["limit", "result"],
-        "Requests to the shared schedule, by their result.",
-    );
-    LEASE_CALL_DURATION = histogram(
-        "sluiced_lease_call_duration_seconds",
-        LIMIT,
-        ASK_BOUNDS,
-        "Round trip of one request to the shared schedule.",
-    );
-    FREEZES = counter(
-        "sluiced_freezes_total",
-        LIMIT,
-        "Times that this replica froze the limit because the downstream throttled, or said that its quota is nearly used up.",
-    );
-    FROZEN = gauge(
-        "sluiced_frozen",
-        LIMIT,
-        "1 while the limit is frozen for every replica.",
-    );
-    GUARDED = counter(
-        "sluiced_guarded_total",
-        LIMIT,
-        "Times that the schedule started again behind its guard: state lost, or the store's clock stepped.",
-    );
-    CLOCK_ERROR = gauge(
-        "sluiced_clock_error_seconds",
-        LIMIT,
-        "Bound of the error in mapping the store's clock to this replica's.",
-    );
-    LIMIT_RATE = gauge(
-        "sluiced_limit_units_per_second",
-        LIMIT,
-        "The current rate of a paced limit, as units per second.",
-    );
-    KEY_RATE = gauge(
-        "sluiced_key_units_per_second",
-        LIMIT,
-        "The current rate of a keyed limit, which each of its keys has. Absent for kinds without a rate.",
-    );
-    LIMIT_VERSION = gauge(
-        "sluiced_limit_version",
-        LIMIT,
-        "The version of the current policy, as this replica knows it: one for each update by a file or an operator.",
-    );
-    LIMIT_DIFFERS = gauge(
-        "sluiced_limit_differs",
-        LIMIT,
-        "1 while this replica's file differs from the current policy of the limit.",
-    );
+    /// What is measured about the policy of a limit.
+    PolicyMeters(limit) {
+        version: Gauge = LIMIT_VERSION, "sluiced_limit_version",
+            "The version of the current policy, as this replica knows it: one for each update by a file or an operator.";
+        differs: Gauge = LIMIT_DIFFERS, "sluiced_limit_differs",
+            "1 while this replica's file differs from the current policy of the limit.";
+    }
 
-    ADMISSIONS = counter(
-        "sluiced_admissions_total",
-        &["pacer", "decision"],
-        "Messages that keyed limits were asked for, by what was decided. A pacer is a paced limit, or a route without one.",
-    );
-    ADMISSION_DURATION = histogram(
-        "sluiced_admission_duration_seconds",
-        PACER,
-        ASK_BOUNDS,
-        "Round trip of one request to the store of keyed limits.",
-    );
-    ACTUAL_UNITS = counter(
-        "sluiced_actual_units_total",
-        LIMIT,
-        "Units that calls used by their answers, of a limit with actual; sluiced_permits_total has the estimates.",
-    );
-    KEYED_DENIALS = counter(
-        "sluiced_keyed_denials_total",
-        LIMIT,
-        "Messages that this keyed limit made wait. No failure, and no attempt.",
-    );
-    REFUNDS = counter(
-        "sluiced_refunds_total",
-        LIMIT,
-        "Grants offered back to this limit because their message was certainly not sent.",
-    );
-    LEASES_LOST = counter(
-        "sluiced_call_leases_lost_total",
-        LIMIT,
-        "Calls under way and claims that this limit, of the kind concurrency or once, did not count any more.",
-    );
+    /// What is measured about a limit, as this replica sees it.
+    LimitMeters(limit) {
+        permits: Counter = PERMITS, "sluiced_permits_total",
+            "Units of the limit that calls used: of a paced limit the slots, of a keyed limit the costs.";
+        slots_leased: Counter = SLOTS_LEASED, "sluiced_slots_leased_total",
+            "Slots that the shared schedule granted to this replica.";
+        slots_missed: Counter = SLOTS_MISSED, "sluiced_slots_missed_total",
+            "Slots dropped because this replica was late by more than the headroom.";
+        slots_returned: Counter = SLOTS_RETURNED, "sluiced_slots_returned_total",
+            "Slots given back to the shared schedule unused.";
+        slot_lateness_seconds: Histogram(LATENESS_BOUNDS) = SLOT_LATENESS, "sluiced_slot_lateness_seconds",
+            "How long after its slot a call was started.";
+        asks: Counters("result", RESULTS) = LEASE_CALLS, "sluiced_lease_calls_total",
+            "Requests to the shared schedule, by their result.";
+        ask_seconds: Histogram(ASK_BOUNDS) = LEASE_CALL_DURATION, "sluiced_lease_call_duration_seconds",
+            "Round trip of one request to the shared schedule.";
+        freezes: Counter = FREEZES, "sluiced_freezes_total",
+            "Times that this replica froze the limit because the downstream throttled, or said that its quota is nearly used up.";
+        frozen: Gauge = FROZEN, "sluiced_frozen",
+            "1 while the limit is frozen for every replica.";
+        guarded: Counter = GUARDED, "sluiced_guarded_total",
+            "Times that the schedule started again behind its guard: state lost, or the store's clock stepped.";
+        clock_error_seconds: Gauge = CLOCK_ERROR, "sluiced_clock_error_seconds",
+            "Bound of the error in mapping the store's clock to this replica's.";
+        rate: Gauge = LIMIT_RATE, "sluiced_limit_units_per_second",
+            "The current rate of a paced limit, as units per second.";
+    }
 
-    LINK_UP = gauge(
-        "sluiced_link_up",
-        TARGET,
-        "1 while the connection to the target is usable.",
-    );
-    RECONNECTS = counter(
-        "sluiced_reconnects_total",
-        TARGET,
-        "Times that the connection to the target was made again after it was lost.",
-    );
+    /// What is measured about asking keyed limits for the messages of one pacer.
+    AdmissionMeters(pacer) {
+        decisions: Counters("decision", DECISIONS) = ADMISSIONS, "sluiced_admissions_total",
+            "Messages that keyed limits were asked for, by what was decided. A pacer is a paced limit, or a route without one.";
+        request_seconds: Histogram(ASK_BOUNDS) = ADMISSION_DURATION, "sluiced_admission_duration_seconds",
+            "Round trip of one request to the store of keyed limits.";
+    }
 
-    LOG_LINES_DROPPED = counter(
-        "sluiced_log_lines_dropped_total",
-        &[],
-        "Log lines that were dropped because stderr did not take them.",
-    );
-    BUILD_INFO = gauge(
-        "sluiced_build_info",
-        &["version"],
-        "1; the label has the version.",
-    );
-    START_TIME = gauge(
-        "sluiced_start_time_seconds",
-        &[],
-        "When the process started, in seconds since the Unix epoch.",
-    );
+    /// What is measured about a keyed limit.
+    KeyedMeters(limit) {
+        actual: Counter = ACTUAL_UNITS, "sluiced_actual_units_total",
+            "Units that calls used by their answers, of a limit with actual; sluiced_permits_total has the estimates.";
+        denials: Counter = KEYED_DENIALS, "sluiced_keyed_denials_total",
+            "Messages that this keyed limit made wait. No failure, and no attempt.";
+        refunds: Counter = REFUNDS, "sluiced_refunds_total",
+            "Grants offered back to this limit because their message was certainly not sent.";
+        leases_lost: Counter = LEASES_LOST, "sluiced_call_leases_lost_total",
+            "Calls under way and claims that this limit, of the kind concurrency or once, did not count any more.";
+        + pub permits: Counter = Counter::of(&PERMITS, limit);
+    }
+
+    /// What is measured about a supervised connection.
+    LinkMeters(target) {
+        up: Gauge = LINK_UP, "sluiced_link_up",
+            "1 while the connection to the target is usable.";
+        reconnects: Counter = RECONNECTS, "sluiced_reconnects_total",
+            "Times that the connection to the target was made again after it was lost.";
+    }
+
+    + others {
+        KEY_RATE = (MetricKind::Gauge, &["limit"], &[]), "sluiced_key_units_per_second",
+            "The current rate of a keyed limit, which each of its keys has. Absent for kinds without a rate.";
+        LOG_LINES_DROPPED = (MetricKind::Counter, &[], &[]), "sluiced_log_lines_dropped_total",
+            "Log lines that were dropped because stderr did not take them.";
+        BUILD_INFO = (MetricKind::Gauge, &["version"], &[]), "sluiced_build_info",
+            "1; the label has the version.";
+        START_TIME = (MetricKind::Gauge, &[], &[]), "sluiced_start_time_seconds",
+            "When the process started, in seconds since the Unix epoch.";
+    }
 }
 
 #[cfg(test)]

@@ -97,15 +97,16 @@ pub(super) fn describe() {
     }
 }
 
-/// Labels in the form that the recorder wants.
-fn owned(metric: &Metric, labels: &[(&'static str, &str)]) -> Vec<metrics::Label> {
-    debug_assert!(
-        labels.iter().map(|(name, _)| name).eq(metric.labels),
+/// The labels of a metric with these values.
+fn labels(metric: &Metric, values: &[&str]) -> Vec<metrics::Label> {
+    debug_assert_eq!(
+        metric.labels.len(),
+        values.len(),
         "the labels of {} differ from its definition",
         metric.name
     );
+    let labels = metric.labels.iter().zip(values);
     labels
-        .iter()
         .map(|(name, value)| metrics::Label::new(*name, (*value).to_owned()))
         .collect()
 }
@@ -114,15 +115,15 @@ fn owned(metric: &Metric, labels: &[(&'static str, &str)]) -> Vec<metrics::Label
     clippy::disallowed_macros,
     reason = "the one place that makes counters"
 )]
-pub(super) fn counter(metric: &Metric, labels: &[(&'static str, &str)]) -> Counter {
-    let counter = metrics::counter!(metric.name, owned(metric, labels));
+pub(super) fn counter(metric: &Metric, values: &[&str]) -> Counter {
+    let counter = metrics::counter!(metric.name, labels(metric, values));
     counter.increment(0);
     counter
 }
 
 #[allow(clippy::disallowed_macros, reason = "the one place that makes gauges")]
-pub(super) fn gauge(metric: &Metric, labels: &[(&'static str, &str)]) -> Gauge {
-    let gauge = metrics::gauge!(metric.name, owned(metric, labels));
+pub(super) fn gauge(metric: &Metric, values: &[&str]) -> Gauge {
+    let gauge = metrics::gauge!(metric.name, labels(metric, values));
     gauge.increment(0.0);
     gauge
 }
@@ -131,17 +132,13 @@ pub(super) fn gauge(metric: &Metric, labels: &[(&'static str, &str)]) -> Gauge {
     clippy::disallowed_macros,
     reason = "the one place that makes histograms"
 )]
-pub(super) fn histogram(metric: &Metric, labels: &[(&'static str, &str)]) -> Histogram {
-    metrics::histogram!(metric.name, owned(metric, labels))
+pub(super) fn histogram(metric: &Metric, values: &[&str]) -> Histogram {
+    metrics::histogram!(metric.name, labels(metric, values))
 }
 
 /// Registers what is known when the process starts: its version and the time.
 pub(super) fn process() {
-    gauge(
-        &names::BUILD_INFO,
-        &[("version", env!("CARGO_PKG_VERSION"))],
-    )
-    .set(1.0);
+    gauge(&names::BUILD_INFO, &[env!("CARGO_PKG_VERSION")]).set(1.0);
     // A wall clock, because the reader's is one too. No decision uses it.
     let since_epoch = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

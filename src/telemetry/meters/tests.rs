@@ -37,16 +37,9 @@ fn every_series_is_there_before_its_first_event() {
         let series = text.lines().find(|line| line.starts_with(&start));
         assert!(series.is_some(), "no series of {}", metric.name);
     }
-    for (label, values) in [
-        ("outcome", names::OUTCOMES),
-        ("answer", names::ANSWER_CLASSES),
-        ("part", names::PARTS),
-        ("verdict", names::VERDICTS),
-        ("reason", names::REASONS),
-        ("result", names::RESULTS),
-        ("decision", names::DECISIONS),
-    ] {
-        for value in values {
+    for metric in ALL {
+        for value in metric.values {
+            let label = metric.labels.last().unwrap();
             let wanted = format!("{label}=\"{value}\"}} 0");
             assert!(text.contains(&wanted), "no {wanted}");
         }
@@ -112,5 +105,4 @@ fn without_a_recorder_counting_does_nothing() {
     route.call("accepted", "2xx");
     route.age_seconds.record(1.0);
     route.queue_delay_seconds.record(1.0);
-    assert_eq!(format!("{route:?}"), r#"RouteMeters { route: "sms", .. }"#);
 }

@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
-use crate::core::judge::{DeadReason, Outcome};
-use crate::ports::queue::{Part, Verdict};
+use crate::core::judge::Outcome;
+use crate::ports::queue::Verdict;
 
 #[test]
 fn names_end_as_their_kind_demands() {
@@ -107,8 +107,6 @@ fn label_values_are_those_of_the_core() {
         Outcome::Permanent,
     ];
     assert_eq!(outcomes.map(Outcome::label).as_slice(), OUTCOMES);
-    assert_eq!(Part::ALL.map(Part::label).as_slice(), PARTS);
-    assert_eq!(DeadReason::ALL.map(DeadReason::label).as_slice(), REASONS);
     let verdicts = [
         Verdict::Done,
         Verdict::Dropped,
