@@ -3,11 +3,10 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use serde_json::Value;
 
 use super::DropCounts;
 use super::letter::{Decision, Filter, FilterArgs};
-use super::{Console, DeadQueues, Location, Refusal, absent, letters};
+use super::{Console, DeadQueues, Location, Refusal, Report, letters};
 use crate::ports::clock::Clock;
 use crate::queue::rabbit::letters::{BATCH, Letter, Letters};
 
@@ -35,31 +34,18 @@ pub(super) async fn run(
 ) -> Result<(), Refusal> {
     let dead = args.location.dead_queues()?;
     let filter = Filter::new(&args.filter, dead.route.as_deref())?;
-    let mut all = Vec::new();
+    let mut report = Report::new(args.location.json);
     let mut left = args.limit.unwrap_or(u64::MAX);
     for queue in &dead.queues {
-        let Some(counts) = tidy(args, &dead, queue, &filter, left, console).await? else {
-            if args.location.json {
-                all.push(DropCounts::default().as_json(queue));
-            } else {
-                writeln!(console.out, "{}", absent(queue))?;
-            }
-            continue;
-        };
+        let found = tidy(args, &dead, queue, &filter, left, console).await?;
+        report.add(queue, found.as_ref(), &DropCounts::default(), console.out)?;
+        let counts = found.unwrap_or_default();
         left -= counts.meant;
-        if args.location.json {
-            all.push(counts.as_json(queue));
-        } else {
-            counts.write(queue, console.out)?;
-        }
         if let Some(refusal) = counts.refused {
             return Err(refusal);
         }
     }
-    if args.location.json {
-        writeln!(console.out, "{:#}", Value::from(all))?;
-    }
-    Ok(())
+    Ok(report.end(console.out)?)
 }
 
 /// One queue: its letters are counted first, and dropped in a second pass. So the operator may take any
@@ -123,7 +109,7 @@ async fn look(
             }
             Decision::Other => letters.leave(letter).await?,
             Decision::Unasked(why) => {
-                counts.unasked.get_or_insert((0, why)).0 += 1;
+                counts.unasked.add(why);
                 letters.leave(letter).await?;
             }
         }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use super::Refusal;
-use crate::cli::text::{utc, utc_of};
+use crate::cli::text::utc_of;
 use crate::core::judge::DeadReason;
 use crate::core::rate::parse_duration;
 use crate::core::time::StoreTime;
@@ -15,111 +16,69 @@ use crate::ports::downstream;
 use crate::ports::message::{HeaderValue, Message, header};
 use crate::template::{Template, Templates, is_template};
 
-/// A dead letter, by the headers that sluiced wrote on it. A letter from elsewhere has none of them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LetterFacts<'a>(pub(super) &'a Message);
+/// A dead letter, by the headers that sluiced wrote on it. Each is absent on one that came otherwise. Programs get all
+/// of this.
+#[derive(Debug, Serialize)]
+pub(super) struct LetterFacts<'a> {
+    /// Its publisher's, or the one that was made for it.
+    pub(super) message_id: Option<&'a str>,
+    pub(super) reason: Option<&'a str>,
+    pub(super) detail: Option<&'a str>,
+    pub(super) last_status: Option<i64>,
+    pub(super) attempts: Option<i64>,
+    pub(super) route: Option<&'a str>,
+    /// The work queue that it came from.
+    pub(super) queue: Option<&'a str>,
+    #[serde(serialize_with = "in_utc")]
+    pub(super) died: Option<StoreTime>,
+    died_us: Option<u64>,
+    #[serde(serialize_with = "in_utc")]
+    pub(super) first_seen: Option<StoreTime>,
+    #[serde(serialize_with = "in_utc")]
+    pub(super) expires: Option<StoreTime>,
+    pub(super) unreadable: Option<&'a str>,
+    bytes: usize,
+}
 
 impl<'a> LetterFacts<'a> {
-    fn text(self, name: &str) -> Option<&'a str> {
-        self.0.headers.get(name).and_then(HeaderValue::as_text)
+    pub(super) fn of(message: &'a Message) -> Self {
+        let value = |name| message.headers.get(name);
+        let text = |name| value(name).and_then(HeaderValue::as_text);
+        let number = |name| value(name).and_then(HeaderValue::as_int);
+        let time = |name| Some(StoreTime::from_micros(u64::try_from(number(name)?).ok()?));
+        let died = time(header::DIED);
+        Self {
+            message_id: message.id(),
+            reason: text(header::REASON),
+            detail: text(header::DETAIL),
+            last_status: number(header::LAST_STATUS),
+            attempts: number(header::ATTEMPTS),
+            route: text(header::ROUTE),
+            queue: text(header::QUEUE),
+            died,
+            died_us: died.map(StoreTime::as_micros),
+            first_seen: time(header::FIRST_SEEN),
+            expires: time(header::EXPIRES),
+            unreadable: value(header::UNREADABLE)
+                .map(|mark| mark.as_text().unwrap_or("its properties cannot be read")),
+            bytes: message.body.len(),
+        }
     }
 
-    fn number(self, name: &str) -> Option<i64> {
-        self.0.headers.get(name).and_then(HeaderValue::as_int)
+    /// The letter with this number, for programs.
+    pub(super) fn as_json(&self, number: u64) -> Value {
+        let mut all = json!(self);
+        all["number"] = json!(number);
+        all
     }
+}
 
-    fn time(self, name: &str) -> Option<StoreTime> {
-        let micros = u64::try_from(self.number(name)?).ok()?;
-        Some(StoreTime::from_micros(micros))
-    }
-
-    pub(super) fn reason(self) -> Option<&'a str> {
-        self.text(header::REASON)
-    }
-
-    pub(super) fn detail(self) -> Option<&'a str> {
-        self.text(header::DETAIL)
-    }
-
-    pub(super) fn status(self) -> Option<i64> {
-        self.number(header::LAST_STATUS)
-    }
-
-    pub(super) fn attempts(self) -> Option<i64> {
-        self.number(header::ATTEMPTS)
-    }
-
-    pub(super) fn route(self) -> Option<&'a str> {
-        self.text(header::ROUTE)
-    }
-
-    /// The work queue that it came from.
-    pub(super) fn queue(self) -> Option<&'a str> {
-        self.text(header::QUEUE)
-    }
-
-    pub(super) fn died(self) -> Option<StoreTime> {
-        self.time(header::DIED)
-    }
-
-    pub(super) fn first_seen(self) -> Option<StoreTime> {
-        self.time(header::FIRST_SEEN)
-    }
-
-    pub(super) fn expires(self) -> Option<StoreTime> {
-        self.time(header::EXPIRES)
-    }
-
-    pub(super) fn unreadable(self) -> Option<&'a str> {
-        let mark = self.0.headers.get(header::UNREADABLE)?;
-        Some(mark.as_text().unwrap_or("its properties cannot be read"))
-    }
-
-    /// Its publisher's id, or the one that was made for it.
-    pub(super) fn id(self) -> Option<&'a str> {
-        self.0.id()
-    }
-
-    /// Everything except the body, for programs.
-    pub(super) fn as_json(self, number: u64) -> Value {
-        json!({
-            "number": number,
-            "message_id": self.id(),
-            "reason": self.reason(),
-            "detail": self.detail(),
-            "last_status": self.status(),
-            "attempts": self.attempts(),
-            "route": self.route(),
-            "queue": self.queue(),
-            "died": self.died().map(utc_of),
-            "died_us": self.died().map(StoreTime::as_micros),
-            "first_seen": self.first_seen().map(utc_of),
-            "expires": self.expires().map(utc_of),
-            "unreadable": self.unreadable(),
-            "bytes": self.0.body.len(),
-        })
-    }
-
-    /// All headers, the publisher's and those of sluiced.
-    pub(super) fn headers_as_json(self) -> Value {
-        let headers = self.0.headers.iter();
-        let pairs = headers.map(|(name, value)| {
-            let value = match value {
-                HeaderValue::Bool(value) => json!(value),
-                HeaderValue::Int(value) => json!(value),
-                HeaderValue::Float(value) => json!(value),
-                HeaderValue::Text(text) => json!(text),
-                HeaderValue::Opaque => Value::Null,
-            };
-            (name.clone(), value)
-        });
-        Value::Object(pairs.collect::<Map<_, _>>())
-    }
-
-    /// The publisher's time of publishing.
-    pub(super) fn published(self) -> Option<String> {
-        self.0.properties.timestamp.map(utc)
-    }
+/// A time for programs, if it is known.
+pub(super) fn in_utc<S: Serializer>(
+    at: &(impl Into<Option<StoreTime>> + Copy),
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    (*at).into().map(utc_of).serialize(to)
 }
 
 /// The arguments that say which letters are meant: all of them must fit.
@@ -184,21 +143,20 @@ impl Filter {
     }
 
     pub(super) fn decide(&self, message: &Message, now: StoreTime) -> Decision {
-        if self.fits(LetterFacts(message), now) {
+        if self.fits(&LetterFacts::of(message), now) {
             self.condition(message)
         } else {
             Decision::Other
         }
     }
 
-    fn fits(&self, facts: LetterFacts<'_>, now: StoreTime) -> bool {
+    fn fits(&self, facts: &LetterFacts<'_>, now: StoreTime) -> bool {
         let args = &self.args;
-        let status = facts.status();
-        let age = facts.died().map(|died| now.since(died));
-        let id = facts.id();
-        let named = |known: &String| Some(known.as_str()) == facts.reason();
+        let (status, id) = (facts.last_status, facts.message_id);
+        let age = facts.died.map(|died| now.since(died));
+        let named = |known: &String| Some(known.as_str()) == facts.reason;
         let route = self.route.as_deref();
-        route.is_none_or(|route| facts.route() == Some(route))
+        route.is_none_or(|route| facts.route == Some(route))
             && (args.reason.is_empty() || args.reason.iter().any(named))
             && (args.status.is_empty() || args.status.iter().any(|s| Some((*s).into()) == status))
             && (args.id.is_empty() || args.id.iter().any(|wanted| Some(wanted.as_str()) == id))
@@ -214,10 +172,10 @@ impl Filter {
         let Some((templates, template)) = &self.condition else {
             return Decision::Meant;
         };
-        let facts = LetterFacts(message);
-        let made = facts.attempts().unwrap_or(0);
+        let facts = LetterFacts::of(message);
+        let made = facts.attempts.unwrap_or(0);
         let about = downstream::Facts {
-            route: facts.route().unwrap_or_default(),
+            route: facts.route.unwrap_or_default(),
             attempt: u32::try_from(made).unwrap_or(0).saturating_add(1),
         };
         let rendered = templates

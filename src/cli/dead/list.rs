@@ -2,19 +2,19 @@
 //! message is among the dead letters.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
+use super::letter::{Decision, Filter, FilterArgs, LetterFacts, in_utc};
 use super::show::{LABELS, Sought, in_short, seek};
-use super::{Console, Location, Refusal, absent, letters};
-use crate::cli::text::{age, facts, in_a_line, or_dash, size, table, utc_of};
+use super::{Console, Counts, Location, Refusal, Report, Unasked, letters};
+use crate::cli::text::{age, facts, in_a_line, or_dash, size, table};
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
-use crate::ports::message::Message;
 use crate::queue::rabbit::letters::{Letter, Letters};
 
 /// A message id is shown up to here.
@@ -39,21 +39,23 @@ const SAID: u64 = 100;
 type Group = (Option<String>, Option<String>, Option<i64>);
 
 /// What a queue holds.
-#[derive(Default)]
+#[derive(Default, Serialize)]
 struct Census {
     /// All letters, meant or not.
     total: u64,
     meant: u64,
+    unasked: Unasked,
+    #[serde(rename = "counts", serialize_with = "as_list")]
     kinds: BTreeMap<Group, u64>,
+    #[serde(serialize_with = "in_utc")]
     oldest: Option<StoreTime>,
+    #[serde(serialize_with = "in_utc")]
     newest: Option<StoreTime>,
-    shown: Vec<LetterRow>,
-    unasked: Option<(u64, String)>,
-}
-
-struct LetterRow {
-    cells: [String; 7],
-    json: Value,
+    #[serde(serialize_with = "in_utc")]
+    now: StoreTime,
+    letters: Vec<Value>,
+    #[serde(skip)]
+    rows: Vec<[String; 7]>,
 }
 
 const HEAD: [&str; 7] = [
@@ -73,28 +75,18 @@ pub(super) async fn run(
     let dead = args.location.dead_queues()?;
     let filter = Filter::new(&args.filter, dead.route.as_deref())?;
     let now = Clock::start().store_time();
-    let mut all = Vec::new();
+    let mut report = Report::new(args.location.json);
     for (index, queue) in dead.queues.iter().enumerate() {
-        let census = match dead.open(queue).await? {
+        let found = match dead.open(queue).await? {
             None => None,
             Some(letters) => Some(count(queue, letters, &filter, args.limit, now, console).await?),
         };
-        if args.location.json {
-            all.push(census.unwrap_or_default().as_json(queue, now));
-            continue;
-        }
-        if index > 0 {
+        if index > 0 && !args.location.json {
             writeln!(console.out)?;
         }
-        match census {
-            None => writeln!(console.out, "{}", absent(queue))?,
-            Some(census) => census.write(queue, now, console.out)?,
-        }
+        report.add(queue, found.as_ref(), &Census::at(now), console.out)?;
     }
-    if args.location.json {
-        writeln!(console.out, "{:#}", Value::from(all))?;
-    }
-    Ok(())
+    Ok(report.end(console.out)?)
 }
 
 async fn count(
@@ -105,7 +97,7 @@ async fn count(
     now: StoreTime,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> Result<Census, Refusal> {
-    let mut census = Census::default();
+    let mut census = Census::at(now);
     let all = letters.total();
     while let Some(letter) = letters.next().await? {
         census.total += 1;
@@ -115,7 +107,7 @@ async fn count(
         match filter.decide(&letter.message, now) {
             Decision::Meant => census.add(&letter, limit, now),
             Decision::Other => {}
-            Decision::Unasked(why) => census.unasked.get_or_insert((0, why)).0 += 1,
+            Decision::Unasked(why) => census.unasked.add(why),
         }
         letters.leave(letter).await?;
     }
@@ -128,33 +120,40 @@ async fn count(
 }
 
 impl Census {
-    fn add(&mut self, letter: &Letter, limit: usize, now: StoreTime) {
-        let facts = LetterFacts(&letter.message);
-        self.meant += 1;
-        let kind = (
-            facts.route().map(str::to_owned),
-            facts.reason().map(str::to_owned),
-            facts.status(),
-        );
-        *self.kinds.entry(kind).or_default() += 1;
-        if let Some(died) = facts.died() {
-            self.oldest = Some(self.oldest.map_or(died, |oldest| oldest.min(died)));
-            self.newest = Some(self.newest.map_or(died, |newest| newest.max(died)));
-        }
-        if self.shown.len() < limit {
-            self.shown.push(LetterRow {
-                cells: cells(letter.number, &letter.message, now),
-                json: facts.as_json(letter.number),
-            });
+    fn at(now: StoreTime) -> Self {
+        Self {
+            now,
+            ..Self::default()
         }
     }
 
-    fn write(&self, queue: &str, now: StoreTime, out: &mut impl Write) -> Result<(), Refusal> {
+    fn add(&mut self, letter: &Letter, limit: usize, now: StoreTime) {
+        let facts = LetterFacts::of(&letter.message);
+        self.meant += 1;
+        let kind = (
+            facts.route.map(str::to_owned),
+            facts.reason.map(str::to_owned),
+            facts.last_status,
+        );
+        *self.kinds.entry(kind).or_default() += 1;
+        if let Some(died) = facts.died {
+            self.oldest = Some(self.oldest.map_or(died, |oldest| oldest.min(died)));
+            self.newest = Some(self.newest.map_or(died, |newest| newest.max(died)));
+        }
+        if self.rows.len() < limit {
+            self.rows.push(cells(letter, &facts, now));
+            self.letters.push(facts.as_json(letter.number));
+        }
+    }
+}
+
+impl Counts for Census {
+    fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
         let span = match (self.oldest, self.newest) {
             (Some(_), Some(_)) => format!(
                 ", the oldest died {} ago, the newest {} ago",
-                age(self.oldest, now),
-                age(self.newest, now)
+                age(self.oldest, self.now),
+                age(self.newest, self.now)
             ),
             _ => String::new(),
         };
@@ -163,7 +162,8 @@ impl Census {
             false => format!("{} of {}", self.meant, letters(self.total)),
         };
         writeln!(out, "{queue}: {of}{span}")?;
-        if let Some((count, why)) = &self.unasked {
+        let Unasked { count, why } = &self.unasked;
+        if *count > 0 {
             writeln!(out, "{count} could not be asked by --where: {why}")?;
         }
         if self.meant == 0 {
@@ -181,47 +181,35 @@ impl Census {
         });
         writeln!(out)?;
         table(["COUNT", "ROUTE", "REASON", "STATUS"], &[0], kinds, out)?;
-        if self.shown.is_empty() {
+        if self.rows.is_empty() {
             return Ok(());
         }
         writeln!(out)?;
-        let rows = self.shown.iter().map(|row| row.cells.clone());
-        table(HEAD, &[0, 4, 5], rows, out)?;
-        let more = self.meant - self.shown.len() as u64;
+        table(HEAD, &[0, 4, 5], self.rows.iter().cloned(), out)?;
+        let more = self.meant - self.rows.len() as u64;
         if more > 0 {
             writeln!(out, "and {more} more; --limit shows more")?;
         }
         Ok(())
     }
-
-    fn as_json(&self, queue: &str, now: StoreTime) -> Value {
-        let kinds = self.kinds.iter().map(|((route, reason, status), count)| {
-            json!({ "route": route, "reason": reason, "last_status": status, "count": count })
-        });
-        json!({
-            "queue": queue,
-            "total": self.total,
-            "meant": self.meant,
-            "unasked": self.unasked.as_ref().map_or(0, |(count, _)| *count),
-            "counts": kinds.collect::<Vec<_>>(),
-            "oldest": self.oldest.map(utc_of),
-            "newest": self.newest.map(utc_of),
-            "now": utc_of(now),
-            "letters": self.shown.iter().map(|row| row.json.clone()).collect::<Vec<_>>(),
-        })
-    }
 }
 
-fn cells(number: u64, message: &Message, now: StoreTime) -> [String; 7] {
-    let facts = LetterFacts(message);
+/// The groups for programs.
+fn as_list<S: Serializer>(kinds: &BTreeMap<Group, u64>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(kinds.iter().map(|((route, reason, status), count)| {
+        json!({ "route": route, "reason": reason, "last_status": status, "count": count })
+    }))
+}
+
+fn cells(letter: &Letter, facts: &LetterFacts<'_>, now: StoreTime) -> [String; 7] {
     [
-        number.to_string(),
-        age(facts.died(), now),
-        or_dash(facts.reason().map(|text| in_a_line(text, ID))),
-        or_dash(facts.status()),
-        or_dash(facts.attempts()),
-        size(message.body.len()),
-        or_dash(facts.id().map(|id| in_a_line(id, ID))),
+        letter.number.to_string(),
+        age(facts.died, now),
+        or_dash(facts.reason.map(|text| in_a_line(text, ID))),
+        or_dash(facts.last_status),
+        or_dash(facts.attempts),
+        size(letter.message.body.len()),
+        or_dash(facts.message_id.map(|id| in_a_line(id, ID))),
     ]
 }
 

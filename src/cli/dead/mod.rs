@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::exit::{Exit, Refusal, did_you_mean};
@@ -223,37 +224,110 @@ fn letters(count: u64) -> String {
     counted(count, "letter")
 }
 
+/// What a command found out about each queue: written at once, or in the end as one list of JSON.
+struct Report {
+    json: bool,
+    all: Vec<Value>,
+}
+
+impl Report {
+    const fn new(json: bool) -> Self {
+        Self {
+            json,
+            all: Vec::new(),
+        }
+    }
+
+    /// What was found in a queue. Where there is no such queue, programs get `none`.
+    fn add<T: Counts>(
+        &mut self,
+        queue: &str,
+        found: Option<&T>,
+        none: &T,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        if self.json {
+            let mut counts = json!(found.unwrap_or(none));
+            counts["queue"] = json!(queue);
+            self.all.push(counts);
+            return Ok(());
+        }
+        match found {
+            Some(counts) => counts.write(queue, out),
+            None => writeln!(out, "{}", absent(queue)),
+        }
+    }
+
+    fn end(self, out: &mut impl Write) -> io::Result<()> {
+        match self.json {
+            true => writeln!(out, "{:#}", Value::from(self.all)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The letters of a queue by what a command did to them.
+trait Counts: Serialize {
+    fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()>;
+}
+
+/// How many letters `--where` had no answer for, and why for the first of them. Programs get the number.
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+struct Unasked {
+    count: u64,
+    #[serde(skip)]
+    why: String,
+}
+
+impl Unasked {
+    fn add(&mut self, why: String) {
+        if self.count == 0 {
+            self.why = why;
+        }
+        self.count += 1;
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let why = &self.why;
+        let text = format!("left, for --where could not be worked out: {why}");
+        note(self.count, &text, out)
+    }
+}
+
 /// What `sluiced dead replay` did to the letters of a queue.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 struct ReplayCounts {
+    dry_run: bool,
     before: u32,
-    looked: u64,
+    looked_at: u64,
     meant: u64,
     replayed: u64,
-    queues: BTreeSet<String>,
+    /// The queues that they went to.
+    to: BTreeSet<String>,
     unreadable: u64,
-    unasked: Option<(u64, String)>,
-    timeless: u64,
-    /// Letters of the batch that failed: still dead letters, and perhaps in their work queue too.
-    unsure: usize,
+    unasked: Unasked,
+    without_timestamp: u64,
+    /// Of the batch that failed: dead letters still, and perhaps in their work queue too.
+    unconfirmed: usize,
     after: Option<u32>,
 }
 
-impl ReplayCounts {
-    fn write(&self, queue: &str, dry_run: bool, out: &mut impl Write) -> io::Result<()> {
+impl Counts for ReplayCounts {
+    fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{queue}: {} before", letters(self.before.into()))?;
-        let queues: Vec<_> = self.queues.iter().map(String::as_str).collect();
+        let queues: Vec<_> = self.to.iter().map(String::as_str).collect();
         let to = match queues.is_empty() {
             true => String::new(),
             false => format!(" to {}", queues.join(", ")),
         };
-        if dry_run {
+        if self.dry_run {
             writeln!(out, "  {} would be replayed{to}", self.meant)?;
         } else {
             writeln!(out, "  {} replayed{to}", self.replayed)?;
         }
         note(
-            self.timeless,
+            self.without_timestamp,
             "of these without their timestamp: by it they are too old, and would be dead at once",
             out,
         )?;
@@ -262,9 +336,9 @@ impl ReplayCounts {
             "left, for their properties cannot be read; --unreadable replays their bodies alone",
             out,
         )?;
-        unasked(&self.unasked, out)?;
+        self.unasked.write(out)?;
         note(
-            self.unsure as u64,
+            self.unconfirmed as u64,
             "not confirmed: they are dead letters still, and may be in their work queue too",
             out,
         )?;
@@ -278,57 +352,30 @@ impl ReplayCounts {
         }
         Ok(())
     }
-
-    fn as_json(&self, queue: &str, dry_run: bool) -> Value {
-        json!({
-            "queue": queue,
-            "dry_run": dry_run,
-            "before": self.before,
-            "looked_at": self.looked,
-            "meant": self.meant,
-            "replayed": self.replayed,
-            "to": self.queues,
-            "without_timestamp": self.timeless,
-            "unreadable": self.unreadable,
-            "unasked": self.unasked.as_ref().map_or(0, |(count, _)| *count),
-            "unconfirmed": self.unsure,
-            "after": self.after,
-        })
-    }
 }
 
 /// What `sluiced dead drop` did to the letters of a queue.
-#[derive(Default)]
+#[derive(Default, Serialize)]
 struct DropCounts {
     before: u32,
     meant: u64,
     dropped: u64,
-    unasked: Option<(u64, String)>,
+    unasked: Unasked,
     after: u32,
     /// Why nothing was dropped.
+    #[serde(skip)]
     refused: Option<Refusal>,
 }
 
-impl DropCounts {
+impl Counts for DropCounts {
     fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{queue}: {} before", letters(self.before.into()))?;
         match self.meant == self.dropped {
             true => writeln!(out, "  {} dropped", self.dropped)?,
             false => writeln!(out, "  {} would be dropped", self.meant)?,
         }
-        unasked(&self.unasked, out)?;
+        self.unasked.write(out)?;
         writeln!(out, "  {} after", letters(self.after.into()))
-    }
-
-    fn as_json(&self, queue: &str) -> Value {
-        json!({
-            "queue": queue,
-            "before": self.before,
-            "meant": self.meant,
-            "dropped": self.dropped,
-            "unasked": self.unasked.as_ref().map_or(0, |(count, _)| *count),
-            "after": self.after,
-        })
     }
 }
 
@@ -338,18 +385,6 @@ fn note(count: u64, what: &str, out: &mut impl Write) -> io::Result<()> {
         0 => Ok(()),
         count => writeln!(out, "  {count} {what}"),
     }
-}
-
-/// The letters for which `--where` could not be evaluated.
-fn unasked(unasked: &Option<(u64, String)>, out: &mut impl Write) -> io::Result<()> {
-    let Some((count, why)) = unasked else {
-        return Ok(());
-    };
-    note(
-        *count,
-        &format!("left, for --where could not be worked out: {why}"),
-        out,
-    )
 }
 
 #[cfg(test)]

@@ -5,13 +5,12 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::ReplayCounts;
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
-use super::{Console, DeadQueues, Location, Refusal, SUFFIX, absent};
+use super::{Console, DeadQueues, Location, Refusal, Report, SUFFIX};
 use crate::cli::exit::StopSignals;
 use crate::core::judge::DeadReason;
 use crate::core::rate::Rate;
@@ -91,33 +90,26 @@ impl Replaying<'_> {
         &mut self,
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
     ) -> Result<Option<Refusal>, Refusal> {
-        let (mut all, mut failed) = (Vec::new(), None);
-        let (json, dry_run) = (self.args.location.json, self.args.dry_run);
+        let (mut report, mut failed) = (Report::new(self.args.location.json), None);
         let mut left = self.args.limit.unwrap_or(u64::MAX);
         for queue in &self.dead.queues {
             if self.stop.is_cancelled() || failed.is_some() || left == 0 {
                 break;
             }
+            let mut counts = ReplayCounts {
+                dry_run: self.args.dry_run,
+                ..ReplayCounts::default()
+            };
             let Some(letters) = self.dead.open(queue).await? else {
-                if json {
-                    all.push(ReplayCounts::default().as_json(queue, dry_run));
-                } else {
-                    writeln!(console.out, "{}", absent(queue))?;
-                }
+                report.add(queue, None, &counts, console.out)?;
                 continue;
             };
-            let (counts, result) = self.queue(queue, letters, left, console).await;
+            let result = self.queue(queue, letters, left, &mut counts, console).await;
             left -= counts.meant;
             failed = result.err();
-            if json {
-                all.push(counts.as_json(queue, dry_run));
-            } else {
-                counts.write(queue, dry_run, console.out)?;
-            }
+            report.add(queue, Some(&counts), &counts, console.out)?;
         }
-        if json {
-            writeln!(console.out, "{:#}", Value::from(all))?;
-        }
+        report.end(console.out)?;
         Ok(failed)
     }
 
@@ -127,14 +119,12 @@ impl Replaying<'_> {
         queue: &str,
         mut letters: Letters,
         limit: u64,
+        counts: &mut ReplayCounts,
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
-    ) -> (ReplayCounts, Result<(), Refusal>) {
-        let mut counts = ReplayCounts {
-            before: letters.total(),
-            ..ReplayCounts::default()
-        };
+    ) -> Result<(), Refusal> {
+        counts.before = letters.total();
         let mut result = self
-            .letters(queue, &mut letters, limit, &mut counts, console)
+            .letters(queue, &mut letters, limit, counts, console)
             .await;
         // Without the terminal there is no line to erase.
         console.progress("").ok();
@@ -142,7 +132,7 @@ impl Replaying<'_> {
             Ok(after) => counts.after = Some(after),
             Err(error) => result = result.and(Err(error.into())),
         }
-        (counts, result)
+        result
     }
 
     async fn letters(
@@ -158,14 +148,14 @@ impl Replaying<'_> {
             let Some(letter) = letters.next().await? else {
                 break;
             };
-            counts.looked += 1;
+            counts.looked_at += 1;
             if !self.is_meant(&letter, counts) {
                 letters.leave(letter).await?;
                 continue;
             }
             counts.meant += 1;
             let replay = self.replay(queue, letter, counts);
-            counts.queues.insert(replay.queue.clone());
+            counts.to.insert(replay.queue.clone());
             if self.args.dry_run {
                 letters.leave(replay.letter).await?;
                 continue;
@@ -193,12 +183,12 @@ impl Replaying<'_> {
         match self.filter.decide(&letter.message, self.clock.store_time()) {
             Decision::Other => false,
             Decision::Unasked(why) => {
-                counts.unasked.get_or_insert((0, why)).0 += 1;
+                counts.unasked.add(why);
                 false
             }
             Decision::Meant => {
-                let skipped =
-                    LetterFacts(&letter.message).unreadable().is_some() && !self.args.unreadable;
+                let facts = LetterFacts::of(&letter.message);
+                let skipped = facts.unreadable.is_some() && !self.args.unreadable;
                 counts.unreadable += u64::from(skipped);
                 !skipped
             }
@@ -206,17 +196,17 @@ impl Replaying<'_> {
     }
 
     fn replay(&self, dead: &str, letter: Letter, counts: &mut ReplayCounts) -> Replay {
-        let facts = LetterFacts(&letter.message);
+        let facts = LetterFacts::of(&letter.message);
         let from = dead.strip_suffix(SUFFIX).unwrap_or(dead);
-        let queue = self.args.to.as_deref().or_else(|| facts.queue());
+        let queue = self.args.to.as_deref().or(facts.queue);
         let queue = queue.unwrap_or(from).to_owned();
         let keeps_timestamp = keeps_timestamp(
             letter.message.properties.timestamp,
             self.dead.max_age(&queue),
-            facts.reason(),
+            facts.reason,
             self.clock.store_time(),
         );
-        counts.timeless += u64::from(!keeps_timestamp);
+        counts.without_timestamp += u64::from(!keeps_timestamp);
         Replay {
             letter,
             queue,
@@ -245,7 +235,7 @@ impl Replaying<'_> {
         let moved = letters.replay(batch).await;
         counts.replayed += moved.taken as u64;
         if let Some(fault) = moved.fault {
-            counts.unsure = count - moved.taken;
+            counts.unconfirmed = count - moved.taken;
             return Err(fault.into());
         }
         self.pace.wait(count, &self.stop).await;
@@ -321,7 +311,7 @@ fn show_progress(
     counts: &ReplayCounts,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> io::Result<()> {
-    let (replayed, looked, before) = (counts.replayed, counts.looked, counts.before);
+    let (replayed, looked, before) = (counts.replayed, counts.looked_at, counts.before);
     console.progress(&format!(
         "{queue}: {replayed} replayed, looked at {looked} of {before}"
     ))

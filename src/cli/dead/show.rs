@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::letter::LetterFacts;
 use super::{DeadQueues, Location, Refusal, absent};
-use crate::cli::text::{age, counted, facts, in_a_line, printable, size, utc_of};
+use crate::cli::text::{age, counted, facts, in_a_line, printable, size, utc, utc_of};
 use crate::ports::clock::Clock;
 use crate::ports::message::{HeaderValue, Message, header};
 use crate::queue::rabbit::letters::Letter;
@@ -138,32 +138,29 @@ fn labelled<const N: usize>(facts: [(&str, Option<String>); N]) -> Vec<Fact> {
 pub(super) fn in_short(queue: &str, letter: &Letter) -> (Vec<(String, String)>, Value) {
     let all = died(&letter.message).into_iter();
     let all = all.filter_map(|(label, value)| Some((label, in_a_line(&value?, VALUE))));
-    let mut json = LetterFacts(&letter.message).as_json(letter.number);
+    let mut json = LetterFacts::of(&letter.message).as_json(letter.number);
     json["dead_letter_queue"] = json!(queue);
     (all.collect(), json)
 }
 
 /// Why and when it died, by the headers that sluiced wrote.
 fn died(message: &Message) -> Vec<Fact> {
-    let facts = LetterFacts(message);
+    let facts = LetterFacts::of(message);
     let now = Clock::start().store_time();
     let ago = |died| format!("{} ({} ago)", utc_of(died), age(Some(died), now));
     let header = |name| message.headers.get(name).map(shown);
     labelled([
-        ("reason", facts.reason().map(in_words)),
-        ("detail", facts.detail().map(str::to_owned)),
-        ("unreadable", facts.unreadable().map(str::to_owned)),
-        (
-            "last status",
-            facts.status().map(|status| status.to_string()),
-        ),
-        ("attempts", facts.attempts().map(|count| count.to_string())),
-        ("died", facts.died().map(ago)),
-        ("first seen", facts.first_seen().map(utc_of)),
-        ("expired at", facts.expires().map(utc_of)),
-        ("route", facts.route().map(str::to_owned)),
-        ("queue", facts.queue().map(str::to_owned)),
-        // The state of the limit that denied it (`denied_headers`).
+        ("reason", facts.reason.map(in_words)),
+        ("detail", facts.detail.map(str::to_owned)),
+        ("unreadable", facts.unreadable.map(str::to_owned)),
+        ("last status", facts.last_status.map(|n| n.to_string())),
+        ("attempts", facts.attempts.map(|count| count.to_string())),
+        ("died", facts.died.map(ago)),
+        ("first seen", facts.first_seen.map(utc_of)),
+        ("expired at", facts.expires.map(utc_of)),
+        ("route", facts.route.map(str::to_owned)),
+        ("queue", facts.queue.map(str::to_owned)),
+        // How the limit stood that denied it (`denied_headers`).
         ("denied by", header(header::DENIED_BY)),
         ("limit", header(header::LIMIT)),
         ("remaining", header(header::REMAINING)),
@@ -173,7 +170,6 @@ fn died(message: &Message) -> Vec<Fact> {
 
 /// How it was published.
 fn published(message: &Message) -> Vec<Fact> {
-    let facts = LetterFacts(message);
     let known = &message.properties;
     let made = match message.own_id() {
         Some(_) => "",
@@ -182,10 +178,10 @@ fn published(message: &Message) -> Vec<Fact> {
     let exchange = Some(message.exchange.clone()).filter(|text| !text.is_empty());
     let priority = Some(known.priority).filter(|priority| *priority > 0);
     labelled([
-        ("message id", facts.id().map(|id| format!("{id}{made}"))),
+        ("message id", message.id().map(|id| format!("{id}{made}"))),
         ("exchange", exchange),
         ("routing key", Some(message.routing_key.clone())),
-        ("published", facts.published()),
+        ("published", known.timestamp.map(utc)),
         ("correlation id", known.correlation_id.clone()),
         ("content type", known.content_type.clone()),
         ("content encoding", known.content_encoding.clone()),
@@ -209,13 +205,12 @@ fn write_json(
     out: &mut impl Write,
 ) -> Result<(), Refusal> {
     let message = &letter.message;
-    let facts = LetterFacts(message);
-    let mut all = facts.as_json(letter.number);
+    let mut all = LetterFacts::of(message).as_json(letter.number);
     all["dead_letter_queue"] = json!(queue);
     all["properties"] = json!(message.properties);
     all["exchange"] = json!(message.exchange);
     all["routing_key"] = json!(message.routing_key);
-    all["headers"] = facts.headers_as_json();
+    all["headers"] = json!(message.headers);
     if args.body {
         match std::str::from_utf8(&message.body) {
             Ok(text) => all["body"] = json!(text),
