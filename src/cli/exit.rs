@@ -5,6 +5,7 @@
 //! needs a restart, and the log names it. A wrong configuration changes nothing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -63,6 +64,15 @@ pub(super) enum Refusal {
     /// The arguments make no sense here.
     Arguments(String),
     Failed(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Faults(faults) | Self::Values(faults) => faults.fmt(f),
+            Self::Arguments(why) | Self::Failed(why) => f.write_str(why),
+        }
+    }
 }
 
 /// The exit code of a command. Writes why it was refused, if it was.

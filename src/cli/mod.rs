@@ -139,7 +139,7 @@ async fn dispatch(name: &str, command: Command) -> Result<ExitCode, Box<dyn std:
             };
             dead::run(&args, &mut console).await
         }
-        Command::Demo(args) => Ok(demo::run(args, &mut out, stdout.is_terminal()).await?),
+        Command::Demo(args) => demo::run(args, &mut out, stdout.is_terminal()).await,
         Command::Find(args) => find::run(&args, &mut out).await,
         Command::Health(args) => Ok(status::health(&args, &mut out).await?),
         Command::Limits(args) => {
@@ -156,7 +156,7 @@ async fn dispatch(name: &str, command: Command) -> Result<ExitCode, Box<dyn std:
         Command::Try(args) => trial::run(&args, &mut out).await,
         Command::Completions(args) => Ok(shell::completions(&args, &mut out)?),
         Command::Man(args) => Ok(shell::man(&args, Arguments::command(), &mut out)?),
-        Command::Provider(args) => Ok(proof::provider(args, &mut out).await?),
+        Command::Provider(args) => proof::provider(args, &mut out).await,
         Command::Sim(args) => Ok(proof::sim(&args, &mut out)?),
     };
     Ok(exit(name, done, &mut err, faults)?.into())

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::exit::{Exit, StopSignals};
+use super::exit::{Exit, Refusal, StopSignals};
 use crate::core::rate::{Rate, parse_duration};
-use crate::proof::provider::{Behaviour, Expect, Failure, Provider, ProviderError};
+use crate::proof::provider::{Behaviour, Expect, Failure, Provider};
 use crate::proof::simulation::drawn::Coverage;
 use crate::proof::simulation::verdict::longest_gap;
 use crate::proof::simulation::{Report, Scenario, run as simulate};
@@ -207,25 +207,11 @@ pub struct ProviderArgs {
     pub enforce: bool,
 }
 
-/// Why `sluiced provider` failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ProviderCommandError {
-    /// It did not start.
-    #[error(transparent)]
-    Start(#[from] ProviderError),
-    /// A signal cannot be listened for, or the output is gone.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
 /// Serves until SIGTERM or Ctrl-C.
-///
-/// # Errors
-/// When the address is taken or the output is gone.
-pub async fn provider(
+pub(super) async fn provider(
     args: ProviderArgs,
     out: &mut (dyn Write + Send),
-) -> Result<Exit, ProviderCommandError> {
+) -> Result<Exit, Refusal> {
     // Before the address is printed: a test that reads it may stop this process at once.
     let mut signals = StopSignals::new()?;
     let behaviour = Behaviour {
@@ -241,7 +227,7 @@ pub async fn provider(
     out.flush()?;
     signals.next().await;
     let report = provider.report(&Expect::Nothing);
-    serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
+    serde_json::to_writer(&mut *out, &report)?;
     writeln!(out)?;
     out.flush()?;
     Ok(Exit::Done)

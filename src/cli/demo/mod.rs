@@ -10,7 +10,8 @@ mod fleet;
 mod report;
 mod servers;
 
-use std::io::{self, Write};
+use std::fmt::Display;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,8 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::config::{LIMIT, ROUTE, Scratch, Servers};
 use self::report::{Goal, Inside, Proof, Screen};
-pub use self::servers::{BrokerError, DemoRedisError};
-use crate::cli::exit::{Exit, StopSignals};
+use crate::cli::exit::{Exit, Refusal, StopSignals};
 use crate::cli::run;
 use crate::core::rate::{Rate, Span, parse_duration};
 use crate::ports::clock::Clock;
@@ -66,8 +66,8 @@ pub struct DemoArgs {
     pub kill_every: Option<Duration>,
 }
 
-/// How often the demo checks whether anything still happens.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often it is looked whether anything still happens.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A shorter pause would kill daemons faster than they start.
 const MIN_KILL_PAUSE: Duration = Duration::from_millis(100);
@@ -80,54 +80,13 @@ fn kill_pause(text: &str) -> Result<Duration, String> {
     Ok(pause)
 }
 
-/// Why a demo could not be run, in contrast to a demo with a bad result.
-#[derive(Debug, thiserror::Error)]
-pub enum DemoError {
-    /// RabbitMQ cannot be used.
-    #[error("RabbitMQ at {at}: {source}")]
-    RabbitMq { at: String, source: BrokerError },
-    /// Redis cannot be used.
-    #[error("Redis at {at}: {source}")]
-    Redis { at: String, source: DemoRedisError },
-    /// The built-in provider did not start.
-    #[error(transparent)]
-    Provider(#[from] ProviderError),
-    /// A daemon ended before its time.
-    #[error("{name} ended early ({status}); the end of its log:\n{log}")]
-    Replica {
-        name: String,
-        status: String,
-        log: String,
-    },
-    /// The pipeline in this process ended with an error.
-    #[error("the pipeline: {0}")]
-    Pipeline(String),
-    /// Nothing happened for too long.
-    #[error("no call for {}; {sent} of {messages} messages were sent{log}", Span(*.waited))]
-    Stalled {
-        waited: Duration,
-        sent: u64,
-        messages: u64,
-        log: String,
-    },
-    /// SIGINT or SIGTERM.
-    #[error("interrupted")]
-    Interrupted,
-    /// Files, processes, signals or the output.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
 /// Runs the demo. The exit code says whether it held: nothing too early, nothing lost. On a `terminal` a line is
 /// rewritten. Needs a runtime of several threads.
-///
-/// # Errors
-/// When the demo could not be run.
-pub async fn run(
+pub(super) async fn run(
     args: DemoArgs,
     out: &mut (dyn Write + Send),
     terminal: bool,
-) -> Result<Exit, DemoError> {
+) -> Result<Exit, Refusal> {
     // Errors inside go to stderr. An error here means that there is a logger already.
     let _last_lines = logs::init("warn,lapin=off", LogFormat::Human).ok();
     let mut screen = Screen { out, terminal };
@@ -146,8 +105,8 @@ pub async fn run(
     })
 }
 
-/// Runs the demo in one process, with nothing installed.
-async fn prove_embedded(args: &DemoArgs, screen: &mut Screen<'_>) -> Result<Proof, DemoError> {
+/// The demo in one process, with nothing installed.
+async fn prove_embedded(args: &DemoArgs, screen: &mut Screen<'_>) -> Result<Proof, Refusal> {
     let name = unique_name();
     let scratch = Scratch::new(&name)?;
     let provider = args.provider()?;
@@ -188,7 +147,7 @@ fn configure(
     scratch: &Scratch,
     provider: &Provider,
     name: &str,
-) -> Result<PathBuf, DemoError> {
+) -> Result<PathBuf, Refusal> {
     let mut lines = String::new();
     for (_, body) in config::messages(args.messages) {
         lines.push_str(&body);
@@ -201,28 +160,56 @@ fn configure(
 }
 
 /// Ends when nothing has happened for too long.
-async fn stalled(args: &DemoArgs, provider: &Provider) -> DemoError {
-    let (mut calls, mut quiet) = (0, Duration::ZERO);
-    while quiet < args.patience() {
-        sleep(LOOK_EVERY).await;
-        quiet += LOOK_EVERY;
-        let live = provider.live();
-        if live.calls > calls {
-            (calls, quiet) = (live.calls, Duration::ZERO);
+async fn stalled(args: &DemoArgs, provider: &Provider) -> Refusal {
+    let mut watch = Watch::new(args, provider);
+    loop {
+        if let Err(stalled) = watch.wait().await {
+            return Refusal::Failed(stalled);
         }
     }
-    DemoError::Stalled {
-        waited: args.patience(),
-        sent: provider.live().unique,
-        messages: u64::from(args.messages),
-        log: String::new(),
+}
+
+/// Sees whether anything still happens.
+struct Watch<'a> {
+    args: &'a DemoArgs,
+    provider: &'a Provider,
+    calls: u64,
+    quiet: Duration,
+}
+
+impl<'a> Watch<'a> {
+    const fn new(args: &'a DemoArgs, provider: &'a Provider) -> Self {
+        Self {
+            args,
+            provider,
+            calls: 0,
+            quiet: Duration::ZERO,
+        }
+    }
+
+    /// Waits a moment. Fails when nothing has happened for too long.
+    async fn wait(&mut self) -> Result<(), String> {
+        sleep(LOOK_EVERY).await;
+        self.quiet += LOOK_EVERY;
+        let live = self.provider.live();
+        if live.calls > self.calls {
+            (self.calls, self.quiet) = (live.calls, Duration::ZERO);
+        }
+        if self.quiet < self.args.patience() {
+            return Ok(());
+        }
+        let (waited, messages) = (Span(self.args.patience()), self.args.messages);
+        let sent = live.unique;
+        Err(format!(
+            "no call for {waited}; {sent} of {messages} messages were sent"
+        ))
     }
 }
 
 /// The one call that runs production's pipeline in this process: until the queue is empty and
 /// settled, or `stop`.
-async fn run_pipeline(file: &Path, stop: CancellationToken) -> Result<(), DemoError> {
-    let pipeline = |why: &dyn std::fmt::Display| DemoError::Pipeline(why.to_string());
+async fn run_pipeline(file: &Path, stop: CancellationToken) -> Result<(), Refusal> {
+    let pipeline = |why: &dyn Display| Refusal::Failed(format!("the pipeline: {why}"));
     let loaded =
         settings::load(&[file.to_owned()], std::iter::empty()).map_err(|e| pipeline(&e))?;
     let clock = Clock::start();
@@ -278,37 +265,11 @@ fn unique_name() -> String {
 }
 
 /// Waits for SIGINT or SIGTERM.
-async fn interrupted() -> DemoError {
+async fn interrupted() -> Refusal {
     let Ok(mut signals) = StopSignals::new() else {
         // Without handlers the signals end the process by themselves.
         return std::future::pending().await;
     };
     signals.next().await;
-    DemoError::Interrupted
-}
-
-/// Host and port of a URL: what may be shown of it.
-fn place(url: &str) -> String {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-    let host = authority.rsplit('@').next().unwrap_or(authority);
-    host.to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_password_is_shown() {
-        for (url, shown) in [
-            ("amqp://user:secret@rabbit:5672/%2f", "rabbit:5672"),
-            ("redis://:p%40ss@[::1]:6379/0", "[::1]:6379"),
-            ("redis://host", "host"),
-            ("amqp://u:odd@secret@host?heartbeat=1", "host"),
-            ("nonsense", "nonsense"),
-        ] {
-            assert_eq!(place(url), shown);
-        }
-    }
+    Refusal::Failed("interrupted".to_owned())
 }

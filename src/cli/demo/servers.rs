@@ -2,6 +2,7 @@
 //! that the run left in either is removed afterwards.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::time::Duration;
 
 use lapin::options::{
@@ -10,48 +11,57 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError};
+use redis::{AsyncConnectionConfig, Client, RedisResult};
 use tokio::time::timeout;
+
+use crate::cli::exit::Refusal;
 
 /// A server that does not answer within this counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// So many publishes wait for their confirm at a time.
 const UNCONFIRMED: usize = 500;
 
-/// Why RabbitMQ could not be used. Never with the URL, which may hold a password.
-#[derive(Debug, thiserror::Error)]
-pub enum BrokerError {
-    /// The broker refused, or the connection broke.
-    #[error(transparent)]
-    Amqp(#[from] lapin::Error),
-    /// No answer.
-    #[error("no answer within {PATIENCE:?}")]
-    Silent,
-    /// A message of the backlog was not taken.
-    #[error("it did not take the backlog: {0}")]
-    Refused(&'static str),
+/// What a server makes of it. It is named in an error.
+async fn within<T, E: Display>(
+    server: &str,
+    length: Duration,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, Refusal> {
+    let why = match timeout(length, work).await {
+        Ok(Ok(done)) => return Ok(done),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {PATIENCE:?}"),
+    };
+    Err(Refusal::Failed(format!("{server}: {why}")))
 }
 
 /// A connection to RabbitMQ.
 pub(super) struct Broker {
+    /// Where it is, for errors: without what the URL may hold of passwords.
+    at: String,
     connection: Connection,
 }
 
 impl Broker {
-    pub(super) async fn connect(url: &str) -> Result<Self, BrokerError> {
+    pub(super) async fn connect(url: &str) -> Result<Self, Refusal> {
         let named = ConnectionProperties::default().with_connection_name("sluiced demo".into());
-        let connection = bounded(Connection::connect(url, named)).await?;
-        Ok(Self { connection })
+        let at = format!("RabbitMQ at {}", place(url));
+        let connection = within(&at, PATIENCE, Connection::connect(url, named)).await?;
+        Ok(Self { at, connection })
     }
 
     /// Declares a durable quorum queue, as a careful operator would.
-    pub(super) async fn declare(&self, queue: &str) -> Result<(), BrokerError> {
+    pub(super) async fn declare(&self, queue: &str) -> Result<(), Refusal> {
         let mut arguments = FieldTable::default();
         let kind = AMQPValue::LongString("quorum".into());
         arguments.insert("x-queue-type".into(), kind);
         let channel = self.channel().await?;
-        bounded(channel.queue_declare(queue.into(), QueueDeclareOptions::durable(), arguments))
-            .await?;
+        within(
+            &self.at,
+            PATIENCE,
+            channel.queue_declare(queue.into(), QueueDeclareOptions::durable(), arguments),
+        )
+        .await?;
         Ok(())
     }
 
@@ -60,9 +70,14 @@ impl Broker {
         &self,
         queue: &str,
         messages: impl Iterator<Item = (String, String)>,
-    ) -> Result<(), BrokerError> {
+    ) -> Result<(), Refusal> {
         let channel = self.channel().await?;
-        bounded(channel.confirm_select(ConfirmSelectOptions::default())).await?;
+        within(
+            &self.at,
+            PATIENCE,
+            channel.confirm_select(ConfirmSelectOptions::default()),
+        )
+        .await?;
         let mut open = VecDeque::with_capacity(UNCONFIRMED);
         for (id, body) in messages {
             let properties = BasicProperties::default()
@@ -80,28 +95,32 @@ impl Broker {
                 body.as_bytes(),
                 properties,
             );
-            open.push_back(bounded(publish).await?);
+            open.push_back(within(&self.at, PATIENCE, publish).await?);
             if open.len() >= UNCONFIRMED
                 && let Some(oldest) = open.pop_front()
             {
-                confirmed(bounded(oldest).await?)?;
+                self.confirmed(within(&self.at, PATIENCE, oldest).await?)?;
             }
         }
         for confirm in open {
-            confirmed(bounded(confirm).await?)?;
+            self.confirmed(within(&self.at, PATIENCE, confirm).await?)?;
         }
         Ok(())
     }
 
     /// How many messages are ready in a queue; none if there is no such queue.
-    pub(super) async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
-        // The broker closes the channel if the queue does not exist, so it gets a channel of its own.
+    pub(super) async fn ready(&self, queue: &str) -> Result<u64, Refusal> {
+        // The broker closes a channel over a queue that is not there: so one of its own.
         let channel = self.channel().await?;
         let passive = QueueDeclareOptions::default().passive();
-        let declared = bounded(channel.queue_declare(queue.into(), passive, FieldTable::default()));
+        let declared = within(
+            &self.at,
+            PATIENCE,
+            channel.queue_declare(queue.into(), passive, FieldTable::default()),
+        );
         match declared.await {
             Ok(found) => {
-                bounded(channel.close(200, "".into())).await?;
+                within(&self.at, PATIENCE, channel.close(200, "".into())).await?;
                 Ok(u64::from(found.message_count()))
             }
             Err(_) if self.connection.status().connected() => Ok(0),
@@ -110,121 +129,120 @@ impl Broker {
     }
 
     /// Removes queues; it is no error if one is not there.
-    pub(super) async fn remove(
-        &self,
-        queues: impl Iterator<Item = String>,
-    ) -> Result<(), BrokerError> {
+    pub(super) async fn remove(&self, queues: impl Iterator<Item = String>) -> Result<(), Refusal> {
         let channel = self.channel().await?;
         for queue in queues {
-            bounded(channel.queue_delete(queue.into(), QueueDeleteOptions::default())).await?;
+            within(
+                &self.at,
+                PATIENCE,
+                channel.queue_delete(queue.into(), QueueDeleteOptions::default()),
+            )
+            .await?;
         }
         Ok(())
     }
 
     /// Closes the connection. It is no fault if it is gone already, or just lost a channel.
     pub(super) async fn close(&self) {
-        if let Err(error) = bounded(self.connection.close(200, "".into())).await {
+        if let Err(error) = within(&self.at, PATIENCE, self.connection.close(200, "".into())).await
+        {
             tracing::debug!(%error, "the connection to RabbitMQ was not closed in order");
         }
     }
 
-    async fn channel(&self) -> Result<Channel, BrokerError> {
-        bounded(self.connection.create_channel()).await
+    async fn channel(&self) -> Result<Channel, Refusal> {
+        within(&self.at, PATIENCE, self.connection.create_channel()).await
     }
-}
 
-async fn bounded<T>(work: impl Future<Output = lapin::Result<T>>) -> Result<T, BrokerError> {
-    match timeout(PATIENCE, work).await {
-        Ok(done) => Ok(done?),
-        Err(_) => Err(BrokerError::Silent),
-    }
-}
-
-fn confirmed(confirmation: Confirmation) -> Result<(), BrokerError> {
-    match confirmation {
-        Confirmation::Ack(None) => Ok(()),
-        Confirmation::Ack(Some(_)) => Err(BrokerError::Refused("the queue is gone")),
-        Confirmation::Nack(_) => Err(BrokerError::Refused("it answered nack")),
-        Confirmation::NotRequested => Err(BrokerError::Refused("it sends no confirms")),
+    fn confirmed(&self, confirmation: Confirmation) -> Result<(), Refusal> {
+        let why = match confirmation {
+            Confirmation::Ack(None) => return Ok(()),
+            Confirmation::Ack(Some(_)) => "the queue is gone",
+            Confirmation::Nack(_) => "it answered nack",
+            Confirmation::NotRequested => "it sends no confirms",
+        };
+        let at = &self.at;
+        Err(Refusal::Failed(format!(
+            "{at}: it did not take the backlog: {why}"
+        )))
     }
 }
 
 /// The bound for removing keys; the others have a TTL.
 const CLEANING: Duration = Duration::from_secs(10);
 
-/// Why Redis could not be used. Never with the URL, which may hold a password.
-#[derive(Debug, thiserror::Error)]
-pub enum DemoRedisError {
-    /// The URL is none, the server refused, or the connection broke.
-    #[error(transparent)]
-    Redis(#[from] RedisError),
-    /// No answer.
-    #[error("no answer within {PATIENCE:?}")]
-    Silent,
-}
-
 /// A connection to Redis.
-#[derive(Clone)]
 pub(super) struct DemoRedis {
+    /// Where it is, for errors: without what the URL may hold of passwords.
+    at: String,
     connection: MultiplexedConnection,
 }
 
 impl DemoRedis {
-    pub(super) async fn connect(url: &str) -> Result<Self, DemoRedisError> {
+    pub(super) async fn connect(url: &str) -> Result<Self, Refusal> {
+        let at = format!("Redis at {}", place(url));
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
-        let client = Client::open(url)?;
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        let connection = timeout(PATIENCE, connecting)
-            .await
-            .map_err(|_| DemoRedisError::Silent)??;
-        let mut store = Self { connection };
-        redis::cmd("PING")
-            .query_async::<()>(&mut store.connection)
-            .await?;
-        Ok(store)
+        let connecting = async {
+            let client = Client::open(url)?;
+            let mut connection = client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?;
+            let ping = redis::cmd("PING");
+            ping.query_async::<()>(&mut connection).await?;
+            RedisResult::Ok(connection)
+        };
+        let connection = within(&at, PATIENCE, connecting).await?;
+        Ok(Self { at, connection })
     }
 
     /// Calls of scripts and functions by all clients since the server's start.
-    pub(super) async fn script_calls(&mut self) -> Result<u64, DemoRedisError> {
-        let info: String = redis::cmd("INFO")
-            .arg("commandstats")
-            .query_async(&mut self.connection)
-            .await?;
-        Ok(script_calls(&info))
+    pub(super) async fn script_calls(&self) -> Result<u64, Refusal> {
+        let mut connection = self.connection.clone();
+        let mut ask = redis::cmd("INFO");
+        ask.arg("commandstats");
+        let info = ask.query_async::<String>(&mut connection);
+        Ok(script_calls(&within(&self.at, PATIENCE, info).await?))
     }
 
     /// Removes every key that has `prefix` in its name.
-    pub(super) async fn clean(&mut self, prefix: &str) -> Result<(), DemoRedisError> {
-        timeout(CLEANING, self.remove(prefix))
-            .await
-            .map_err(|_| DemoRedisError::Silent)?
+    pub(super) async fn clean(&self, prefix: &str) -> Result<(), Refusal> {
+        let removed = remove(self.connection.clone(), prefix);
+        within(&self.at, CLEANING, removed).await
     }
+}
 
-    async fn remove(&mut self, prefix: &str) -> Result<(), DemoRedisError> {
-        let mut cursor = 0_u64;
-        loop {
-            let (next, keys): (u64, Vec<Vec<u8>>) = redis::cmd("SCAN")
-                .arg(cursor)
-                .arg("MATCH")
-                .arg(format!("*{prefix}*"))
-                .arg("COUNT")
-                .arg(1_000)
-                .query_async(&mut self.connection)
+async fn remove(mut connection: MultiplexedConnection, prefix: &str) -> RedisResult<()> {
+    let mut cursor = 0_u64;
+    loop {
+        let (next, keys): (u64, Vec<Vec<u8>>) = redis::cmd("SCAN")
+            .arg(cursor)
+            .arg("MATCH")
+            .arg(format!("*{prefix}*"))
+            .arg("COUNT")
+            .arg(1_000)
+            .query_async(&mut connection)
+            .await?;
+        for key in keys {
+            redis::cmd("UNLINK")
+                .arg(key)
+                .query_async::<()>(&mut connection)
                 .await?;
-            for key in keys {
-                redis::cmd("UNLINK")
-                    .arg(key)
-                    .query_async::<()>(&mut self.connection)
-                    .await?;
-            }
-            if next == 0 {
-                return Ok(());
-            }
-            cursor = next;
         }
+        if next == 0 {
+            return Ok(());
+        }
+        cursor = next;
     }
+}
+
+/// Host and port of a URL: what may be shown of it.
+fn place(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    host.to_owned()
 }
 
 /// Adds up the lines of `INFO commandstats` that are about scripts and functions.
@@ -249,6 +267,19 @@ fn script_calls(info: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        for (url, shown) in [
+            ("amqp://user:secret@rabbit:5672/%2f", "rabbit:5672"),
+            ("redis://:p%40ss@[::1]:6379/0", "[::1]:6379"),
+            ("redis://host", "host"),
+            ("amqp://u:odd@secret@host?heartbeat=1", "host"),
+            ("nonsense", "nonsense"),
+        ] {
+            assert_eq!(place(url), shown);
+        }
+    }
 
     #[test]
     fn only_scripts_and_functions_are_counted() {
