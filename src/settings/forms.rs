@@ -7,7 +7,7 @@ use http::{HeaderValue, Method};
 use tracing_subscriber::filter::Targets;
 use url::Url;
 
-use super::schema::{Form, Shape, nearest};
+use super::schema::{Form, Shape, hint, nearest};
 use super::text::{Costing, OctetText};
 use crate::core::smpp::CommandStatus;
 use crate::core::zone::Zone;
@@ -147,13 +147,10 @@ fn log_level(text: &str) -> Result<(), String> {
     let right =
         "write a level (error, warn, info, debug, trace, off) or \"info,sluiced::queue=debug\"";
     for part in text.split(',') {
+        // A bare text is a level. The filter would take it for a module and log all of that, and nothing else.
         let last = part.rsplit('=').next().unwrap_or_default().trim();
-        let is_target = !part.contains('=') && part.contains("::");
-        if !is_target && !LEVELS.contains(&last.to_lowercase().as_str()) {
-            let hint = nearest(last, LEVELS).map_or_else(
-                || right.to_owned(),
-                |near| format!("did you mean \"{near}\"?"),
-            );
+        if !LEVELS.contains(&last.to_lowercase().as_str()) {
+            let hint = hint(last, LEVELS, || right.to_owned());
             return Err(format!("`{last}` is no level; {hint}"));
         }
     }

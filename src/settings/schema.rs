@@ -315,3 +315,12 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .map(|(candidate, _)| candidate)
 }
+
+/// A hint for a name that is not among the known ones: the nearest of them, or else what is right.
+pub(super) fn hint<'a>(
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    right: impl FnOnce() -> String,
+) -> String {
+    nearest(name, known).map_or_else(right, |near| format!("did you mean \"{near}\"?"))
+}

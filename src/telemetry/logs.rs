@@ -45,14 +45,8 @@ const CLIENT: &str = "lapin";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
     /// `log.level` cannot be used. Not transient.
-    #[error(
-        "log.level: `{text}`: {why}; write error, warn, info, debug, trace or off, or a filter such as \"info,sluiced::queue=debug\""
-    )]
-    Level {
-        /// The part that is wrong.
-        text: String,
-        why: String,
-    },
+    #[error("log.level: {0}")]
+    Level(String),
     /// No thread can be had for its lines. Transient.
     #[error("no thread for the log: {0}")]
     Thread(String),
@@ -61,36 +55,19 @@ pub enum LogError {
     Installed,
 }
 
-/// Reads `log.level`.
-///
-/// tracing-subscriber takes any bare text for the name of a module and logs all of it. So `inof`
-/// would silence everything else without an error. Here a bare text must be a level.
+/// Reads `log.level`. What is right, the configuration decides (`settings::forms`).
 ///
 /// # Errors
-/// When it is empty, a bare text is no level, or a directive cannot be parsed.
+/// When a directive cannot be parsed.
 pub fn filter(level: &str) -> Result<Targets, LogError> {
-    let wrong = |text: &str, why: String| LogError::Level {
-        text: text.to_owned(),
-        why,
-    };
     let parts: Vec<&str> = level.split(',').map(str::trim).collect();
-    for part in &parts {
-        if part.is_empty() {
-            return Err(wrong(level, "a part is empty".to_owned()));
-        }
-        if !part.contains('=') && part.parse::<LevelFilter>().is_err() {
-            return Err(wrong(part, "no such level".to_owned()));
-        }
-    }
     // Later directives win only if they are as specific, so lapin is turned off only if `level`
     // does not name it.
     let named = parts.iter().any(|part| part.starts_with(CLIENT));
     let quiet = (!named).then(|| format!("{CLIENT}=off"));
     let directives: Vec<&str> = parts.into_iter().chain(quiet.as_deref()).collect();
-    directives
-        .join(",")
-        .parse::<Targets>()
-        .map_err(|error| wrong(level, error.to_string()))
+    let filter = directives.join(",").parse();
+    filter.map_err(|why| LogError::Level(format!("`{level}`: {why}")))
 }
 
 /// Installs the logger for the whole process. Records of the `log` crate come in too. What it answers is

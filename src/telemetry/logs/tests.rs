@@ -37,23 +37,6 @@ fn levels_and_filters_are_read() {
     }
 }
 
-#[test]
-fn a_typing_error_is_an_error_that_says_what_would_be_right() {
-    for (level, part) in [
-        ("inof", "`inof`"),
-        ("", "``"),
-        ("info,", "`info,`"),
-        ("info,sluiced::queue", "`sluiced::queue`"),
-        ("info,sluiced=loud", "`info,sluiced=loud`"),
-        ("info,sluiced[lease]", "`sluiced[lease]`"),
-    ] {
-        let text = filter(level).expect_err(level).to_string();
-        assert!(text.starts_with("log.level: "), "{text}");
-        assert!(text.contains(part), "{text}");
-        assert!(text.contains("write error, warn, info"), "{text}");
-    }
-}
-
 /// Collects what is written.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);

@@ -34,6 +34,24 @@ fn log_by_module() {
 }
 
 #[test]
+fn log_by_a_module_without_a_level() {
+    let right =
+        "write a level (error, warn, info, debug, trace, off) or \"info,sluiced::queue=debug\"";
+    for (level, part) in [
+        ("info,sluiced::queue", "sluiced::queue"),
+        ("info,", ""),
+        ("", ""),
+    ] {
+        assert_eq!(
+            above(&format!("[log]\nlevel = \"{level}\"")),
+            [format!(
+                "a.toml:2:9: log.level: `{part}` is no level; {right}"
+            )]
+        );
+    }
+}
+
+#[test]
 fn log_filter() {
     assert_eq!(
         above("[log]\nlevel = \"info,[=debug\""),
