@@ -7,7 +7,7 @@ use http::HeaderName;
 
 use super::Checks;
 use crate::settings::fault::KeyPath;
-use crate::settings::schema::nearest;
+use crate::settings::schema::hint;
 use crate::settings::types::{Auth, Http, Limit, Outcomes, Quota, Route};
 
 /// Headers that follow from the body and the connection.
@@ -50,10 +50,8 @@ impl Checks<'_> {
         for (name, quota) in route.quotas() {
             let at = quotas.join(name);
             if !route.limits.contains(name) {
-                let hint = nearest(name, route.limits.iter().map(String::as_str)).map_or_else(
-                    || "name one of its limits".to_owned(),
-                    |near| format!("did you mean \"{near}\"?"),
-                );
+                let known = route.limits.iter().map(String::as_str);
+                let hint = hint(name, known, || "name one of its limits".to_owned());
                 let message = format!("the route has no limit `{name}`; {hint}");
                 self.error([at.clone(), path.join("limits")], message);
             } else if let Some(limit) = self.settings.limits.get(name)

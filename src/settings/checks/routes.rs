@@ -8,7 +8,7 @@ use tracing_subscriber::filter::Targets;
 use super::Checks;
 use crate::core::rate::{Rate, Span};
 use crate::settings::fault::KeyPath;
-use crate::settings::schema::nearest;
+use crate::settings::schema::hint;
 use crate::settings::types::{Downstream, Limit, MAX_LIMITS, OnDenied, QueueBackend, Route};
 
 /// A quarter of a smaller prefetch is too little to look ahead with.
@@ -100,10 +100,8 @@ impl Checks<'_> {
         let limits = &self.settings.limits;
         for (i, name) in route.limits.iter().enumerate() {
             if !limits.contains_key(name) {
-                let hint = nearest(name, limits.keys().map(String::as_str)).map_or_else(
-                    || format!("write a table [limits.{name}]"),
-                    |near| format!("did you mean \"{near}\"?"),
-                );
+                let known = limits.keys().map(String::as_str);
+                let hint = hint(name, known, || format!("write a table [limits.{name}]"));
                 let message = format!("no limit has the name `{name}`; {hint}");
                 self.error([at.at(i), KeyPath::of(&["limits", name])], message);
             } else if route.limits[..i].contains(name) {
