@@ -105,18 +105,36 @@ impl<E: std::error::Error> From<E> for Refusal {
     }
 }
 
-/// A hint for a name that is not among the known ones.
-pub(super) fn did_you_mean<'a>(
+/// What the configuration has under a name. Refuses one that is not there, and offers the nearest.
+pub(super) fn named<'a, T>(
+    what: &str,
     name: &str,
-    known: impl Iterator<Item = &'a String> + Clone,
-) -> String {
-    match nearest(name, known.clone().map(String::as_str)) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => {
-            let known: Vec<&str> = known.map(String::as_str).collect();
-            format!("there are: {}", known.join(", "))
-        }
+    all: &'a BTreeMap<String, T>,
+) -> Result<(&'a str, &'a T), Refusal> {
+    if let Some((name, found)) = all.get_key_value(name) {
+        return Ok((name, found));
     }
+    let known = || all.keys().map(String::as_str);
+    let hint = match nearest(name, known()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are: {}", known().collect::<Vec<_>>().join(", ")),
+    };
+    Err(Refusal::Arguments(format!(
+        "there is no {what} `{name}`; {hint}"
+    )))
+}
+
+/// Asks an operator, who agrees by typing `word`.
+pub(super) fn agrees(
+    question: &str,
+    word: &str,
+    prompt: &mut (impl Write + ?Sized),
+) -> io::Result<bool> {
+    write!(prompt, "{question}")?;
+    prompt.flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(answer.trim() == word)
 }
 
 /// The signals that ask a command to stop: SIGTERM of a supervisor, SIGINT of a person. They no longer end

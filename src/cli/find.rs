@@ -143,8 +143,7 @@ async fn look_up(args: &FindArgs, keys: Vec<(String, String)>) -> Result<Vec<Fou
     let opened = Location::of(args.config.clone()).open().await?;
     let mut found = Vec::new();
     for (limit, text) in keys {
-        opened.known(&limit)?;
-        let policy = opened.inspect(&limit).await?;
+        let policy = opened.policy(&limit).await?.inspect().await?;
         let state = key::look_up(&opened, &limit, Some(&text), &policy).await?;
         if let Some(state) = state {
             found.push(FoundKey {

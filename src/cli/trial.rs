@@ -17,7 +17,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use self::ahead::Ahead;
-use super::exit::{Exit, Refusal};
+use super::exit::{Exit, Refusal, named};
 use super::limits::{Location, OpenLimits, key};
 use super::shell;
 use super::text::{counted, printable, rough, state};
@@ -105,36 +105,23 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
     Ok(Exit::Done)
 }
 
+/// The route of this name, or the only one.
 pub(super) fn chosen<'a>(
     settings: &'a Settings,
     name: Option<&str>,
 ) -> Result<(&'a str, &'a Route), Refusal> {
-    let names = || {
-        settings
-            .routes
-            .keys()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let found = match name {
-        Some(name) => settings.routes.get_key_value(name),
-        None if settings.routes.len() == 1 => settings.routes.first_key_value(),
-        None => {
-            return Err(Refusal::Arguments(format!(
-                "which route? --route one of: {}",
-                names()
-            )));
+    let routes = &settings.routes;
+    match (name, routes.first_key_value()) {
+        (Some(name), _) => named("route", name, routes),
+        (None, Some((name, route))) if routes.len() == 1 => Ok((name, route)),
+        (None, _) => {
+            let names: Vec<&str> = routes.keys().map(String::as_str).collect();
+            let names = names.join(", ");
+            Err(Refusal::Arguments(format!(
+                "which route? --route one of: {names}"
+            )))
         }
-    };
-    let (name, route) = found.ok_or_else(|| {
-        Refusal::Arguments(format!(
-            "there is no route `{}`; there are: {}",
-            name.unwrap_or_default(),
-            names()
-        ))
-    })?;
-    Ok((name, route))
+    }
 }
 
 fn read(args: &TryArgs) -> Result<Message, Refusal> {
@@ -225,7 +212,7 @@ async fn answer(
     charge: &Charge<(), KeyText>,
 ) -> Result<(StoreTime, LimitAnswer), Refusal> {
     let name = &limit.name;
-    let found = opened.inspect(name).await?;
+    let found = opened.policy(name).await?.inspect().await?;
     let paused = found
         .policy
         .as_ref()

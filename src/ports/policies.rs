@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::store::{Family, PolicyStore, StoreError, Updated};
+use super::store::{Family, Inspection, PolicyStore, StoreError, Updated};
 use crate::core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::core::time::StoreTime;
 
@@ -27,6 +27,22 @@ impl<'a> PolicyOf<'a> {
             family,
             limit,
         }
+    }
+
+    /// Reads the state of the limit.
+    ///
+    /// # Errors
+    /// When the store does not answer, or refuses.
+    pub async fn inspect(self) -> Result<Inspection, StoreError> {
+        self.store.inspect(self.family, self.limit).await
+    }
+
+    /// Opens a keyed limit that is closed because the store lost its state (`PolicyStore::open`).
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn open(self) -> Result<Option<StoreTime>, StoreError> {
+        self.store.open(self.family, self.limit).await
     }
 
     /// A replica declares itself. Returns the current policy.
@@ -98,7 +114,7 @@ impl<'a> PolicyOf<'a> {
             let (now, before) = match read.take() {
                 Some(read) => read,
                 None => {
-                    let found = store.inspect(family, limit).await?;
+                    let found = self.inspect().await?;
                     (found.now, found.policy)
                 }
             };

@@ -7,6 +7,7 @@ use clap::Args;
 use super::DropCounts;
 use super::letter::{Decision, Filter, FilterArgs};
 use super::{Console, DeadQueues, Location, Refusal, Report, letters};
+use crate::cli::exit::agrees;
 use crate::ports::clock::Clock;
 use crate::queue::rabbit::letters::{BATCH, Letter, Letters};
 
@@ -136,15 +137,11 @@ fn agreed(
             letters(meant)
         ))));
     }
-    write!(
-        console.err,
+    let question = format!(
         "drop {} of {queue} for good? Type the number to do so: ",
         letters(meant)
-    )?;
-    console.err.flush()?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
-    Ok(match answer.trim() == meant.to_string() {
+    );
+    Ok(match agrees(&question, &meant.to_string(), console.err)? {
         true => Ok(()),
         false => Err(Refusal::Failed("nothing was dropped".to_owned())),
     })

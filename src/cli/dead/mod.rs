@@ -22,7 +22,7 @@ use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::exit::{Exit, Refusal, did_you_mean};
+use super::exit::{Exit, Refusal, named};
 use super::shell;
 use super::text::counted;
 use crate::queue::rabbit::RabbitOptions;
@@ -154,7 +154,7 @@ impl Location {
         }
         let queues = match (&self.queue, &self.route) {
             (Some(queue), _) => vec![queue.clone()],
-            (None, Some(route)) => vec![queue_of(&loaded.settings, route)?],
+            (None, Some(route)) => vec![dead_of(named("route", route, &loaded.settings.routes)?.1)],
             // Routes may share a queue.
             (None, None) => {
                 let all = loaded.settings.routes.values().map(dead_of);
@@ -191,17 +191,7 @@ fn dead_of(route: &settings::types::Route) -> String {
     format!("{}{SUFFIX}", route.queue)
 }
 
-fn queue_of(settings: &Settings, name: &str) -> Result<String, Refusal> {
-    if let Some(route) = settings.routes.get(name) {
-        return Ok(dead_of(route));
-    }
-    let hint = did_you_mean(name, settings.routes.keys());
-    Err(Refusal::Arguments(format!(
-        "there is no route `{name}`; {hint}"
-    )))
-}
-
-/// Refuses a queue of messages that are not dead.
+/// Refuses a queue of messages that are still to be sent.
 fn is_dead_letter_queue(queue: &str) -> Result<(), Refusal> {
     if queue.len() > SUFFIX.len() && queue.ends_with(SUFFIX) {
         return Ok(());

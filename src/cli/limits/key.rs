@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::set::configured;
 use super::show::LABELS;
-use super::{OpenLimits, Refusal};
+use super::{OpenLimits, Refusal, unused};
 use crate::cli::text::{counted, facts, rough};
 use crate::core::limits::Taken;
 use crate::core::limits::generation::Closing;
@@ -46,9 +46,7 @@ pub(in crate::cli) async fn look_up(
 ) -> Result<Option<KeyState>, Refusal> {
     let Some(limit) = current(opened, name, found)? else {
         return match key {
-            Some(_) => Err(Refusal::Failed(format!(
-                "no replica has used a limit `{name}` yet; use --config"
-            ))),
+            Some(_) => Err(unused(name, "; use --config")),
             None => Ok(None),
         };
     };

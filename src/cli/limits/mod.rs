@@ -16,13 +16,13 @@ use clap::{Args, Subcommand};
 use secrecy::SecretString;
 use serde_json::json;
 
-use super::exit::{Exit, Refusal, did_you_mean};
+use super::exit::{Exit, Refusal, named};
 use super::shell;
 use crate::core::limits::generation::Closing;
 use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
 use crate::ports::policies::PolicyOf;
-use crate::ports::store::{Family, Inspection, Store, Updated};
+use crate::ports::store::{Family, Store, Updated};
 use crate::settings::types::{LimitBackend, Settings};
 use crate::settings::{self, Loaded};
 use crate::status::Replica;
@@ -59,7 +59,7 @@ pub struct PauseArgs {
     #[arg(add = shell::limits())]
     name: String,
     /// How long, such as 10m; without it until resumed (366 days at most)
-    #[arg(long = "for", value_name = "DURATION", value_parser = pause_length)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = length)]
     length: Option<Duration>,
     #[command(flatten)]
     location: Location,
@@ -183,63 +183,38 @@ impl OpenLimits {
         limit.map_or_else(String::new, |limit| limit.policy_line())
     }
 
-    /// Where a limit stands: it is paced, or keyed. Without a file the store knows.
-    pub(super) async fn family(&self, limit: &str) -> Result<Family, Refusal> {
-        if let Some(limit) = self.settings().and_then(|s| s.limits.get(limit)) {
-            return Ok(wire::family(limit));
+    /// The policy of a limit. A name that the file does not have is refused; without a file the store knows whether the
+    /// limit is paced or keyed.
+    pub(super) async fn policy<'a>(&'a self, limit: &'a str) -> Result<PolicyOf<'a>, Refusal> {
+        let of = |family| PolicyOf::new(&*self.store, family, limit);
+        if let Some(settings) = self.settings() {
+            return Ok(of(wire::family(named("limit", limit, &settings.limits)?.1)));
         }
-        let keyed = self.store.inspect(Family::Keyed, limit).await?;
-        Ok(match keyed.policy {
-            Some(_) => Family::Keyed,
-            None => Family::Paced,
+        let keyed = of(Family::Keyed);
+        Ok(match keyed.inspect().await?.policy {
+            Some(_) => keyed,
+            None => of(Family::Paced),
         })
-    }
-
-    /// The policy of a limit.
-    pub(super) fn policy<'a>(&'a self, family: Family, limit: &'a str) -> PolicyOf<'a> {
-        PolicyOf::new(&*self.store, family, limit)
-    }
-
-    /// How a limit stands.
-    pub(super) async fn inspect(&self, limit: &str) -> Result<Inspection, Refusal> {
-        let family = self.family(limit).await?;
-        Ok(self.store.inspect(family, limit).await?)
-    }
-
-    /// Refuses a name that the file does not have, and suggests the nearest one.
-    pub(super) fn known(&self, limit: &str) -> Result<(), Refusal> {
-        let Some(settings) = self.settings() else {
-            return Ok(());
-        };
-        if settings.limits.contains_key(limit) {
-            return Ok(());
-        }
-        let hint = did_you_mean(limit, settings.limits.keys());
-        Err(Refusal::Arguments(format!(
-            "there is no limit `{limit}`; {hint}"
-        )))
     }
 }
 
-fn pause_length(text: &str) -> Result<Duration, String> {
-    let length = parse_duration(text).map_err(|wrong| wrong.to_string())?;
-    if length > FREEZE_MAX {
-        return Err(format!(
-            "a pause lasts {} at most; leave --for out to pause until resumed",
+/// How long a change may last.
+fn length(text: &str) -> Result<Duration, String> {
+    match parse_duration(text).map_err(|wrong| wrong.to_string())? {
+        length if length > FREEZE_MAX => Err(format!(
+            "it lasts {} at most; leave --for out for what shall stay",
             Span(FREEZE_MAX)
-        ));
+        )),
+        length => Ok(length),
     }
-    Ok(length)
 }
 
 async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let (name, opened) = (&args.name, args.location.open().await?);
-    opened.known(name)?;
-    let family = opened.family(name).await?;
+    let policy = opened.policy(name).await?;
     let length = args.length.unwrap_or(FREEZE_MAX);
-    let by = operator();
-    let paused = opened.policy(family, name).pause(length, &by).await?;
-    let (update, until) = paused.ok_or_else(|| undeclared(name))?;
+    let paused = policy.pause(length, &operator()).await?;
+    let (update, until) = paused.ok_or_else(|| unused(name, ""))?;
     if args.location.json {
         let said = json!({ "name": name, "paused_until_us": until.as_micros(), "version": update.updates });
         writeln!(out, "{said:#}")?;
@@ -256,10 +231,9 @@ async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Re
 
 async fn resume(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let (name, opened) = (&args.name, args.location.open().await?);
-    opened.known(name)?;
-    let family = opened.family(name).await?;
-    let resumed = opened.policy(family, name).resume(&operator()).await?;
-    let (update, was) = resumed.ok_or_else(|| undeclared(name))?;
+    let policy = opened.policy(name).await?;
+    let resumed = policy.resume(&operator()).await?;
+    let (update, was) = resumed.ok_or_else(|| unused(name, ""))?;
     if args.location.json {
         let said = json!({ "name": name, "resumed": was, "version": update.updates });
         writeln!(out, "{said:#}")?;
@@ -275,12 +249,10 @@ async fn resume(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Re
 /// Ends the wait of a keyed limit whose state was lost.
 async fn open(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let (name, opened) = (&args.name, args.location.open().await?);
-    opened.known(name)?;
-    let family = opened.family(name).await?;
-    let found = opened.store.inspect(family, name).await?;
+    let policy = opened.policy(name).await?;
+    let found = policy.inspect().await?;
     let why = key::closed(&opened, name, &found).await?;
-    let at = opened.store.open(family, name).await?;
-    let at = at.ok_or_else(|| undeclared(name))?;
+    let at = policy.open().await?.ok_or_else(|| unused(name, ""))?;
     if args.location.json {
         let said = json!({ "name": name, "was_closed": why == Some(Closing::Lost), "opened_us": at.as_micros() });
         writeln!(out, "{said:#}")?;
@@ -304,8 +276,8 @@ async fn open(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
     Ok(())
 }
 
-fn undeclared(name: &str) -> Refusal {
-    Refusal::Failed(format!("no replica has used a limit `{name}` yet"))
+fn unused(name: &str, hint: &str) -> Refusal {
+    Refusal::Failed(format!("no replica has used a limit `{name}` yet{hint}"))
 }
 
 /// Writes when an update applies.

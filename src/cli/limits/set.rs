@@ -4,6 +4,7 @@
 //! refuse can be set. More than twice the value of the file is probably a mistake: the operator must confirm
 //! it, or use `--yes`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -11,11 +12,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::show::short;
-use super::{Location, OpenLimits, Refusal, in_force, operator};
+use super::{Location, OpenLimits, Refusal, in_force, length, operator, unused};
+use crate::cli::exit::agrees;
 use crate::cli::shell;
 use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends};
 use crate::core::rate::{Span, parse_duration};
-use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::micros;
 use crate::ports::store::Updated;
 use crate::settings::text::WindowRate;
@@ -45,30 +46,19 @@ pub struct SetArgs {
     location: Location,
 }
 
-fn length(text: &str) -> Result<Duration, String> {
-    match parse_duration(text).map_err(|wrong| wrong.to_string())? {
-        length if length > FREEZE_MAX => Err(format!(
-            "at most {}; leave --for out for what shall stay",
-            Span(FREEZE_MAX)
-        )),
-        length => Ok(length),
-    }
-}
-
 pub(super) async fn run(
     args: &SetArgs,
     out: &mut (impl Write + Send),
     mut prompt: Option<&mut (dyn Write + Send)>,
 ) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
-    opened.known(&args.name)?;
-    let family = opened.family(&args.name).await?;
+    let policy = opened.policy(&args.name).await?;
     let asked = args.values.join(" ");
     let asked = policy::words(&asked).map_err(|why| Refusal::Arguments(why.to_string()))?;
     let by = operator();
     let mut agreed = args.yes;
     for _ in 0..TRIES {
-        let found = opened.store.inspect(family, &args.name).await?;
+        let found = policy.inspect().await?;
         let (before, over) = base(&opened, &args.name, found.policy.as_ref())?;
         // The file of this configuration; without one, the last that a replica read.
         let mut file = opened.file(&args.name);
@@ -91,8 +81,7 @@ pub(super) async fn run(
             file: &file,
             by: &by,
         };
-        let done = opened.policy(family, &args.name).set(&update).await;
-        if let Some(update) = done? {
+        if let Some(update) = policy.set(&update).await? {
             return Ok(write(args, &update, [&before, &after, &file], out)?);
         }
     }
@@ -194,14 +183,8 @@ fn agree(name: &str, grown: &str, prompt: Option<&mut (dyn Write + Send)>) -> Re
             "{grown}: that is more than twice as much; add --yes if it is meant"
         )));
     };
-    write!(
-        prompt,
-        "{grown}: that is more than twice as much. Type `{name}` to set it: "
-    )?;
-    prompt.flush()?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
-    match answer.trim() == name {
+    let question = format!("{grown}: that is more than twice as much. Type `{name}` to set it: ");
+    match agrees(&question, name, prompt)? {
         true => Ok(()),
         false => Err(Refusal::Failed("nothing was set".to_owned())),
     }
@@ -216,9 +199,7 @@ fn base(
     match (policy, opened.file(name)) {
         (Some(policy), _) => Ok((policy.text.clone(), policy.version)),
         (None, file) if !file.is_empty() => Ok((file, PolicyVersion::NONE)),
-        (None, _) => Err(Refusal::Failed(format!(
-            "no replica has used a limit `{name}` yet; use --config"
-        ))),
+        (None, _) => Err(unused(name, "; use --config")),
     }
 }
 
@@ -285,35 +266,20 @@ pub(super) fn configured(
 
 /// The values as a configuration; with everything that a configuration needs, if there is no other.
 fn document(name: &str, words: &[(&str, &str)], alone: bool) -> String {
-    let table = |words: &[(&str, &str)]| {
-        let value = |text: &str| match (text.parse::<i64>(), text.parse::<bool>()) {
-            (Ok(number), _) => toml::Value::Integer(number),
-            (_, Ok(yes)) => toml::Value::Boolean(yes),
-            _ => toml::Value::String(text.to_owned()),
-        };
-        let pairs = words
-            .iter()
-            .map(|(name, text)| ((*name).to_owned(), value(text)));
-        toml::Value::Table(pairs.collect())
+    let value = |text: &str| match (text.parse::<i64>(), text.parse::<bool>()) {
+        (Ok(number), _) => json!(number),
+        (_, Ok(yes)) => json!(yes),
+        _ => json!(text),
     };
-    let nested = |outer: &str, inner: toml::Value| {
-        toml::Value::Table(toml::Table::from_iter([(outer.to_owned(), inner)]))
-    };
-    let mut root = toml::Table::new();
-    root.insert("limits".to_owned(), nested(name, table(words)));
+    let words = words.iter().map(|(key, text)| (*key, value(text)));
+    let mut root = json!({ "limits": { name: words.collect::<BTreeMap<_, _>>() } });
     if alone {
-        let downstream = table(&[("kind", "http"), ("url", "http://127.0.0.1/")]);
-        let mut route = toml::Table::from_iter([
-            ("queue".to_owned(), toml::Value::from("any")),
-            ("downstream".to_owned(), downstream),
-        ]);
-        route.insert("limits".to_owned(), toml::Value::from(vec![name]));
-        root.insert(
-            "routes".to_owned(),
-            nested("any", toml::Value::Table(route)),
-        );
+        let downstream = json!({ "kind": "http", "url": "http://127.0.0.1/" });
+        root["routes"] =
+            json!({ "any": { "queue": "any", "limits": [name], "downstream": downstream } });
     }
-    root.to_string()
+    let root = toml::Value::try_from(root);
+    root.expect("there is no null in it").to_string()
 }
 
 #[cfg(test)]

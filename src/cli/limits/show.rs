@@ -63,7 +63,7 @@ pub(super) async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Resu
         limits.push(Listed {
             name: name.clone(),
             file: opened.file(name),
-            found: opened.inspect(name).await?,
+            found: opened.policy(name).await?.inspect().await?,
         });
     }
     if args.location.json {
@@ -82,11 +82,10 @@ pub(super) async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Resu
 
 pub(super) async fn show(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
-    opened.known(&args.name)?;
     let limit = Listed {
         name: args.name.clone(),
         file: opened.file(&args.name),
-        found: opened.inspect(&args.name).await?,
+        found: opened.policy(&args.name).await?.inspect().await?,
     };
     let left = key::look_up(&opened, &args.name, args.key.as_deref(), &limit.found).await?;
     if args.location.json {
