@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::limits::{KeyFigures, LimitFigures, ended, limits, longest};
 use super::messages::Drawn;
 use crate::core::hours::OpeningHours;
@@ -48,10 +50,9 @@ pub(super) struct Figures {
 }
 
 /// What happened in each interval.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Series {
-    /// In microseconds.
-    pub(super) interval: u64,
+    pub(super) interval_us: u64,
     pub(super) arrived: Vec<u32>,
     pub(super) called: Vec<u32>,
     /// At the end of each interval.
@@ -216,7 +217,7 @@ fn series(plan: &Plan, drawn: &Drawn, outcome: &PlanOutcome, shown: u64) -> Seri
         *waiting = u32::try_from(now).unwrap_or(0);
     }
     Series {
-        interval,
+        interval_us: interval,
         arrived,
         called,
         waiting,

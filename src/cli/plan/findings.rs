@@ -4,6 +4,8 @@
 //! messages than its limit lets pass): true for any run of this plan, however long. The rest was seen in
 //! the run.
 
+use serde::Serialize;
+
 use super::figures::Figures;
 use super::limits::LimitFigures;
 use super::words::{messages, often, short, time};
@@ -14,7 +16,8 @@ use crate::proof::simulation::plan::Plan;
 use crate::settings::types::Route;
 
 /// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Weight {
     /// Such messages will never pass, or none passes in this time.
     StandsStill,
@@ -26,19 +29,8 @@ pub(super) enum Weight {
     Note,
 }
 
-impl Weight {
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::StandsStill => "stands_still",
-            Self::Grows => "grows",
-            Self::Late => "late",
-            Self::Note => "note",
-        }
-    }
-}
-
 /// Something to know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) weight: Weight,
     pub(super) text: String,

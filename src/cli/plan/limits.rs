@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
+
 use super::messages::{Drawn, Names};
 use crate::core::limits::Rule;
 use crate::core::time::micros;
@@ -60,14 +62,14 @@ pub(super) const fn ended(end: End) -> Option<u64> {
 }
 
 /// A key whose messages waited.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct KeyFigures {
     pub(super) limit: String,
     pub(super) key: String,
     /// Its messages, and how many of them still wait.
     pub(super) messages: usize,
     pub(super) waiting: usize,
-    pub(super) wait: u64,
+    pub(super) longest_us: u64,
 }
 
 /// Units a second of a limit in the long run, and how many may pass at once before.
@@ -244,7 +246,7 @@ pub(super) fn longest(
         key: drawn.keys[limit].of(key),
         messages,
         waiting,
-        wait,
+        longest_us: wait,
     });
     named.collect()
 }

@@ -76,7 +76,7 @@ pub(super) fn plots(series: &Series) -> String {
         let most = chunk.iter().copied().max().unwrap_or(0);
         f64::from(most)
     });
-    let seconds = series.interval as f64 * EACH as f64 / 1e6;
+    let seconds = series.interval_us as f64 * EACH as f64 / 1e6;
     let called = series.called.chunks(EACH).map(|chunk| {
         let calls: u32 = chunk.iter().sum();
         f64::from(calls) / seconds
@@ -110,7 +110,7 @@ fn plot(title: &str, values: &[f64], series: &Series) -> String {
 }
 
 fn time_axis(series: &Series) -> String {
-    let length = series.interval * INTERVALS as u64;
+    let length = series.interval_us * INTERVALS as u64;
     // One more for a tick at the very end.
     let mut line: Vec<char> = vec!['─'; COLUMNS + 1];
     let mut labels = vec![' '; COLUMNS + LABELS];
@@ -182,7 +182,7 @@ pub(super) fn svg(title: &str, said: &str, series: &Series) -> String {
     });
     let (whole, lines) = (escaped(said), lines.collect::<String>());
     let each = |values: &[u32]| -> Vec<f64> {
-        let seconds = series.interval as f64 / 1e6;
+        let seconds = series.interval_us as f64 / 1e6;
         values
             .iter()
             .map(|value| f64::from(*value) / seconds)
@@ -270,7 +270,7 @@ fn panel(text: &mut String, at: f64, unit: &str, most: f64, series: &Series) -> 
         )
         .ok();
     }
-    let length = series.interval * INTERVALS as u64;
+    let length = series.interval_us * INTERVALS as u64;
     for (at, label) in clock_ticks(length, 8) {
         let x = LEFT + (BROAD - LEFT - RIGHT) * at as f64 / length as f64;
         writeln!(
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn plots_fit_a_terminal_and_show_what_there_is() {
         let mut series = Series {
-            interval: 5_000_000,
+            interval_us: 5_000_000,
             arrived: vec![0; INTERVALS],
             called: vec![5; INTERVALS],
             waiting: vec![0; INTERVALS],
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn texts_are_escaped_and_points_stay_within() {
         let mut series = Series {
-            interval: 100_000,
+            interval_us: 100_000,
             arrived: vec![0; INTERVALS],
             called: vec![40; INTERVALS],
             waiting: vec![3; INTERVALS],

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::figures::Figures;
 use super::findings::{Finding, Weight};
 use super::limits::{KeyFigures, LimitFigures};
-use crate::cli::text::{grouped, in_a_line, padded, plural, rough, wrapped};
+use crate::cli::text::{counted, grouped, in_a_line, padded, rough, wrapped};
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;
@@ -188,20 +188,16 @@ fn longest(keys: &[KeyFigures]) -> String {
         };
         let name = format!("{} {}", key.limit, key.key);
         let rest = format!("{}{waiting}", messages(key.messages));
-        row(&in_a_line(&name, WIDTH / 2), time(key.wait), rest)
+        row(&in_a_line(&name, WIDTH / 2), time(key.longest_us), rest)
     });
     let rows = in_columns(&rows.collect::<Vec<_>>());
     format!("\nlongest waits by key\n{rows}")
 }
 
 pub(super) fn json(head: &Head, figures: &Figures, findings: &[Finding], ends: bool) -> Value {
-    let findings = findings
-        .iter()
-        .map(|one| json!({ "weight": one.weight.word(), "text": one.text }));
     let waits = figures.waits.map(
         |[half, most, longest]| json!({ "p50_us": half, "p99_us": most, "longest_us": longest }),
     );
-    let series = &figures.series;
     json!({
         "route": head.route,
         "start": head.start,
@@ -228,14 +224,9 @@ pub(super) fn json(head: &Head, figures: &Figures, findings: &[Finding], ends: b
         "denials_per_message": figures.denials,
         "redis_calls_per_message": figures.asks,
         "limits": figures.limits.iter().map(of_limit).collect::<Vec<_>>(),
-        "longest_waits": figures.longest.iter().map(of_key).collect::<Vec<_>>(),
-        "findings": findings.collect::<Vec<_>>(),
-        "series": {
-            "interval_us": series.interval,
-            "arrived": series.arrived,
-            "called": series.called,
-            "waiting": series.waiting,
-        },
+        "longest_waits": figures.longest,
+        "findings": findings,
+        "series": figures.series,
     })
 }
 
@@ -254,21 +245,6 @@ fn of_limit(limit: &LimitFigures) -> Value {
         "keys_beyond": limit.has_key.then_some(limit.beyond),
         "busiest": busiest.map(|(key, units)| json!({ "key": key, "units": units })),
     })
-}
-
-fn of_key(key: &KeyFigures) -> Value {
-    json!({
-        "limit": key.limit,
-        "key": key.key,
-        "messages": key.messages,
-        "waiting": key.waiting,
-        "longest_us": key.wait,
-    })
-}
-
-/// `1 message`, `2,000 messages`.
-pub(super) fn counted(number: u64, what: &str) -> String {
-    format!("{} {}", grouped(number), plural(number, what))
 }
 
 /// `1 message`, `2 messages`.
