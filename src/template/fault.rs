@@ -44,6 +44,15 @@ pub enum WrongTemplate {
     Option(String),
 }
 
+/// A key of the configuration whose template is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {wrong}")]
+pub struct WrongLabel {
+    /// `limits.NAME.key`, `limits.NAME.cost` or `fair_by`.
+    pub key: String,
+    pub wrong: WrongTemplate,
+}
+
 /// For the operator that wrote the template.
 pub(super) fn unreadable(error: &Error) -> WrongTemplate {
     let detail = error.detail();

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::fault::says_none;
-use super::{Context, Template, Templates, WrongTemplate};
+use super::{Context, Template, Templates, WrongLabel};
 use crate::core::limits::admission::Charge;
 use crate::core::rate::Cost;
 use crate::ports::downstream::{Facts, Undecodable};
@@ -21,7 +21,7 @@ pub struct LabelCounting<'a> {
     pub limit: &'a str,
     /// A template; `None`: the limit counts all messages together.
     pub key: Option<&'a str>,
-    pub cost: CostOf<'a>,
+    pub cost: CostOf<&'a str>,
     /// Messages of one key are called once.
     pub once: bool,
     /// More than this can never be granted. `None`: that is in the policy, which may change.
@@ -29,21 +29,12 @@ pub struct LabelCounting<'a> {
 }
 
 /// What a message takes.
-#[derive(Clone, Copy, Debug)]
-pub enum CostOf<'a> {
-    /// The same for each message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CostOf<T> {
+    /// Every message the same.
     Units(Cost),
-    /// The result of a template.
-    Made(&'a str),
-}
-
-/// A key of the configuration whose template is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {wrong}")]
-pub struct WrongLabel {
-    /// `limits.NAME.key`, `limits.NAME.cost` or `fair_by`.
-    pub key: String,
-    pub wrong: WrongTemplate,
+    /// What this template makes of the message: a whole number from 1.
+    Made(T),
 }
 
 /// The compiled templates of the limits of a route.
@@ -61,13 +52,8 @@ struct Counter {
     passes_over: bool,
     /// The key is made from the publisher's id: an id that is made here differs after each delivery.
     of_own_id: bool,
-    cost: Made,
+    cost: CostOf<Template>,
     largest: Option<Cost>,
-}
-
-enum Made {
-    Units(Cost),
-    By(Template),
 }
 
 impl RouteLabels {
@@ -78,17 +64,14 @@ impl RouteLabels {
     /// When a template is wrong, which a checked configuration excludes.
     pub fn new(limits: &[LabelCounting<'_>], fair_by: Option<&str>) -> Result<Self, WrongLabel> {
         let mut templates = Templates::of_limits();
-        let mut compile = |key: String, text: &str| {
-            let added = templates.add(&key, text);
-            added.map_err(|wrong| WrongLabel { key, wrong })
-        };
+        let mut compile = |key: String, text: &str| templates.add_key(key, text);
         let mut counters = Vec::with_capacity(limits.len());
         for limit in limits {
             let at = |what: &str| format!("limits.{}.{what}", limit.limit);
             let key = limit.key.map(|text| compile(at("key"), text)).transpose()?;
             let cost = match limit.cost {
-                CostOf::Units(cost) => Made::Units(cost),
-                CostOf::Made(text) => Made::By(compile(at("cost"), text)?),
+                CostOf::Units(cost) => CostOf::Units(cost),
+                CostOf::Made(text) => CostOf::Made(compile(at("cost"), text)?),
             };
             counters.push(Counter {
                 of_own_id: false,
@@ -104,7 +87,7 @@ impl RouteLabels {
             let key = counter.key.as_ref().filter(|_| limit.once);
             counter.of_own_id = key.is_some_and(|key| templates.takes(key, "message_id"));
         }
-        let made = |limit: &Counter| limit.key.is_some() || matches!(limit.cost, Made::By(_));
+        let made = |limit: &Counter| limit.key.is_some() || matches!(limit.cost, CostOf::Made(_));
         Ok(Self {
             any: tenant.is_some() || counters.iter().any(made),
             templates,
@@ -140,8 +123,8 @@ impl RouteLabels {
             None => None,
         };
         let cost = match &limit.cost {
-            Made::Units(cost) => *cost,
-            Made::By(template) => {
+            CostOf::Units(cost) => *cost,
+            CostOf::Made(template) => {
                 let text = self.templates.render(template, context)?;
                 let cost = whole(&text).ok_or_else(|| {
                     undecodable(template, "is no whole number from 1 to 4294967295")

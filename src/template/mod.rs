@@ -19,11 +19,10 @@
 //! Numbers: integers from -2^63 to 2^64-1 are exact. A larger one cannot be used (it would be
 //! rounded silently) but does no harm if no template prints it. Fractions are doubles.
 
-mod actuals;
+mod answers;
 mod fault;
 mod filters;
 mod labels;
-mod quotas;
 mod sent;
 
 use std::collections::BTreeMap;
@@ -32,11 +31,10 @@ use std::fmt;
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 
-pub use self::actuals::RouteActuals;
-pub use self::fault::{WrongTemplate, says_none};
+pub use self::answers::{QuotaIn, RouteActuals, RouteQuotas, Said};
+pub use self::fault::{WrongLabel, WrongTemplate, says_none};
 use self::fault::{is_null, render_error, unreadable};
-pub use self::labels::{CostOf, LabelCounting, RouteLabels, WrongLabel};
-pub use self::quotas::{QuotaText, RouteQuotas, Said};
+pub use self::labels::{CostOf, LabelCounting, RouteLabels};
 pub use self::sent::Sent;
 use self::sent::{REQUEST_NAMES, SIGNATURE_NAMES};
 use crate::ports::downstream::{Answer, Facts, Undecodable};
@@ -243,6 +241,12 @@ impl Templates {
             }
         }
         Ok(Template(name.to_owned()))
+    }
+
+    /// Compiles the template of a key of the configuration, and names it after that.
+    fn add_key(&mut self, key: String, source: &str) -> Result<Template, WrongLabel> {
+        let added = self.add(&key, source);
+        added.map_err(|wrong| WrongLabel { key, wrong })
     }
 
     /// Whether any of them names this variable.

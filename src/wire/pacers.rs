@@ -31,7 +31,7 @@ use crate::ports::store::{PacedLimit, Store};
 use crate::settings::Loaded;
 use crate::settings::text::Costing;
 use crate::settings::types::{Auth, Downstream, Limit, Paced, Route, Settings};
-use crate::template::{CostOf, LabelCounting, QuotaText, RouteLabels, RouteQuotas};
+use crate::template::{CostOf, LabelCounting, QuotaIn, RouteLabels, RouteQuotas};
 
 /// The pacers, built route by route.
 pub(super) struct Pacers<'a> {
@@ -155,8 +155,8 @@ pub(super) fn route_labels(
 pub(super) fn route_quotas(name: &str, route: &Route) -> Result<RouteQuotas, WireError> {
     let quotas = route.quotas().iter().filter_map(|(limit, quota)| {
         let text = match (quota.format, &quota.remaining) {
-            (Some(format), _) => QuotaText::Headers(format.headers()),
-            (None, remaining) => QuotaText::Templates {
+            (Some(format), _) => QuotaIn::Headers(format.headers()),
+            (None, remaining) => QuotaIn::Templates {
                 remaining: remaining.as_ref()?.as_str(),
                 reset: quota.reset.as_ref().map(|text| text.as_str()),
             },

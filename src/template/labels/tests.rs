@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::ports::message::HeaderValue;
-use crate::template::About;
+use crate::template::{About, WrongTemplate};
 
 const FACTS: Facts<'_> = Facts {
     route: "sms",

@@ -1,7 +1,7 @@
-//! The quota that the answers of a downstream report, for the limits of a route.
+//! What the answers of a downstream say: of its own count, for the limits of a route, and what a call really used.
 //!
-//! It is in headers that are in use (`core::judge::quota`), or where templates find it. A value that cannot
-//! be read is ignored.
+//! Its count is said either in headers that are in use (`core::judge::quota`), or where templates find it. What cannot
+//! be read says nothing.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -11,14 +11,11 @@ use crate::core::judge::quota::{self, Format, Remaining};
 use crate::ports::downstream::{Answer, Facts};
 use crate::ports::message::Message;
 
-/// Where answers report what is left for a limit, as configured.
+/// Where answers say what is left for a limit.
 #[derive(Clone, Copy, Debug)]
-pub enum QuotaText<'a> {
+pub enum QuotaIn<T> {
     Headers(Format),
-    Templates {
-        remaining: &'a str,
-        reset: Option<&'a str>,
-    },
+    Templates { remaining: T, reset: Option<T> },
 }
 
 /// Reads the quotas of a route from its answers.
@@ -31,12 +28,7 @@ pub struct RouteQuotas {
 struct RouteQuota {
     limit: Box<str>,
     spare: u64,
-    says: Says,
-}
-
-enum Says {
-    Headers(Format),
-    Templates(Template, Option<Template>),
+    says: QuotaIn<Template>,
 }
 
 /// The report of an answer for a limit.
@@ -57,22 +49,21 @@ impl RouteQuotas {
     /// When a template is wrong, which a checked configuration excludes.
     pub fn new<'a>(
         route: &str,
-        quotas: impl Iterator<Item = (&'a str, u32, QuotaText<'a>)>,
+        quotas: impl Iterator<Item = (&'a str, u32, QuotaIn<&'a str>)>,
     ) -> Result<Self, WrongLabel> {
         let mut templates = Templates::about(About::Answer);
         let mut each = Vec::new();
         for (limit, spare, text) in quotas {
             let mut compile = |what: &str, text: &str| {
                 let key = format!("routes.{route}.downstream.quota.{limit}.{what}");
-                let added = templates.add(&key, text);
-                added.map_err(|wrong| WrongLabel { key, wrong })
+                templates.add_key(key, text)
             };
             let says = match text {
-                QuotaText::Headers(format) => Says::Headers(format),
-                QuotaText::Templates { remaining, reset } => Says::Templates(
-                    compile("remaining", remaining)?,
-                    reset.map(|text| compile("reset", text)).transpose()?,
-                ),
+                QuotaIn::Headers(format) => QuotaIn::Headers(format),
+                QuotaIn::Templates { remaining, reset } => QuotaIn::Templates {
+                    remaining: compile("remaining", remaining)?,
+                    reset: reset.map(|text| compile("reset", text)).transpose()?,
+                },
             };
             each.push(RouteQuota {
                 limit: limit.into(),
@@ -119,8 +110,8 @@ impl RouteQuotas {
             limit: &quota.limit,
             spare: quota.spare,
             left: match &quota.says {
-                Says::Headers(format) => quota::read(*format, get, now),
-                Says::Templates(remaining, reset) => made(remaining, reset),
+                QuotaIn::Headers(format) => quota::read(*format, get, now),
+                QuotaIn::Templates { remaining, reset } => made(remaining, reset),
             },
         });
         each.collect()
@@ -128,6 +119,60 @@ impl RouteQuotas {
 }
 
 impl fmt::Debug for RouteQuotas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.limits()).finish()
+    }
+}
+
+/// Where the answers of a route say what calls really used: for limits with costs that are known only afterwards.
+pub struct RouteActuals {
+    templates: Templates,
+    each: Vec<(Box<str>, Template)>,
+}
+
+impl RouteActuals {
+    /// Compiles the templates of limits, by their names.
+    ///
+    /// # Errors
+    /// When a template is wrong, which a checked configuration excludes.
+    pub fn new<'a>(limits: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Self, WrongLabel> {
+        let mut templates = Templates::about(About::Answer);
+        let each = limits.map(|(limit, text)| {
+            let template = templates.add_key(format!("limits.{limit}.actual"), text)?;
+            Ok((Box::from(limit), template))
+        });
+        let each = each.collect::<Result<_, _>>()?;
+        Ok(Self { templates, each })
+    }
+
+    /// The limits that have one.
+    pub fn limits(&self) -> impl Iterator<Item = &str> {
+        self.each.iter().map(|(limit, _)| &**limit)
+    }
+
+    /// What the call of a message used, for each of [`limits`](Self::limits). `None`: its answer says no number.
+    pub fn read(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> Vec<Option<u64>> {
+        let context = self.templates.context_with(message, facts, Some(answer));
+        let read = |(_, template): &(_, Template)| {
+            let text = self.templates.render(template, context.as_ref().ok()?);
+            units(&text.ok()?)
+        };
+        self.each.iter().map(read).collect()
+    }
+}
+
+/// Whole units; a fraction of one counts as one.
+fn units(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), "0"));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(fraction) {
+        return None;
+    }
+    let more = u64::from(fraction.bytes().any(|b| b != b'0'));
+    Some(whole.parse().unwrap_or(u64::MAX).saturating_add(more))
+}
+
+impl fmt::Debug for RouteActuals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.limits()).finish()
     }
@@ -158,8 +203,8 @@ mod tests {
 
     #[test]
     fn headers_and_templates_say_what_is_left() {
-        let headers = QuotaText::Headers(Format::Pair("x-left", "x-reset"));
-        let templates = QuotaText::Templates {
+        let headers = QuotaIn::Headers(Format::Pair("x-left", "x-reset"));
+        let templates = QuotaIn::Templates {
             remaining: "{{ answer.body.left }}",
             reset: Some("{{ answer.headers['x-reset'] }}"),
         };
@@ -188,11 +233,43 @@ mod tests {
 
     #[test]
     fn a_wrong_template_is_reported_with_its_key() {
-        let text = QuotaText::Templates {
+        let text = QuotaIn::Templates {
             remaining: "{{ anser.status }}",
             reset: None,
         };
         let error = RouteQuotas::new("llm", [("tokens", 0, text)].into_iter()).unwrap_err();
         assert_eq!(error.key, "routes.llm.downstream.quota.tokens.remaining");
+    }
+
+    #[test]
+    fn answers_say_whole_numbers_or_nothing() {
+        let actuals = RouteActuals::new(
+            [
+                ("tokens", "{{ answer.body.usage.total_tokens }}"),
+                ("bytes", "{{ answer.headers['x-bytes'] }}"),
+            ]
+            .into_iter(),
+        )
+        .unwrap();
+        let read = |body: &str, bytes: &str| {
+            let answer = answer(&[("x-bytes", bytes)], body);
+            actuals.read(&Message::default(), FACTS, &answer)
+        };
+        let says = |tokens| format!(r#"{{"usage": {{"total_tokens": {tokens}}}}}"#);
+        assert_eq!(read(&says("812"), "0"), [Some(812), Some(0)]);
+        assert_eq!(read(&says("812.0"), "7.25"), [Some(812), Some(8)]);
+        assert_eq!(read(&says("-3"), "many"), [None, None]);
+        assert_eq!(read(&says("null"), ""), [None, None]);
+        assert_eq!(
+            read("no JSON", "99999999999999999999"),
+            [None, Some(u64::MAX)]
+        );
+    }
+
+    #[test]
+    fn a_wrong_template_of_what_was_used_is_reported_with_its_key() {
+        let limits = [("tokens", "{{ anser.status }}")];
+        let error = RouteActuals::new(limits.into_iter()).unwrap_err();
+        assert_eq!(error.key, "limits.tokens.actual");
     }
 }
