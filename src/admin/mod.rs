@@ -28,6 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::status::Board;
 use crate::telemetry::Metrics;
+use crate::telemetry::health::Missing;
 
 pub use crate::telemetry::health::Health;
 
@@ -200,32 +201,12 @@ async fn show_metrics(State(metrics): State<Metrics>) -> Response {
 
 /// 200 while every loop runs; otherwise 503 with the loops that are stuck.
 async fn show_alive(State(health): State<Health>) -> Response {
-    let stuck: Vec<_> = health
-        .stuck()
-        .into_iter()
-        .map(|stuck| MissingPart {
-            name: stuck.name,
-            reason: "stuck".into(),
-            since: since(stuck.silent),
-            seconds: seconds(stuck.silent),
-        })
-        .collect();
-    page("alive", "stuck", stuck)
+    page("alive", "stuck", health.stuck())
 }
 
 /// 200 while the work can be done; otherwise 503 with what is missing and since when.
 async fn show_ready(State(health): State<Health>) -> Response {
-    let missing: Vec<_> = health
-        .missing()
-        .into_iter()
-        .map(|missing| MissingPart {
-            name: missing.name,
-            reason: missing.reason,
-            since: since(missing.lasted),
-            seconds: seconds(missing.lasted),
-        })
-        .collect();
-    page("ready", "not ready", missing)
+    page("ready", "not ready", health.missing())
 }
 
 #[derive(Serialize)]
@@ -245,12 +226,19 @@ struct MissingPart {
     seconds: f64,
 }
 
-fn page(good: &'static str, bad: &'static str, missing: Vec<MissingPart>) -> Response {
+fn page(good: &'static str, bad: &'static str, missing: Vec<Missing>) -> Response {
     let (code, status) = if missing.is_empty() {
         (StatusCode::OK, good)
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, bad)
     };
+    let parts = missing.into_iter().map(|missing| MissingPart {
+        name: missing.name,
+        reason: missing.reason,
+        since: since(missing.lasted),
+        seconds: seconds(missing.lasted),
+    });
+    let missing = parts.collect();
     json(code, &Page { status, missing })
 }
 

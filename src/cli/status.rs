@@ -265,20 +265,6 @@ pub struct HealthArgs {
     pub url: Uri,
 }
 
-/// Why there is no good answer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum HealthError {
-    #[error("{0}")]
-    Unreachable(String),
-    #[error("no answer within {TIMEOUT:?}")]
-    Timeout,
-    #[error("{status}: {body}")]
-    Status {
-        status: http::StatusCode,
-        body: String,
-    },
-}
-
 /// Asks and writes the answer to `out`. The exit code is 0 if the daemon is well, 1 if not.
 ///
 /// # Errors
@@ -308,28 +294,27 @@ fn probed(url: &Uri) -> Uri {
 }
 
 /// Asks a running sluiced, within a few seconds.
-pub(super) async fn ask(url: Uri) -> Result<String, HealthError> {
+async fn ask(url: Uri) -> Result<String, String> {
     tokio::time::timeout(TIMEOUT, get(url))
         .await
-        .unwrap_or(Err(HealthError::Timeout))
+        .unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")))
 }
 
-async fn get(url: Uri) -> Result<String, HealthError> {
-    let unreachable = |error: &dyn std::error::Error| HealthError::Unreachable(chain(error));
+async fn get(url: Uri) -> Result<String, String> {
     let client: Client<HttpConnector, Empty<Bytes>> =
         Client::builder(TokioExecutor::new()).build(HttpConnector::new());
-    let answer = client.get(url).await.map_err(|e| unreachable(&e))?;
+    let answer = client.get(url).await.map_err(|error| chain(&error))?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), MAX_BODY)
         .collect()
         .await
-        .map_err(|e| HealthError::Unreachable(e.to_string()))?
+        .map_err(|e| e.to_string())?
         .to_bytes();
     let body = String::from_utf8_lossy(&body).into_owned();
     if status.is_success() {
         Ok(body)
     } else {
-        Err(HealthError::Status { status, body })
+        Err(format!("{status}: {body}"))
     }
 }
 
@@ -346,4 +331,48 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_listens_on_every_address_is_asked_on_that_of_this_machine() {
+        for (listen, asked) in [
+            ("0.0.0.0:9464", "127.0.0.1:9464"),
+            ("[::]:9464", "[::1]:9464"),
+            ("10.0.0.0:9464", "10.0.0.0:9464"),
+            ("[fe80::]:9464", "[fe80::]:9464"),
+            ("localhost:9464", "localhost:9464"),
+        ] {
+            assert_eq!(reached(listen), asked);
+        }
+    }
+
+    #[test]
+    fn the_address_is_that_of_the_arguments_the_files_or_the_environment() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("sluiced.toml");
+        let text = "[admin]\nlisten = \"10.0.0.0:1\"\n[limits.account]\nrate = \"1/1s\"\n\
+            [routes.sms]\nqueue = \"sms\"\nlimits = [\"account\"]\n\
+            downstream = { kind = \"http\", url = \"http://localhost\" }\n";
+        std::fs::write(&file, text).expect("written");
+        let asked = |url: Option<&str>, config: &[PathBuf], env: &[(&str, &str)]| {
+            let args = ReplicaArgs {
+                url: url.map(str::to_owned),
+                config: config.to_vec(),
+            };
+            let env = env
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            args.asked(env).map(|asked| asked.url).ok()
+        };
+        let (url, files) = (Some("http://other:9"), &[file][..]);
+        let env = &[(LISTEN, "0.0.0.0:2")][..];
+        assert_eq!(asked(url, files, env).as_deref(), url);
+        let said = |config, env| asked(None, config, env).expect("an address");
+        assert_eq!(said(&[], &[]), "http://127.0.0.1:9464");
+        assert_eq!(said(&[], env), "http://127.0.0.1:2");
+        assert_eq!(said(files, &[]), "http://10.0.0.0:1");
+        assert_eq!(said(files, env), "http://127.0.0.1:2");
+        assert_eq!(asked(None, &[], &[(LISTEN, "")]), None, "none listens");
+    }
+}

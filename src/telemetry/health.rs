@@ -89,14 +89,6 @@ impl Heartbeat {
     }
 }
 
-/// A loop that does not run any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stuck {
-    pub name: Arc<str>,
-    /// How long ago it last beat.
-    pub silent: Duration,
-}
-
 /// Something that is needed and not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
@@ -213,7 +205,7 @@ impl Health {
 
     /// The loops that do not run any more; if there is none, the process is alive.
     #[must_use]
-    pub fn stuck(&self) -> Vec<Stuck> {
+    pub fn stuck(&self) -> Vec<Missing> {
         lock(&self.inner.state).stuck(self.inner.clock.now())
     }
 
@@ -225,19 +217,19 @@ impl Health {
 }
 
 impl HealthState {
-    fn stuck(&self, now: Mono) -> Vec<Stuck> {
+    fn stuck(&self, now: Mono) -> Vec<Missing> {
+        let stuck = |name: &Arc<str>, last| Missing {
+            name: Arc::clone(name),
+            reason: "stuck".into(),
+            lasted: now.since(last),
+        };
         let loops = self.loops.iter().filter_map(|each| {
             let last = each.last.load(Ordering::Relaxed);
-            let silent = now.since(Mono::from_micros(last));
-            (last != ENDED && silent > STUCK_AFTER).then(|| Stuck {
-                name: Arc::clone(&each.name),
-                silent,
-            })
+            let found = stuck(&each.name, Mono::from_micros(last));
+            (last != ENDED && found.lasted > STUCK_AFTER).then_some(found)
         });
-        let failure = self.failure.as_ref().map(|(what, since)| Stuck {
-            name: Arc::clone(what),
-            silent: now.since(*since),
-        });
+        let failure = self.failure.as_ref();
+        let failure = failure.map(|(what, since)| stuck(what, *since));
         failure.into_iter().chain(loops).collect()
     }
 
@@ -249,8 +241,7 @@ impl HealthState {
         });
         let stuck = self.stuck(now).into_iter().map(|stuck| Missing {
             name: format!("loop {}", stuck.name).into(),
-            reason: "stuck".into(),
-            lasted: stuck.silent,
+            ..stuck
         });
         let down = self.components.iter().filter_map(|component| {
             let reason = match &component.link {

@@ -24,7 +24,7 @@ fn a_loop_is_stuck_after_ten_missed_beats_and_not_before() {
     let stuck = state.stuck(at(111));
     assert_eq!(stuck.len(), 1);
     assert_eq!(&*stuck[0].name, "sms");
-    assert_eq!(stuck[0].silent, Duration::from_secs(11));
+    assert_eq!(stuck[0].lasted, Duration::from_secs(11));
     assert_eq!(&*state.missing(at(111))[0].name, "loop sms");
 }
 
