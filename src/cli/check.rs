@@ -53,18 +53,13 @@ pub async fn check(
     } else {
         settings::load(&args.config, env)
     };
-    let loaded = match loaded {
+    let loaded = match fitting(loaded, misfits) {
         Ok(loaded) => loaded,
         Err(faults) => {
             report(&faults, out, colour)?;
             return Ok(Exit::WrongConfiguration);
         }
     };
-    let misfits = misfits(&loaded);
-    if misfits.count(Severity::Error) > 0 {
-        report(&misfits, out, colour)?;
-        return Ok(Exit::WrongConfiguration);
-    }
     if args.print {
         for value in loaded.origins.all() {
             writeln!(out, "{value}")?;
@@ -85,6 +80,19 @@ pub async fn check(
         return Ok(Exit::Failed);
     }
     Ok(Exit::Done)
+}
+
+/// A configuration that also has no fault which only backends can find.
+pub(super) fn fitting(
+    loaded: Result<Loaded, Faults>,
+    misfits: impl FnOnce(&Loaded) -> Faults,
+) -> Result<Loaded, Faults> {
+    let loaded = loaded?;
+    let misfits = misfits(&loaded);
+    match misfits.count(Severity::Error) {
+        0 => Ok(loaded),
+        _ => Err(misfits),
+    }
 }
 
 /// Writes faults and their number; `run` reports a wrong configuration in the same way.

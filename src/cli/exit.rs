@@ -14,8 +14,8 @@ use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
-use super::check::report;
-use crate::settings::{self, Fault, Faults, KeyPath, Loaded, Severity, nearest};
+use super::check::{fitting, report};
+use crate::settings::{self, Faults, KeyPath, Loaded, Severity, nearest};
 use crate::telemetry::notify::Notifier;
 use crate::wire::{self, Policies};
 
@@ -198,10 +198,12 @@ impl Reloads {
     }
 
     fn reload(&self) {
-        let new = match self.read() {
+        let new = settings::load(&self.files, std::env::vars());
+        let new = match fitting(new, wire::misfits) {
             Ok(new) => new,
             Err(faults) => {
-                for fault in faults {
+                let faults = faults.all().iter();
+                for fault in faults.filter(|fault| fault.severity == Severity::Error) {
                     error!("{fault}");
                 }
                 error!("the configuration is wrong; the one before is kept");
@@ -217,22 +219,6 @@ impl Reloads {
         }
         self.policies.reload(&new.settings);
         info!("configuration reloaded");
-    }
-
-    fn read(&self) -> Result<Loaded, Vec<Fault>> {
-        let errors = |faults: &Faults| {
-            let all = faults.all().iter();
-            all.filter(|fault| fault.severity == Severity::Error)
-                .cloned()
-                .collect::<Vec<_>>()
-        };
-        let new = settings::load(&self.files, std::env::vars()).map_err(|f| errors(&f))?;
-        let misfits = errors(&wire::misfits(&new));
-        if misfits.is_empty() {
-            Ok(new)
-        } else {
-            Err(misfits)
-        }
     }
 }
 

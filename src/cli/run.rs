@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
-use super::check::report;
+use super::check::{fitting, report};
 use super::exit::{Exit, Reloads, StopSignals};
 use crate::admin::{self, AdminError};
 use crate::core::rate::Span;
@@ -22,7 +22,7 @@ use crate::pipeline::Remains;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::settings::types::{QueueBackend, Route};
-use crate::settings::{self, Loaded, Severity};
+use crate::settings::{self, Loaded};
 use crate::status::{Board, RouteFacts};
 use crate::telemetry::health::{Health, stop_on_panic};
 use crate::telemetry::notify::Notifier;
@@ -99,14 +99,11 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
 
 /// The configuration; `None`: it is wrong, and `err` says why.
 fn configuration(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Result<Option<Loaded>> {
-    let loaded = match settings::load(&args.config, std::env::vars()) {
+    let loaded = settings::load(&args.config, std::env::vars());
+    let loaded = match fitting(loaded, wire::misfits) {
         Ok(loaded) => loaded,
         Err(faults) => return report(&faults, err, colour).map(|()| None),
     };
-    let misfits = wire::misfits(&loaded);
-    if misfits.count(Severity::Error) > 0 {
-        return report(&misfits, err, colour).map(|()| None);
-    }
     if let Some(why) = traces::not_built() {
         return writeln!(err, "error: {why}").map(|()| None);
     }

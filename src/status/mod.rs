@@ -35,6 +35,7 @@ use crate::telemetry::{CHANGE, RecentLine};
 
 pub use self::board::Board;
 pub use self::history::Curve;
+pub use self::sample::{Series, series};
 pub use crate::ports::store::BARS;
 
 /// Why a tap is closed outside of its opening hours.

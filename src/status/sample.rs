@@ -315,14 +315,16 @@ fn missing(health: &Health) -> Vec<Missing> {
 /// One line of the text that a scrape gets (the exposition format of Prometheus): a counter or a gauge, as
 /// `name{label="value"} number`.
 #[derive(Clone, Debug, PartialEq)]
-struct Series<'a> {
-    name: &'a str,
+pub struct Series<'a> {
+    pub name: &'a str,
     labels: &'a str,
-    value: f64,
+    pub value: f64,
 }
 
 impl<'a> Series<'a> {
-    fn label(&self, name: &str) -> Option<&'a str> {
+    /// The value of a label.
+    #[must_use]
+    pub fn label(&self, name: &str) -> Option<&'a str> {
         label(self.labels, name)
     }
 }
@@ -336,7 +338,7 @@ fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// All lines that can be read.
-fn series(text: &str) -> impl Iterator<Item = Series<'_>> {
+pub fn series(text: &str) -> impl Iterator<Item = Series<'_>> {
     text.lines().filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
         let value = value.parse().ok()?;

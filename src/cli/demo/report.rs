@@ -11,6 +11,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::cli::text::{counted, padded};
 use crate::core::rate::{Rate, Span};
 use crate::proof::provider::{Live, Provider, Report};
+use crate::status::series;
+use crate::telemetry::names::{HELD, SLOT_LATENESS};
 
 /// The result of a run.
 #[derive(Clone, Debug)]
@@ -293,22 +295,25 @@ fn append(line: &mut String, part: &str) {
 impl Inside {
     /// Reads a route's and a limit's numbers out of the metrics in Prometheus' text format.
     pub(super) fn read(metrics: &str, route: &str, limit: &str) -> Self {
-        let held = format!("sluiced_held{{route=\"{route}\"}} ");
-        let held = metrics.lines().find_map(|line| line.strip_prefix(&held));
-        let held = held.and_then(|value| value.parse::<f64>().ok());
-        let bucket = format!("sluiced_slot_lateness_seconds_bucket{{limit=\"{limit}\",le=\"");
-        let buckets: Vec<(f64, f64)> = metrics
-            .lines()
-            .filter_map(|line| line.strip_prefix(&bucket)?.split_once("\"} "))
-            .filter_map(|(bound, count)| Some((bound.parse().ok()?, count.parse().ok()?)))
-            .collect();
+        let (mut held, mut buckets) = (0.0, Vec::new());
+        for series in series(metrics) {
+            let bucket = series.name.strip_suffix("_bucket");
+            if series.name == HELD.name && series.label("route") == Some(route) {
+                held = series.value;
+            } else if bucket == Some(SLOT_LATENESS.name)
+                && series.label("limit") == Some(limit)
+                && let Some(Ok(bound)) = series.label("le").map(str::parse::<f64>)
+            {
+                buckets.push((bound, series.value));
+            }
+        }
         let all = buckets.last().map_or(0.0, |(_, count)| *count);
         let late = buckets
             .iter()
             .find(|(bound, count)| all > 0.0 && bound.is_finite() && *count >= 0.99 * all);
         Self {
             // A gauge of messages: whole, and never below zero. The cast saturates.
-            held: held.unwrap_or(0.0) as u64,
+            held: held as u64,
             late: late.map(|(bound, _)| Duration::from_secs_f64(*bound)),
         }
     }
