@@ -52,12 +52,6 @@ impl Origins {
         &self.0
     }
 
-    /// Where the value of `path` was written.
-    #[must_use]
-    pub fn get(&self, path: &KeyPath) -> Option<&Effective> {
-        self.0.iter().find(|value| value.path == *path)
-    }
-
     /// Where `path` was written: the first value in it, or the nearest one if it has none.
     pub(super) fn near(&self, path: &KeyPath) -> Place {
         let written = |table: &KeyPath| {

@@ -3,7 +3,13 @@
 use secrecy::ExposeSecret as _;
 
 use super::{Files, GOOD, lines};
-use crate::settings::{Extra, KeyPath, Place, load_with};
+use crate::settings::{Effective, Extra, KeyPath, Loaded, Place, load_with};
+
+fn origin<'a>(loaded: &'a Loaded, steps: &[&str]) -> &'a Effective {
+    let path = KeyPath::of(steps);
+    let mut all = loaded.origins.all().iter();
+    all.find(|value| value.path == path).expect("a value")
+}
 
 #[test]
 fn later_files_win_and_variables_win_over_all() {
@@ -19,24 +25,20 @@ fn later_files_win_and_variables_win_over_all() {
     let route = &loaded.settings.routes["sms"];
     assert_eq!((route.max_attempts, route.prefetch), (8, Some(200)));
     assert_eq!(route.queue, "sms");
-    let origin = |steps: &[&str]| {
-        let found = loaded.origins.get(&KeyPath::of(steps)).expect("a value");
-        files.short(&found.to_string())
-    };
+    let shown = |steps: &[&str]| files.short(&origin(&loaded, steps).to_string());
     assert_eq!(
-        origin(&["routes", "sms", "max_attempts"]),
+        shown(&["routes", "sms", "max_attempts"]),
         "routes.sms.max_attempts = 8  # c.toml:2"
     );
     assert_eq!(
-        origin(&["redis", "prefix"]),
+        shown(&["redis", "prefix"]),
         "redis.prefix = \"c\"  # SLUICED__REDIS__PREFIX"
     );
     assert_eq!(
-        origin(&["routes", "sms", "retry", "base"]),
+        shown(&["routes", "sms", "retry", "base"]),
         "routes.sms.retry.base = \"1s\"  # default"
     );
-    let grace = loaded.origins.get(&KeyPath::of(&["service", "grace"]));
-    assert_eq!(grace.map(|g| &g.place), Some(&Place::Default));
+    assert_eq!(origin(&loaded, &["service", "grace"]).place, Place::Default);
 }
 
 #[test]
@@ -206,9 +208,8 @@ fn lists_are_replaced_and_tables_are_merged() {
     let loaded = files.load(&[]).expect("it loads");
     let urls = &loaded.settings.rabbitmq.urls;
     assert_eq!((urls.len(), urls[0].expose_secret()), (1, "amqp://a:x@h3"));
-    let place = loaded.origins.get(&KeyPath::of(&["rabbitmq", "urls"]));
-    let place = place.map(|value| files.short(&value.place.to_string()));
-    assert_eq!(place.as_deref(), Some("c.toml:2:8"));
+    let place = &origin(&loaded, &["rabbitmq", "urls"]).place;
+    assert_eq!(files.short(&place.to_string()), "c.toml:2:8");
 }
 
 /// Of the same key in several layers only the last one counts, and its fault stands where it was written.
