@@ -378,4 +378,14 @@ fn note(count: u64, what: &str, out: &mut impl Write) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_queues_of_dead_letters_are_touched() {
+        for wrong in ["sms", ".dead", "sms.deads", "sms.wait.4s"] {
+            assert!(is_dead_letter_queue(wrong).is_err(), "{wrong}");
+        }
+        assert!(is_dead_letter_queue("sms.dead").is_ok());
+    }
+}
