@@ -18,7 +18,7 @@ use futures::stream::FuturesUnordered;
 use tracing::{debug, info, warn};
 
 use super::handle::PacerHandle;
-use super::job::{Asks, Waiting};
+use super::job::Waiting;
 use super::journal::Why;
 use super::refunder::{Refunder, Tickets};
 use super::verdict::{self, back, dead, invalid, later, too_dear};
@@ -85,8 +85,7 @@ impl Admission {
         let last = asked.item.job.ticket.map(Ticket::next);
         let ticket = last.unwrap_or_else(|| self.keyed.tickets.next());
         asked.item.job.ticket = Some(ticket);
-        let refunder = self.keyed.refunder.clone();
-        asked.item.asks = Some(Asks { ticket, refunder });
+        asked.item.asks = Some(self.keyed.refunder.clone());
         Candidate {
             charges: asked.item.job.charges().to_vec(),
             waited: asked.waited,
@@ -183,10 +182,10 @@ impl Admission {
         self.keyed.meters.decided("failed", count);
         for asked in &question.asked {
             // It may have been granted: a call that never began must not count until its lease ends.
-            if let Some(asks) = &asked.item.asks {
+            if let Some(ticket) = asked.item.job.ticket {
                 let charges = asked.item.job.charges().iter();
                 let calls = charges.filter(|charge| charge.limit.counts_calls());
-                let calls = calls.map(|charge| Granted::call(charge, asks.ticket));
+                let calls = calls.map(|charge| Granted::call(charge, ticket));
                 self.keyed.refunder.unanswered(calls.collect());
             }
         }

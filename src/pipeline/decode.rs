@@ -17,7 +17,7 @@ use crate::core::rate::Cost;
 use crate::core::scheduler::Share;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::downstream::{Call, Facts};
-use crate::ports::limits::{Charge, Label, LimitKey, key_id};
+use crate::ports::limits::{Charge, Label, LimitKey, key_id, limit_key};
 use crate::ports::message::{Message, header};
 use crate::ports::queue::{Delivery, Verdict};
 
@@ -216,7 +216,7 @@ fn takes(route: &Route, label: &Label) -> Takes {
             Counted::Paced => takes.slots = charge.cost,
             Counted::Keyed(limit) => takes.charges.push(Charge {
                 limit: Arc::clone(limit),
-                key: (counting.key_of)(charge.key.0.as_deref()),
+                key: limit_key(charge.key.0.as_deref().as_slice()),
                 cost: charge.cost,
             }),
         }
@@ -225,7 +225,7 @@ fn takes(route: &Route, label: &Label) -> Takes {
     takes.keys = takes.charges.iter().map(id).collect();
     if let Some(tenant) = label.tenant.as_deref() {
         takes.share = Share {
-            tenant: tenant_number((counting.key_of)(Some(tenant))),
+            tenant: tenant_number(limit_key(&[tenant])),
             weight: route.policy.settings.weight_of(tenant).into(),
         };
     }

@@ -55,21 +55,14 @@ pub(super) struct Takes {
 pub(super) struct Waiting {
     pub(super) job: Job,
     call: Box<dyn Call>,
-    /// The question to its keyed limits that includes it, if one is under way.
-    pub(super) asks: Option<Asks>,
+    /// The way back for what its keyed limits are asked for under its ticket, if they are.
+    pub(super) asks: Option<Refunder>,
     /// What its keyed limits granted; dropped unsent, it is refunded.
     pub(super) permit: Permit,
     /// Not to be sent before this, whatever its limits allow: another attempt after a failure, for example.
     pub(super) not_before: Option<Mono>,
     /// Its number in the order in which messages came to this pacer, once it has.
     pub(super) arrival: Option<u64>,
-}
-
-/// The ticket under which a message is asked for, and where to return what it is granted.
-#[derive(Clone, Debug)]
-pub(super) struct Asks {
-    pub(super) ticket: Ticket,
-    pub(super) refunder: Refunder,
 }
 
 impl Job {
@@ -241,7 +234,7 @@ impl Queued for Waiting {
     }
 
     fn granted(&mut self, at: StoreTime) {
-        if let Some(Asks { ticket, refunder }) = self.asks.take() {
+        if let (Some(refunder), Some(ticket)) = (self.asks.take(), self.job.ticket) {
             self.permit = Permit::new(self.job.charges(), at, ticket, &refunder);
         }
     }

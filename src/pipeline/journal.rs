@@ -15,7 +15,7 @@ use tracing::{Level, enabled, info};
 
 use crate::core::time::{StoreTime, micros};
 use crate::ports::downstream::{Answer, Facts, Judgement};
-use crate::ports::limits::Charge;
+use crate::ports::limits::{Charge, limit_key};
 use crate::ports::message::{HeaderValue, Message, header};
 use crate::ports::queue::{Delivery, Verdict};
 use crate::settings::types::Route as Settings;
@@ -128,7 +128,7 @@ impl Job {
             redelivered = message.redelivered,
             provider_id,
             used = (!used.is_empty()).then(|| display(Units(used))),
-            keys = %Keys(&self.route, self.charges()),
+            keys = %Keys(self.charges()),
             "call"
         );
     }
@@ -182,7 +182,7 @@ impl Route {
             // The verdict is lost then: the broker delivers the message again.
             stale = delivery.is_stale().then_some(true),
             redelivered = message.redelivered,
-            keys = %Keys(self, charges),
+            keys = %Keys(charges),
             "verdict"
         );
     }
@@ -203,12 +203,12 @@ impl fmt::Display for Units<'_> {
 
 /// The keys of a message, by the names of their limits: `recipient=1f2e3d sender=99aa00`. A limit that counts all
 /// messages together has none.
-struct Keys<'a>(&'a Route, &'a [Charge]);
+struct Keys<'a>(&'a [Charge]);
 
 impl fmt::Display for Keys<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = (self.0.counting.key_of)(None);
-        let keyed = self.1.iter().filter(|charge| charge.key != all);
+        let all = limit_key(&[]);
+        let keyed = self.0.iter().filter(|charge| charge.key != all);
         for (i, charge) in keyed.enumerate() {
             if i > 0 {
                 f.write_char(' ')?;

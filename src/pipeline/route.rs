@@ -16,7 +16,7 @@ use crate::core::stall::{Ages, Dying};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::connect::Link;
 use crate::ports::downstream::{Downstream, Facts};
-use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
+use crate::ports::limits::{KeyedLimit, key_id, limit_key};
 use crate::ports::lock;
 use crate::ports::queue::{Delivery, Subscription, Verdict};
 use crate::ports::store::Store;
@@ -64,8 +64,6 @@ pub struct Counting {
     /// Labels messages for `limits`, in their order.
     pub labels: RouteLabels,
     pub limits: Vec<Counted>,
-    /// The key that a text names; without a text, the one for all messages.
-    pub key_of: fn(Option<&str>) -> LimitKey,
 }
 
 /// A limit that counts a message.
@@ -144,7 +142,7 @@ impl Route {
         let policy = &spec.policy;
         let parked = policy.settings.parks();
         let parking = (parked > 0).then(|| Parking::new(policy.prefetch, parked));
-        let key = (spec.counting.key_of)(None);
+        let key = limit_key(&[]);
         let keyed = spec.counting.keyed();
         Self {
             number,
@@ -265,7 +263,7 @@ impl Route {
     /// The name of a tenant that makes this share of the calls. It comes from messages, so it is logged as it
     /// is only if the configuration has it, too.
     fn taker(&self, tenant: u64, share: f64) -> String {
-        let number = |name: &str| tenant_number((self.counting.key_of)(Some(name)));
+        let number = |name: &str| tenant_number(limit_key(&[name]));
         let mut named = self.policy.settings.weights.keys();
         let share = 100.0 * share;
         match named.find(|name| number(name) == tenant) {

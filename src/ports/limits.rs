@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, broadcast};
 
 use super::lock;
@@ -146,6 +147,24 @@ impl Drop for UnderWay {
             }
         }
     }
+}
+
+/// The key of a limit that `parts` of a text stand for, in their order. No parts: the one key of a limit that has none.
+///
+/// Keys come out of messages. A digest keeps them from naming anything else in the store, makes all
+/// of them equally short, and hides them: a dump shows no phone number. The parts of a
+/// composed key are hashed with their lengths, so that ("ab", "c") is not ("a", "bc").
+#[must_use]
+pub fn limit_key(parts: &[&str]) -> LimitKey {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        digest.update(part.as_bytes());
+    }
+    let whole = digest.finalize();
+    let mut first = [0; 16];
+    first.copy_from_slice(&whole[..16]);
+    LimitKey::from_digest(first)
 }
 
 /// A number for a (limit, key), the same in this process for all messages.
@@ -350,5 +369,27 @@ impl fmt::Debug for Label {
         f.debug_struct("Label")
             .field("charges", &self.charges)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cannot_be_mistaken_for_one_another() {
+        let keys = [
+            limit_key(&[]),
+            limit_key(&[""]),
+            limit_key(&["", ""]),
+            limit_key(&["abc"]),
+            limit_key(&["ab", "c"]),
+            limit_key(&["a", "bc"]),
+            limit_key(&["c", "ab"]),
+        ];
+        for (i, key) in keys.iter().enumerate() {
+            assert!(keys[..i].iter().all(|other| other != key));
+        }
+        assert_eq!(limit_key(&["ab", "c"]), limit_key(&["ab", "c"]));
     }
 }

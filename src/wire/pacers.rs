@@ -20,12 +20,11 @@ use crate::core::limits::Rule;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Pace;
 use crate::downstream::Submission;
-use crate::limiter::limit_key;
 use crate::pipeline::{
     Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RoutePolicy, RouteSpec,
 };
 use crate::ports::downstream::{Facts, Undecodable};
-use crate::ports::limits::{KeyedLimit, Label, LimitKey, LimitStore};
+use crate::ports::limits::{KeyedLimit, Label, LimitStore};
 use crate::ports::message::Message;
 use crate::ports::store::{PacedLimit, Store};
 use crate::settings::Loaded;
@@ -77,11 +76,7 @@ impl<'a> Pacers<'a> {
         };
         let labels = route_labels(self.settings, name, route)?;
         let limits = route.limits.iter().map(known).collect();
-        Ok(Counting {
-            labels,
-            limits,
-            key_of,
-        })
+        Ok(Counting { labels, limits })
     }
 
     /// When calls of a route stop because its downstream is away, and where that is shared; `None`: never.
@@ -179,11 +174,6 @@ fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
         store: Arc::clone(store),
         paused_until: None,
     }
-}
-
-/// The key that a text names; without a text, the one for all messages.
-fn key_of(text: Option<&str>) -> LimitKey {
-    text.map_or_else(|| limit_key(&[]), |text| limit_key(&[text]))
 }
 
 /// A route that is planned or tried.
