@@ -204,17 +204,17 @@ impl Queued for Waiting {
         self.job.route.number
     }
 
-    fn memory_room(&self, key: KeyId) -> usize {
-        let at = self.keys().position(|own| own == key);
-        let charge = at.and_then(|at| self.job.charges().get(at));
-        let counts_calls = charge.is_some_and(|charge| charge.limit.counts_calls());
-        // Where the limit counts all messages together, there are no others to make room for. And a
-        // message that was sent away for a time returns when it fits. For calls no such time is known.
-        if self.job.route.is_for_all(key) || self.job.history.waited && !counts_calls {
-            usize::MAX
-        } else {
-            usize::from(self.job.route.policy.prefetch) / 2
-        }
+    fn is_for_all(&self, key: KeyId) -> bool {
+        self.job.route.is_for_all(key)
+    }
+
+    fn counts_calls(&self, key: KeyId) -> bool {
+        let mut charges = self.keys().zip(self.job.charges());
+        charges.any(|(own, charge)| own == key && charge.limit.counts_calls())
+    }
+
+    fn prefetch(&self) -> usize {
+        self.job.route.policy.prefetch.into()
     }
 
     fn deadline(&self) -> Option<Mono> {
@@ -247,10 +247,9 @@ impl Queued for Waiting {
         self.job.history.waited = true;
     }
 
-    fn hold_rules(&self, key: KeyId, at: StoreTime) -> HoldRules {
+    fn hold_rules(&self, at: StoreTime) -> HoldRules {
         let route = &self.job.route;
         HoldRules {
-            is_for_all: route.is_for_all(key),
             may_move: route.sharing.is_shared(),
             holds: route.policy.settings.on_denied == OnDenied::Hold,
             max_hold: route.policy.settings.max_hold.get(),

@@ -377,10 +377,10 @@ impl<T: Queued> Scheduler<T> {
     }
 
     fn place(&self, item: &T, key: KeyId, denial: &Denial, decided: StoreTime, now: Mono) -> Place {
-        let rules = item.hold_rules(key, decided);
+        let (rules, is_for_all) = (item.hold_rules(decided), item.is_for_all(key));
         let is_full = denial.fits == Fit::Full;
         let has_room = self.key_queues.has_room(item, key);
-        if is_full && (rules.is_for_all || has_room) {
+        if is_full && (is_for_all || has_room) {
             return Place::Here;
         }
         let fits = match denial.fits {
@@ -390,8 +390,8 @@ impl<T: Queued> Scheduler<T> {
         };
         let here = self.local_time(fits, now);
         let near = item.opening(fits).since(decided) <= rules.max_hold;
-        // Neither the end of the message nor a wait for it alone: another route may send it.
-        if rules.is_for_all && rules.may_move && !near {
+        // Not the end of the message, and no wait for it alone: another route may have room for it.
+        if is_for_all && rules.may_move && !near {
             return Place::Route(here);
         }
         if item.deadline().is_some_and(|end| end <= here) {
@@ -399,7 +399,7 @@ impl<T: Queued> Scheduler<T> {
         }
         if near && has_room {
             Place::Here
-        } else if rules.is_for_all && rules.holds {
+        } else if is_for_all && rules.holds {
             Place::Route(here)
         } else {
             let wait = item.opening(denial.until.max(fits)).since(decided);

@@ -62,10 +62,27 @@ pub trait Queued {
     fn route(&self) -> usize {
         0
     }
-    /// It may wait in memory for this key if fewer messages of its route than this wait for
-    /// keys.
-    fn memory_room(&self, _key: KeyId) -> usize {
+    /// Whether the limit of this key counts all messages of the route together.
+    fn is_for_all(&self, _key: KeyId) -> bool {
+        false
+    }
+    /// Whether the limit of this key counts calls under way.
+    fn counts_calls(&self, _key: KeyId) -> bool {
+        false
+    }
+    /// How many messages of its route are held at most.
+    fn prefetch(&self) -> usize {
         usize::MAX
+    }
+    /// It may wait in memory for this key if fewer messages of its route wait for keys.
+    fn memory_room(&self, key: KeyId) -> usize {
+        // Where the limit counts all messages together, there are no others to make room for. And what
+        // was sent away until a time comes back when it fits. No such time is known of calls.
+        if self.is_for_all(key) || self.waited() && !self.counts_calls(key) {
+            usize::MAX
+        } else {
+            self.prefetch() / 2
+        }
     }
     /// From this time on it must not be sent any more.
     fn deadline(&self) -> Option<Mono> {
@@ -88,8 +105,8 @@ pub trait Queued {
     }
     /// A limit sends it away until a time that the answer named.
     fn sent_away(&mut self) {}
-    /// How its route lets it wait if this key denies it, at a time of the store.
-    fn hold_rules(&self, _key: KeyId, _at: StoreTime) -> HoldRules {
+    /// How its route lets it wait if a key denies it, at a time of the store.
+    fn hold_rules(&self, _at: StoreTime) -> HoldRules {
         HoldRules::default()
     }
     /// When its route sends at the earliest, from a time of the store on.
@@ -101,8 +118,6 @@ pub trait Queued {
 /// How the route of a denied message lets it wait.
 #[derive(Clone, Copy, Debug)]
 pub struct HoldRules {
-    /// The limit counts all messages of the route together.
-    pub is_for_all: bool,
     /// While the route waits as a whole, another one may send its messages.
     pub may_move: bool,
     /// Such a message waits in memory, however long that is.
@@ -116,7 +131,6 @@ pub struct HoldRules {
 impl Default for HoldRules {
     fn default() -> Self {
         Self {
-            is_for_all: false,
             may_move: false,
             holds: true,
             max_hold: Duration::MAX,

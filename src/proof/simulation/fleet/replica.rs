@@ -6,9 +6,9 @@ use std::time::Duration;
 use sluiced_core::gate::Gate;
 use sluiced_core::headroom::{Follow, Lateness, Way};
 use sluiced_core::leases::{LeaseHolder, Phase};
+use sluiced_core::limits::Ticket;
 use sluiced_core::limits::generation::HEARS_FIRST;
 use sluiced_core::limits::store_watch::StoreWatch;
-use sluiced_core::limits::{Rule, Ticket};
 use sluiced_core::pacing::Pacing;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::rate::Cost;
@@ -203,15 +203,15 @@ impl Queued for Parcel<'_> {
     fn arrival(&self) -> u64 {
         self.arrival
     }
-    fn memory_room(&self, key: KeyId) -> usize {
+    fn is_for_all(&self, key: KeyId) -> bool {
+        self.limit(key).is_some_and(|limit| limit.for_all)
+    }
+    fn counts_calls(&self, key: KeyId) -> bool {
         let limit = self.limit(key);
-        let is_for_all = limit.is_some_and(|limit| limit.for_all);
-        let counts_calls = limit.is_some_and(|limit| matches!(limit.rule, Rule::Concurrency(_)));
-        if is_for_all || self.waited && !counts_calls {
-            usize::MAX
-        } else {
-            usize::from(self.route.prefetch) / 2
-        }
+        limit.is_some_and(|limit| limit.rule.lease().is_some())
+    }
+    fn prefetch(&self) -> usize {
+        self.route.prefetch.into()
     }
     fn deadline(&self) -> Option<Mono> {
         self.deadline
@@ -228,10 +228,9 @@ impl Queued for Parcel<'_> {
     fn sent_away(&mut self) {
         self.waited = true;
     }
-    fn hold_rules(&self, key: KeyId, at: StoreTime) -> HoldRules {
+    fn hold_rules(&self, at: StoreTime) -> HoldRules {
         HoldRules {
             may_move: false,
-            is_for_all: self.limit(key).is_some_and(|limit| limit.for_all),
             holds: self.route.far == Far::Hold,
             max_hold: self.route.max_hold,
             age: at.since(self.born),
