@@ -18,7 +18,7 @@ use self::progress::ProgressJudge;
 pub use self::progress::{least_share, longest_gap};
 pub use self::sum::Report;
 use super::scenario::{Fault, Scenario};
-use super::trace::{Trace, Watch, What, Without};
+use super::trace::{Watch, What, Without};
 
 /// What the clocks of replicas round away.
 const ROUNDED: u64 = 1_000;
@@ -32,7 +32,8 @@ const KEYED_PATIENCE: u64 = 1_200_000_000;
 #[derive(Debug)]
 pub(super) struct FleetJudge {
     scenario: Scenario,
-    trace: Trace,
+    /// What is known of it so far.
+    report: Report,
     pace: Pace,
     /// Of windows at the current rate.
     tally: Tally,
@@ -43,14 +44,9 @@ pub(super) struct FleetJudge {
     rate: Rate,
     /// When the calls of the last window came.
     recent: VecDeque<(u64, u32)>,
-    arrivals: u64,
-    by_second: Vec<u64>,
-    worst: u64,
-    failure: Option<String>,
     accepted: Vec<u8>,
     settled: Vec<bool>,
     open: u64,
-    repeats: u64,
     /// The measured time: from here on, until the queue was empty.
     from: Option<u64>,
     until: Option<u64>,
@@ -64,17 +60,9 @@ pub(super) struct FleetJudge {
     strikes: u64,
     slow_asks: u64,
     failed_asks: u64,
-    denied_at_turn: u64,
-    missed: u64,
-    burnt: u64,
-    guarded: u64,
     too_late: u64,
-    crashed_with: u64,
-    crashes: u64,
     steps: bool,
     keyed: Vec<KeyedJudge>,
-    struck: Vec<Fault>,
-    replies_lost: u64,
 }
 
 /// Runs a scenario to its end, or to the first thing that must not be.
@@ -94,19 +82,15 @@ impl FleetJudge {
         let pace = scenario.pace();
         let messages = scenario.messages as usize;
         Self {
+            report: Report::default(),
             tally: Tally::new(scenario.rate),
             tally_from: if scenario.follows.is_some() { FOUND } else { 0 },
             around: None,
             rate: scenario.rate,
             recent: VecDeque::new(),
-            arrivals: 0,
-            by_second: Vec::new(),
-            worst: 0,
-            failure: None,
             accepted: vec![0; messages],
             settled: vec![false; messages],
             open: messages as u64,
-            repeats: 0,
             from: None,
             until: None,
             calls: 0,
@@ -117,13 +101,7 @@ impl FleetJudge {
             strikes: 0,
             slow_asks: 0,
             failed_asks: 0,
-            denied_at_turn: 0,
-            missed: 0,
-            burnt: 0,
-            guarded: 0,
             too_late: 0,
-            crashed_with: 0,
-            crashes: 0,
             steps: scenario
                 .faults
                 .iter()
@@ -131,17 +109,14 @@ impl FleetJudge {
             keyed: (scenario.keyed.iter())
                 .map(|limit| KeyedJudge::new(*limit, scenario.longest_way(), scenario.is_calm()))
                 .collect(),
-            struck: Vec::new(),
-            replies_lost: 0,
             scenario: scenario.clone(),
-            trace: Trace::default(),
             pace,
         }
     }
 
     pub(super) fn fail(&mut self, t: u64, what: impl fmt::Display) {
-        if self.failure.is_none() {
-            self.failure = Some(format!("at {:.6} s: {what}", t as f64 / 1e6));
+        if self.report.failure.is_none() {
+            self.report.failure = Some(format!("at {:.6} s: {what}", t as f64 / 1e6));
         }
     }
 
@@ -202,7 +177,8 @@ impl FleetJudge {
         for (judge, charge) in self.keyed.iter_mut().zip(&charges) {
             let cost = charge.cost.get();
             if let Some(over) = judge.arrived(charge.key, Arrival { cost, ..call }) {
-                self.failure
+                self.report
+                    .failure
                     .get_or_insert_with(|| format!("at {:.6} s: {over}", t as f64 / 1e6));
             }
         }
@@ -212,12 +188,12 @@ impl FleetJudge {
     /// most the higher one.
     fn judge_windows(&mut self, units: u32, t: u64) {
         let now = Mono::from_micros(t);
-        self.arrivals += 1;
+        self.report.calls += 1;
         let second = usize::try_from(t / 1_000_000).unwrap_or(usize::MAX);
-        if self.by_second.len() <= second {
-            self.by_second.resize(second + 1, 0);
+        if self.report.calls_by_second.len() <= second {
+            self.report.calls_by_second.resize(second + 1, 0);
         }
-        self.by_second[second] += 1;
+        self.report.calls_by_second[second] += 1;
         self.recent.push_back((t, units));
         let window = micros(self.rate.window());
         while self.recent.front().is_some_and(|(at, _)| at + window < t) {
@@ -230,13 +206,13 @@ impl FleetJudge {
         if let Some((_, rate, tally)) = &mut self.around {
             tally.record_units(now, units);
             let usage = tally.usage();
-            self.worst = self.worst.max(usage.worst);
+            self.report.worst = self.report.worst.max(usage.worst);
             found = (usage.over > 0).then_some((usage.worst, *rate));
         }
         if t >= self.tally_from {
             self.tally.record_units(now, units);
             let usage = self.tally.usage();
-            self.worst = self.worst.max(usage.worst);
+            self.report.worst = self.report.worst.max(usage.worst);
             found = found.or((usage.over > 0).then_some((usage.worst, self.rate)));
         }
         if let Some((worst, rate)) = found.filter(|_| self.scenario.paced) {
@@ -286,7 +262,7 @@ impl FleetJudge {
         let times = &mut self.accepted[message as usize];
         *times = times.saturating_add(1);
         if *times > 1 {
-            self.repeats += 1;
+            self.report.repeats += 1;
             if !self.scenario.crashes() {
                 self.fail(t, format!("message {message} is sent twice"));
             }
@@ -300,27 +276,27 @@ impl FleetJudge {
     }
 
     fn gone(&mut self, tally: LeaseTally) {
-        self.missed += tally.missed;
-        self.burnt += tally.burnt;
-        self.guarded += tally.guarded;
+        self.report.missed += tally.missed;
+        self.report.burnt += tally.burnt;
+        self.report.guarded += tally.guarded;
     }
 }
 
 impl Watch for FleetJudge {
     fn see(&mut self, t: u64, replica: u32, what: &What) {
-        self.trace.note(t, replica, *what);
+        self.report.trace.note(t, replica, *what);
         match *what {
             What::Started => self.served.push(0),
             What::QueueEmpty => self.queue_is_empty(t),
             What::Asked { twice, early, .. } => self.asked(replica, (twice, early), t),
             What::Denied { at_turn, .. } => {
-                self.denied_at_turn += u64::from(at_turn && self.measures(t));
+                self.report.denied_at_turn += u64::from(at_turn && self.measures(t));
             }
             What::AskFailed => self.failed_asks += 1,
             What::Heard { trip } => {
                 self.slow_asks += u64::from(trip > self.pace.horizon() / 4);
             }
-            What::ReplyLost => self.replies_lost += 1,
+            What::ReplyLost => self.report.replies_lost += 1,
             What::TooLate { .. } => self.too_late += 1,
             What::Arrived {
                 message,
@@ -347,8 +323,8 @@ impl Watch for FleetJudge {
             }
             What::Gone { tally } => self.gone(tally),
             What::Crashed { tally, leased } => {
-                self.crashes += 1;
-                self.crashed_with += leased;
+                self.report.crashes += 1;
+                self.report.crashed_with += leased;
                 self.gone(tally);
             }
             What::Struck { fault, alone } => {
@@ -376,6 +352,6 @@ impl Watch for FleetJudge {
                 format!("{open} messages still wait; the schedule stands idle"),
             );
         }
-        self.open == 0 || self.failure.is_some()
+        self.open == 0 || self.report.failure.is_some()
     }
 }

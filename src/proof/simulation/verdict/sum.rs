@@ -9,7 +9,7 @@ use crate::scenario::{Fault, Load};
 use crate::trace::Trace;
 
 /// What a run came to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// What must not be, if it was.
     pub failure: Option<String>,
@@ -91,8 +91,8 @@ impl FleetJudge {
         } else {
             self.asks / 3 + u64::from(self.scenario.replicas) * (1 + self.strikes)
         };
-        if self.denied_at_turn > most {
-            let (denied, asks) = (self.denied_at_turn, self.asks);
+        if self.report.denied_at_turn > most {
+            let (denied, asks) = (self.report.denied_at_turn, self.asks);
             self.fail(
                 t,
                 format!(
@@ -110,7 +110,7 @@ impl FleetJudge {
             }
             _ => 0,
         };
-        let lost = self.missed + self.too_late;
+        let lost = self.report.missed + self.too_late;
         let allowed = self.allowed() * self.pace.units() / self.pace.period() + lost;
         let used = (slots > 0).then(|| self.calls as f64 / slots as f64);
         // Where keyed limits bind, the row has slots to spare; how many there are changes with the headroom.
@@ -139,27 +139,14 @@ impl FleetJudge {
             self.judge_denials(t);
         }
         Report {
-            failure: self.failure,
-            trace: self.trace,
             length: t,
-            calls: self.arrivals,
-            calls_by_second: self.by_second,
-            worst: self.worst,
-            repeats: self.repeats,
             used,
             slots,
             allowed,
             asks_per_message: self.asks as f64 / self.calls.max(1) as f64,
-            denied_at_turn: self.denied_at_turn,
             least_served,
             missed: lost,
-            burnt: self.burnt,
-            guarded: self.guarded,
-            crashed_with: self.crashed_with,
-            crashes: self.crashes,
-            struck: self.struck,
-            replies_lost: self.replies_lost,
-            progress: None,
+            ..self.report
         }
     }
 }
@@ -176,7 +163,7 @@ impl FleetJudge {
     /// Adds what a fault may cost, in time of the schedule. `alone` is for how long no replica but
     /// the victim is there to send.
     pub(crate) fn struck(&mut self, fault: Fault, t: u64, alone: Duration) {
-        self.struck.push(fault);
+        self.report.struck.push(fault);
         let cost = self.cost_of(fault, alone);
         self.delayed += cost;
         if self.until.is_none_or(|until| t <= until) {
