@@ -3,11 +3,12 @@
 //! Everything that decides *when* a message may be sent lives here, so that the simulation and
 //! the property tests drive the same code as production.
 
+pub mod acks;
 pub mod adaptive;
 pub mod backoff;
 pub mod breaker;
+pub mod byte_budget;
 pub mod calendar;
-pub mod channel;
 pub mod gate;
 pub mod headroom;
 pub mod hours;

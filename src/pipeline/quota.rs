@@ -1,7 +1,7 @@
 //! Tightens limits by the quota that a downstream reports, so that it need not refuse a call.
 //!
 //! Problem: a provider counts in windows of its own, and others may use the same account. Its answers say how
-//! much is left (`template::quotas` reads it), but that number does not include calls that are under way,
+//! much is left (`template::answers` reads it), but that number does not include calls that are under way,
 //! here and on other replicas. So each kind of limit has a bound for what may be under way:
 //!
 //! - **paced**: the pace is the bound. No more than its units leave in the time that the call took (or

@@ -1,10 +1,10 @@
 //! One channel: its consumers, and how each delivery is settled.
 //!
-//! A message enters and leaves here: `hand_out` makes a delivery from what a consumer received; the verdict
-//! comes back to `settle` (`settling`). Messages that are done are acknowledged, in batches that
-//! `core::channel` forms and `write` sends. For a wait queue, a parked queue or the dead letters, the
-//! publisher gets a copy first, and the original is acknowledged once the broker has confirmed the copy. A
-//! result is published and confirmed before the verdict is carried out.
+//! Here a message begins and ends: `hand_out` makes a delivery of what a consumer received; the verdict comes
+//! back to `settle` (`settling`). What is done is acknowledged, in batches that `core::acks` forms and `write`
+//! sends. For a wait queue, a parked queue or the dead letters, the publisher gets a copy first, and the
+//! original is acknowledged once the broker has confirmed the copy. A result is published and confirmed before the
+//! verdict is carried out.
 //!
 //! ```text
 //! open ──> serve (consumes while the tap is open) ──time to end──> close ──> Ended::Closed
@@ -36,7 +36,7 @@ use super::counts::Counting;
 use super::publisher::Publisher;
 use super::supervisor::Context;
 use super::topology::Target;
-use crate::core::channel::{Batch, Fate, Frame};
+use crate::core::acks::{Batch, Fate, Frame};
 use crate::core::parking::Space;
 use crate::ports::connect::Link;
 use crate::ports::queue::{Delivery, Leftover, Settlement, Tap, time_to_close};

@@ -3,9 +3,9 @@
 //!
 //! They open and close together, on one channel, each with a prefetch of its own. Deliveries are taken from them
 //! in turn, so that none waits behind a queue that is always full. What a session may hold is bounded twice: in
-//! messages by the prefetch, in bytes by [`core::channel`].
+//! messages by the prefetch, in bytes by [`core::byte_budget`].
 //!
-//! [`core::channel`]: crate::core::channel
+//! [`core::byte_budget`]: crate::core::byte_budget
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -21,7 +21,8 @@ use lapin::{Channel, Consumer};
 use tokio::time::{Instant, sleep_until};
 
 use super::Session;
-use crate::core::channel::{Fate, Opening};
+use crate::core::acks::Fate;
+use crate::core::byte_budget::Opening;
 use crate::core::parking::Space;
 use crate::ports::queue::Verdict;
 use crate::queue::rabbit::RabbitError;

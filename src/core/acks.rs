@@ -1,6 +1,6 @@
-//! The deliveries of one channel: which acknowledgements to write and when, and how many bytes of messages it may hold.
+//! Which acknowledgements of a channel to write, and when.
 //!
-//! **Acknowledgements** ([`Acks`]). Problem: one frame can settle every delivery up to a tag, which is several times cheaper
+//! Problem: one frame can settle every delivery up to a tag, which is several times cheaper
 //! for the broker than one frame for each. But verdicts come out of order, and one slow call at the head
 //! must not use up the prefetch. So the tags of a channel are kept in order, and the settled ones at the front are written
 //! in runs. A tag that is settled behind an open one for too long, or one of too many, gets a frame of its own.
@@ -8,15 +8,6 @@
 //! The broker numbers the deliveries of a channel without gaps. Where several consumers share the
 //! channel, their deliveries arrive in another order. A number that has not arrived yet is on its
 //! way: no frame may settle it along with others, or its message would be lost.
-//!
-//! **Bytes** ([`ByteBudget`]). Problem: a prefetch counts messages, and RabbitMQ has none that counts bytes.
-//! A route with a prefetch of 500 that gets messages of 16 MiB would hold 8 GB: a few hostile messages would
-//! kill each replica for its memory, one after the other. So the sizes of unsettled bodies are summed. A
-//! delivery that does not fit goes back to its queue at once, and the consumers close until the sum allows
-//! more. Then they open with a prefetch for messages as large as that one. They open as usual after [`CALM`]
-//! without a large message: each time they do, all large ones within the prefetch may go back, and a quorum
-//! queue drops a message that was given back too often. Messages of the usual size never come near the bound
-//! (see [`ByteBudget::for_prefetch`]), so it costs them nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -247,130 +238,6 @@ impl<L: Clone> Acks<L> {
             waits
         });
         self.due = due;
-    }
-}
-
-/// For so long after the last large message few messages are consumed.
-pub const CALM: Duration = Duration::from_secs(2);
-
-/// The smallest bound, in bytes. RabbitMQ takes messages of 16 MiB (since 4.0, by default), and some of
-/// them must fit.
-const LEAST: u64 = 64 << 20;
-
-/// How to open consumers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
-    /// With their own prefetch.
-    Usual,
-    /// For so many messages together.
-    Few(u16),
-}
-
-/// A delivery did not fit, not long ago.
-#[derive(Clone, Copy, Debug)]
-struct Few {
-    until: Mono,
-    /// The largest that did not fit, in bytes.
-    largest: u64,
-}
-
-/// The bytes of the unsettled deliveries of one channel.
-#[derive(Debug)]
-pub struct ByteBudget {
-    most: u64,
-    /// Messages of at most so many bytes always fit, whatever the prefetch allows.
-    usual: u64,
-    held: u64,
-    /// How many of those are larger than usual.
-    large: u64,
-    /// A delivery did not fit since the consumers were opened.
-    over: bool,
-    few: Option<Few>,
-}
-
-impl ByteBudget {
-    /// For a channel that consumes `prefetch` messages at a time, which usually have `max_body` bytes at
-    /// most: twice what these are. Where the tap closes and opens, half of a prefetch is held beside a
-    /// whole one.
-    #[must_use]
-    pub fn for_prefetch(prefetch: u64, max_body: u64) -> Self {
-        let most = prefetch.saturating_mul(max_body).saturating_mul(2);
-        let most = most.max(LEAST);
-        Self {
-            most,
-            usual: most / prefetch.saturating_mul(2).max(1),
-            held: 0,
-            large: 0,
-            over: false,
-            few: None,
-        }
-    }
-
-    /// The bound, in bytes.
-    #[must_use]
-    pub const fn most(&self) -> u64 {
-        self.most
-    }
-
-    /// A delivery of so many bytes came. `false`: it does not fit, and must go back to its queue. One
-    /// always fits: a message that is larger than the bound is held alone.
-    #[must_use]
-    pub fn take(&mut self, bytes: u64, now: Mono) -> bool {
-        if self.held > 0 && bytes > self.most.saturating_sub(self.held) {
-            let before = self.few.map_or(0, |few| few.largest);
-            self.over = true;
-            self.few = Some(Few {
-                until: now + CALM,
-                largest: before.max(bytes),
-            });
-            return false;
-        }
-        self.exceed(bytes);
-        if let Some(few) = self.few.as_mut().filter(|_| bytes > self.usual) {
-            few.until = now + CALM;
-        }
-        true
-    }
-
-    /// A delivery that did not fit is held all the same.
-    pub fn exceed(&mut self, bytes: u64) {
-        self.held = self.held.saturating_add(bytes);
-        self.large += u64::from(bytes > self.usual);
-    }
-
-    /// A delivery that was taken is settled.
-    pub fn settle(&mut self, bytes: u64) {
-        self.held = self.held.saturating_sub(bytes);
-        self.large = self.large.saturating_sub(u64::from(bytes > self.usual));
-    }
-
-    /// No large message was held for a while.
-    fn is_calm(&self, now: Mono) -> bool {
-        self.large == 0 && self.few.is_none_or(|few| few.until <= now)
-    }
-
-    /// Whether open consumers must be closed: a delivery did not fit, or they may open as usual again.
-    #[must_use]
-    pub fn must_close(&self, now: Mono) -> bool {
-        self.over || (self.few.is_some() && self.is_calm(now))
-    }
-
-    /// How consumers may be opened now; `None`: there is no room yet.
-    pub fn open(&mut self, now: Mono) -> Option<Opening> {
-        if self.is_calm(now) {
-            self.few = None;
-        }
-        let free = self.most.saturating_sub(self.held);
-        let opening = match self.few {
-            None if self.held <= self.most / 2 => Opening::Usual,
-            None => return None,
-            Some(few) => match free / few.largest.max(1) {
-                0 if self.held > 0 => return None,
-                fit => Opening::Few(u16::try_from(fit.max(1)).unwrap_or(u16::MAX)),
-            },
-        };
-        self.over = false;
-        Some(opening)
     }
 }
 
