@@ -53,7 +53,7 @@ fn on_servers<'a>(numbers: &[&'a str], rabbit: &'a str, redis: &'a str) -> Vec<&
 
 /// No queue and no key is left of a demo.
 fn nothing_is_left(rabbit: &Rabbit, redis: &RedisServer) {
-    let queues = rabbit.ctl(&["list_queues", "--silent", "name"]);
+    let queues = rabbit.queues();
     assert!(!queues.contains("sluiced-demo"), "{queues}");
     assert_eq!(keys(redis), 0);
 }

@@ -13,7 +13,6 @@ use sluiced::settings::types::{QueueType, Route};
 use tokio::sync::mpsc;
 
 use crate::support::messages::{self, Counted};
-use crate::support::rabbit::Rabbit;
 use crate::support::wait::within;
 
 use super::{BOUND, PREFETCH};
@@ -106,13 +105,6 @@ impl Bench {
         within(BOUND, part, link.wait_for(says))
             .await
             .expect("the subscription lives");
-    }
-
-    pub(crate) fn unacknowledged(&self, server: &Rabbit) -> u64 {
-        let list = server.ctl(&["-q", "list_queues", "name", "messages_unacknowledged"]);
-        list.lines()
-            .find_map(|line| line.strip_prefix(&self.queue)?.trim().parse().ok())
-            .unwrap_or(0)
     }
 }
 

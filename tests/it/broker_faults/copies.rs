@@ -56,15 +56,7 @@ async fn a_verdict_outlives_its_session_until_its_copy_is_taken() {
     broker.declare(&bench.queue, "quorum").await;
     bench.up().await;
     let policy = r#"{"max-length":1,"overflow":"reject-publish"}"#;
-    let set = [
-        "set_policy",
-        "full",
-        &format!("^{dead_queue}$"),
-        policy,
-        "--apply-to",
-        "queues",
-    ];
-    server.ctl(&set);
+    server.set_policy("full", &dead_queue, policy);
     broker.fill(&dead_queue).await;
     broker.publish(&bench.queue, messages(1..=30)).await;
     let mut handed_out = Vec::new();
@@ -79,13 +71,13 @@ async fn a_verdict_outlives_its_session_until_its_copy_is_taken() {
     eventually(BOUND, "the others are done", done).await;
     for round in 1..=3 {
         let before = bench.events.settled_as("unconfirmed");
-        server.ctl(&["close_all_connections", "maintenance"]);
+        server.close_connections_of("guest");
         let back = || bench.events.settled_as("reconnected") >= round;
         eventually(BOUND, "it is connected again", back).await;
         let tried = || bench.events.settled_as("unconfirmed") >= before + 20;
         eventually(BOUND, "the copies are tried again", tried).await;
     }
-    server.ctl(&["clear_policy", "full"]);
+    server.clear_policy("full");
     let dead = || bench.events.settled_as("dead") == 20;
     eventually(BOUND, "all copies are taken", dead).await;
     assert!(
@@ -158,7 +150,7 @@ async fn without_permission_copies_wait_and_nothing_is_handed_out_again() {
     bench.up().await;
     broker.publish(&bench.queue, messages(1..=20)).await;
     let held = bench.take(20).await;
-    server.ctl(&["set_permissions", "guest", ".*", "^$", ".*"]);
+    server.set_permissions("/", "guest", [".*", "^$", ".*"]);
     for delivery in held {
         let n = number(&delivery.message().body);
         assert!(delivery.settle(if n <= 10 { dead() } else { Verdict::Done }));
@@ -167,7 +159,7 @@ async fn without_permission_copies_wait_and_nothing_is_handed_out_again() {
     eventually(BOUND, "the copies are refused", tried).await;
     let done = || bench.events.settled_as("done") == 10;
     eventually(BOUND, "the others are done", done).await;
-    server.ctl(&["set_permissions", "guest", ".*", ".*", ".*"]);
+    server.set_permissions("/", "guest", [".*"; 3]);
     let dead = || bench.events.settled_as("dead") == 10;
     eventually(BOUND, "all copies are taken", dead).await;
     assert!(

@@ -114,7 +114,7 @@ async fn a_connection_that_the_server_closes_is_rebuilt() {
     broker.declare(&bench.queue, "quorum").await;
     broker.publish(&bench.queue, messages([1])).await;
     let held = bench.next().await;
-    server.ctl(&["close_all_connections", "maintenance"]);
+    server.close_connections_of("guest");
     let again = bench.next().await;
     assert!(held.is_stale());
     assert!(!held.settle(Verdict::Done));
@@ -137,7 +137,7 @@ async fn nothing_is_acknowledged_while_publishing_is_blocked() {
     broker.publish(&bench.queue, messages([1, 2])).await;
     let first = bench.next().await;
     let second = bench.next().await;
-    server.ctl(&["set_vm_memory_high_watermark", "0"]);
+    server.memory_alarm(true);
     assert!(first.settle(later()));
     eventually(BOUND, "a copy is not confirmed", || {
         bench.events.settled_as("unconfirmed") >= 2
@@ -150,9 +150,9 @@ async fn nothing_is_acknowledged_while_publishing_is_blocked() {
     })
     .await;
     assert_eq!(bench.events.settled_as("later"), 0);
-    assert_eq!(bench.unacknowledged(server), 1);
+    assert_eq!(server.unacknowledged(&bench.queue), 1);
 
-    server.ctl(&["set_vm_memory_high_watermark", "absolute", "2GB"]);
+    server.memory_alarm(false);
     let again = bench.next().await;
     assert_eq!(number(&again.message().body), 1);
     eventually(BOUND, "the copy is confirmed", || {
@@ -171,11 +171,11 @@ async fn a_verdict_that_cannot_be_made_safe_leaves_the_message_in_its_queue() {
     broker.declare(&bench.queue, "classic").await;
     broker.publish(&bench.queue, messages([1])).await;
     let delivery = bench.next().await;
-    server.ctl(&["set_vm_memory_high_watermark", "0"]);
+    server.memory_alarm(true);
     assert!(delivery.settle(dead()));
     let left = bench.subscription.close(Duration::from_secs(3)).await;
     assert_eq!((left.unsettled, left.given_back), (1, 0));
-    server.ctl(&["set_vm_memory_high_watermark", "absolute", "2GB"]);
+    server.memory_alarm(false);
     let broker = Broker::connect(&server.url()).await;
     eventually_async(BOUND, "it is back in its queue", || async {
         broker.counts(&bench.queue).await == Some((1, 0))

@@ -77,8 +77,7 @@ fn crash(server: &Rabbit) {
 }
 
 fn restart(server: &Rabbit) {
-    server.ctl(&["stop_app"]);
-    server.ctl(&["start_app"]);
+    server.restart();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,15 +88,6 @@ async fn a_restart_loses_nothing_on_a_quorum_queue() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_loses_nothing_on_a_classic_queue() {
     a_restart_loses_nothing(QueueType::Classic, "classic", crash).await;
-}
-
-/// The consumers of all channels. A quorum queue counts those too that are cancelled and hold messages.
-fn consumers(server: &Rabbit) -> u64 {
-    let counts = server.ctl(&["-q", "list_channels", "consumer_count"]);
-    counts
-        .lines()
-        .filter_map(|line| line.trim().parse::<u64>().ok())
-        .sum()
 }
 
 /// A quorum queue takes a few dozen commands of a channel at a time. What goes beyond waits in the channel,
@@ -113,7 +103,7 @@ async fn a_broker_that_stood_still_forgets_no_acknowledgement(queue_type: QueueT
         let mut held = bench.take(usize::from(PREFETCH)).await;
         // As a replica does when it stops: it consumes no more, and finishes what it began.
         bench.subscription.set_tap(Tap::Closed);
-        eventually(BOUND, "nothing is consumed", || consumers(server) == 0).await;
+        eventually(BOUND, "nothing is consumed", || server.consumers() == 0).await;
         let frozen = server.freeze();
         // Every second one, so that each has a frame of its own.
         let mut kept = Vec::new();

@@ -126,13 +126,13 @@ async fn large_messages_that_find_no_room_are_not_lost() {
     let mut bench = Bench::start_on(options(server), QueueType::Quorum, queue.clone(), false);
     bench.subscription.set_tap(Tap::Closed);
     bench.up().await;
-    server.ctl(&["set_permissions", "guest", ".*", "^$", ".*"]);
+    server.set_permissions("/", "guest", [".*", "^$", ".*"]);
     bench.subscription.set_tap(Tap::Open);
     eventually(BOUND, "all of them came", || {
-        bench.unacknowledged(server) == COUNT || bench.events.settled_as("given_back") > 0
+        server.unacknowledged(&queue) == COUNT || bench.events.settled_as("given_back") > 0
     })
     .await;
-    server.ctl(&["set_permissions", "guest", ".*", ".*", ".*"]);
+    server.set_permissions("/", "guest", [".*"; 3]);
     let mut seen = BTreeSet::new();
     while (seen.len() as u64) < COUNT {
         let delivery = tokio::time::timeout(BOUND, bench.deliveries.recv()).await;

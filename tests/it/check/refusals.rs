@@ -8,17 +8,11 @@ fn a_right_that_is_missing_is_told_with_the_command_that_grants_it() {
     let rabbit = Rabbit::shared();
     let redis = RedisServer::start();
     let downstream = TcpListener::bind("127.0.0.1:0").expect("a port");
-    rabbit.ctl(&["add_vhost", "rights"]);
-    rabbit.ctl(&["add_user", "poor", "hunter2"]);
-    let declare = |queue: &str| {
-        let resource = format!("rabbit_misc:r(<<\"rights\">>, queue, <<\"{queue}\">>)");
-        let declared =
-            format!("rabbit_amqqueue:declare({resource}, true, false, [], none, <<\"test\">>).");
-        rabbit.ctl(&["eval", &declared]);
-    };
-    let queues = || rabbit.ctl(&["list_queues", "--quiet", "-p", "rights", "name"]);
+    rabbit.add_vhost("rights");
+    let url = rabbit.add_user("poor", "hunter2");
+    let declare = |queue: &str| rabbit.declare("rights", queue);
+    let queues = || rabbit.queues_of("rights");
     declare("sms");
-    let url = rabbit.url().replace("guest:guest", "poor:hunter2");
     let mut check = Check::new(url.replace("%2f", "rights"), redis.url());
     let address = downstream.local_addr().expect("an address");
     check.downstream = format!("http://{address}/send");
@@ -30,8 +24,7 @@ fn a_right_that_is_missing_is_told_with_the_command_that_grants_it() {
 
     let mut told = String::new();
     for rights in [["^$", ".*", ".*"], [".*", "^$", ".*"], [".*", ".*", "^$"]] {
-        let all = ["set_permissions", "-p", "rights", "poor"];
-        rabbit.ctl(&[all.as_slice(), &rights].concat());
+        rabbit.set_permissions("rights", "poor", rights);
         told = queue(1);
         assert!(
             told.contains("the user lacks a right") && !told.contains("hunter2"),
@@ -43,6 +36,7 @@ fn a_right_that_is_missing_is_told_with_the_command_that_grants_it() {
         .split([' ', '\''])
         .filter(|word| !word.is_empty())
         .collect();
+    // By the command itself.
     rabbit.ctl(&words[1..]);
     assert!(queue(0).contains("routes.sms.queue: ok: "));
     let before = queues();

@@ -188,8 +188,7 @@ async fn the_log_is_json_and_keeps_secrets() {
     ];
     let redis = RedisServer::start_with("", Some("tiger-redis"));
     let rabbit = Rabbit::shared();
-    rabbit.ctl(&["add_user", "tiger", "tiger-rabbit"]);
-    rabbit.ctl(&["set_permissions", "tiger", ".*", ".*", ".*"]);
+    let url = rabbit.add_user("tiger", "tiger-rabbit");
     let broker = filled("secrets", 0).await;
     let messages = (1..=6).map(|n| {
         let mut headers = lapin::types::FieldTable::default();
@@ -224,7 +223,7 @@ async fn the_log_is_json_and_keeps_secrets() {
         auth = { kind = \"bearer\", token = \"tiger-key\" }"
         .to_owned();
     let mut config = Config {
-        rabbit: Some(rabbit.url().replace("guest:guest", "tiger:tiger-rabbit")),
+        rabbit: Some(url),
         redis: Some(redis.url()),
         ..config("secrets", vec![route])
     };

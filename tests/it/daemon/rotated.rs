@@ -33,8 +33,7 @@ async fn publish(broker: &Broker, queue: &str, first: u64, last: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_password_of_rabbitmq_is_read_for_each_connection() {
     let rabbit = Rabbit::start();
-    rabbit.ctl(&["add_user", "turning", "before"]);
-    rabbit.ctl(&["set_permissions", "turning", ".*", ".*", ".*"]);
+    let url = rabbit.add_user("turning", "before");
     let broker = Broker::connect(&rabbit.url()).await;
     broker.declare("turning", "classic").await;
     let dir = tempfile::tempdir().unwrap();
@@ -42,7 +41,7 @@ async fn the_password_of_rabbitmq_is_read_for_each_connection() {
     replace(&file, "before\n");
     let downstream = Recorder::accepting().await;
     let config = Config {
-        rabbit: Some(rabbit.url().replace("guest:guest", "turning:none")),
+        rabbit: Some(url.replace("turning:before", "turning:none")),
         ..config("turning", vec![Route::new("turning", downstream.address)])
     };
     let key = format!("[rabbitmq]\npassword_file = {file:?}\n");
@@ -50,9 +49,9 @@ async fn the_password_of_rabbitmq_is_read_for_each_connection() {
     let daemon = Daemon::start_with(&text, |_| {});
     publish(&broker, "turning", 1, 3).await;
     eventually(LONG, "the first three", || downstream.count() == 3).await;
-    rabbit.ctl(&["change_password", "turning", "after"]);
+    rabbit.change_password("turning", "after");
     replace(&file, "after\n");
-    rabbit.ctl(&["close_all_user_connections", "turning", "cut by the test"]);
+    rabbit.close_connections_of("turning");
     publish(&broker, "turning", 4, 6).await;
     eventually(LONG, "the others", || downstream.count() >= 6).await;
     daemon

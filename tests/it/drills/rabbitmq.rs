@@ -120,20 +120,17 @@ async fn connections_cut_one_by_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_alarm() {
-    let least = ["set_vm_memory_high_watermark", "0"];
-    let usual = ["set_vm_memory_high_watermark", "absolute", "2GB"];
-    alarm("rabbitmq::memory_alarm", "memory alarm", &least, &usual).await;
+    let set = Rabbit::memory_alarm;
+    alarm("rabbitmq::memory_alarm", "memory alarm", set).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disk_alarm() {
-    let most = ["set_disk_free_limit", "1000000GB"];
-    let usual = ["set_disk_free_limit", "50MB"];
-    alarm("rabbitmq::disk_alarm", "disk alarm", &most, &usual).await;
+    alarm("rabbitmq::disk_alarm", "disk alarm", Rabbit::disk_alarm).await;
 }
 
 /// The broker takes no messages for a while.
-async fn alarm(row: &'static str, fault: &'static str, raised: &[&str], over: &[&str]) {
+async fn alarm(row: &'static str, fault: &'static str, set: fn(&Rabbit, bool)) {
     let mut drill = Drill::start(row, fault, quick(own(row)), 2).await;
     // The drill itself cannot publish while the alarm lasts, and some must be left when it has begun.
     said(
@@ -141,14 +138,14 @@ async fn alarm(row: &'static str, fault: &'static str, raised: &[&str], over: &[
         &["pause", "provider", "--for", "1m"],
     );
     drill.feed(1_500).await;
-    drill.fleet.servers.rabbit().ctl(raised);
+    set(drill.fleet.servers.rabbit(), true);
     drill.begins();
     // Retries need copies, which the broker does not take now.
     drill.script(json!({"status": 408, "count": 20}));
     said(&drill.fleet.replicas[0], &["resume", "provider"]);
     let seconds = lasts(2.0, 20.0).await;
     drill.copies_wait().await;
-    drill.fleet.servers.rabbit().ctl(over);
+    set(drill.fleet.servers.rabbit(), false);
     drill.ends().await;
     drill.answers_unknown();
     drill
@@ -215,17 +212,15 @@ async fn wait_queue_full() {
     let row = "rabbitmq::wait_queue_full";
     let mut drill = Drill::start(row, "a wait queue full", quick(plan(row)), 2).await;
     drill.retries_go_to_the_wait_queue().await;
-    let name = format!("^{}$", drill.wait_queue());
+    let name = drill.wait_queue();
     let full = r#"{"max-length":0,"overflow":"reject-publish"}"#;
-    let policy = ["set_policy", row, &name, full, "--apply-to", "queues"];
-    drill.fleet.servers.rabbit().ctl(&policy);
+    drill.fleet.servers.rabbit().set_policy(row, &name, full);
     drill.begins();
     drill.script(json!({"status": 408, "count": 20}));
     drill.feed(BACKLOG).await;
     let seconds = lasts(2.0, 20.0).await;
     drill.copies_wait().await;
-    let none = ["clear_policy", row];
-    drill.fleet.servers.rabbit().ctl(&none);
+    drill.fleet.servers.rabbit().clear_policy(row);
     drill.ends().await;
     drill
         .proves(
@@ -244,8 +239,8 @@ async fn channel_closed_by_the_ack_timeout() {
     let fault = "channel closed by the ack timeout";
     let mut drill = Drill::prepare(row, fault, own(row)).await;
     for (key, millis) in [("consumer_timeout", 1_000), ("channel_tick_interval", 500)] {
-        let set = format!("application:set_env(rabbit, {key}, {millis}).");
-        drill.fleet.servers.rabbit().ctl(&["eval", &set]);
+        let set = format!("application:set_env(rabbit, {key}, {millis})");
+        drill.fleet.servers.rabbit().eval(&set);
     }
     drill.flow(2).await;
     drill.begins();

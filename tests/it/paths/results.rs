@@ -244,7 +244,7 @@ async fn a_lost_connection_repeats_no_call_whose_result_was_not_safe() {
         )
     };
     eventually(LONG, "results are tried", || tried() >= 6.0).await;
-    rabbit.ctl(&["close_all_connections", "the test"]);
+    rabbit.close_connections_of("guest");
     let came = format!("sluiced_received_total{{route=\"{name}\"}}");
     let again = format!("sluiced_redelivered_total{{route=\"{name}\"}}");
     let broker = Broker::connect(&rabbit.url()).await;
