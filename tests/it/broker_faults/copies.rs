@@ -17,7 +17,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_is_tried_until_its_queue_takes_it() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let mut bench = Bench::start(options(server), QueueType::Classic);
     let broker = Broker::connect(&server.url()).await;
     broker.declare(&bench.queue, "classic").await;
@@ -49,14 +49,15 @@ async fn a_copy_is_tried_until_its_queue_takes_it() {
 /// A dead-letter queue that is full and refuses more, while sessions come and go.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verdict_outlives_its_session_until_its_copy_is_taken() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let broker = Broker::connect(&server.url()).await;
-    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    let (user, options) = own_user(server);
+    let mut bench = Bench::start(options, QueueType::Quorum);
     let dead_queue = format!("{}.dead", bench.queue);
     broker.declare(&bench.queue, "quorum").await;
     bench.up().await;
     let policy = r#"{"max-length":1,"overflow":"reject-publish"}"#;
-    server.set_policy("full", &dead_queue, policy);
+    server.set_policy(&dead_queue, &dead_queue, policy);
     broker.fill(&dead_queue).await;
     broker.publish(&bench.queue, messages(1..=30)).await;
     let mut handed_out = Vec::new();
@@ -71,13 +72,13 @@ async fn a_verdict_outlives_its_session_until_its_copy_is_taken() {
     eventually(BOUND, "the others are done", done).await;
     for round in 1..=3 {
         let before = bench.events.settled_as("unconfirmed");
-        server.close_connections_of("guest");
+        server.close_connections_of(&user);
         let back = || bench.events.settled_as("reconnected") >= round;
         eventually(BOUND, "it is connected again", back).await;
         let tried = || bench.events.settled_as("unconfirmed") >= before + 20;
         eventually(BOUND, "the copies are tried again", tried).await;
     }
-    server.clear_policy("full");
+    server.clear_policy(&dead_queue);
     let dead = || bench.events.settled_as("dead") == 20;
     eventually(BOUND, "all copies are taken", dead).await;
     assert!(
@@ -85,7 +86,6 @@ async fn a_verdict_outlives_its_session_until_its_copy_is_taken() {
         "none was handed out twice"
     );
     bench.subscription.close(BOUND).await;
-    let broker = Broker::connect(&server.url()).await;
     let dead: Vec<u64> = broker
         .drain(&dead_queue)
         .await
@@ -103,7 +103,7 @@ async fn a_verdict_outlives_its_session_until_its_copy_is_taken() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_that_fill_a_frame_are_shortened_in_a_copy() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let broker = Broker::connect(&server.url()).await;
     let mut bench = Bench::start(options(server), QueueType::Quorum);
     broker.declare(&bench.queue, "quorum").await;
@@ -143,14 +143,15 @@ async fn headers_that_fill_a_frame_are_shortened_in_a_copy() {
 /// Without the permission to write, copies wait; acknowledgements and other routes go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_permission_copies_wait_and_nothing_is_handed_out_again() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let broker = Broker::connect(&server.url()).await;
-    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    let (user, options) = own_user(server);
+    let mut bench = Bench::start(options, QueueType::Quorum);
     broker.declare(&bench.queue, "quorum").await;
     bench.up().await;
     broker.publish(&bench.queue, messages(1..=20)).await;
     let held = bench.take(20).await;
-    server.set_permissions("/", "guest", [".*", "^$", ".*"]);
+    server.set_permissions("/", &user, [".*", "^$", ".*"]);
     for delivery in held {
         let n = number(&delivery.message().body);
         assert!(delivery.settle(if n <= 10 { dead() } else { Verdict::Done }));
@@ -159,7 +160,7 @@ async fn without_permission_copies_wait_and_nothing_is_handed_out_again() {
     eventually(BOUND, "the copies are refused", tried).await;
     let done = || bench.events.settled_as("done") == 10;
     eventually(BOUND, "the others are done", done).await;
-    server.set_permissions("/", "guest", [".*"; 3]);
+    server.set_permissions("/", &user, [".*"; 3]);
     let dead = || bench.events.settled_as("dead") == 10;
     eventually(BOUND, "all copies are taken", dead).await;
     assert!(
@@ -181,7 +182,7 @@ async fn without_permission_copies_wait_and_nothing_is_handed_out_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_is_declared_between_two_copies_gets_none_twice() {
     const COUNT: u64 = 150;
-    let server = Rabbit::shared();
+    let server = shared();
     let broker = Broker::connect(&server.url()).await;
     let mut bench = Bench::start(options(server), QueueType::Classic);
     let dead_queue = format!("{}.dead", bench.queue);

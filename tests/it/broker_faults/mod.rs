@@ -30,20 +30,37 @@ const BOUND: Duration = Duration::from_secs(60);
 
 const PREFETCH: u16 = 200;
 
-/// The faults hit the whole server: it is one that no other suite uses, and one test at a time has it.
+/// For a fault that hits the whole server: it is one that no other suite uses, and one test at a time has it.
 async fn turn() -> (MutexGuard<'static, ()>, &'static Rabbit) {
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.lock().await;
     machine::share();
-    // Shown when a test fails.
+    show_warnings();
+    static SERVER: OnceLock<Rabbit> = OnceLock::new();
+    (turn, SERVER.get_or_init(Rabbit::start))
+}
+
+/// For a fault that hits queues, connections or a user of the test alone: the server that all tests share.
+fn shared() -> &'static Rabbit {
+    show_warnings();
+    Rabbit::shared()
+}
+
+/// When a test fails.
+fn show_warnings() {
     drop(
         tracing_subscriber::fmt()
             .with_max_level(tracing::Level::WARN)
             .with_test_writer()
             .try_init(),
     );
-    static SERVER: OnceLock<Rabbit> = OnceLock::new();
-    (turn, SERVER.get_or_init(Rabbit::start))
+}
+
+/// A user of the test's own, and the options of a replica that connects as this user.
+fn own_user(server: &Rabbit) -> (String, RabbitOptions) {
+    let user = format!("u-{}", uuid::Uuid::new_v4());
+    let url = server.add_user(&user, "secret");
+    (user, RabbitOptions::single(url.into()))
 }
 
 fn messages(
@@ -83,7 +100,7 @@ const fn name(queue_type: QueueType) -> &'static str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_may_come_late_and_go() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let mut bench = Bench::start(options(server), QueueType::Classic);
     bench.down("does not exist").await;
     let broker = Broker::connect(&server.url()).await;
@@ -108,13 +125,14 @@ async fn a_queue_may_come_late_and_go() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_the_server_closes_is_rebuilt() {
-    let (_turn, server) = turn().await;
-    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    let server = shared();
+    let (user, options) = own_user(server);
+    let mut bench = Bench::start(options, QueueType::Quorum);
     let broker = Broker::connect(&server.url()).await;
     broker.declare(&bench.queue, "quorum").await;
     broker.publish(&bench.queue, messages([1])).await;
     let held = bench.next().await;
-    server.close_connections_of("guest");
+    server.close_connections_of(&user);
     let again = bench.next().await;
     assert!(held.is_stale());
     assert!(!held.settle(Verdict::Done));
@@ -122,7 +140,6 @@ async fn a_connection_that_the_server_closes_is_rebuilt() {
     assert!(again.settle(Verdict::Done));
     assert!(bench.events.settled_as("reconnected") >= 1);
     assert_eq!(bench.subscription.close(BOUND).await.unsettled, 0);
-    let broker = Broker::connect(&server.url()).await;
     assert_eq!(numbers(&broker, &bench.queue).await, BTreeSet::new());
 }
 
@@ -185,7 +202,7 @@ async fn a_verdict_that_cannot_be_made_safe_leaves_the_message_in_its_queue() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_queue_that_is_deleted_is_declared_again() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let mut bench = Bench::start(options(server), QueueType::Quorum);
     let broker = Broker::connect(&server.url()).await;
     broker.declare(&bench.queue, "quorum").await;
@@ -204,7 +221,7 @@ async fn a_wait_queue_that_is_deleted_is_declared_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_letter_queue_with_other_settings_shows_early() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let bench = Bench::start(options(server), QueueType::Quorum);
     let broker = Broker::connect(&server.url()).await;
     broker
@@ -219,7 +236,7 @@ async fn a_dead_letter_queue_with_other_settings_shows_early() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_url_is_tried() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let closed = format!("amqp://127.0.0.1:{}", crate::support::port::free_port());
     let mut two = options(server);
     two.settings.urls = vec![closed.into(), server.url().into()];

@@ -21,7 +21,7 @@ const ROUTES: u32 = 24;
 /// closes it too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_ends_while_it_counts_leaves_the_others_their_connection() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let proxy = Proxy::to(server.port()).await;
     proxy.set(Mode::Delay(WAY, Duration::ZERO));
     let mut far = options(server);

@@ -8,7 +8,6 @@ use sluiced::settings::types::QueueType;
 
 use crate::support::broker::Broker;
 use crate::support::messages::{next, number, options};
-use crate::support::rabbit::Rabbit;
 use crate::support::wait::{eventually, eventually_async};
 
 use super::bench::Bench;
@@ -86,7 +85,7 @@ async fn done(bench: &mut Bench, seen: &mut BTreeSet<u64>, count: usize) {
 /// A replica with `fair_by` comes and goes, while another one without it is there all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_parked_later_is_found_by_a_replica_that_does_not_park() {
-    let server = Rabbit::shared();
+    let server = shared();
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());
     broker.declare(&queue, "classic").await;
@@ -123,7 +122,7 @@ async fn what_is_parked_later_is_found_by_a_replica_that_does_not_park() {
 /// The calls under way are not repeated: nothing but that consumer ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parked_queue_that_is_deleted_is_made_again() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let space = Space::of(2);
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());
@@ -153,7 +152,7 @@ async fn a_parked_queue_that_is_deleted_is_made_again() {
 /// As the log advises where a route does not park any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_parked_queue_can_be_deleted_at_any_time() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let space = Space::of(3);
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());

@@ -28,7 +28,7 @@ async fn limited(broker: &Broker, queue: &str, returns: i64) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_returns_lose_nothing() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());
     let dropped = limited(&broker, &queue, 20).await;
@@ -78,7 +78,7 @@ async fn hundreds_of_returns_lose_nothing() {
 /// A queue that sluiced declares drops nothing, and one that an earlier sluiced declared is taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queues_are_declared_whatever_the_broker_says_of_limits() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let broker = Broker::connect(&server.url()).await;
     for existing in [false, true] {
         let queue = format!("q-{}", uuid::Uuid::new_v4());
@@ -109,7 +109,7 @@ async fn large_messages_that_find_no_room_are_not_lost() {
     const LARGE: usize = 4 << 20;
     /// One return more, and the broker drops it.
     const LIMIT: i64 = 10;
-    let (_turn, server) = turn().await;
+    let server = shared();
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());
     let dropped = limited(&broker, &queue, LIMIT).await;
@@ -123,16 +123,17 @@ async fn large_messages_that_find_no_room_are_not_lost() {
         assert_eq!(broker.give_back(&queue).await, COUNT);
     }
     // No copy is taken yet, so none makes room for another.
-    let mut bench = Bench::start_on(options(server), QueueType::Quorum, queue.clone(), false);
+    let (user, options) = own_user(server);
+    let mut bench = Bench::start_on(options, QueueType::Quorum, queue.clone(), false);
     bench.subscription.set_tap(Tap::Closed);
     bench.up().await;
-    server.set_permissions("/", "guest", [".*", "^$", ".*"]);
+    server.set_permissions("/", &user, [".*", "^$", ".*"]);
     bench.subscription.set_tap(Tap::Open);
     eventually(BOUND, "all of them came", || {
         server.unacknowledged(&queue) == COUNT || bench.events.settled_as("given_back") > 0
     })
     .await;
-    server.set_permissions("/", "guest", [".*"; 3]);
+    server.set_permissions("/", &user, [".*"; 3]);
     let mut seen = BTreeSet::new();
     while (seen.len() as u64) < COUNT {
         let delivery = tokio::time::timeout(BOUND, bench.deliveries.recv()).await;

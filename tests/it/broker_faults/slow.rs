@@ -58,7 +58,7 @@ fn once() -> BTreeMap<u64, u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_copies_on_a_slow_uplink_are_made_once() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let (_proxy, slow) = slow(server).await;
     let broker = Broker::connect(&server.url()).await;
     let mut bench = Bench::start(slow, QueueType::Quorum);
@@ -86,7 +86,7 @@ async fn large_copies_on_a_slow_uplink_are_made_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_copy_behind_large_ones_of_other_routes_ends_no_connection() {
     const OTHERS: usize = 6;
-    let (_turn, server) = turn().await;
+    let server = shared();
     let (_proxy, slow) = slow(server).await;
     let broker = Broker::connect(&server.url()).await;
     let mut bench = Bench::start(slow, QueueType::Classic);
@@ -122,7 +122,7 @@ async fn a_small_copy_behind_large_ones_of_other_routes_ends_no_connection() {
 async fn messages_that_are_tried_again_on_a_slow_uplink_are_called_twice() {
     const TRIED: u64 = 300;
     const BYTES: usize = 150_000;
-    let (_turn, server) = turn().await;
+    let server = shared();
     let proxy = Proxy::to(server.port()).await;
     proxy.set(Mode::Uplink(4 * UPLINK));
     let broker = Broker::connect(&server.url()).await;
@@ -174,7 +174,7 @@ async fn messages_that_are_tried_again_on_a_slow_uplink_are_called_twice() {
 /// Copies of a session that ends are on their way: the connection, which is that of all routes, is not closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_ends_while_it_writes_takes_no_connection_with_it() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let (_proxy, slow) = slow(server).await;
     let broker = Broker::connect(&server.url()).await;
     let mut bench = Bench::start(slow, QueueType::Quorum);
@@ -204,7 +204,7 @@ async fn a_session_that_ends_while_it_writes_takes_no_connection_with_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_letters_on_a_slow_uplink_are_replayed_once() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let (_proxy, slow) = slow(server).await;
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());
@@ -265,7 +265,7 @@ async fn a_broker_that_stood_still_keeps_its_connections() {
 /// A message may carry a number of its own, as one does that was copied before: it is not taken for another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_number_that_a_message_came_with_means_nothing() {
-    let (_turn, server) = turn().await;
+    let server = shared();
     let broker = Broker::connect(&server.url()).await;
     let mut bench = Bench::start(options(server), QueueType::Classic);
     broker.declare(&bench.queue, "classic").await;
