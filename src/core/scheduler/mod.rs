@@ -366,6 +366,7 @@ impl<T: Queued> Scheduler<T> {
 }
 
 #[cfg(test)]
+#[path = "tests/bench.rs"]
 mod bench;
 #[cfg(test)]
 mod tests;

@@ -59,4 +59,5 @@ pub use scenario::Scenario;
 pub use verdict::{Report, run};
 
 #[cfg(test)]
+#[path = "tests/measured/mod.rs"]
 mod measured;

@@ -1,7 +1,7 @@
 //! Redis some milliseconds away: the fleet makes its calls all the same, each limit holds, and nothing is lost.
 //!
 //! Asserted is that all messages arrive, no window of any limit over, and none twice; the share of the limit is printed. The
-//! simulation asserts the shares (`proof/simulation/measured/distance.rs`).
+//! simulation asserts the shares (`proof/simulation/tests/measured/distance.rs`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
