@@ -10,7 +10,7 @@ mod play;
 mod returns;
 mod world;
 
-use std::sync::atomic::Ordering;
+use std::ops::Range;
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
@@ -19,10 +19,10 @@ use crate::support::soak::longer;
 
 use self::event::event;
 use self::play::play;
-use self::world::{
-    AGAIN, AHEAD, BACK, CLOSED, FULL, GRANTED, KINDS, LEFT, LINES, OWED, REPEATS, RULES, UNKNOWN,
-    world,
+use self::world::Sight::{
+    self, Again, Ahead, Back, Closed, Full, Granted, Left, Line, Owed, Repeat, Unknown,
 };
+use self::world::{KINDS, RULES, World};
 
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
@@ -34,24 +34,146 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// One at a time: they share the store and its generation.
-#[test]
-fn lua_decides_as_rust_does() {
-    for kinds in KINDS.into_iter().chain(std::iter::once(0..RULES)) {
-        let cases = match kinds.start {
-            0 if kinds.len() > 8 => 80,
-            // Messages of a key that is done or unknown come seldom.
-            19 => 70,
-            _ => 35,
-        };
-        let mut runner = TestRunner::new(config(longer(cases)));
-        let events = prop::collection::vec(event(kinds.clone()), 1..40);
-        let agreed = runner.run(&events, |events| play(world(), &events));
-        assert!(agreed.is_ok(), "{kinds:?}: {agreed:?}");
+/// Random sequences about limits of these kinds; each of what is named must have been seen so often at least.
+fn agree(prefix: &'static str, kinds: Range<usize>, cases: u32, least: &[(Sight, usize)]) {
+    let world = World::new(prefix);
+    let mut runner = TestRunner::new(config(longer(cases)));
+    let events = prop::collection::vec(event(kinds.clone()), 1..40);
+    let agreed = runner.run(&events, |events| play(&world, &events));
+    assert!(agreed.is_ok(), "{kinds:?}: {agreed:?}");
+    let seen = world.seen.borrow();
+    eprintln!("{prefix}: {seen:?}");
+    for (what, least) in least {
+        let count = seen.get(what).copied().unwrap_or_default();
+        assert!(count >= *least, "{what:?} {least} times: {seen:?}");
     }
-    let seen = [
-        &GRANTED, &LINES, &FULL, &CLOSED, &BACK, &LEFT, &OWED, &AHEAD, &REPEATS, &UNKNOWN, &AGAIN,
-    ];
-    let seen = seen.map(|count| count.load(Ordering::Relaxed));
-    assert!(seen.iter().all(|count| *count >= 100), "{seen:?}");
+}
+
+#[test]
+fn lua_decides_as_rust_does_about_gcra() {
+    agree(
+        "oracle-gcra",
+        KINDS[0].clone(),
+        35,
+        &[
+            (Granted, 200),
+            (Line, 5),
+            (Closed, 100),
+            (Back, 20),
+            (Left, 100),
+            (Owed, 20),
+            (Ahead, 8),
+        ],
+    );
+}
+
+#[test]
+fn lua_decides_as_rust_does_about_token_buckets() {
+    agree(
+        "oracle-token-buckets",
+        KINDS[1].clone(),
+        35,
+        &[
+            (Granted, 400),
+            (Line, 50),
+            (Closed, 100),
+            (Back, 20),
+            (Left, 100),
+            (Owed, 20),
+            (Ahead, 5),
+        ],
+    );
+}
+
+#[test]
+fn lua_decides_as_rust_does_about_fixed_windows() {
+    agree(
+        "oracle-fixed-windows",
+        KINDS[2].clone(),
+        35,
+        &[
+            (Granted, 300),
+            (Line, 50),
+            (Closed, 200),
+            (Back, 20),
+            (Left, 100),
+            (Owed, 20),
+            (Ahead, 15),
+        ],
+    );
+}
+
+#[test]
+fn lua_decides_as_rust_does_about_sliding_logs() {
+    agree(
+        "oracle-sliding-logs",
+        KINDS[3].clone(),
+        35,
+        &[
+            (Granted, 250),
+            (Line, 40),
+            (Closed, 150),
+            (Back, 20),
+            (Left, 100),
+            (Owed, 20),
+            (Ahead, 8),
+        ],
+    );
+}
+
+#[test]
+fn lua_decides_as_rust_does_about_calls_under_way() {
+    agree(
+        "oracle-calls-under-way",
+        KINDS[4].clone(),
+        35,
+        &[
+            (Granted, 150),
+            (Full, 80),
+            (Closed, 200),
+            (Left, 100),
+            (Ahead, 5),
+            (Again, 150),
+        ],
+    );
+}
+
+#[test]
+fn lua_decides_as_rust_does_about_repeats() {
+    agree(
+        "oracle-repeats",
+        KINDS[5].clone(),
+        70,
+        &[
+            (Granted, 250),
+            (Full, 300),
+            (Closed, 300),
+            (Left, 150),
+            (Ahead, 10),
+            (Repeat, 100),
+            (Unknown, 80),
+            (Again, 250),
+        ],
+    );
+}
+
+#[test]
+fn lua_decides_as_rust_does_about_all_kinds_together() {
+    agree(
+        "oracle-all",
+        0..RULES,
+        80,
+        &[
+            (Granted, 900),
+            (Line, 10),
+            (Full, 50),
+            (Closed, 400),
+            (Back, 50),
+            (Left, 200),
+            (Owed, 50),
+            (Ahead, 10),
+            (Repeat, 15),
+            (Again, 300),
+        ],
+    );
 }

@@ -1,7 +1,6 @@
 //! A sequence of events on both sides: what the test remembers between them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -21,9 +20,7 @@ use sluiced::ports::store::{Family, PolicyStore as _};
 use super::event::{Event, Message};
 use super::later::{later, moved};
 use super::returns::CallEvent;
-use super::world::{
-    AGAIN, AHEAD, CLOSED, FULL, GRANTED, KEYS, KINDS, LINES, PREFIX, REPEATS, UNKNOWN, World,
-};
+use super::world::{KEYS, KINDS, Sight, World};
 use crate::limits::rules::*;
 use crate::support::redis::RedisServer;
 
@@ -39,7 +36,7 @@ pub(super) struct Play<'a> {
     pub(super) calls: Vec<(Name, (Charge, Ticket))>,
 }
 
-pub(super) fn play(world: &'static World, events: &[Event]) -> TestCaseResult {
+pub(super) fn play(world: &World, events: &[Event]) -> TestCaseResult {
     let mut play = Play {
         world,
         redis: RedisServer::shared().connection(),
@@ -53,17 +50,48 @@ pub(super) fn play(world: &'static World, events: &[Event]) -> TestCaseResult {
     Ok(())
 }
 
+/// The rule that a replica knows, its version, and how long it waits after a loss; and what Redis says of them.
+pub(super) struct Known {
+    pub(super) of_replica: (Rule, PolicyVersion, LostWait),
+    in_force: PolicyState,
+    pub(super) record: Generation,
+}
+
+impl Known {
+    /// Whether the limit may be asked, and its rule as it is around now.
+    pub(super) fn gate(&self, now: StoreTime) -> (Rule, LimitGate) {
+        let (rule, version, wait) = &self.of_replica;
+        let rule = rule.around(now);
+        let gate = LimitGate::of(self.in_force, (&rule, *version, *wait), &self.record, now);
+        (rule, gate)
+    }
+
+    /// What was taken before this is not known any more.
+    pub(super) fn since(&self) -> StoreTime {
+        self.of_replica.1.since().max(self.record.lost_at)
+    }
+}
+
+fn text(bytes: Option<Vec<u8>>) -> Option<String> {
+    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+const fn time_of((seconds, micros): (u64, u64)) -> StoreTime {
+    StoreTime::from_micros(seconds * 1_000_000 + micros)
+}
+
 impl Play<'_> {
     /// As if nothing had ever happened.
     fn clear(&mut self) {
-        let all: Vec<String> = self.ask(redis::cmd("KEYS").arg(format!("{PREFIX}:{{limits}}:*")));
-        for key in all {
-            if key != generation_key(PREFIX) {
-                () = self.ask(redis::cmd("DEL").arg(key));
-            }
+        let prefix = self.world.prefix;
+        let mut all: Vec<String> =
+            self.ask(redis::cmd("KEYS").arg(format!("{prefix}:{{limits}}:*")));
+        all.retain(|key| *key != generation_key(prefix));
+        if !all.is_empty() {
+            () = self.ask(redis::cmd("DEL").arg(all));
         }
         for field in ["guard_until", "lost_at", "back_at"] {
-            set_generation(&mut self.redis, PREFIX, field, 0);
+            set_generation(&mut self.redis, prefix, field, 0);
         }
         for (limit, rule) in self.world.limits.iter().zip(&self.world.rules) {
             limit.adopt(Policy {
@@ -77,22 +105,42 @@ impl Play<'_> {
         question.query(&mut self.redis).unwrap()
     }
 
+    /// Questions that go together, so that they cost one way to Redis.
+    fn ask_all<T: redis::FromRedisValue>(&mut self, questions: &redis::Pipeline) -> T {
+        questions.query(&mut self.redis).unwrap()
+    }
+
     pub(super) fn name(&self, (limit, at): Name) -> String {
-        redis_key(PREFIX, &self.world.limits[limit].name, key(KEYS[at]))
+        redis_key(
+            self.world.prefix,
+            &self.world.limits[limit].name,
+            key(KEYS[at]),
+        )
     }
 
     pub(super) fn raw(&mut self, name: Name) -> Option<String> {
         let key = self.name(name);
         let bytes: Option<Vec<u8>> = self.ask(redis::cmd("GET").arg(key));
-        bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        text(bytes)
     }
 
     /// The state, which stays until a script writes it: one that ended between this look and the
     /// script's would be seen by one side only.
     pub(super) fn kept(&mut self, name: Name) -> Option<String> {
         let key = self.name(name);
-        () = self.ask(redis::cmd("EXPIRE").arg(key).arg(10_000));
-        self.raw(name)
+        let mut both = redis::pipe();
+        both.cmd("EXPIRE").arg(&key).arg(10_000).ignore();
+        let (bytes,): (Option<Vec<u8>>,) = self.ask_all(both.cmd("GET").arg(key));
+        text(bytes)
+    }
+
+    /// The state, and the time after it was read.
+    pub(super) fn raw_by(&mut self, name: Name) -> (Option<String>, StoreTime) {
+        let key = self.name(name);
+        let mut both = redis::pipe();
+        both.cmd("GET").arg(key).cmd("TIME");
+        let (bytes, at): (Option<Vec<u8>>, (u64, u64)) = self.ask_all(&both);
+        (text(bytes), time_of(at))
     }
 
     fn put(&mut self, name: Name, text: &str) {
@@ -107,8 +155,7 @@ impl Play<'_> {
 
     /// What Redis' clock shows.
     pub(super) fn time(&mut self) -> StoreTime {
-        let (seconds, micros): (u64, u64) = self.ask(&redis::cmd("TIME"));
-        StoreTime::from_micros(seconds * 1_000_000 + micros)
+        time_of(self.ask(&redis::cmd("TIME")))
     }
 
     /// The rule that this replica knows, its version, and how long it waits after a loss.
@@ -134,20 +181,24 @@ impl Play<'_> {
 
     fn policy(&self, limit: usize) -> String {
         let name = &self.world.limits[limit].name;
-        format!("{PREFIX}:{{limits}}:{name}:policy")
+        format!("{}:{{limits}}:{name}:policy", self.world.prefix)
     }
 
-    /// Whether a limit may be asked, and its rule as it is around now.
-    pub(super) fn gate(&mut self, limit: usize, now: StoreTime) -> (Rule, LimitGate) {
-        let (rule, version, wait) = self.rule(limit);
-        let rule = rule.around(now);
-        let in_force = self.in_force(limit);
-        let gate = LimitGate::of(in_force, (&rule, version, wait), &self.record(), now);
-        (rule, gate)
+    fn gate(&mut self, limit: usize, now: StoreTime) -> (Rule, LimitGate) {
+        self.known(limit).gate(now)
+    }
+
+    /// All that this replica and Redis know of a limit.
+    pub(super) fn known(&mut self, limit: usize) -> Known {
+        Known {
+            of_replica: self.rule(limit),
+            in_force: self.in_force(limit),
+            record: self.record(),
+        }
     }
 
     pub(super) fn record(&mut self) -> Generation {
-        generation(&mut self.redis, PREFIX).unwrap()
+        generation(&mut self.redis, self.world.prefix).unwrap()
     }
 
     fn happens(&mut self, event: &Event) -> TestCaseResult {
@@ -189,11 +240,11 @@ impl Play<'_> {
                 let at = self.time().as_micros() - ago;
                 let is_loss = matches!(event, Event::Lose(_));
                 let field = if is_loss { "lost_at" } else { "back_at" };
-                set_generation(&mut self.redis, PREFIX, field, at);
+                set_generation(&mut self.redis, self.world.prefix, field, at);
             }
             Event::Guard(length) => {
                 let until = self.time().as_micros() + length;
-                set_generation(&mut self.redis, PREFIX, "guard_until", until);
+                set_generation(&mut self.redis, self.world.prefix, "guard_until", until);
             }
             Event::Open(limit) => {
                 let name = &self.world.limits[*limit].name;
@@ -303,7 +354,7 @@ impl Play<'_> {
             let rule = limits[&name.0].rule;
             let state = text.as_ref().and_then(|text| record::read(text, rule));
             let cell = Cell::of(rule, state, now);
-            AHEAD.fetch_add(usize::from(cell.changed), Ordering::Relaxed);
+            self.world.saw(Sight::Ahead, usize::from(cell.changed));
             cells.push(cell);
         }
         let asking: Vec<admission::Candidate<_, _>> = messages
@@ -354,14 +405,17 @@ impl Play<'_> {
         before: &Option<String>,
         now: StoreTime,
     ) -> TestCaseResult {
-        let (raw, key) = (self.raw(name), self.name(name));
+        let key = self.name(name);
+        let mut both = redis::pipe();
+        both.cmd("GET").arg(&key).cmd("PTTL").arg(key);
+        let (bytes, ttl): (Option<Vec<u8>>, i64) = self.ask_all(&both);
+        let raw = text(bytes);
         let Some(state) = cell.state.as_ref().filter(|_| cell.changed) else {
             prop_assert_eq!(&raw, before, "{:?} was not changed", name);
             return Ok(());
         };
         let dies = rule.dies_at(state);
         let left = dies.as_micros().saturating_sub(now.as_micros());
-        let ttl: i64 = self.ask(redis::cmd("PTTL").arg(key));
         let expected = (left > 0).then(|| record::write(state, now));
         // It may have ended since.
         let ended = (raw.is_none() || ttl == -2) && self.time() >= dies;
@@ -388,7 +442,7 @@ impl Play<'_> {
         let charges = charges.map(|(limit, key, cost)| charge(&limits[*limit], KEYS[*key], *cost));
         let own = message.again.filter(|_| !self.calls.is_empty());
         let own = own.map(|own| own.get(&self.calls).1.1.next());
-        AGAIN.fetch_add(usize::from(own.is_some()), Ordering::Relaxed);
+        self.world.saw(Sight::Again, usize::from(own.is_some()));
         let died = message.died.map(|ago| moved(now, -(ago as i64)));
         Candidate {
             waited: message.waited,
@@ -415,7 +469,7 @@ impl Play<'_> {
                 let waits = waits.entry(name).or_insert(false);
                 match decision {
                     Decision::Granted { .. } => {
-                        GRANTED.fetch_add(1, Ordering::Relaxed);
+                        self.world.saw(Sight::Granted, 1);
                         *waits |= message.others_wait && counts_calls;
                         self.grants.push((name, *cost, now));
                         let call = (candidate.charges[i].clone(), candidate.ticket);
@@ -428,30 +482,31 @@ impl Play<'_> {
                         fits: Fit::Full,
                         ..
                     } if *by == i => {
-                        FULL.fetch_add(1, Ordering::Relaxed);
+                        self.world.saw(Sight::Full, 1);
                         *waits = true;
                     }
                     Decision::Denied {
                         fits: Fit::At(at),
                         until,
                         ..
-                    } if *at < until.as_micros() => drop(LINES.fetch_add(1, Ordering::Relaxed)),
+                    } if *at < until.as_micros() => self.world.saw(Sight::Line, 1),
                     Decision::Ended { how, .. } => {
-                        let count = match how {
-                            Ended::Done => &REPEATS,
-                            Ended::Unknown => &UNKNOWN,
+                        let what = match how {
+                            Ended::Done => Sight::Repeat,
+                            Ended::Unknown => Sight::Unknown,
                         };
-                        count.fetch_add(1, Ordering::Relaxed);
+                        self.world.saw(what, 1);
                     }
-                    Decision::Closed { .. } => drop(CLOSED.fetch_add(1, Ordering::Relaxed)),
+                    Decision::Closed { .. } => self.world.saw(Sight::Closed, 1),
                     _ => (),
                 }
             }
         }
         for (name, waits) in waits {
             let key = format!("{}:waiting", self.name(name));
-            let count: usize = self.ask(redis::cmd("ZCARD").arg(&key));
-            let ttl: i64 = self.ask(redis::cmd("PTTL").arg(key));
+            let mut both = redis::pipe();
+            both.cmd("ZCARD").arg(&key).cmd("PTTL").arg(key);
+            let (count, ttl): (usize, i64) = self.ask_all(&both);
             // It ends by itself, also between the decision and these questions.
             let lease = self.rule(name.0).0.lease().filter(|_| waits);
             let ended = lease.is_some_and(|lease| self.time() >= now + lease);

@@ -2,7 +2,6 @@
 //! readings of Redis' clock, and one moment must explain what they did.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -14,8 +13,8 @@ use sluiced::ports::limits::{Charge, Corrected, Correction, Granted, LimitStore 
 
 use super::event::{Back, Said};
 use super::later::moved;
-use super::play::{Name, Play};
-use super::world::{BACK, KEYS, LEFT, OWED};
+use super::play::{Known, Name, Play};
+use super::world::{KEYS, Sight};
 use crate::limits::rules::*;
 
 impl Play<'_> {
@@ -43,15 +42,13 @@ impl Play<'_> {
         let from = self.time();
         let taken = self.world.store.release(&granted);
         let taken = self.world.runtime.block_on(taken).unwrap();
-        BACK.fetch_add(taken, Ordering::Relaxed);
-        let explains = |play: &mut Self, now: StoreTime| {
-            let (rule, gate) = play.gate(name.0, now);
+        self.world.saw(Sight::Back, taken);
+        let explains = |known: &Known, now: StoreTime| {
+            let (rule, gate) = known.gate(now);
             let state = before.as_ref().and_then(|text| record::read(text, &rule));
             let mut cell = Cell::of(&rule, state, now);
-            let (_, version, _) = play.rule(name.0);
-            let lost_at = play.record().lost_at;
             let limit = Limit { rule: &rule, gate };
-            let since = version.since().max(lost_at);
+            let since = known.since();
             let asked = |at: StoreTime| gate != LimitGate::Outdated && at >= since;
             // What lies ahead of now is only written down once it is looked at.
             cell.changed &= refunds.iter().any(|(_, at)| asked(*at));
@@ -77,14 +74,15 @@ impl Play<'_> {
         let from = self.time();
         let undone = self.world.store.correct(&corrections);
         let undone = self.world.runtime.block_on(undone).unwrap();
-        LEFT.fetch_add(said.len() - undone.len(), Ordering::Relaxed);
+        self.world.saw(Sight::Left, said.len() - undone.len());
         for (name, before) in &before {
-            let explains = |play: &mut Self, now: StoreTime| {
-                let (rule, gate) = play.gate(limit, now);
+            // Of the moment that explained it.
+            let (back, owed) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+            let explains = |known: &Known, now: StoreTime| {
+                let (rule, gate) = known.gate(now);
                 let state = before.as_ref().and_then(|text| record::read(text, &rule));
                 let mut cell = Cell::of(&rule, state, now);
-                let (_, version, _) = play.rule(limit);
-                let since = version.since().max(play.record().lost_at);
+                let since = known.since();
                 let limit = Limit { rule: &rule, gate };
                 let own = corrections.iter().zip(said);
                 let own = own.filter(|(_, (at, _))| *at == name.1);
@@ -96,6 +94,7 @@ impl Play<'_> {
                         Corrected::Less { at, .. } => *at >= since,
                         _ => true,
                     });
+                back.set(0);
                 for what in own {
                     match what {
                         Corrected::Left { units, length } => {
@@ -104,19 +103,21 @@ impl Play<'_> {
                         Corrected::Less { units, at } => {
                             let units = (at, units);
                             let done = cell::refund(&limit, since, &mut cell, units, now);
-                            BACK.fetch_add(usize::from(done), Ordering::Relaxed);
+                            back.set(back.get() + usize::from(done));
                         }
                         Corrected::More { units } => {
                             charge_more(&limit, &mut cell, units, now);
                         }
                     }
                 }
-                let owed = cell.state.as_ref().map_or(0, |state| state.owed.units);
-                OWED.fetch_add(usize::from(owed > 0), Ordering::Relaxed);
+                let units = cell.state.as_ref().map_or(0, |state| state.owed.units);
+                owed.set(usize::from(units > 0));
                 let all = (0..said.len()).filter(|_| !is_current).collect();
                 (all, expected(&rule, &cell, before, now))
             };
             self.is_explained(*name, (undone.clone(), before), from, explains)?;
+            self.world.saw(Sight::Back, back.get());
+            self.world.saw(Sight::Owed, owed.get());
         }
         Ok(())
     }
@@ -173,18 +174,18 @@ impl Play<'_> {
             }
             CallEvent::Renewed => Some(runtime.block_on(store.renew(&granted)).unwrap()),
         };
-        let explains = |play: &mut Self, now: StoreTime| {
-            let (rule, ..) = play.rule(name.0);
-            let state = before.as_ref().and_then(|text| record::read(text, &rule));
-            let mut cell = Cell::of(&rule, state, now);
+        let explains = |known: &Known, now: StoreTime| {
+            let (rule, ..) = &known.of_replica;
+            let state = before.as_ref().and_then(|text| record::read(text, rule));
+            let mut cell = Cell::of(rule, state, now);
             let mut not_there = Vec::new();
             for (_, ticket) in &calls {
-                if !happened(&rule, &mut cell, (*ticket, what), now) {
+                if !happened(rule, &mut cell, (*ticket, what), now) {
                     not_there.push(*ticket);
                 }
             }
             let refused = (what == CallEvent::Renewed).then_some(not_there);
-            (refused, expected(&rule, &cell, &before, now))
+            (refused, expected(rule, &cell, &before, now))
         };
         self.is_explained(name, (gone, &before), from, explains)
     }
@@ -195,13 +196,13 @@ impl Play<'_> {
         name: Name,
         (said, before): (T, &Option<String>),
         from: StoreTime,
-        explains: impl Fn(&mut Self, StoreTime) -> (T, Option<String>),
+        explains: impl Fn(&Known, StoreTime) -> (T, Option<String>),
     ) -> TestCaseResult {
-        let raw = self.raw(name);
-        let to = self.time();
+        let (raw, to) = self.raw_by(name);
+        let known = self.known(name.0);
         let mut last = None;
         for now in (from.as_micros()..=to.as_micros()).map(StoreTime::from_micros) {
-            let (reply, state) = explains(self, now);
+            let (reply, state) = explains(&known, now);
             let ended = raw.is_none();
             if reply == said && (state == raw || ended) {
                 return Ok(());

@@ -1,8 +1,9 @@
 //! The limits that are asked, and what was seen of what they are about.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluiced::core::calendar::CalendarUnit;
@@ -16,26 +17,36 @@ use tokio::runtime::Runtime;
 use crate::limits::rules::*;
 use crate::support::redis::RedisServer;
 
-pub(super) const PREFIX: &str = "oracle";
 pub(super) const KEYS: [&str; 2] = ["a", "b"];
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-/// How many messages were granted, sent away with a line, found a limit full, or closed; how often
-/// units came back, an answer was written down, something was owed after it, and a state lay ahead of now. How many
-/// messages were repeats, of how many it was unknown, and how many asked again.
-pub(super) static GRANTED: AtomicUsize = AtomicUsize::new(0);
-pub(super) static LINES: AtomicUsize = AtomicUsize::new(0);
-pub(super) static FULL: AtomicUsize = AtomicUsize::new(0);
-pub(super) static CLOSED: AtomicUsize = AtomicUsize::new(0);
-pub(super) static BACK: AtomicUsize = AtomicUsize::new(0);
-pub(super) static LEFT: AtomicUsize = AtomicUsize::new(0);
-pub(super) static OWED: AtomicUsize = AtomicUsize::new(0);
-pub(super) static AHEAD: AtomicUsize = AtomicUsize::new(0);
-pub(super) static REPEATS: AtomicUsize = AtomicUsize::new(0);
-pub(super) static UNKNOWN: AtomicUsize = AtomicUsize::new(0);
-pub(super) static AGAIN: AtomicUsize = AtomicUsize::new(0);
+/// What happened to messages, units and states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sight {
+    Granted,
+    /// Sent away with a line.
+    Line,
+    /// Found a limit full.
+    Full,
+    Closed,
+    /// Units came back.
+    Back,
+    /// An answer was written down.
+    Left,
+    /// Something was owed after it.
+    Owed,
+    /// A state lay ahead of now.
+    Ahead,
+    Repeat,
+    Unknown,
+    /// A message asked again.
+    Again,
+}
 
 pub(super) struct World {
+    pub(super) prefix: &'static str,
+    /// How often each was seen.
+    pub(super) seen: RefCell<BTreeMap<Sight, usize>>,
     pub(super) runtime: Runtime,
     pub(super) store: Arc<RedisStore>,
     /// The rules that limits have at first, and may get.
@@ -89,17 +100,23 @@ fn limits(rules: &[Rule]) -> Vec<Arc<KeyedLimit>> {
     rules.iter().enumerate().map(named).collect()
 }
 
-pub(super) fn world() -> &'static World {
-    static WORLD: OnceLock<World> = OnceLock::new();
-    WORLD.get_or_init(|| {
+impl World {
+    /// With a prefix of its own: a store has one generation, which others would change.
+    pub(super) fn new(prefix: &'static str) -> Self {
         let runtime = Runtime::new().unwrap();
-        let store = Arc::new(runtime.block_on(established(RedisServer::shared(), PREFIX)));
+        let store = Arc::new(runtime.block_on(established(RedisServer::shared(), prefix)));
         let rules = rules();
-        World {
+        Self {
+            prefix,
+            seen: RefCell::default(),
             runtime,
             store,
             limits: limits(&rules),
             rules,
         }
-    })
+    }
+
+    pub(super) fn saw(&self, what: Sight, count: usize) {
+        *self.seen.borrow_mut().entry(what).or_default() += count;
+    }
 }
