@@ -5,7 +5,6 @@ use sluiced::proof::provider::Behaviour;
 use super::Plan;
 use super::keyed::{Counts, numbered};
 use crate::support::daemon::NEW_SCHEDULE;
-use crate::support::machine;
 use crate::support::redis::RedisServer;
 use crate::support::soak::longer;
 
@@ -17,7 +16,7 @@ async fn four_replicas_keep_one_limit_and_hardly_ever_ask() {
     let plan = Plan {
         rate: "400/1s",
         // All that Redis is asked is counted.
-        takes: machine::alone,
+        own_redis: true,
         ..Plan::of("flow")
     };
     let mut fleet = plan.start(4, count).await;

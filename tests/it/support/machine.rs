@@ -2,8 +2,7 @@
 //!
 //! Most tests wait nearly all of the time: for a lease to end, for a wait queue, for a broker to
 //! start. So more of them run at once than there are processors: each holds a share of the machine
-//! from its first server or replica on. A fleet of replicas takes [`two`], and what fills or breaks the
-//! machine asks to be [`alone`]; both before anything else.
+//! from its first server or replica on. A fleet of replicas takes [`two`], before anything else.
 //!
 //! Shares belong to the thread of a test (the harness gives each test one) and end with it, also where
 //! the test fails.
@@ -24,21 +23,13 @@ pub fn share() {
 }
 
 /// Takes two shares, until the test ends.
-pub fn two() {
-    take_first(2);
-}
-
-/// Takes all of it: no other test runs meanwhile.
-pub fn alone() {
-    take_first(SHARES);
-}
-
+///
 /// # Panics
 /// If this test has a share already: two tests that want more would wait for each other.
-fn take_first(shares: usize) {
+pub fn two() {
     let held = MINE.with_borrow(|mine| mine.as_ref().map(|held| held.0));
     assert_eq!(held, None, "a test asks for more before anything else");
-    take(shares);
+    take(2);
 }
 
 #[derive(Debug)]
