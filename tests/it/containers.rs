@@ -111,7 +111,9 @@ async fn what_compose_starts_delivers_everything_under_the_limit() {
     let services = &compose[0]["services"];
     let user = |what: &str| services["rabbitmq"]["environment"][what].as_str().unwrap();
     let (name, password) = (user("RABBITMQ_DEFAULT_USER"), user("RABBITMQ_DEFAULT_PASS"));
-    let rabbit = Rabbit::start_for(name, password);
+    // Images of RabbitMQ make that user. Another one has that name here.
+    let rabbit = Rabbit::shared();
+    let url = rabbit.add_vhost_for("compose", password);
     let redis = words(&services["redis"]["command"]);
     assert_eq!(redis[0], "redis-server");
     let redis = RedisServer::start_with(&redis[1..].join(" "), None);
@@ -121,11 +123,8 @@ async fn what_compose_starts_delivers_everything_under_the_limit() {
     let provider = Judge::start(&command);
 
     let text = include_str!("../../deploy/compose/sluiced.toml");
-    let text = instead(
-        text,
-        "rabbitmq:5672",
-        format!("127.0.0.1:{}", rabbit.port()),
-    );
+    let named = format!("amqp://{name}:{password}@rabbitmq:5672/%2f");
+    let text = instead(text, &named, &url);
     let text = instead(&text, "redis:6379", format!("127.0.0.1:{}", redis.port()));
     let text = instead(&text, "provider:8080", provider.1);
     let count = services["sluiced"]["deploy"]["replicas"].as_u64().unwrap();
@@ -140,7 +139,6 @@ async fn what_compose_starts_delivers_everything_under_the_limit() {
         replica.ready().await;
         targets.push(replica.admin().await.to_string());
     }
-    let url = format!("amqp://{name}:{password}@127.0.0.1:{}/%2f", rabbit.port());
     publish(&Broker::connect(&url).await, "sms", MESSAGES).await;
     eventually(LONG, "all delivered", || {
         provider.report()["unique"] == MESSAGES
@@ -223,22 +221,18 @@ async fn what_kubernetes_starts_delivers_with_the_rights_that_it_has() {
         return;
     };
     let spec = &deployment["spec"]["template"]["spec"];
-    let rabbit = Rabbit::start_for("sluiced", "secret");
+    let url = Rabbit::shared().add_vhost_for("kubernetes", "secret");
     let redis = RedisServer::start_with("--appendonly yes", Some("secret"));
     let downstream = Recorder::accepting().await;
     let text = map["data"]["sluiced.toml"].as_str().unwrap();
-    let text = instead(
-        text,
-        "rabbitmq:5672",
-        format!("127.0.0.1:{}", rabbit.port()),
-    );
+    let without_password = url.replace(":secret@", "@");
+    let text = instead(text, "amqp://sluiced@rabbitmq:5672/%2f", without_password);
     let text = instead(&text, "redis:6379", format!("127.0.0.1:{}", redis.port()));
     let text = instead(
         &text,
         "https://sms.example.com",
         format!("http://{}", downstream.address),
     );
-    let url = format!("amqp://sluiced:secret@127.0.0.1:{}/%2f", rabbit.port());
     let broker = Broker::connect(&url).await;
     broker.declare("sms", "quorum").await;
     let variables = pod(spec, secret);

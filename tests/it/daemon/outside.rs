@@ -10,6 +10,7 @@ use crate::support::daemon::{
     Config, Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED, file, get, program,
 };
 use crate::support::messages::body;
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::redis::RedisServer;
@@ -17,13 +18,16 @@ use crate::support::wait::{eventually, eventually_async};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_and_a_queue_that_come_late_are_waited_for() {
-    let (rabbit, redis) = (Rabbit::absent(), RedisServer::start());
+    let name = "come-late";
+    let rabbit = Proxy::to(Rabbit::shared().port()).await;
+    rabbit.set(Mode::Refuse);
+    let redis = RedisServer::start();
     redis.kill();
     let downstream = Recorder::accepting().await;
     let mut daemon = Daemon::start(&Config {
-        rabbit: Some(rabbit.url()),
+        rabbit: Some(rabbit.amqp()),
         redis: Some(redis.url()),
-        ..config("late", vec![Route::new("late", downstream.address)])
+        ..config(name, vec![Route::new(name, downstream.address)])
     });
     // Several attempts have failed by then.
     eventually_async(LONG, "away for four seconds", || {
@@ -31,7 +35,7 @@ async fn servers_and_a_queue_that_come_late_are_waited_for() {
         async move {
             let (code, text) = page.await;
             code == 503
-                && text.contains("route late")
+                && text.contains("route come-late")
                 && text.contains("redis")
                 && away(&text) >= 4.0
         }
@@ -56,19 +60,19 @@ async fn servers_and_a_queue_that_come_late_are_waited_for() {
         let page = daemon_page(&mut daemon);
         async move {
             let (code, text) = page.await;
-            code == 503 && text.contains("route late") && !text.contains("redis")
+            code == 503 && text.contains("route come-late") && !text.contains("redis")
         }
     })
     .await;
-    rabbit.boot();
+    rabbit.set(Mode::Pass);
     daemon.says("the queue cannot be consumed").await;
     let (code, text) = daemon.page("/readyz").await;
     assert_eq!(code, 503, "{text}");
-    assert!(text.contains("late"), "{text}");
-    let broker = Broker::connect(&rabbit.url()).await;
-    broker.declare("late", "classic").await;
+    assert!(text.contains(name), "{text}");
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(name, "classic").await;
     broker
-        .publish("late", [(body(1), lapin::BasicProperties::default())])
+        .publish(name, [(body(1), lapin::BasicProperties::default())])
         .await;
     daemon.ready().await;
     eventually(LONG, "delivered", || downstream.count() == 1).await;

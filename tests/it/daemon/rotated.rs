@@ -32,7 +32,7 @@ async fn publish(broker: &Broker, queue: &str, first: u64, last: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_password_of_rabbitmq_is_read_for_each_connection() {
-    let rabbit = Rabbit::start();
+    let rabbit = Rabbit::shared();
     let url = rabbit.add_user("turning", "before");
     let broker = Broker::connect(&rabbit.url()).await;
     broker.declare("turning", "classic").await;
@@ -132,12 +132,8 @@ async fn a_token_that_is_refused_is_read_again() {
     );
     let daemon = Daemon::start(&config(name, vec![route]));
     let accepted = || {
-        let calls = downstream.calls();
         let good = *wanted.lock().unwrap();
-        calls
-            .iter()
-            .filter(|call| call.authorization == good)
-            .count()
+        downstream.count_of(|call| call.authorization == good)
     };
     publish(&broker, name, 1, 3).await;
     eventually(LONG, "the first three", || accepted() == 3).await;

@@ -224,17 +224,17 @@ async fn a_missing_exchange_holds_results_and_no_other_copy() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_connection_repeats_no_call_whose_result_was_not_safe() {
-    let rabbit = Rabbit::start();
-    let broker = Broker::connect(&rabbit.url()).await;
     let (name, into) = ("results-lost", "results-lost.out");
-    broker.declare(name, "quorum").await;
+    let rabbit = Rabbit::shared();
+    let url = rabbit.add_user(name, "secret");
+    let broker = queue(name, "quorum").await;
     broker
         .publish(name, (1..=6).map(|number| asked(2 * number, None)))
         .await;
     let downstream = even().await;
     let route = route(name, &downstream, &format!("routing_key = \"{into}\"\n"));
     let mut config = config(name, vec![route]);
-    config.rabbit = Some(rabbit.url());
+    config.rabbit = Some(url);
     let mut daemon = Daemon::start(&config);
     let admin = daemon.admin().await;
     let tried = || {
@@ -244,10 +244,9 @@ async fn a_lost_connection_repeats_no_call_whose_result_was_not_safe() {
         )
     };
     eventually(LONG, "results are tried", || tried() >= 6.0).await;
-    rabbit.close_connections_of("guest");
+    rabbit.close_connections_of(name);
     let came = format!("sluiced_received_total{{route=\"{name}\"}}");
     let again = format!("sluiced_redelivered_total{{route=\"{name}\"}}");
-    let broker = Broker::connect(&rabbit.url()).await;
     eventually_async(LONG, "all are with the replica again", || async {
         broker.counts(name).await == Some((0, 1)) && tried() >= 18.0
     })

@@ -49,15 +49,6 @@ impl Rabbit {
         server
     }
 
-    /// The same, with one user of that name and password, as images of RabbitMQ make one.
-    #[must_use]
-    pub fn start_for(user: &str, password: &str) -> Self {
-        let lines = format!("default_user = {user}\ndefault_pass = {password}\n");
-        let server = Self::with(None, &lines);
-        server.boot();
-        server
-    }
-
     /// Where it listens.
     #[must_use]
     pub const fn port(&self) -> u16 {
@@ -326,8 +317,16 @@ impl Rabbit {
             "rabbit_auth_backend_internal:add_user({user}, {secret}, <<\"test\">>)"
         ));
         self.set_permissions("/", name, [".*"; 3]);
-        self.url()
-            .replace("guest:guest", &format!("{name}:{password}"))
+        let user = format!("{name}:{password}");
+        self.url().replace("guest:guest", &user)
+    }
+
+    /// A virtual host, and a user of the same name, who has all rights there.
+    pub fn add_vhost_for(&self, name: &str, password: &str) -> String {
+        self.add_vhost(name);
+        let url = self.add_user(name, password);
+        self.set_permissions(name, name, [".*"; 3]);
+        url.replace("%2f", name)
     }
 
     pub fn change_password(&self, name: &str, password: &str) {
