@@ -1,10 +1,11 @@
 //! RabbitMQ fails.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
 use super::{BACKLOG, Drill, lasts, plan};
@@ -42,10 +43,51 @@ fn quick(plan: Plan) -> Plan {
     }
 }
 
-fn own(row: &'static str) -> Plan {
-    Plan {
-        own_rabbit: true,
-        ..plan(row)
+/// For a fault that hits the whole server: one that no other suite uses, and one drill at a time has it.
+struct Own {
+    _turn: MutexGuard<'static, ()>,
+    rabbit: Arc<Rabbit>,
+}
+
+impl Own {
+    async fn server() -> Self {
+        static TURN: Mutex<()> = Mutex::const_new(());
+        static SERVER: OnceLock<Arc<Rabbit>> = OnceLock::new();
+        let turn = TURN.lock().await;
+        machine::share();
+        let rabbit = SERVER.get_or_init(|| Arc::new(Rabbit::start()));
+        // The drill before may have failed in the middle.
+        if !rabbit.is_ready() {
+            rabbit.kill();
+            rabbit.boot();
+        }
+        let own = Self {
+            _turn: turn,
+            rabbit: Arc::clone(rabbit),
+        };
+        own.rabbit.memory_alarm(false);
+        own.rabbit.disk_alarm(false);
+        // What they are by default.
+        own.ack_timeout(1_800_000, 60_000);
+        own
+    }
+
+    fn plan(&self, row: &'static str) -> Plan {
+        Plan {
+            own_rabbit: Some(Arc::clone(&self.rabbit)),
+            ..plan(row)
+        }
+    }
+
+    /// How long a channel may hold what it does not acknowledge, and how often it looks; in milliseconds.
+    fn ack_timeout(&self, timeout: u32, every: u32) {
+        for (key, millis) in [
+            ("consumer_timeout", timeout),
+            ("channel_tick_interval", every),
+        ] {
+            let set = format!("application:set_env(rabbit, {key}, {millis})");
+            self.rabbit.eval(&set);
+        }
     }
 }
 
@@ -89,7 +131,8 @@ impl Drill {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_and_restarted() {
     let row = "rabbitmq::killed_and_restarted";
-    let mut drill = Drill::start(row, "kill and restart", own(row), 2).await;
+    let own = Own::server().await;
+    let mut drill = Drill::start(row, "kill and restart", own.plan(row), 2).await;
     drill.begins();
     drill.fleet.servers.rabbit().kill();
     drill.cut_off();
@@ -131,7 +174,8 @@ async fn disk_alarm() {
 
 /// The broker takes no messages for a while.
 async fn alarm(row: &'static str, fault: &'static str, set: fn(&Rabbit, bool)) {
-    let mut drill = Drill::start(row, fault, quick(own(row)), 2).await;
+    let own = Own::server().await;
+    let mut drill = Drill::start(row, fault, quick(own.plan(row)), 2).await;
     // The drill itself cannot publish while the alarm lasts, and some must be left when it has begun.
     said(
         &drill.fleet.replicas[0],
@@ -237,11 +281,9 @@ async fn wait_queue_full() {
 async fn channel_closed_by_the_ack_timeout() {
     let row = "rabbitmq::channel_closed_by_the_ack_timeout";
     let fault = "channel closed by the ack timeout";
-    let mut drill = Drill::prepare(row, fault, own(row)).await;
-    for (key, millis) in [("consumer_timeout", 1_000), ("channel_tick_interval", 500)] {
-        let set = format!("application:set_env(rabbit, {key}, {millis})");
-        drill.fleet.servers.rabbit().eval(&set);
-    }
+    let own = Own::server().await;
+    let mut drill = Drill::prepare(row, fault, own.plan(row)).await;
+    own.ack_timeout(1_000, 500);
     drill.flow(2).await;
     drill.begins();
     drill.script(json!({"delay": "4s", "count": 40}));
@@ -358,7 +400,7 @@ async fn leader_of_three_nodes_killed() {
         ..plan(row)
     };
     let mut drill = Drill::prepare(row, "leader of a quorum queue killed", plan).await;
-    drill.fleet.servers.rabbit = Some(first);
+    drill.fleet.servers.rabbit = Some(Arc::new(first));
     drill.fleet.via.rabbit = Some(leader.url());
     drill.reconnect().await;
     drill.flow(2).await;

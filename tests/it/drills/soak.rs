@@ -6,6 +6,7 @@
 //! SOAK_SEED=7 ./test drills::soak -- --nocapture           # the same faults again
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -18,6 +19,7 @@ use super::{Drill, plan};
 use crate::fleet::Plan;
 use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
 use crate::support::proxy::{Mode, Proxy};
+use crate::support::rabbit::Rabbit;
 use crate::support::redis::Paused;
 use crate::support::soak::soak;
 
@@ -128,7 +130,7 @@ impl Soak {
             "[rabbitmq]\nheartbeat = \"1s\"\nconnect_timeout = \"1s\"\nconfirm_timeout = \"2s\"\n";
         let plan = Plan {
             own_redis: true,
-            own_rabbit: soak(),
+            own_rabbit: soak().then(|| Arc::new(Rabbit::start())),
             downstream: "timeout = \"2s\"\n",
             keys: "prefetch = 100\nmax_hold = \"200ms\"\n",
             settings: vec![

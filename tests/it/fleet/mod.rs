@@ -18,6 +18,7 @@ mod priority;
 mod smpp;
 mod unpaced;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::BasicProperties;
@@ -61,7 +62,7 @@ pub(crate) struct Plan {
     /// Where the replicas keep the limit: in Redis, or each in its own memory.
     pub(crate) in_memory: bool,
     /// Servers of its own, because it breaks them.
-    pub(crate) own_rabbit: bool,
+    pub(crate) own_rabbit: Option<Arc<Rabbit>>,
     pub(crate) own_redis: bool,
     /// And the clock of Redis is the test's.
     pub(crate) clocked: bool,
@@ -88,7 +89,7 @@ impl Plan {
             headroom: "50ms",
             marked: "{{ body.id }}",
             in_memory: false,
-            own_rabbit: false,
+            own_rabbit: None,
             own_redis: false,
             clocked: false,
             takes: machine::two,
@@ -102,7 +103,7 @@ impl Plan {
         let judged = judged.unwrap_or_else(|| Behaviour::judging(self.rate.parse().unwrap()));
         let provider = Provider::start("127.0.0.1:0".parse().unwrap(), judged).unwrap();
         let servers = Servers {
-            rabbit: self.own_rabbit.then(Rabbit::start),
+            rabbit: self.own_rabbit.clone(),
             redis: match (self.clocked, self.own_redis) {
                 (true, _) => Some(RedisServer::start_clocked()),
                 (false, own) => own.then(RedisServer::start),
@@ -133,7 +134,7 @@ impl Plan {
 
 /// The servers that all tests share, or a fleet's own.
 pub(crate) struct Servers {
-    pub(crate) rabbit: Option<Rabbit>,
+    pub(crate) rabbit: Option<Arc<Rabbit>>,
     pub(crate) redis: Option<RedisServer>,
 }
 
@@ -146,7 +147,7 @@ pub(crate) struct Via {
 
 impl Servers {
     pub(crate) fn rabbit(&self) -> &Rabbit {
-        self.rabbit.as_ref().unwrap_or_else(|| Rabbit::shared())
+        self.rabbit.as_deref().unwrap_or_else(|| Rabbit::shared())
     }
 
     pub(crate) fn redis(&self) -> &RedisServer {

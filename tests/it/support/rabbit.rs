@@ -446,7 +446,7 @@ impl Rabbit {
     }
 
     /// A broker that greets with `connection.start` has its listener and its database up.
-    fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         use std::io::{Read, Write};
         let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.port)) else {
             return false;
