@@ -30,38 +30,43 @@ fn parked_queue(queue: &str, space: Space) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
     let (_turn, server) = turn().await;
+    let space = Space::of(5);
+    let broker = Broker::connect(&server.url()).await;
+    let mut benches = Vec::new();
+    let mut held = Vec::new();
     for queue_type in [QueueType::Classic, QueueType::Quorum] {
-        let space = Space::of(5);
-        let broker = Broker::connect(&server.url()).await;
         let queue = format!("q-{}", uuid::Uuid::new_v4());
         broker.declare(&queue, name(queue_type)).await;
         broker.publish(&queue, messages(1..=40)).await;
-        let mut bench = Bench::start_on(options(server), queue_type, queue.clone(), true);
+        let mut bench = Bench::start_on(options(server), queue_type, queue, true);
         park(&mut bench, 40, space).await;
         // Some are out when the broker dies, and come again.
-        let held = bench.take(5).await;
-        let restart = tokio::task::spawn_blocking(|| {
-            server.kill();
-            server.boot();
-        });
-        restart.await.unwrap();
-        eventually(BOUND, "the session is gone", || {
-            held.iter().all(Delivery::is_stale)
-        })
-        .await;
+        held.extend(bench.take(5).await);
+        benches.push((queue_type, bench));
+    }
+    let restart = tokio::task::spawn_blocking(|| {
+        server.kill();
+        server.boot();
+    });
+    restart.await.unwrap();
+    eventually(BOUND, "the sessions are gone", || {
+        held.iter().all(Delivery::is_stale)
+    })
+    .await;
+    let broker = Broker::connect(&server.url()).await;
+    for (queue_type, bench) in benches {
         bench.up().await;
         bench.subscription.close(BOUND).await;
 
         // Without parking, what was left behind is consumed all the same; and only that, also where the
         // first of these queues was deleted.
-        let broker = Broker::connect(&server.url()).await;
+        let queue = bench.queue;
         broker.delete(&parked_queue(&queue, Space::of(0))).await;
         let mut bench = Bench::start_on(options(server), queue_type, queue.clone(), false);
         // Acknowledgements that the broker had not written down are lost with it: some come twice.
         let mut seen = BTreeSet::new();
         done(&mut bench, &mut seen, 25).await;
         assert_eq!(bench.subscription.parked(), None, "nothing more is parked");
-        let broker = Broker::connect(&server.url()).await;
         // A quorum queue counts the one before until it has heard of its end.
         eventually_async(BOUND, "it has one consumer", || async {
             let left = broker.counts(&parked_queue(&queue, space)).await;
