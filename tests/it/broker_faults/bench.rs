@@ -40,7 +40,17 @@ impl Bench {
         queue: String,
         parks: bool,
     ) -> Self {
-        Self::start_as(options, queue_type, queue, (parks, false))
+        Self::start_as(options, queue_type, queue, (parks, false), PREFETCH)
+    }
+
+    /// To that queue, with another prefetch.
+    pub(crate) fn start_few(
+        options: RabbitOptions,
+        queue_type: QueueType,
+        queue: String,
+        prefetch: u16,
+    ) -> Self {
+        Self::start_as(options, queue_type, queue, (false, false), prefetch)
     }
 
     /// To that queue, which it declares, and parks.
@@ -49,7 +59,7 @@ impl Bench {
         queue_type: QueueType,
         queue: String,
     ) -> Self {
-        Self::start_as(options, queue_type, queue, (true, true))
+        Self::start_as(options, queue_type, queue, (true, true), PREFETCH)
     }
 
     fn start_as(
@@ -57,10 +67,12 @@ impl Bench {
         queue_type: QueueType,
         queue: String,
         (parks, declare): (bool, bool),
+        prefetch: u16,
     ) -> Self {
         let events = Arc::new(Counted::default());
         let rabbit = RabbitQueue::new(options, Clock::start(), events.clone()).unwrap();
-        let route = route(queue, queue_type, (parks, declare));
+        let mut route = route(queue, queue_type, (parks, declare));
+        route.prefetch = prefetch;
         Self::subscribe(Arc::new(rabbit), events, route)
     }
 

@@ -104,8 +104,9 @@ async fn queues_are_declared_whatever_the_broker_says_of_limits() {
 /// A message that was returned as often as its queue allows, and for which there is no room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_messages_that_find_no_room_are_not_lost() {
-    /// More bytes than a channel may hold.
-    const COUNT: u64 = 34;
+    /// Few, so that a channel may not hold all of them: 64 MiB.
+    const FEW: u16 = 100;
+    const COUNT: u64 = 20;
     const LARGE: usize = 4 << 20;
     /// One return more, and the broker drops it.
     const LIMIT: i64 = 10;
@@ -124,7 +125,7 @@ async fn large_messages_that_find_no_room_are_not_lost() {
     }
     // No copy is taken yet, so none makes room for another.
     let (user, options) = own_user(server);
-    let mut bench = Bench::start_on(options, QueueType::Quorum, queue.clone(), false);
+    let mut bench = Bench::start_few(options, QueueType::Quorum, queue.clone(), FEW);
     bench.subscription.set_tap(Tap::Closed);
     bench.up().await;
     server.set_permissions("/", &user, [".*", "^$", ".*"]);
