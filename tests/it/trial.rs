@@ -10,7 +10,7 @@ use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file, pr
 use crate::support::messages::body;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::{Recorder, Reply};
-use crate::support::wait::eventually;
+use crate::support::wait::eventually_by_program;
 
 fn tried(config: &Config, message: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let dir = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ async fn an_outage_and_the_messages_before_it_are_told() {
     assert!(said(&["it would go once a replica runs"]));
     let mut daemon = Daemon::start(&config);
     daemon.ready().await;
-    eventually(LONG, "nothing is before it", || {
+    eventually_by_program(LONG, "nothing is before it", || {
         said(&[
             "before it        0 in the queue, 0 held by 1 replica\n",
             "it would go now\n",
@@ -155,7 +155,7 @@ async fn an_outage_and_the_messages_before_it_are_told() {
     .await;
     let messages = (1..=50).map(|n| (body(n), lapin::BasicProperties::default()));
     broker.publish(name, messages).await;
-    eventually(LONG, "the outage, and those before it", || {
+    eventually_by_program(LONG, "the outage, and those before it", || {
         said(&[
             "before it        30 in the queue, 20 held by 1 replica\n",
             "it would go once the downstream takes messages again: only single probes are sent (503 Service Unavailable)",

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::{Fleet, PATIENCE, Plan};
 use crate::support::daemon::{Daemon, NEW_SCHEDULE, program};
 use crate::support::judge::{History, fullest};
-use crate::support::wait::eventually;
+use crate::support::wait::{eventually, eventually_by_program};
 
 /// What replicas may say here.
 const DECLARED: &[&str] = &[
@@ -168,7 +168,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
         .query::<()>(&mut fleet.servers.redis().connection())
         .unwrap();
     let first = &fleet.replicas[0];
-    eventually(LONG, "the live value is back", || {
+    eventually_by_program(LONG, "the live value is back", || {
         shown(first)["in_force"]["rate"] == "60/1s"
     })
     .await;
@@ -180,7 +180,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     std::fs::write(&path, text.replace("100/1s", "80/1s")).unwrap();
     first.signal(Signal::HUP);
     first.says("configuration reloaded").await;
-    eventually(LONG, "the file's value is in force", || {
+    eventually_by_program(LONG, "the file's value is in force", || {
         let state = shown(first);
         state["in_force"]["rate"] == "80/1s" && state["origin"] == "file"
     })
@@ -275,7 +275,7 @@ async fn a_value_far_above_the_file_is_confirmed_and_one_for_a_while_ends_by_its
     let old = fleet.replace(0);
     old.stop(DECLARED).await;
     let other = &fleet.replicas[1];
-    eventually(LONG, "the file counts again", || {
+    eventually_by_program(LONG, "the file counts again", || {
         let state = shown(other);
         state["in_force"]["rate"] == "100/1s" && state["ends_us"].is_null()
     })

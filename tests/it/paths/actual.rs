@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{numbered, queue};
 use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, program};
 use crate::support::recorder::{Call, Recorder, Reply};
-use crate::support::wait::eventually;
+use crate::support::wait::{eventually, eventually_by_program};
 
 const WINDOW: Duration = Duration::from_secs(6);
 const LIMIT: u64 = 1000;
@@ -167,7 +167,7 @@ async fn a_debt_is_shown_with_when_it_is_paid() {
         String::from_utf8(output.unwrap().stdout).unwrap()
     };
     let owed = "owed          1500 units that calls used beyond their costs, paid in 1h";
-    eventually(LONG, owed, || show().contains(owed)).await;
+    eventually_by_program(LONG, owed, || show().contains(owed)).await;
     let shown = show();
     assert!(shown.contains("remaining     0"), "{shown}");
     daemon.stop(&FINE).await;

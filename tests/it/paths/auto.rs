@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{config, numbered, queue};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, program};
 use crate::support::recorder::{Recorder, Reply};
-use crate::support::wait::eventually_async;
+use crate::support::wait::{eventually, eventually_by_program};
 
 const MESSAGES: u64 = 1_200;
 
@@ -34,7 +34,7 @@ async fn a_headroom_follows_what_the_replicas_measure() {
         String::from_utf8([said.stdout, said.stderr].concat()).unwrap()
     };
     for limit in ["provider", "sender"] {
-        eventually_async(LONG, "it follows", || async {
+        eventually_by_program(LONG, "it follows", || {
             let shown: Value = serde_json::from_str(&limits(&["show", limit, "--json"])).unwrap();
             let headroom = shown["in_force"]["headroom"].as_str().unwrap_or_default();
             headroom.starts_with("auto(")
@@ -60,7 +60,7 @@ async fn a_headroom_follows_what_the_replicas_measure() {
     assert!(said.contains("rate=90/1s headroom=auto("), "{said}");
     let said = limits(&["set", "provider", "headroom=7ms"]);
     assert!(said.contains("rate=90/1s headroom=7ms"), "{said}");
-    eventually_async(LONG, "all are called", || async {
+    eventually(LONG, "all are called", || {
         downstream.count() as u64 == MESSAGES
     })
     .await;

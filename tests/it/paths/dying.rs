@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{config, holds, numbered, queue};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get, program};
 use crate::support::recorder::{Recorder, Reply};
-use crate::support::wait::{eventually, eventually_async};
+use crate::support::wait::{eventually, eventually_async, eventually_by_program};
 
 const MESSAGES: u64 = 300;
 /// What stops the route in these tests.
@@ -99,7 +99,7 @@ async fn the_route_says_so(daemon: &Daemon, admin: std::net::SocketAddr, name: &
         let when = said.lines().find(|line| line.starts_with("it would go"));
         when.is_some_and(|when| when.contains(STOPPED))
     };
-    eventually(LONG, "`try` says it", says_so).await;
+    eventually_by_program(LONG, "`try` says it", says_so).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get, program};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::recorder::Recorder;
 use crate::support::redis::RedisServer;
-use crate::support::wait::eventually;
+use crate::support::wait::{eventually, eventually_by_program};
 
 const MESSAGES: u64 = 60;
 const STALLED: &str = "stalled: no call for";
@@ -79,7 +79,7 @@ async fn permits_that_never_live_until_their_call_make_a_replica_not_ready() {
             .unwrap()
             .contains("  stalled: no call for")
     };
-    eventually(LONG, "the status shows it", shows).await;
+    eventually_by_program(LONG, "the status shows it", shows).await;
 
     redis.set(Mode::Pass);
     eventually(LONG, "it is ready again", || get(admin, "/readyz").0 == 200).await;

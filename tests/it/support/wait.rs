@@ -3,9 +3,30 @@
 use std::future::Future;
 use std::time::Duration;
 
+/// How often a program may be started.
+const SELDOM: Duration = Duration::from_millis(200);
+
 /// Waits until `condition` holds. Panics with `what` after `bound`.
 pub async fn eventually(bound: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     eventually_async(bound, what, || std::future::ready(condition())).await;
+}
+
+/// As [`eventually`], for a condition that starts a program: at 100 of them a second the machine would do little else.
+pub async fn eventually_by_program(
+    bound: Duration,
+    what: &str,
+    mut condition: impl FnMut() -> bool,
+) {
+    let mut looked = None::<tokio::time::Instant>;
+    eventually(bound, what, || {
+        if looked.is_some_and(|looked| looked.elapsed() < SELDOM) {
+            return false;
+        }
+        let holds = condition();
+        looked = Some(tokio::time::Instant::now());
+        holds
+    })
+    .await;
 }
 
 /// As [`eventually`], for a condition that must ask a server.
