@@ -127,10 +127,7 @@ impl Mortal {
     /// reason. All calls, in their order.
     async fn finish(&mut self, count: u64) -> Vec<Call> {
         let all: BTreeSet<u64> = (1..=count).collect();
-        let came = || -> BTreeSet<u64> {
-            let calls = self.downstream.calls();
-            calls.iter().map(|call| call.number).collect()
-        };
+        let came = || self.downstream.numbers();
         eventually(PATIENCE, "all came", || came() == all).await;
         for (_, replica) in self.replicas.drain(..) {
             replica.stop(DECLARED).await;
@@ -265,8 +262,7 @@ async fn called_once_and_never_twice_whatever_dies() {
             assert_eq!(reason, Some(&AMQPValue::LongString("unknown".into())));
             dead.insert(number(&body));
         }
-        let called = fleet.downstream.calls();
-        let called: BTreeSet<u64> = called.iter().map(|call| call.number).collect();
+        let called = fleet.downstream.numbers();
         if called.union(&dead).count() as u64 == MANY
             && fleet.broker.counts(name).await.map(|(ready, _)| ready) == Some(0)
         {

@@ -74,12 +74,7 @@ async fn repeated(name: &str, queue_type: &str) {
     let mut daemon = Daemon::start(&config(name, vec![route]));
     broker.publish(name, numbered(1, 8)).await;
     eventually(LONG, "all were accepted", || {
-        downstream
-            .calls()
-            .iter()
-            .filter(|call| call.repeat == 2)
-            .count()
-            == 8
+        downstream.count_of(|call| call.repeat == 2) == 8
     })
     .await;
     let calls = downstream.calls();

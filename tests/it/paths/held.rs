@@ -47,13 +47,7 @@ async fn a_recipient_whose_calls_last_long_does_not_hold_up_others() {
     .await;
     let others = (1..=OTHERS).map(|n| to(HOT + n, &format!("other-{n}")));
     broker.publish(name, others).await;
-    let came = || {
-        downstream
-            .calls()
-            .iter()
-            .filter(|c| c.caller != "hot")
-            .count()
-    };
+    let came = || downstream.count_of(|call| call.caller != "hot");
     eventually(LONG, "the others came", || came() >= OTHERS as usize).await;
     let hot = downstream.count() - came();
     // 30 more calls of it take 15 seconds.

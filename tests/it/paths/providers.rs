@@ -79,8 +79,7 @@ impl Account {
 
     /// The numbers of the messages that it has seen.
     fn numbers(&self) -> BTreeSet<u64> {
-        let calls = self.recorder.calls();
-        calls.iter().map(|call| call.number).collect()
+        self.recorder.numbers()
     }
 
     /// Its calls within any second.
@@ -184,8 +183,7 @@ async fn both_limits_are_used() {
 
 /// What the first account accepted before `before` calls, and all that the second one did.
 fn taken(pair: &Pair, before: usize) -> u64 {
-    let calls = pair.a.recorder.calls();
-    let accepted: BTreeSet<u64> = calls[..before].iter().map(|call| call.number).collect();
+    let accepted = pair.a.recorder.first_numbers(before);
     pair.b.numbers().union(&accepted).count() as u64
 }
 

@@ -1,5 +1,6 @@
 //! A downstream that remembers every call and answers as the test says.
 
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -71,10 +72,17 @@ impl Reply {
 
 type Answer = dyn Fn(&Call) -> Reply + Send + Sync;
 
+#[derive(Default)]
+struct Seen {
+    calls: Vec<Call>,
+    /// How often each number came.
+    times: HashMap<u64, usize>,
+}
+
 /// Serves until dropped.
 pub struct Recorder {
     pub address: SocketAddr,
-    calls: Arc<Mutex<Vec<Call>>>,
+    seen: Arc<Mutex<Seen>>,
     _server: AbortOnDropHandle<()>,
 }
 
@@ -90,9 +98,9 @@ impl Recorder {
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let calls = Arc::<Mutex<Vec<Call>>>::default();
+        let seen = Arc::<Mutex<Seen>>::default();
         let (known, answer) = (
-            Arc::clone(&calls),
+            Arc::clone(&seen),
             Arc::<Answer>::from(Box::new(answer) as Box<Answer>),
         );
         let clock = Clock::start();
@@ -112,7 +120,7 @@ impl Recorder {
         };
         Self {
             address,
-            calls,
+            seen,
             _server: AbortOnDropHandle::new(tokio::spawn(server)),
         }
     }
@@ -125,14 +133,36 @@ impl Recorder {
     /// All calls so far, as they came: by the kernel's stamps, for a busy machine reads connections in any order.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
-        let mut calls = self.calls.lock().unwrap().clone();
+        let mut calls = self.seen.lock().unwrap().calls.clone();
         calls.sort_by_key(|call| call.at);
         calls
     }
 
     #[must_use]
     pub fn count(&self) -> usize {
-        self.calls.lock().unwrap().len()
+        self.seen.lock().unwrap().calls.len()
+    }
+
+    /// The numbers of the messages that were called: what a test asks for again and again.
+    #[must_use]
+    pub fn numbers(&self) -> BTreeSet<u64> {
+        self.seen.lock().unwrap().times.keys().copied().collect()
+    }
+
+    /// The same of so many calls, the first that came.
+    #[must_use]
+    pub fn first_numbers(&self, count: usize) -> BTreeSet<u64> {
+        let calls = &self.seen.lock().unwrap().calls;
+        let mut calls: Vec<_> = calls.iter().map(|call| (call.at, call.number)).collect();
+        calls.sort_by_key(|(at, _)| *at);
+        calls[..count].iter().map(|(_, number)| *number).collect()
+    }
+
+    /// How many calls are like that.
+    #[must_use]
+    pub fn count_of(&self, like: impl Fn(&Call) -> bool) -> usize {
+        let seen = self.seen.lock().unwrap();
+        seen.calls.iter().filter(|call| like(call)).count()
     }
 }
 
@@ -145,7 +175,7 @@ pub fn number(body: &[u8]) -> u64 {
 async fn respond(
     request: Request<Incoming>,
     at: Instant,
-    calls: Arc<Mutex<Vec<Call>>>,
+    seen: Arc<Mutex<Seen>>,
     answer: Arc<Answer>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let header = |name| {
@@ -158,7 +188,10 @@ async fn respond(
     let body = body.map_or(Bytes::new(), http_body_util::Collected::to_bytes);
     let number = number(&body);
     let reply = {
-        let mut calls = calls.lock().unwrap();
+        let mut seen = seen.lock().unwrap();
+        let times = seen.times.entry(number).or_default();
+        let repeat = *times;
+        *times += 1;
         let call = Call {
             at,
             caller,
@@ -166,10 +199,10 @@ async fn respond(
             headers,
             body,
             number,
-            repeat: calls.iter().filter(|call| call.number == number).count(),
-            place: calls.len(),
+            repeat,
+            place: seen.calls.len(),
         };
-        calls.push(call.clone());
+        seen.calls.push(call.clone());
         answer(&call)
     };
     tokio::time::sleep(reply.latency).await;
