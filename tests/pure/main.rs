@@ -6,7 +6,7 @@ mod monitoring;
 mod progress;
 mod simulation;
 #[path = "../it/support/soak.rs"]
-#[allow(unreachable_pub, reason = "the other binary uses it too")]
+#[allow(dead_code, unreachable_pub, reason = "the other binary uses it too")]
 mod soak;
 mod tidy;
 mod units;

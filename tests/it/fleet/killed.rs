@@ -17,6 +17,7 @@ use crate::support::judge::{Made, fullest, repeated_without_reason};
 use crate::support::machine;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::{Call, Recorder, Reply, number};
+use crate::support::soak::at_length;
 use crate::support::wait::eventually;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -225,18 +226,23 @@ async fn calls_under_way_are_bounded_and_leases_of_the_dead_end_by_themselves() 
 
 /// A key of each message. A claim ends two seconds after its replica died.
 const REPEATS: &str = "[limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nlease = \"2s\"\n";
-const KILLS: usize = 10;
-const MANY: u64 = 1_800;
+fn kills() -> usize {
+    at_length(5, 10)
+}
+
+fn many() -> u64 {
+    at_length(900, 1_800)
+}
 
 /// Four replicas, one of which is killed every one and a half seconds, with calls under way.
 async fn killed_in_flow(name: &str, limit: &str) -> Mortal {
     let latency = Duration::from_millis(100);
     let limits = ["provider", "repeats"];
-    let mut fleet = Mortal::start(name, &limits, limit, (MANY, 1), latency).await;
+    let mut fleet = Mortal::start(name, &limits, limit, (many(), 1), latency).await;
     fleet.config.routes[0].downstream = "timeout = \"2s\"\n".to_owned();
     fleet.add(4);
     fleet.arrived(50).await;
-    for _ in 0..KILLS {
+    for _ in 0..kills() {
         // Not a wait for anything: so often they die.
         tokio::time::sleep(SECOND * 3 / 2).await;
         fleet.add(1);
@@ -253,7 +259,7 @@ async fn called_once_and_never_twice_whatever_dies() {
     let limit = format!("{REPEATS}on_unknown = \"dead_letter\"\n");
     let mut fleet = killed_in_flow(name, &limit).await;
     let (mut dead, queue) = (BTreeSet::new(), format!("{name}.dead"));
-    let all: BTreeSet<u64> = (1..=MANY).collect();
+    let all: BTreeSet<u64> = (1..=many()).collect();
     let end = Instant::now() + PATIENCE;
     loop {
         for (body, properties) in fleet.broker.drain(&queue).await {
@@ -263,7 +269,7 @@ async fn called_once_and_never_twice_whatever_dies() {
             dead.insert(number(&body));
         }
         let called = fleet.downstream.numbers();
-        if called.union(&dead).count() as u64 == MANY
+        if called.union(&dead).count() as u64 == many()
             && fleet.broker.counts(name).await.map(|(ready, _)| ready) == Some(0)
         {
             assert_eq!(&called | &dead, all);
@@ -271,9 +277,10 @@ async fn called_once_and_never_twice_whatever_dies() {
         }
         assert!(
             Instant::now() < end,
-            "{} called, {} dead, of {MANY}",
+            "{} called, {} dead, of {}",
             called.len(),
-            dead.len()
+            dead.len(),
+            many()
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -286,7 +293,9 @@ async fn called_once_and_never_twice_whatever_dies() {
     }
     let twice: Vec<_> = times.iter().filter(|(_, times)| **times > 1).collect();
     eprintln!(
-        "{KILLS} kills, {MANY} messages: {} called, {} unknown, {} of them called",
+        "{} kills, {} messages: {} called, {} unknown, {} of them called",
+        kills(),
+        many(),
         times.len(),
         dead.len(),
         dead.iter().filter(|one| times.contains_key(one)).count()
@@ -299,6 +308,7 @@ async fn called_once_and_never_twice_whatever_dies() {
 async fn called_again_where_it_is_unknown_and_none_is_lost() {
     let limit = format!("{REPEATS}on_unknown = \"resend\"\n");
     let mut fleet = killed_in_flow("killed-again", &limit).await;
-    let calls = fleet.finish(MANY).await;
-    eprintln!("{KILLS} kills, {MANY} messages: {} calls", calls.len());
+    let calls = fleet.finish(many()).await;
+    let (kills, many) = (kills(), many());
+    eprintln!("{kills} kills, {many} messages: {} calls", calls.len());
 }

@@ -11,3 +11,9 @@ pub fn soak() -> bool {
 pub fn longer<T: std::ops::Mul<Output = T> + From<u8>>(count: T) -> T {
     count * T::from(if soak() { 10 } else { 1 })
 }
+
+/// `short`, and `long` in a long variant.
+#[must_use]
+pub fn at_length<T>(short: T, long: T) -> T {
+    if soak() { long } else { short }
+}
