@@ -14,6 +14,7 @@ use super::keyed::{DECLARED, Keyed, RECIPIENTS, ROUTE, numbered};
 use crate::support::judge::fullest;
 use crate::support::machine;
 use crate::support::proxy::{Mode, Proxy};
+use crate::support::soak::{at_length, soak};
 
 /// A setting, and its messages.
 struct Cell {
@@ -84,6 +85,7 @@ fn unjudged(latency: Duration) -> Option<Behaviour> {
 
 /// Many keys; the account binds.
 fn account(name: &'static str) -> Cell {
+    let count = at_length(400, 1_200);
     Cell {
         plan: Plan {
             limits: &["provider", "recipient"],
@@ -94,8 +96,8 @@ fn account(name: &'static str) -> Cell {
             ..Plan::of(name)
         },
         replicas: 2,
-        fields: fields(1_200, 40),
-        least: 6.0,
+        fields: fields(count, 40),
+        least: count as f64 / 200.0,
         most: vec![each(10)],
     }
 }
@@ -104,10 +106,12 @@ fn account(name: &'static str) -> Cell {
 fn keys(name: &'static str) -> Cell {
     let limit = Keyed {
         units: 3,
-        keys: 200,
+        keys: at_length(100, 200),
         ..RECIPIENTS
     };
-    let fields = fields(1_800, limit.keys);
+    // More than a key may have within a second.
+    let of_each = at_length(6, 9);
+    let fields = fields(of_each * limit.keys, limit.keys);
     Cell {
         plan: Plan {
             judged: unjudged(Duration::ZERO),
@@ -119,7 +123,7 @@ fn keys(name: &'static str) -> Cell {
         },
         replicas: 2,
         fields,
-        least: 8.0 / 3.0,
+        least: (of_each - 1) as f64 / 3.0,
         most: vec![each(3)],
     }
 }
@@ -129,6 +133,7 @@ const CALL: Duration = Duration::from_millis(100);
 
 /// Calls under way.
 fn calls(name: &'static str, replicas: usize) -> Cell {
+    let count = at_length(200, 600);
     Cell {
         plan: Plan {
             judged: unjudged(CALL),
@@ -137,8 +142,8 @@ fn calls(name: &'static str, replicas: usize) -> Cell {
             ..Plan::of(name)
         },
         replicas,
-        fields: fields(600, 10),
-        least: 6.0,
+        fields: fields(count, 10),
+        least: count as f64 / 100.0,
         // Each lasts for so long.
         most: vec![all(10, CALL)],
     }
@@ -146,6 +151,7 @@ fn calls(name: &'static str, replicas: usize) -> Cell {
 
 /// Two limits of each message.
 fn two(name: &'static str) -> Cell {
+    let count = at_length(200, 600);
     Cell {
         plan: Plan {
             judged: unjudged(Duration::ZERO),
@@ -157,14 +163,15 @@ fn two(name: &'static str) -> Cell {
             ..Plan::of(name)
         },
         replicas: 2,
-        fields: fields(600, 40),
-        least: 5.8,
+        fields: fields(count, at_length(20, 40)),
+        least: (count - 20) as f64 / 100.0,
         most: vec![each(5), all(120, SECOND)],
     }
 }
 
 /// One sender whose messages take several slots of the account.
 fn dear(name: &'static str, replicas: usize) -> Cell {
+    let count = at_length(20, 60);
     Cell {
         plan: Plan {
             rate: "100/1s\"\nmax_cost = 10\ncost = \"10",
@@ -175,8 +182,8 @@ fn dear(name: &'static str, replicas: usize) -> Cell {
             ..Plan::of(name)
         },
         replicas,
-        fields: fields(60, 10),
-        least: 59.0 * 10.0 / 50.0 - 0.2,
+        fields: fields(count, 10),
+        least: (count - 1) as f64 * 10.0 / 50.0 - 0.2,
         // Ten units each, of 50 and a burst of nine.
         most: vec![all(5, SECOND)],
     }
@@ -246,7 +253,7 @@ async fn a_sender_of_messages_of_ten_slots() {
 /// The whole table, one cell after the other (`SOAK=1`).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_table_of_distances() {
-    if !crate::support::soak::soak() {
+    if !soak() {
         return;
     }
     machine::two();
