@@ -15,6 +15,7 @@ use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED, get, program};
 use crate::support::judge::fullest;
 use crate::support::recorder::{Recorder, Reply};
+use crate::support::soak::at_length;
 use crate::support::wait::eventually;
 
 const AWAY: &str = "the downstream is away";
@@ -326,9 +327,11 @@ async fn a_slow_provider_is_used_all_the_same() {
         route.keys = "prefetch = 600\n".to_owned();
     }
     pair.a.answers(SLOW);
-    pair.publish(1, 8 * MESSAGES).await;
+    // More than both hold at first.
+    let count = at_length(4, 8) * MESSAGES;
+    pair.publish(1, count).await;
     let daemon = Daemon::start(&pair.config);
-    pair.have(8 * MESSAGES).await;
+    pair.have(count).await;
     let (a, b) = (pair.a.numbers(), pair.b.numbers());
     assert!(a.is_disjoint(&b), "none twice");
     assert!(a.len() * 2 > b.len(), "{} and {}", a.len(), b.len());

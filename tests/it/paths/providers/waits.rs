@@ -4,6 +4,7 @@ use super::{DECLARED, LATE_500, MESSAGES, Pair, SLOW};
 use crate::paths::{NO_BREAKER, header, unix};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, LONG, program};
+use crate::support::soak::at_length;
 use crate::support::wait::eventually;
 
 /// No message is left in the queues of the pair, and none is dead.
@@ -16,7 +17,7 @@ async fn nothing_is_left(broker: &Broker, queue: &str) {
 /// The first account takes fifty a day. The others are too old before it has room again, and the second one sends them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_expires_that_the_other_one_sends() {
-    const COUNT: u64 = 800;
+    let count = at_length(300, 800);
     for (name, on_denied) in [("pair-spent", "hold"), ("pair-spent-dead", "dead_letter")] {
         let mut pair = Pair::of(name).await;
         pair.config.tables += "[limits.daily]\nkind = \"fixed_window\"\nrate = \"50/1d\"\n";
@@ -24,11 +25,11 @@ async fn nothing_expires_that_the_other_one_sends() {
         for route in &mut pair.config.routes {
             route.keys += &format!("max_age = \"1h\"\non_denied = \"{on_denied}\"\n");
         }
-        pair.publish(1, COUNT).await;
+        pair.publish(1, count).await;
         let daemon = Daemon::start(&pair.config);
-        pair.have(COUNT).await;
+        pair.have(count).await;
         let (a, b) = (pair.a.count(), pair.b.count());
-        assert_eq!((a + b) as u64, COUNT, "none twice");
+        assert_eq!((a + b) as u64, count, "none twice");
         assert!((1..=50).contains(&a), "{a} of 50 a day");
         daemon
             .stop(&[&["nothing is kept on disk"], DECLARED].concat())
