@@ -19,7 +19,7 @@ use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};
 use crate::support::machine;
 use crate::support::rabbit::Rabbit;
 use crate::support::redis::RedisServer;
-use crate::support::soak::soak;
+use crate::support::soak::at_length;
 use crate::support::wait::eventually;
 
 const RATE: u64 = 400;
@@ -29,7 +29,10 @@ const SHORT: &str = "60ms";
 /// No two of them at the same place of anything that goes round.
 const EVERY: Duration = Duration::from_millis(163);
 /// In its turn in the queue an urgent one would wait for all of these.
-const BULK: usize = 9_000;
+fn backlog() -> usize {
+    at_length(4_500, 9_000)
+}
+
 /// So many of bulk may be called between publishing an urgent one and its call: those of two seconds.
 const MOST: usize = 2 * RATE as usize;
 
@@ -90,7 +93,7 @@ impl Scene {
             arguments.insert("x-max-priority".into(), AMQPValue::LongLongInt(9));
             broker.declare_with(queue, "classic", arguments).await;
         }
-        let bulk = (0..BULK).map(|n| message(&format!("b{n}"), 0));
+        let bulk = (0..backlog()).map(|n| message(&format!("b{n}"), 0));
         broker.publish(self.bulk.unwrap_or(queue), bulk).await;
         let text = self.config(&provider);
         let replicas: Vec<_> = (0..3).map(|_| Daemon::start_with(&text, |_| {})).collect();
@@ -111,7 +114,10 @@ impl Scene {
             replica.stop(&[NEW_SCHEDULE]).await;
         }
         let live = provider.live();
-        assert!(live.unique < BULK as u64, "bulk had a backlog to the end");
+        assert!(
+            live.unique < backlog() as u64,
+            "bulk had a backlog to the end"
+        );
         assert_eq!(live.over, 0);
         for queue in queues {
             broker.delete(queue).await;
@@ -120,7 +126,7 @@ impl Scene {
     }
 
     async fn passes_the_backlog(&self) {
-        let urgent = if soak() { 100 } else { 20 };
+        let urgent = at_length(20, 100);
         let passed = self.send(urgent).await;
         let mut took: Vec<_> = passed.iter().map(|one| one.took).collect();
         took.sort_unstable();
