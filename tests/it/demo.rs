@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use crate::support::machine;
 use crate::support::rabbit::Rabbit;
 use crate::support::redis::RedisServer;
+use crate::support::soak::at_length;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -138,12 +139,13 @@ fn on_real_servers_it_proves_the_same_and_leaves_nothing_behind() {
 #[test]
 fn daemons_that_are_killed_lose_nothing() {
     let _turn = turn();
+    let count = at_length("400", "800");
     let rabbit = Rabbit::shared();
     let redis = RedisServer::start();
     let (code, out, err) = run(&on_servers(
         &[
             "--messages",
-            "800",
+            count,
             "--rate",
             "200/1s",
             "--replicas",
@@ -156,7 +158,7 @@ fn daemons_that_are_killed_lose_nothing() {
     ));
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(
-        out.contains("PASSED: 800 of 800 delivered, none lost"),
+        out.contains(&format!("PASSED: {count} of {count} delivered, none lost")),
         "{out}"
     );
     assert!(out.contains("daemons killed"), "{out}");

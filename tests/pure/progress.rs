@@ -17,7 +17,7 @@ use super::soak::longer;
 fn seeds(part: u64) {
     let all = 1..=longer(300_u64);
     let failed: Vec<String> = all
-        .filter(|seed| seed % 2 == part)
+        .filter(|seed| seed % 4 == part)
         .filter_map(|seed| {
             let why = run(&Scenario::progress_from_seed(seed)).failure?;
             Some(format!("sluiced sim --seed {seed}: {why}"))
@@ -32,8 +32,18 @@ fn seeds_go_on() {
 }
 
 #[test]
-fn more_seeds_go_on() {
+fn a_second_part_of_the_seeds_goes_on() {
     seeds(1);
+}
+
+#[test]
+fn a_third_part_of_the_seeds_goes_on() {
+    seeds(2);
+}
+
+#[test]
+fn a_fourth_part_of_the_seeds_goes_on() {
+    seeds(3);
 }
 
 /// Each of these stood still once.
