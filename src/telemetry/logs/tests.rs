@@ -105,6 +105,14 @@ mod log_limit {
         assert_eq!(limit.event(at(30)), Some(Suppressed(0)));
     }
 
+    /// As the documentation shows it.
+    #[test]
+    fn one_can_be_a_static() {
+        static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
+        let line = LATE.event(at(0)).map(|more| format!("too late{more}"));
+        assert_eq!(line.as_deref(), Some("too late"));
+    }
+
     #[test]
     fn a_clock_that_seems_to_go_back_only_keeps_quiet() {
         let limit = LogLimit::new(Duration::from_secs(10));
