@@ -1,4 +1,5 @@
-//! The same over SMPP: four replicas with two binds each, judged where their `submit_sm` arrive.
+//! The same over SMPP: four replicas with two binds each, judged where their `submit_sm` arrive. What fails one at a
+//! time, the drills cause (`drills/smpp.rs`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -47,14 +48,14 @@ fn step(json: &str) -> ScriptStep {
     serde_json::from_str(json).expect(json)
 }
 
-/// Waits for all of it. A repeat needs a reason, which `may_repeat` says.
-async fn finish(mut fleet: Fleet, may_repeat: bool) -> Report {
+/// Waits for all of it. Nothing excuses a repeat.
+async fn finish(mut fleet: Fleet) -> Report {
     let report = fleet.finish(DECLARED).await;
     eprintln!(
         "{} of {} came at a time that is not known",
         report.undated, report.calls
     );
-    assert!(may_repeat || report.repeated == 0, "{report:?}");
+    assert_eq!(report.repeated, 0, "{report:?}");
     report
 }
 
@@ -63,7 +64,7 @@ async fn four_replicas_with_two_binds_each_keep_one_limit() {
     let count = longer(2_400_u64);
     let fleet = plan("smpp-flow").start(4, count).await;
     fleet.arrived(count).await;
-    let report = finish(fleet, false).await;
+    let report = finish(fleet).await;
     assert_eq!(report.callers.len(), 4, "{:?}", report.callers);
 }
 
@@ -86,54 +87,8 @@ async fn long_messages_take_their_segments_of_the_limit() {
     });
     fleet.publish_with(messages).await;
     fleet.add(4);
-    let report = finish(fleet, false).await;
+    let report = finish(fleet).await;
     assert_eq!(report.calls, count as u64 * 2, "1, 2 and 3 segments");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_is_killed() {
-    let count = longer(1_600_u64);
-    let mut fleet = plan("smpp-killed").start(4, count).await;
-    fleet.calls(count / 4).await;
-    let old = fleet.replace(0);
-    old.kill(DECLARED).await;
-    // What it had called and not acknowledged comes again.
-    finish(fleet, true).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_centre_ends_all_sessions() {
-    let count = longer(1_600_u64);
-    let fleet = plan("smpp-unbind").start(4, count).await;
-    for part in 1..4 {
-        fleet.calls(count * part / 4).await;
-        fleet.provider.unbind();
-    }
-    finish(fleet, true).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_connections_break() {
-    let count = longer(1_600_u64);
-    let fleet = plan("smpp-cut").start(4, count).await;
-    fleet.calls(count / 4).await;
-    fleet.provider.cut();
-    finish(fleet, true).await;
-}
-
-/// Messages that the centre took, and does not answer: each of them is tried again after the timeout.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_centre_is_silent() {
-    let count = longer(1_200_u64);
-    let fleet = plan("smpp-silent").start(4, count).await;
-    fleet.calls(count / 4).await;
-    let silent = ScriptStep {
-        act: Act::Hang,
-        accept: true,
-        ..step(r#"{"for": "3s"}"#)
-    };
-    fleet.provider.script(silent).expect("room for it");
-    finish(fleet, true).await;
 }
 
 /// `ESME_RTHROTTLED` and `ESME_RMSGQFUL` for a while: every replica stands still, and no attempt is spent.
@@ -153,7 +108,7 @@ async fn the_centre_throttles() {
         };
         fleet.provider.script(storm).expect("room for it");
     }
-    let report = finish(fleet, false).await;
+    let report = finish(fleet).await;
     assert!(report.calls > report.accepted, "some were refused");
 }
 
