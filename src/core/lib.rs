@@ -23,7 +23,6 @@ pub mod schedule;
 pub mod scheduler;
 pub mod sharing;
 pub mod smpp;
-pub mod sms;
 pub mod stall;
 pub mod time;
 pub mod zone;

@@ -1,9 +1,8 @@
 //! Calls over SMPP 3.4: one or more `submit_sm` a message, to a message centre.
 //!
-//! `submission` makes the PDUs of a message before its slot. `link` keeps the connections: `centre` opens and
-//! binds them, `session` writes on one of them and waits for the answers, `reading` takes what the centre
-//! sends. `core::smpp` has the protocol, `core::judge::smpp` decides what answers mean, and `core::sms` cuts
-//! texts.
+//! `submission` makes the PDUs of a message before its slot. `link` keeps the connections: `centre` opens and binds them,
+//! `session` writes on one of them and waits for the answers, `reading` takes what the centre sends. `core::smpp` has the
+//! protocol, `core::judge::smpp` says what answers mean, and `template::sms` cuts texts.
 //!
 //! **Segments.** A message of several segments takes as many units of its limits, and all of its segments are
 //! written together at its slot, which is the last of those units. So no window holds more than was taken for

@@ -1,5 +1,5 @@
 //! Our own filters and functions for templates, besides those of minijinja: JSON in which no integer is rounded silently,
-//! and how many segments an SMS takes (`core::sms`), which is what providers count and charge.
+//! and how many segments an SMS takes (`template::sms`), which is what providers count and charge.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use minijinja::{Error, ErrorKind, Output, State};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::fault::{IS_NULL, OPTION, TOO_LARGE};
-use crate::core::sms::{Encoding, Reference, encoding, segments_as};
+use super::sms::{Encoding, Reference, encoding, segments_as};
 use crate::ports::downstream::Undecodable;
 
 /// Prints a value. A `null` is an error: it would be printed as text.

@@ -24,6 +24,7 @@ mod fault;
 mod filters;
 mod labels;
 mod sent;
+pub mod sms;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::super::text::printable;
 use crate::core::smpp::Address;
-use crate::core::sms::Encoding;
 use crate::downstream::Submission;
+use crate::template::sms::Encoding;
 use crate::wire::Rendered;
 
 /// Values of headers with one of these words in their names are not shown.

@@ -3,9 +3,9 @@
 //! All of them are made before the message's slot. So a message from which none can be made costs no slot,
 //! and when the slot comes only sequence numbers must be written.
 //!
-//! The segments are those that `sms_segments` counts (`core::sms`). The reference that joins them follows
-//! from the message's id: when a message is sent again, by any replica, a phone puts a segment that comes
-//! twice in its place again.
+//! The segments are those that `sms_segments` counts (`template::sms`). The reference that joins them follows from the
+//! message's id: when a message is sent again, a phone puts a segment that comes twice in its place again, whichever
+//! replica sent it.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use std::time::Duration;
 use super::super::auth::{Misconfigured, compile};
 use crate::core::rate::parse_duration;
 use crate::core::smpp::{Address, Command, Malformed, Message as Sms, Tlv, tag};
-use crate::core::sms::{self, Encoding, Reference};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
 use crate::settings::text::OctetText;
 use crate::settings::types::{Smpp, SmppEncoding, SmppLong};
+use crate::template::sms::{self, Encoding, Reference};
 use crate::template::{Context, Template, Templates, is_template};
 
 /// The longest address, in octets.
