@@ -18,9 +18,9 @@ pub(super) fn plural(number: u64, what: &str) -> String {
     format!("{what}{ending}")
 }
 
-/// `1 letter`, `2,000 letters`.
+/// `1 letter`, `2 letters`.
 pub(super) fn counted(number: u64, what: &str) -> String {
-    format!("{} {}", grouped(number), plural(number, what))
+    format!("{number} {}", plural(number, what))
 }
 
 /// `1234567` as `1,234,567`.

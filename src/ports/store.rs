@@ -53,7 +53,7 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 pub struct LimitKey([u8; 16]);
 
 impl LimitKey {
-    /// From the first 16 bytes of a digest of the key's text (`limiter::limit_key` makes it).
+    /// From the first 16 bytes of a digest of the key's text (`ports::limits` makes it).
     #[must_use]
     pub const fn from_digest(digest: [u8; 16]) -> Self {
         Self(digest)

@@ -310,8 +310,6 @@ metrics! {
             "Slots that the shared schedule granted to this replica.";
         slots_missed: Counter = SLOTS_MISSED, "sluiced_slots_missed_total",
             "Slots dropped because this replica was late by more than the headroom.";
-        slots_returned: Counter = SLOTS_RETURNED, "sluiced_slots_returned_total",
-            "Slots given back to the shared schedule unused.";
         slot_lateness_seconds: Histogram(LATENESS_BOUNDS) = SLOT_LATENESS, "sluiced_slot_lateness_seconds",
             "How long after its slot a call was started.";
         asks: Counters("result", RESULTS) = LEASE_CALLS, "sluiced_lease_calls_total",

@@ -278,7 +278,7 @@ fn document(name: &str, words: &[(&str, &str)], alone: bool) -> String {
         root["routes"] =
             json!({ "any": { "queue": "any", "limits": [name], "downstream": downstream } });
     }
-    let root = toml::Value::try_from(root);
+    let root = toml::Table::try_from(root);
     root.expect("there is no null in it").to_string()
 }
 

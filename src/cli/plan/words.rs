@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::figures::Figures;
 use super::findings::{Finding, Weight};
 use super::limits::{KeyFigures, LimitFigures};
-use crate::cli::text::{counted, grouped, in_a_line, padded, rough, wrapped};
+use crate::cli::text::{grouped, in_a_line, padded, plural, rough, wrapped};
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;
@@ -245,6 +245,11 @@ fn of_limit(limit: &LimitFigures) -> Value {
         "keys_beyond": limit.has_key.then_some(limit.beyond),
         "busiest": busiest.map(|(key, units)| json!({ "key": key, "units": units })),
     })
+}
+
+/// `1 message`, `2,000 messages`.
+pub(super) fn counted(number: u64, what: &str) -> String {
+    format!("{} {}", grouped(number), plural(number, what))
 }
 
 /// `1 message`, `2 messages`.
