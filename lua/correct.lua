@@ -1,11 +1,12 @@
 -- Writes what answers reported about keys. Behind limits/*.lua.
 --
 -- KEYS     see limits/common.lua
--- ARGV     1…  see limits/common.lua, then: how many; for each: cell, what, and two numbers:
---            0  the units that the downstream says are left, and for how long (microseconds):
+-- ARGV     1…  see limits/common.lua, then: how many; for each: cell, what, and three numbers:
+--            0  the units that the downstream says are left, for how long (microseconds), 0:
 --               `core::limits::cell::tighten`
---            1  units that a call did not use, and when they were granted: `core::limits::cell::refund`
---            2  units that a call used beyond its cost, and 0: `core::limits::owed::charge`
+--            1  units that a call did not use, when they were granted, and how long ago they were asked for by
+--               the asker's clock: `core::limits::cell::refund`
+--            2  units that a call used beyond its cost, 0, 0: `core::limits::owed::charge`
 -- Reply    those that were not done, by their place from 0: the store has another policy than the asker knows
 --
 -- Invariant: of two overlapping statements about what is left the smaller one counts, which can only tighten.
@@ -42,12 +43,12 @@ enter()
 declare()
 local undone = {}
 for i = 1, numeric() do
-  local cell, what, units, time = cells[numeric()], numeric(), numeric(), numeric()
+  local cell, what, units, time, age = cells[numeric()], numeric(), numeric(), numeric(), numeric()
   gate(cell.limit)
   if cell.limit.outdated then
     undone[#undone + 1] = i - 1
   elseif what == LESS then
-    take_back(cell, time, units)
+    take_back(cell, time, units, age)
   else
     look(cell)
     -- A kind without it counts calls under way: no downstream reports them.

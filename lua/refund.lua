@@ -1,7 +1,8 @@
 -- Takes back units that certainly were not used: `core::limits::cell::refund`. Behind limits/*.lua.
 --
 -- KEYS     see limits/common.lua
--- ARGV     1…  see limits/common.lua, then: how many refunds; for each: cell, when it was granted, cost
+-- ARGV     1…  see limits/common.lua, then: how many refunds; for each: cell, when it was granted, cost, how long ago it
+--          was asked for by the asker's clock
 -- Reply    how many of them were taken back
 --
 -- Invariant: units that are taken back cannot let anything exceed the limit; units in doubt stay spent,
@@ -12,9 +13,9 @@ enter()
 declare()
 local given = 0
 for _ = 1, numeric() do
-  local cell, granted_at, cost = cells[numeric()], numeric(), numeric()
+  local cell, granted_at, cost, age = cells[numeric()], numeric(), numeric(), numeric()
   gate(cell.limit)
-  if take_back(cell, granted_at, cost) then given = given + 1 end
+  if take_back(cell, granted_at, cost, age) then given = given + 1 end
 end
 save()
 return given

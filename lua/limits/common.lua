@@ -275,14 +275,16 @@ local function take(cell, cost, ticket)
   cell.owed, cell.changed = nil, true
 end
 
--- Takes back units that were granted then and not used (`cell::refund`). Returns whether it did.
-local function take_back(cell, granted_at, units)
+-- Takes back units that were granted then, asked for so long ago by the asker's clock, and not used (`cell::refund`).
+-- Returns whether it did.
+local function take_back(cell, granted_at, units, age)
   local limit = cell.limit
   local since = limit.version < FIRST_END and limit.version * 1000 or limit.version
   if limit.outdated or granted_at < max(since, generation.lost_at) then return false end
   look(cell)
   local refund = cell.kind.refund
-  local taken = cell.taken and refund and refund(cell.rule, cell.taken, granted_at, units)
+  local passed = max(now - granted_at, age) + UNNOTICED
+  local taken = cell.taken and refund and refund(cell.rule, cell.taken, granted_at, units, passed)
   if not taken then return false end
   cell.taken, cell.changed = taken, true
   return true

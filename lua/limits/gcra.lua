@@ -48,9 +48,9 @@ end
 function kinds.g.untouched(r) return { at = now, parts = 0, period = r.period } end
 
 -- Exact if nothing was taken since. Otherwise units emitted since stay spent.
-function kinds.g.refund(r, s, at, cost)
+function kinds.g.refund(r, s, at, cost, passed)
   if s.period ~= r.period or at > s.at then return nil end
-  local emitted = s.at == at and 0 or min(max(now - at, 0) + UNNOTICED, r.memory) * r.units
+  local emitted = s.at == at and 0 or min(passed, r.memory) * r.units
   local parts = max(s.parts - max(cost * r.period - emitted, 0), 0)
   return parts < s.parts and { at = s.at, parts = parts, period = s.period } or nil
 end

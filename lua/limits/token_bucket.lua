@@ -79,7 +79,7 @@ function kinds.t.untouched(r) return unseen(r) end
 
 -- Without the returned units the bucket might have been full since, and tokens that came would have
 -- overflowed.
-function kinds.t.refund(r, s, at, cost)
+function kinds.t.refund(r, s, at, cost, passed)
   if at == s.last then
     return refilled(r, { tokens = min(s.tokens + cost, r.capacity), last = s.last, rem = s.rem })
   end
@@ -87,8 +87,9 @@ function kinds.t.refund(r, s, at, cost)
   s = refilled(r, s)
   if not r.stepped then
     if at > taken_at then return nil end
-    came = min(max(now - at, 0) + UNNOTICED, time_for(r, cost, 0)) * r.amount
-  elseif s.last > at then
+    came = min(passed, time_for(r, cost, 0)) * r.amount
+  elseif s.last > at or passed > max(now - at, 0) + 2 * UNNOTICED then
+    -- A step came since, or may have come before the clock went back.
     return nil
   end
   local back = cost * r.period - came

@@ -14,8 +14,9 @@ use std::time::Duration;
 use crate::core::rate::Cost;
 use crate::core::scheduler::{HoldRules, KeyId, Queued, Share};
 use crate::core::time::{Mono, StoreTime};
+use crate::ports::clock::Moment;
 use crate::ports::downstream::{Answer, Call, Undecodable};
-use crate::ports::limits::{Charge, Ticket};
+use crate::ports::limits::{Charge, GrantedAt, Ticket};
 use crate::ports::queue::{Delivery, Verdict};
 use crate::settings::types::OnDenied;
 
@@ -233,7 +234,9 @@ impl Queued for Waiting {
             .unwrap_or_default()
     }
 
-    fn granted(&mut self, at: StoreTime) {
+    fn granted(&mut self, at: StoreTime, ago: Duration) {
+        let asked = Moment::ago(ago);
+        let at = GrantedAt { at, asked };
         if let (Some(refunder), Some(ticket)) = (self.asks.take(), self.job.ticket) {
             self.permit = Permit::new(self.job.charges(), at, ticket, &refunder);
         }

@@ -9,8 +9,7 @@
 
 use std::fmt;
 
-use crate::core::time::StoreTime;
-use crate::ports::limits::{Charge, Granted, Ticket, UnderWay};
+use crate::ports::limits::{Charge, Granted, GrantedAt, Ticket, UnderWay};
 
 use super::claims::Claims;
 use super::refunder::Refunder;
@@ -37,10 +36,10 @@ impl Permit {
         }
     }
 
-    /// The permit for charges that were granted at `at`.
+    /// The permit for charges that were granted then.
     pub(super) fn new(
         charges: &[Charge],
-        at: StoreTime,
+        at: GrantedAt,
         ticket: Ticket,
         refunder: &Refunder,
     ) -> Self {

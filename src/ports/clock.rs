@@ -53,6 +53,26 @@ impl Clock {
     }
 }
 
+/// A moment of the past on this process' clock, of which only the age is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(Instant);
+
+impl Moment {
+    /// So long ago.
+    #[must_use]
+    #[allow(clippy::disallowed_methods, reason = "this is the outermost layer")]
+    pub fn ago(age: Duration) -> Self {
+        let now = Instant::now();
+        Self(now.checked_sub(age).unwrap_or(now))
+    }
+
+    /// How long ago it is.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
 /// The nice value of the thread.
 const URGENT: i32 = -10;
 

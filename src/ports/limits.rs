@@ -15,9 +15,10 @@ use futures::FutureExt as _;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, broadcast};
 
+use super::clock::Moment;
 use super::lock;
 use super::store::{Notice, StoreFuture};
-use crate::core::limits::{Rule, State, admission};
+use crate::core::limits::{Rule, State, Unused, admission};
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Cost;
 use crate::core::scheduler::KeyId;
@@ -207,21 +208,38 @@ pub struct Look {
 #[derive(Clone, Debug)]
 pub enum Granted {
     /// Units. They stay spent once the message may have been sent.
-    Units {
-        charge: Charge,
-        /// When they were granted.
-        at: StoreTime,
-    },
+    Units { charge: Charge, at: GrantedAt },
     /// A call that counts in a `concurrency` limit until it ends.
     Call { charge: Charge, ticket: Ticket },
     /// The claim of a key in a `once` limit, until it is known what became of the call.
     Claim { charge: Charge, ticket: Ticket },
 }
 
-impl Granted {
-    /// A charge of a message with this ticket that was granted at `at`.
+/// When units were granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantedAt {
+    /// On the store's clock.
+    pub at: StoreTime,
+    /// When they were asked for, on ours: that of the store may go back meanwhile.
+    pub asked: Moment,
+}
+
+impl GrantedAt {
+    /// These units, which were not used.
     #[must_use]
-    pub fn new(charge: &Charge, at: StoreTime, ticket: Ticket) -> Self {
+    pub fn unused(&self, cost: Cost) -> Unused {
+        Unused {
+            at: self.at,
+            cost,
+            age: self.asked.age(),
+        }
+    }
+}
+
+impl Granted {
+    /// A charge of a message with this ticket that was granted then.
+    #[must_use]
+    pub fn new(charge: &Charge, at: GrantedAt, ticket: Ticket) -> Self {
         if charge.limit.counts_calls() {
             return Self::call(charge, ticket);
         }
@@ -285,8 +303,8 @@ pub struct Correction {
 pub enum Corrected {
     /// The downstream says that so many units are left, for so long (`core::limits::cell::tighten`).
     Left { units: u64, length: Duration },
-    /// A call used so many units less than were granted at `at` (`core::limits::cell::refund`).
-    Less { units: Cost, at: StoreTime },
+    /// A call used so many units less than were granted then (`core::limits::cell::refund`).
+    Less { units: Cost, at: GrantedAt },
     /// A call used so many units more than were granted (`core::limits::charge`).
     More { units: u64 },
 }

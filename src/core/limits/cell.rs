@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
+use super::Unused;
 use super::generation::{Closing, Generation, LostWait};
 use super::rule::{Left, Rule, State, Taken};
 use crate::policy::PolicyVersion;
-use crate::rate::Cost;
 use crate::time::StoreTime;
 
 /// A limit under the current policy, for one request.
@@ -121,20 +121,20 @@ impl Cell {
     }
 }
 
-/// Takes back units that were granted at `at` and certainly not used; `false`: they stay spent. So
+/// Takes back units; `false`: they stay spent. So
 /// do units granted before `since`: under another policy, or before the store lost something.
 pub fn refund(
     limit: &Limit<'_>,
     since: StoreTime,
     cell: &mut Cell,
-    (at, cost): (StoreTime, Cost),
+    unused: &Unused,
     now: StoreTime,
 ) -> bool {
-    if limit.gate == LimitGate::Outdated || at < since {
+    if limit.gate == LimitGate::Outdated || unused.at < since {
         return false;
     }
     let state = cell.state.as_ref();
-    let taken = state.and_then(|state| limit.rule.refund(state, at, cost, now));
+    let taken = state.and_then(|state| limit.rule.refund(state, unused, now));
     taken.is_some_and(|taken| {
         cell.put(taken);
         true

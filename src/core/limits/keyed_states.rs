@@ -12,8 +12,7 @@ use std::time::Duration;
 use super::admission::{self, Candidate, Decision};
 use super::cell::{self, Cell, Limit};
 use super::rule::{Rule, State, Taken};
-use super::{Fit, Ticket};
-use crate::rate::Cost;
+use super::{Fit, Ticket, Unused};
 use crate::time::StoreTime;
 
 /// No sweep before so many states are known.
@@ -83,11 +82,11 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         &mut self,
         (name, limit): (&N, &Limit<'_>),
         since: StoreTime,
-        units: (StoreTime, Cost),
+        unused: &Unused,
         now: StoreTime,
     ) -> bool {
         let mut cell = self.cell(name, limit.rule, now);
-        let taken = cell::refund(limit, since, &mut cell, units, now);
+        let taken = cell::refund(limit, since, &mut cell, unused, now);
         self.put(name, limit.rule, cell, now);
         taken
     }
@@ -216,6 +215,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
 
 #[cfg(test)]
 mod tests {
+    use crate::rate::Cost;
     use std::num::NonZeroU32;
 
     use super::super::admission::Charge;

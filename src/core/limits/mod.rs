@@ -29,7 +29,8 @@ pub mod token_bucket;
 
 use std::time::Duration;
 
-use crate::time::micros;
+use crate::rate::Cost;
+use crate::time::{StoreTime, micros};
 
 pub use owed::{Owed, charge};
 pub use rule::{Left, Line, Rule, State, Taken};
@@ -41,7 +42,46 @@ mod tests;
 pub(super) const MEMORY_MAX: Duration = Duration::from_secs(2 * 366 * 24 * 3600);
 /// The clock of the store may have gone back by so many microseconds unnoticed: for a refund that
 /// much more time counts as passed since its grant.
-pub(super) const UNNOTICED: u64 = 1_000;
+const UNNOTICED: u64 = 1_000;
+
+/// Units that were granted and certainly not used.
+#[derive(Clone, Copy, Debug)]
+pub struct Unused {
+    /// When they were granted.
+    pub at: StoreTime,
+    pub cost: Cost,
+    /// How long ago they were asked for, by the clock of the replica: that of the store may have gone back since.
+    pub age: Duration,
+}
+
+/// The same for a kind, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Back {
+    pub(super) at: u64,
+    pub(super) cost: u64,
+    age: u64,
+}
+
+impl Back {
+    pub(super) fn of(unused: &Unused) -> Self {
+        Self {
+            at: unused.at.as_micros(),
+            cost: unused.cost.units(),
+            age: micros(unused.age),
+        }
+    }
+
+    /// How much time may have passed since they were granted: what came back by itself meanwhile is not returned.
+    pub(super) fn passed(self, now: u64) -> u64 {
+        now.saturating_sub(self.at).max(self.age) + UNNOTICED
+    }
+
+    /// Whether the store's clock went back since, as far as it shows.
+    pub(super) fn went_back(self, now: u64) -> bool {
+        self.age > now.saturating_sub(self.at) + UNNOTICED
+    }
+}
+
 /// Products of a rule's numbers stay below this, so that sums of two are exact in a double.
 const PRODUCT_MAX: u64 = 1 << 52;
 
@@ -101,9 +141,9 @@ pub(super) trait Kind {
     /// The state once `cost` was taken at `now`.
     fn take(&self, taken: Option<&Self::Taken>, now: u64, cost: u64, ticket: Ticket)
     -> Self::Taken;
-    /// The state without units that were taken at `at` and certainly not used; `None` if they count
-    /// no more, or if the kind cannot distinguish them from others without risk. Calls end by their tickets instead.
-    fn refund(&self, _taken: &Self::Taken, _at: u64, _cost: u64, _now: u64) -> Option<Self::Taken> {
+    /// The state without units that are given back; `None` if they count no more, or if the kind cannot
+    /// distinguish them from others without risk. Calls end by their tickets instead.
+    fn refund(&self, _taken: &Self::Taken, _back: Back, _now: u64) -> Option<Self::Taken> {
         None
     }
     /// What is left.

@@ -8,7 +8,7 @@ use super::gcra::{Debt, Gcra};
 use super::once::{Claim, Ended, Once};
 use super::sliding_log::{Log, SlidingLog};
 use super::token_bucket::{TokenBucket, Tokens};
-use super::{Fit, Kind, Owed, Room, Ticket};
+use super::{Back, Fit, Kind, Owed, Room, Ticket, Unused};
 use crate::headroom::Headroom;
 use crate::rate::Cost;
 use crate::time::StoreTime;
@@ -172,19 +172,12 @@ impl Rule {
         ))
     }
 
-    /// What was taken, without units that were taken at `at` and certainly not used. `None`:
-    /// they stay spent.
+    /// What was taken, without these units. `None`: they stay spent.
     #[must_use]
-    pub fn refund(
-        &self,
-        state: &State,
-        at: StoreTime,
-        cost: Cost,
-        now: StoreTime,
-    ) -> Option<Taken> {
-        let (at, now) = (at.as_micros(), now.as_micros());
+    pub fn refund(&self, state: &State, unused: &Unused, now: StoreTime) -> Option<Taken> {
+        let (back, now) = (Back::of(unused), now.as_micros());
         of_kind!(self, Some(&state.taken), |kind, own, wrap| kind
-            .refund(own?, at, cost.units(), now)
+            .refund(own?, back, now)
             .map(wrap))
     }
 

@@ -204,7 +204,7 @@ impl<T: Queued> Scheduler<T> {
             let answer = self.key_answer(pass.next, pass.room.remaining, times);
             self.key_queues.answered(key, answer, times.sent, false);
         }
-        item.granted(times.decided);
+        item.granted(times.decided, times.now.since(times.sent));
         self.enter(item, until);
     }
 

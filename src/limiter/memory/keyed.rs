@@ -15,6 +15,7 @@ use crate::core::limits::keyed_states::KeyedStates;
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Cost;
 use crate::core::time::StoreTime;
+use crate::ports::limits::GrantedAt;
 use crate::ports::limits::{
     Candidate, Charge, Corrected, Correction, Decision, Decisions, Granted, KeyedLimit, LimitKey,
     LimitStore, Look, Ticket,
@@ -95,12 +96,12 @@ impl MemoryStore {
         &self,
         states: &mut KeyedStates<Name>,
         charge: &Charge,
-        at: StoreTime,
+        at: &GrantedAt,
         now: StoreTime,
     ) -> bool {
         let limit = self.in_force(&charge.limit, now);
         let key = (&name(&charge.limit, charge.key), &limit.limit());
-        states.refund(key, limit.version.since(), (at, charge.cost), now)
+        states.refund(key, limit.version.since(), &at.unused(charge.cost), now)
     }
 
     fn end_call(
@@ -145,7 +146,7 @@ impl LimitStore for MemoryStore {
         async move {
             Ok(self.decide(&self.states, |states, now| {
                 let refunded = granted.iter().filter(|one| match one {
-                    Granted::Units { charge, at } => self.refund(states, charge, *at, now),
+                    Granted::Units { charge, at } => self.refund(states, charge, at, now),
                     Granted::Call { charge, ticket } | Granted::Claim { charge, ticket } => {
                         self.end_call(states, charge, *ticket, now);
                         false
@@ -200,7 +201,7 @@ impl LimitStore for MemoryStore {
                             states.tighten(key, (units, length), now)
                         }
                         Corrected::Less { units, at } => {
-                            states.refund(key, limit.version.since(), (at, units), now);
+                            states.refund(key, limit.version.since(), &at.unused(units), now);
                             limit.gate != LimitGate::Outdated
                         }
                         Corrected::More { units } => states.charge(key, units, now),

@@ -24,7 +24,7 @@ use super::scripts::{Arg, ScriptCall};
 use super::{refused, unreachable};
 use crate::core::limits::generation::BEAT;
 use crate::core::limits::store_watch::StoreWatch;
-use crate::core::time::{ClockStep, Direction, StoreTime};
+use crate::core::time::{ClockStep, Direction, StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::limits::{Candidate, Decision, Decisions, Granted};
 use crate::ports::lock;
@@ -265,8 +265,10 @@ impl Limits {
                         args.push(Arg::Hex(ticket.0));
                     }
                     Granted::Units { charge, at } => {
-                        args.push(Arg::Time(Some(*at)));
-                        args.push(Arg::Number(charge.cost.units()));
+                        let unused = at.unused(charge.cost);
+                        args.push(Arg::Time(Some(unused.at)));
+                        args.push(Arg::Number(unused.cost.units()));
+                        args.push(Arg::Number(micros(unused.age)));
                     }
                 }
             }

@@ -8,7 +8,8 @@ use crate::core::limits::Rule;
 use crate::core::limits::gcra::Gcra;
 use crate::core::rate::Cost;
 use crate::core::time::StoreTime;
-use crate::ports::limits::{Candidate, Decisions, Granted, Look, LostWait, Ticket};
+use crate::ports::clock::Moment;
+use crate::ports::limits::{Candidate, Decisions, Granted, GrantedAt, Look, LostWait, Ticket};
 use crate::ports::lock;
 use crate::ports::store::{Notice, StoreFuture};
 
@@ -85,7 +86,10 @@ fn of(limit: &Arc<KeyedLimit>, what: Corrected) -> Correction {
 fn less(units: u32) -> Corrected {
     Corrected::Less {
         units: Cost::new(NonZeroU32::new(units).unwrap()),
-        at: StoreTime::from_micros(5),
+        at: GrantedAt {
+            at: StoreTime::from_micros(5),
+            asked: Moment::ago(Duration::ZERO),
+        },
     }
 }
 

@@ -9,9 +9,9 @@ use sluiced::core::limits::token_bucket::{Refill, Start};
 use sluiced::core::policy::PolicyVersion;
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::memory::MemoryStore;
-use sluiced::ports::clock::Clock;
+use sluiced::ports::clock::{Clock, Moment};
 use sluiced::ports::limits::{
-    Corrected, Correction, Decision, Fit, KeyedLimit, LimitStore, Policy,
+    Corrected, Correction, Decision, Fit, GrantedAt, KeyedLimit, LimitStore, Policy,
 };
 
 use super::rules::*;
@@ -72,11 +72,34 @@ async fn an_estimate_is_corrected_in_both_directions(store: Store) {
         assert!(is_granted(&decision));
         assert_eq!(remaining(&store, &limit).await, 70, "{limit:?}");
         let units = cost(20);
+        let at = just_asked(at);
         let less = of(&limit, Corrected::Less { units, at });
         assert_eq!(store.correct(&less).await.unwrap(), [0; 0]);
         assert_eq!(remaining(&store, &limit).await, 90, "{limit:?}");
         assert_eq!(store.correct(&more(&limit, 15)).await.unwrap(), [0; 0]);
         assert_eq!(remaining(&store, &limit).await, 75, "{limit:?}");
+    }
+}
+
+/// The store's clock went back by ten seconds after the grant. What came back by itself in these is not returned.
+async fn time_that_only_the_asker_saw_counts_for_what_is_returned(store: Store) {
+    let second = Duration::from_secs(1);
+    let bucket = bucket([100, 1, 0], second, Refill::Continuous, Start::Full);
+    for (i, rule) in [gcra("1/1s", 99, MS), bucket].into_iter().enumerate() {
+        let limit = limit(&format!("back-{i}"), rule);
+        let (at, _) = take(&store, &limit, 30).await;
+        let (_, decision) = take(&store, &limit, 1).await;
+        assert!(is_granted(&decision));
+        let at = GrantedAt {
+            asked: Moment::ago(second * 10),
+            ..just_asked(at)
+        };
+        let units = cost(20);
+        let less = of(&limit, Corrected::Less { units, at });
+        assert_eq!(store.correct(&less).await.unwrap(), [0; 0]);
+        // 69 of 100 were left, and seconds may pass here.
+        let left = remaining(&store, &limit).await;
+        assert!((78..=83).contains(&left), "{left}: {limit:?}");
     }
 }
 
@@ -130,6 +153,7 @@ async fn under_an_unknown_policy_nothing_is_done(store: Store) {
 
 contract!(redis, memory; (
     an_estimate_is_corrected_in_both_directions,
+    time_that_only_the_asker_saw_counts_for_what_is_returned,
     a_debt_delays_what_follows_and_is_paid_first,
     calls_in_flight_are_not_corrected,
     under_an_unknown_policy_nothing_is_done,

@@ -205,7 +205,10 @@ async fn what_was_not_sent_comes_back_once((store, _): (Store, Store)) {
             charge: charge(&limit, "a", 1),
             at,
         };
-        let (refund, later) = (granted_at(answer.now), granted_at(answer.now + MS));
+        let (refund, later) = (
+            granted_at(just_asked(answer.now)),
+            granted_at(just_asked(answer.now + MS)),
+        );
         if limit.counts_calls() {
             // Calls end by their tickets.
             assert_eq!(store.release(&[refund]).await.unwrap(), 0);

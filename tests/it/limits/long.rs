@@ -40,7 +40,7 @@ fn full_log(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<
     keep(redis, limit, name, &text);
     let refund = |i| Granted::Units {
         charge: charge(limit, name, 1),
-        at: StoreTime::from_micros(first + 100 * i),
+        at: just_asked(StoreTime::from_micros(first + 100 * i)),
     };
     (0..ENTRIES as u64).map(refund).collect()
 }
@@ -159,7 +159,7 @@ async fn long_states_do_not_all_go_into_one_script() {
     let log = limit("log", log("10000/1h", MS));
     let refund = |i: usize| Granted::Units {
         charge: charge(&log, &i.to_string(), 1),
-        at: StoreTime::default(),
+        at: just_asked(StoreTime::default()),
     };
     let refunds: Vec<Granted> = (0..BATCH_MAX).map(refund).collect();
     // Each script is loaded first.

@@ -383,7 +383,7 @@ async fn what_was_granted_before_a_loss_is_not_taken_back() {
         .unwrap();
     let refund = sluiced::ports::limits::Granted::Units {
         charge: charge(&limit, "a", 1),
-        at,
+        at: just_asked(at),
     };
     // The refund itself tells of the loss.
     assert_eq!(store.release(&[refund]).await.unwrap(), 0);

@@ -216,7 +216,7 @@ async fn what_was_granted_under_another_policy_stays_spent() {
         assert!(is_granted(&answer.decisions[0]));
         let refund = Granted::Units {
             charge: charge(&limit, "k", 1),
-            at: answer.now,
+            at: just_asked(answer.now),
         };
         let refunds = [refund];
         let version = place.set(&limit).await;

@@ -23,8 +23,9 @@ use sluiced::core::time::StoreTime;
 use sluiced::core::zone::Zone;
 use sluiced::limiter::limit_key;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
+use sluiced::ports::clock::Moment;
 use sluiced::ports::limits::{
-    Candidate, Charge, Decision, KeyedLimit, LimitKey, LimitStore, LostWait, Ticket,
+    Candidate, Charge, Decision, GrantedAt, KeyedLimit, LimitKey, LimitStore, LostWait, Ticket,
 };
 use sluiced::ports::store::Store;
 use sluiced::settings::text::Length;
@@ -107,6 +108,12 @@ pub(crate) fn cost(units: u32) -> Cost {
 pub(crate) fn ticket() -> Ticket {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     Ticket((7 << 100) | u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << Ticket::ASKS)
+}
+
+/// Granted at this time of the store, and asked for a moment ago.
+pub(crate) fn just_asked(at: StoreTime) -> GrantedAt {
+    let asked = Moment::ago(Duration::ZERO);
+    GrantedAt { at, asked }
 }
 
 pub(crate) fn key(text: &str) -> LimitKey {

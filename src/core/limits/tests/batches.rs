@@ -4,7 +4,7 @@ use super::admission::{Candidate, Charge, Decision, decide};
 use super::cell::{self, Cell, Limit, LimitGate, PolicyState};
 use super::*;
 use crate::limits::generation::{Closing, Generation, LostWait};
-use crate::limits::{Fit, Ticket};
+use crate::limits::{Fit, Ticket, Unused};
 use crate::policy::PolicyVersion;
 
 /// The limits that a message is charged by, and with how much.
@@ -255,7 +255,12 @@ fn what_was_granted_before_a_change_or_a_loss_is_not_taken_back() {
     let cell = &mut batch.cells[0];
     let now = at(START + 50);
     let mut refund = |limit: &Limit<'_>, since, granted, units| {
-        cell::refund(limit, at(since), cell, (at(granted), cost(units)), now)
+        let unused = Unused {
+            at: at(granted),
+            cost: cost(units),
+            age: Duration::ZERO,
+        };
+        cell::refund(limit, at(since), cell, &unused, now)
     };
     assert!(!refund(&limit, START + 1, START, 1));
     assert!(!refund(&outdated, 0, START, 1));

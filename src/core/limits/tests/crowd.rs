@@ -1,12 +1,14 @@
 //! A crowd of messages that ask one key of a limit, and what becomes of those that are granted: sent,
 //! up to a headroom late; refunded; or lost with their replica.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::admission::{self, Candidate, Charge, Decision};
 use super::cell::{self, Cell, Limit, LimitGate};
 use super::{START, at};
-use crate::limits::{Fit, Rule, State, Taken, Ticket};
+use crate::limits::{Fit, Rule, State, Taken, Ticket, Unused};
 use crate::time::micros;
 
 /// What becomes of a message that is granted, in thousandths.
@@ -59,8 +61,8 @@ pub(super) struct Crowd {
     back: u64,
     span: u64,
     told: Option<u64>,
-    /// Refunds under way: when, granted at (on the store's clock), and the cost.
-    refunds: Vec<(u64, u64, u64)>,
+    /// Refunds under way: when, granted at, on the store's clock too, and the cost.
+    refunds: Vec<(u64, u64, u64, u64)>,
     tickets: u128,
 }
 
@@ -172,7 +174,8 @@ impl Crowd {
             }),
             Fate::Refunded(part) => {
                 let due = self.now + self.span * part / 1_000;
-                self.refunds.push((due, self.now - self.back, cost));
+                self.refunds
+                    .push((due, self.now, self.now - self.back, cost));
             }
             Fate::Dropped => (),
         }
@@ -187,12 +190,12 @@ impl Crowd {
     /// Time passes, and refunds come back meanwhile.
     pub(super) fn reach(&mut self, time: u64) {
         self.refunds.sort_unstable();
-        while let Some((due, granted, cost)) = self.refunds.first().copied()
+        while let Some((due, asked, granted, cost)) = self.refunds.first().copied()
             && due <= time
         {
             self.refunds.remove(0);
             self.now = self.now.max(due);
-            self.refund(granted, cost);
+            self.refund(granted, cost, self.now - asked);
         }
         self.now = time;
     }
@@ -212,7 +215,8 @@ impl Crowd {
     /// A call that was granted then and took `cost` used `actual`.
     pub(super) fn used(&mut self, granted: u64, cost: u64, actual: u64) {
         if actual < cost {
-            self.refund(granted, cost - actual);
+            // Its clock did not go back.
+            self.refund(granted, cost - actual, self.now - granted);
             return;
         }
         let now = at(self.now - self.back);
@@ -228,7 +232,7 @@ impl Crowd {
         self.keep(cell);
     }
 
-    fn refund(&mut self, granted: u64, cost: u64) -> bool {
+    fn refund(&mut self, granted: u64, cost: u64, age: u64) -> bool {
         let now = at(self.now - self.back);
         let rule = self.rule.around(now);
         let limit = Limit {
@@ -240,7 +244,11 @@ impl Crowd {
             &limit,
             at(0),
             &mut cell,
-            (at(granted), super::cost(cost)),
+            &Unused {
+                at: at(granted),
+                cost: super::cost(cost),
+                age: Duration::from_micros(age),
+            },
             now,
         );
         self.keep(cell);

@@ -77,7 +77,7 @@ impl Queued for Item {
     fn usable(&self) -> Duration {
         self.usable
     }
-    fn granted(&mut self, at: StoreTime) {
+    fn granted(&mut self, at: StoreTime, _: Duration) {
         self.granted = Some(at.as_micros());
     }
 }

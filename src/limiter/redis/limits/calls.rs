@@ -26,16 +26,17 @@ use tracing::warn;
 use super::super::batch::{closing, fit};
 use super::Limits;
 use crate::core::limits::generation::HEARS_FIRST;
-use crate::core::limits::record;
+use crate::core::limits::{Unused, record};
 use crate::core::time::{StoreTime, micros};
 use crate::limiter::redis::batch::KeyBatch;
 use crate::limiter::redis::scripts::Arg;
 use crate::limiter::redis::store::RedisStore;
 use crate::limiter::redis::{refused, timed_out, unreachable};
+use crate::ports::clock::Moment;
 use crate::ports::connect::Link;
 use crate::ports::limits::{
-    BATCH_MAX, Candidate, Corrected, Correction, Decision, Decisions, Granted, KeyedLimit,
-    LimitKey, LimitStore, Look, Room, Ticket,
+    BATCH_MAX, Candidate, Corrected, Correction, Decision, Decisions, Granted, GrantedAt,
+    KeyedLimit, LimitKey, LimitStore, Look, Room, Ticket,
 };
 use crate::ports::lock;
 use crate::ports::store::{Notice, StoreError, StoreFuture};
@@ -81,13 +82,16 @@ impl Limits {
             args.push(Arg::Number(places.len() as u64));
             let (cell, count) = (batch.cells(), places.len());
             for (one, place) in rest.iter().zip(places) {
-                let [what, units, time] = match one.what {
-                    Corrected::Left { units, length } => [0, units, micros(length)],
-                    Corrected::Less { units, at } => [1, units.units(), at.as_micros()],
-                    Corrected::More { units } => [2, units, 0],
+                let what = match one.what {
+                    Corrected::Left { units, length } => [0, units, micros(length), 0],
+                    Corrected::Less { units, at } => {
+                        let Unused { at, cost, age } = at.unused(units);
+                        [1, cost.units(), at.as_micros(), micros(age)]
+                    }
+                    Corrected::More { units } => [2, units, 0, 0],
                 };
                 args.push(cell(place));
-                args.extend([what, units, time].map(Arg::Number));
+                args.extend(what.map(Arg::Number));
             }
             let reply: Vec<usize> = self.call(&self.correct, &batch, args).await?;
             undone.extend(reply.into_iter().map(|place| done + place));
@@ -252,11 +256,12 @@ impl Limits {
     async fn hear_out(self: Arc<Self>, part: Part, sender: oneshot::Sender<Answer>) {
         // Subscribed before the question: the connection may be lost and replaced within its time.
         let link = self.connection.link();
+        let began = Moment::ago(Duration::ZERO);
         let mut asked = pin!(self.ask_once(&part));
         if let Ok(answer) = timeout(self.response_timeout(), &mut asked).await {
             // Its caller may be gone.
             if let Err(Ok(unused)) = sender.send(answer) {
-                self.take_back_granted(&part, &unused).await;
+                self.take_back_granted(&part, began, &unused).await;
             }
             return;
         }
@@ -265,7 +270,7 @@ impl Limits {
         let heard = async {
             // If there is no answer, the connection broke, and nothing is known.
             if let Ok(unused) = asked.await {
-                self.take_back_granted(&part, &unused).await;
+                self.take_back_granted(&part, began, &unused).await;
             }
         };
         tokio::select! {
@@ -295,12 +300,16 @@ impl Limits {
     }
 
     /// Takes back what was granted and is not used.
-    async fn take_back_granted(&self, part: &Part, unused: &Decisions) {
+    async fn take_back_granted(&self, part: &Part, asked: Moment, unused: &Decisions) {
         let each = part.candidates().iter().zip(&unused.decisions);
         let granted = each.filter(|(_, decision)| matches!(decision, Decision::Granted { .. }));
+        let at = GrantedAt {
+            at: unused.now,
+            asked,
+        };
         let granted = granted.flat_map(|(candidate, _)| {
             let charges = candidate.charges.iter();
-            charges.map(|charge| Granted::new(charge, unused.now, candidate.ticket))
+            charges.map(|charge| Granted::new(charge, at, candidate.ticket))
         });
         let granted: Vec<Granted> = granted.collect();
         let mut link = self.connection.link();

@@ -91,6 +91,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             deadline: left.map(|left| mono + left),
             waited: self.away.contains_key(&id),
             ticket: Ticket(0),
+            asked: 0,
             granted: None,
         };
         let own = self.away.get(&id).map_or(0, |at| at.saturating_sub(self.t));

@@ -33,6 +33,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         for asked in &mut question.asked {
             self.tickets += 1;
             asked.item.ticket = Ticket(self.tickets);
+            asked.item.asked = self.t;
         }
         let messages = question.asked.len() as u64;
         self.see(replica.id, What::Question { messages });

@@ -173,8 +173,9 @@ pub(super) struct Parcel<'a> {
     pub(super) deadline: Option<Mono>,
     /// It was sent away before.
     pub(super) waited: bool,
-    /// Names its call to the keyed limits, which granted it then.
+    /// Names its call to the keyed limits, which were asked at this true time, and granted it then.
     pub(super) ticket: Ticket,
+    pub(super) asked: u64,
     pub(super) granted: Option<StoreTime>,
 }
 
@@ -219,7 +220,7 @@ impl Queued for Parcel<'_> {
     fn usable(&self) -> Duration {
         self.usable
     }
-    fn granted(&mut self, at: StoreTime) {
+    fn granted(&mut self, at: StoreTime, _: Duration) {
         self.granted = Some(at);
     }
     fn waited(&self) -> bool {

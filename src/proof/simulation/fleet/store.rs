@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use sluiced_core::limits::Rule;
 use sluiced_core::limits::admission::{Candidate, Charge, Decision};
 use sluiced_core::limits::cell::{Limit, LimitGate, PolicyState};
 use sluiced_core::limits::generation::{Generation, LostWait, Memory, enter};
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::limits::store_watch::{AnswerHead, Askers};
+use sluiced_core::limits::{Rule, Unused};
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{
     Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
@@ -219,7 +219,12 @@ impl Store {
             for charge in charges(parcel, limits) {
                 if let Some(at) = parcel.granted {
                     let key = (&charge.key, charge.limit);
-                    states.refund(key, since, (at, charge.cost), now);
+                    let unused = Unused {
+                        at,
+                        cost: charge.cost,
+                        age: Duration::from_micros(t - parcel.asked),
+                    };
+                    states.refund(key, since, &unused, now);
                 }
             }
         });

@@ -36,7 +36,10 @@ impl Play<'_> {
         let refunds: Vec<(Charge, StoreTime)> = refunds.collect();
         let granted = refunds.iter().cloned();
         let granted: Vec<Granted> = granted
-            .map(|(charge, at)| Granted::Units { charge, at })
+            .map(|(charge, at)| Granted::Units {
+                charge,
+                at: just_asked(at),
+            })
             .collect();
         let before = self.kept(name);
         let from = self.time();
@@ -53,8 +56,8 @@ impl Play<'_> {
             // What lies ahead of now is only written down once it is looked at.
             cell.changed &= refunds.iter().any(|(_, at)| asked(*at));
             let taken = refunds.iter().filter(|(charge, at)| {
-                let what = (*at, charge.cost);
-                cell::refund(&limit, since, &mut cell, what, now)
+                let unused = just_asked(*at).unused(charge.cost);
+                cell::refund(&limit, since, &mut cell, &unused, now)
             });
             (taken.count(), expected(&rule, &cell, &before, now))
         };
@@ -91,7 +94,7 @@ impl Play<'_> {
                 // What lies ahead of now is only written down once it is looked at.
                 cell.changed &= is_current
                     && own.iter().any(|what| match what {
-                        Corrected::Less { at, .. } => *at >= since,
+                        Corrected::Less { at, .. } => at.at >= since,
                         _ => true,
                     });
                 back.set(0);
@@ -101,8 +104,8 @@ impl Play<'_> {
                             cell::tighten(&limit, &mut cell, (units, length), now);
                         }
                         Corrected::Less { units, at } => {
-                            let units = (at, units);
-                            let done = cell::refund(&limit, since, &mut cell, units, now);
+                            let unused = just_asked(at.at).unused(units);
+                            let done = cell::refund(&limit, since, &mut cell, &unused, now);
                             back.set(back.get() + usize::from(done));
                         }
                         Corrected::More { units } => {
@@ -136,7 +139,7 @@ impl Play<'_> {
                     .map(|one| one.2);
                 Corrected::Less {
                     units: cost(units),
-                    at: moved(at.unwrap_or_default(), by),
+                    at: just_asked(moved(at.unwrap_or_default(), by)),
                 }
             }
             Said::More(units) => Corrected::More { units },
