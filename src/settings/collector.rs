@@ -1,4 +1,4 @@
-//! Gathers what is wrong with a configuration, each fault with its key and its place.
+//! Collects the faults of a configuration, each with its key and its place.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -7,7 +7,7 @@ use super::fault::{Fault, Faults, KeyPath, Place, Severity};
 use super::layers::Layers;
 use super::types::ROOT;
 
-/// Gathers faults, and remembers which keys are broken so that nothing is reported twice.
+/// Collects faults, and remembers which keys are broken so that nothing is reported twice.
 #[derive(Default)]
 pub(super) struct Collector {
     pub(super) layers: Layers,
@@ -16,7 +16,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Begins with what could not be read.
+    /// Begins with the faults of reading.
     pub(super) fn new(mut layers: Layers) -> Self {
         Self {
             faults: mem::take(&mut layers.faults),
@@ -36,7 +36,7 @@ impl Collector {
         self.at(Severity::Error, path, path, true, message);
     }
 
-    /// A key that should not be there; what it holds is not shown.
+    /// A key that should not be there; its value is not shown.
     pub(super) fn unknown(&mut self, path: &KeyPath, message: String) {
         self.broken.insert(path.clone());
         self.at(Severity::Error, path, path, false, message);
@@ -76,8 +76,8 @@ impl Collector {
         self.at(severity, &place.unwrap_or_default(), path, show, message);
     }
 
-    /// A fault of the key `path`, at `place`. `show`: the value too, if it stands there and the table of keys calls
-    /// it plain.
+    /// A fault of the key `path`, at `place`. `show`: the value too, if it is there and the table of keys
+    /// marks it as plain.
     fn at(
         &mut self,
         severity: Severity,
@@ -96,7 +96,7 @@ impl Collector {
         });
     }
 
-    /// Everything gathered: errors and warnings.
+    /// All faults: errors and warnings.
     pub(super) fn finish(self) -> Faults {
         Faults::new(self.faults)
     }

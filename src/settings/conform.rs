@@ -1,9 +1,9 @@
-//! Holds the tree against the table of keys: reports every departure at once, and completes the tree
-//! with the defaults.
+//! Compares the tree with the table of keys: reports every difference at once, and completes the
+//! tree with the defaults.
 //!
 //! serde stops at the first fault, loses the place inside tagged tables and cannot suggest a name for a wrong
-//! one. So it gets a tree that is right: what is wrong is replaced by a stand-in (the default, or an example),
-//! and the checks across keys still see the rest. The collector knows which keys are stand-ins, and no later
+//! one. So it gets a valid tree: wrong values are replaced by a stand-in (the default, or an example), and
+//! the checks across keys still cover the rest. The collector knows which keys have stand-ins, and no later
 //! check reports anything about them.
 
 use std::time::Duration;
@@ -19,10 +19,10 @@ use super::text::Length;
 use super::types::ABSENT;
 use crate::core::rate::Span;
 
-/// Whether a value may stay; if not, something else stands in for it.
+/// Whether a value may stay; if not, a stand-in replaces it.
 type Fits = bool;
 
-/// Checks `value` and all below it, and adds the defaults.
+/// Checks `value` and everything below it, and adds the defaults.
 pub(super) fn conform(value: &mut Value, shape: &Shape, path: &KeyPath, faults: &mut Collector) {
     Conform { faults }.any(value, shape, path);
 }
@@ -35,12 +35,12 @@ pub(super) fn unwritten<T: DeserializeOwned>(shape: &Shape) -> T {
     T::deserialize(table).expect("the defaults have the types of the table, which tests show")
 }
 
-/// A walk through the tree. What is wrong below a value was replaced already when a step returns.
+/// A walk through the tree. When a step returns, wrong values below it are replaced already.
 struct Conform<'a> {
     faults: &'a mut Collector,
 }
 
-/// The kind of a table, and all that there are.
+/// The kind of a table, and all kinds.
 #[derive(Clone, Copy)]
 struct Kin(&'static TableKind, &'static [TableKind]);
 
@@ -53,7 +53,7 @@ impl Conform<'_> {
         })
     }
 
-    /// An error is what is wrong with the value itself.
+    /// An error describes the fault of the value itself.
     fn shaped(&mut self, value: &mut Value, shape: &Shape, path: &KeyPath) -> Result<Fits, String> {
         match shape {
             Shape::Section(keys) => self.section(table(value, path)?, keys.iter(), None, path),
@@ -153,7 +153,7 @@ impl Conform<'_> {
                 kinds.first().filter(|_| kinds.len() == 1)
             }
         };
-        // What belongs to a kind that cannot be guessed cannot be judged.
+        // If the kind cannot be guessed, its keys cannot be checked.
         let Some(kind) = kind else {
             return false;
         };
@@ -195,7 +195,7 @@ fn list(value: &mut Value) -> Result<&mut Vec<Value>, String> {
     }
 }
 
-/// What to say of a key that is not there.
+/// The message for an unknown key.
 fn unknown(
     name: &str,
     known: impl Iterator<Item = &'static str> + Clone,
@@ -222,7 +222,7 @@ fn unknown(
     }
 }
 
-/// What to say of a required key that is not there.
+/// The message for a missing required key.
 fn missing(key: &Key, example: &str, path: &KeyPath) -> String {
     let name = key.name;
     if key.shape.is_table() {
@@ -232,7 +232,7 @@ fn missing(key: &Key, example: &str, path: &KeyPath) -> String {
     }
 }
 
-/// What can be written in place of a wrong word.
+/// The valid words in place of a wrong one.
 fn choices(wrong: &str, words: impl Iterator<Item = &'static str> + Clone) -> String {
     let near = nearest(wrong, words.clone());
     let hint = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
@@ -252,7 +252,7 @@ pub(super) fn literal(value: &ValueKind) -> String {
     }
 }
 
-/// What it is, with its article.
+/// The name of a kind of value, with its article.
 pub(super) const fn what(kind: &ValueKind) -> &'static str {
     match kind {
         ValueKind::String(_) => "a text",
@@ -261,7 +261,7 @@ pub(super) const fn what(kind: &ValueKind) -> &'static str {
         ValueKind::Float(_) => "a number with a fraction",
         ValueKind::Array(_) => "a list",
         ValueKind::Table(_) => "a table",
-        // TOML has dates, and nothing that is no value.
+        // TOML has dates, but no null.
         ValueKind::Nil => "a date",
         ValueKind::I128(_) | ValueKind::U64(_) | ValueKind::U128(_) => "a number beyond 64 bits",
     }

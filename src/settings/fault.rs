@@ -1,7 +1,7 @@
 //! Faults of a configuration: all of them, each with its key and its place, on one screen.
 //!
-//! A fault shows the key and the value that it is about, never what stands around them: a line may hold
-//! a secret, and what a wrong name holds is unknown.
+//! A fault shows the key and the value that it is about, never the text around them: a line may have a
+//! secret, and the value of a wrong name may be one.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use super::schema::Shape;
 pub enum Severity {
     /// It cannot run like this.
     Error,
-    /// It runs, but probably not as meant.
+    /// It runs, but probably not as intended.
     Warning,
 }
 
@@ -58,13 +58,13 @@ pub struct Fault {
     pub place: Place,
     /// The key, if the fault has one.
     pub key: String,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what would be valid.
     pub message: String,
     pub(super) excerpt: Option<Excerpt>,
 }
 
 impl Fault {
-    /// An error that is about no key.
+    /// An error that is not about a key.
     pub(super) const fn whole(place: Place, message: String) -> Self {
         Self {
             severity: Severity::Error,
@@ -189,7 +189,7 @@ impl fmt::Display for Faults {
     }
 }
 
-/// A line, and what the caret points at.
+/// A line, and the part that the caret points at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::settings) struct Excerpt {
     pub(super) line: String,
@@ -197,7 +197,7 @@ pub(in crate::settings) struct Excerpt {
 }
 
 impl Excerpt {
-    /// What `show` holds of the line around it, with blanks before it and `rest` behind it.
+    /// The range `show` of its line, with blanks before it and `rest` after it.
     fn of_line(text: &str, show: Range<usize>, caret: Range<usize>, rest: &str) -> Option<Self> {
         let begin = line_of(text, show.start).start;
         let blank = |c: char| if c == '\t' { '\t' } else { ' ' };
@@ -233,7 +233,7 @@ impl Excerpt {
         whole.or_else(|| Self::of_line(text, key.clone(), key.clone(), " = …"))
     }
 
-    /// The line of a syntax error, if its key is known to hold no secret; else up to its `=`.
+    /// The line of a syntax error, if its key is known to hold no secret; otherwise up to its `=`.
     pub(in crate::settings) fn of_syntax(text: &str, at: usize, root: &Shape) -> Option<Self> {
         let Range { start, end } = line_of(text, at);
         let line = text.get(start..end)?;
@@ -250,7 +250,7 @@ impl Excerpt {
             // Perhaps a part of a longer text, which may be a secret.
             return None;
         }
-        // A caret behind the last character needs something to point at.
+        // A caret after the last character needs a character to point at.
         let shown = if plain { line } else { &line[..=key.len()] };
         let caret = (at - start).min(shown.len());
         let line = format!("{shown} {}", if plain { "" } else { "…" });

@@ -1,5 +1,5 @@
-//! Forms of text that no type stands for: addresses, URLs, names. Each check says what would be right, and
-//! never repeats a text that may hold a secret.
+//! Forms of text without a type: addresses, URLs, names. Each check names a valid form, and never repeats
+//! a text that may hold a secret.
 
 use std::net::SocketAddr;
 
@@ -93,12 +93,12 @@ pub(super) const SYSTEM_ID: Shape = Shape::Text(form(|text| short(text, 15)));
 /// SMPP 3.4, section 5.2.3.
 pub(super) const SYSTEM_TYPE: Shape = Shape::Text(form(|text| short(text, 12)));
 
-/// `Ok` if `fine`, else the message.
+/// `Ok` if `fine`, otherwise the message.
 fn check(fine: bool, message: impl Into<String>) -> Result<(), String> {
     if fine { Ok(()) } else { Err(message.into()) }
 }
 
-/// What is wrong with a template about a message, all of it.
+/// All faults of a template about a message.
 fn template(text: &str) -> Result<(), String> {
     wrong_in(text, About::Message)
 }
@@ -172,7 +172,7 @@ fn prefix(text: &str) -> Result<(), String> {
     )
 }
 
-/// AMQP's short strings have 255 bytes, and ours get `.wait.<delay>` behind the name.
+/// AMQP's short strings have 255 bytes, and sluiced adds `.wait.<delay>` to the name.
 fn queue(text: &str) -> Result<(), String> {
     check(
         (1..=200).contains(&text.len()),
@@ -305,7 +305,7 @@ fn call(text: &str) -> Result<(), String> {
         format!("this URL must start with http:// or https://; {right}"),
     )?;
     if template::is_template(text) {
-        // Else a message could choose what server gets our credentials.
+        // Otherwise a message could choose which server gets the credentials.
         let authority = lower.split('/').nth(2).unwrap_or_default();
         let host = "the host must not come from a template; write it out";
         check(!authority.contains('{'), host)?;

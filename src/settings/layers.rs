@@ -1,8 +1,8 @@
-//! What was written: files, then variables. Each layer is read once, into a tree that `config` merges over the layers
-//! below it, and into the place of each key, which faults and `check --print` name.
+//! The layers: files, then variables. Each layer is read once, into a tree that `config` merges over the
+//! layers below it, and into the places of its keys, which faults and `check --print` name.
 //!
-//! A syntax error hides no other fault: of a damaged file all other lines count. Trees and texts may hold secrets;
-//! they are dropped when loading ends.
+//! A syntax error hides no other fault: all other lines of a damaged file count. Trees and texts may hold
+//! secrets; they are dropped when loading ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -19,16 +19,16 @@ use super::types::ROOT;
 
 pub(super) type Table = Map<String, Value>;
 
-/// All that was written, and where.
+/// All written values, and their places.
 #[derive(Default)]
 pub(super) struct Layers {
     sources: ConfigBuilder<DefaultState>,
     files: Vec<File>,
-    /// Of each key, and each element of a list, in the last layer that has it.
+    /// The place of each key, and of each element of a list, in the last layer that has it.
     places: BTreeMap<KeyPath, Written>,
-    /// What cannot be read.
+    /// The faults of reading.
     pub(super) faults: Vec<Fault>,
-    /// Whether a key that seems absent may stand in what cannot be read.
+    /// Whether a key that seems absent may be in a part that cannot be read.
     pub(super) damaged: bool,
 }
 
@@ -39,7 +39,7 @@ struct File {
     text: String,
 }
 
-/// Where a key and its value stand.
+/// The place of a key and its value.
 enum Written {
     /// Bytes of a file, by its number. An element of a list is its own key.
     File {
@@ -80,8 +80,8 @@ impl Layers {
         self.files.push(file);
     }
 
-    /// Reports the syntax errors of a file. Returns where the lines begin that have one; `None` if one is in a header:
-    /// it is unknown then to which table the keys below it belong.
+    /// Reports the syntax errors of a file. Returns the starts of the lines that have one; `None` if one is
+    /// in a header, because then it is unknown to which table the keys below it belong.
     fn syntax(&mut self, file: &File, errors: &[Error]) -> Option<BTreeSet<usize>> {
         self.damaged |= !errors.is_empty();
         let (mut torn, mut readable, mut last) = (BTreeSet::new(), true, "");
@@ -113,7 +113,7 @@ impl Layers {
         }
         self.places.insert(path.clone(), written());
         for depth in 1..path.steps().len() {
-            // A table stands in a file, if one has it.
+            // A table has its place in a file, if a file has it.
             self.places.entry(path.first(depth)).or_insert_with(written);
         }
         let nest = |value, step: &String| Map::from([(step.clone(), value)]).into();
@@ -125,7 +125,7 @@ impl Layers {
         self.sources = below.add_source(Layer(layer));
     }
 
-    /// All layers in one tree: tables are merged, of everything else the last one counts.
+    /// All layers in one tree: tables are merged, and of other values the last one counts.
     pub(super) fn merged(&self) -> Value {
         let merged = self.sources.build_cloned();
         let merged = merged.and_then(|all| all.cache.into_table());
@@ -175,7 +175,7 @@ impl File {
     }
 }
 
-/// What would be right, where the parser only says what is wrong.
+/// A hint, where the parser only reports what is wrong.
 fn remedy(message: &str) -> &'static str {
     if message.contains("missing comma between array elements") {
         "; perhaps a list above is not closed: write `]` at its end"
@@ -190,12 +190,12 @@ fn remedy(message: &str) -> &'static str {
     }
 }
 
-/// What one file or one variable says.
+/// The content of one file or one variable.
 #[derive(Clone, Debug)]
 struct Layer(Value);
 
-/// `config` reads a name at the top as a path (`"a.b"`, `"a[9]"`), and names below it as they are. So all of
-/// a layer stands below this one.
+/// `config` reads a name at the top as a path (`"a.b"`, `"a[9]"`), and names below it as they are. So each
+/// layer is placed below this name.
 const TOP: &str = "sluiced";
 
 impl Source for Layer {
@@ -211,10 +211,10 @@ impl Source for Layer {
 /// Deeper nesting than this is cut off: no key lies that deep, and recursion needs a bound.
 const MAX_DEPTH: usize = 12;
 
-/// Makes the layer of a file, and notes its places.
+/// Makes the layer of a file, and records its places.
 struct Reader<'a> {
     file: &'a File,
-    /// Where the lines begin that have a syntax error: what the parser made of them is a guess, and left out.
+    /// The starts of lines with a syntax error: the parser's values for them are guesses, and left out.
     torn: BTreeSet<usize>,
     places: &'a mut BTreeMap<KeyPath, Written>,
 }

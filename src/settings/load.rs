@@ -1,8 +1,8 @@
 //! Loading: layers, shapes, types, checks; every fault at once.
 //!
-//! The layers are the files in turn, then variables. What does not fit the table of keys is reported and replaced by a
-//! stand-in, and the defaults are added. Then serde makes the types. The checks across keys run even if there were
-//! faults, and report nothing about stand-ins.
+//! The layers are the files in turn, then variables. Values that do not fit the table of keys are reported
+//! and replaced by a stand-in, and the defaults are added. Then serde makes the types. The checks across keys
+//! run even if there were faults, and report nothing about stand-ins.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,9 +26,9 @@ pub struct Loaded {
     pub settings: Settings,
     /// The effective values and where each was written.
     pub origins: Origins,
-    /// What is probably not as meant.
+    /// Values that are probably mistakes.
     pub warnings: Faults,
-    /// Reads what `…_file` keys name.
+    /// Reads the files that `…_file` keys name.
     pub secrets: Secrets,
 }
 
@@ -55,17 +55,17 @@ pub fn load(
 /// For a command that needs no secrets at all.
 pub const NO_SECTION: &str = "";
 
-/// A text that counts above all files and variables: the arguments of a command.
+/// A text with precedence over all files and variables: the arguments of a command.
 #[derive(Clone, Debug)]
 pub struct Extra {
-    /// What faults in it call it.
+    /// Its name in faults.
     pub name: String,
     pub text: String,
 }
 
-/// As [`load`], for a command that needs the secrets of one section only: an operator may not read those
-/// of the others. With one more layer above all others, if there is an extra text. No section: the secrets
-/// of all.
+/// Like [`load`], for a command that needs only the secrets of one section: the operator may not be
+/// allowed to read the others. With one more layer above all others, if there is an extra text. No
+/// section: the secrets of all.
 ///
 /// # Errors
 /// Every fault that was found, with the warnings.
@@ -96,7 +96,8 @@ pub fn load_with(
     let mut root = layers.merged();
     let mut faults = Collector::new(layers);
     conform(&mut root, &ROOT, &KeyPath::default(), &mut faults);
-    // An error means that our own table and types disagree, which tests exclude. Its reason may quote a secret.
+    // An error means that the table and the types disagree, which tests exclude. Its reason may quote a
+    // secret.
     let settings: Result<Settings, _> = serde_path_to_error::deserialize(root.clone());
     match &settings {
         Ok(settings) => checks::run(settings, &secrets, &mut faults),

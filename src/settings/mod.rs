@@ -1,13 +1,14 @@
 //! The configuration: one table of keys (`types`), loading with origins, checks across keys.
 //!
-//! `layers` reads the files and the variables, has the crate `config` merge them into one tree, and knows where each
-//! key was written. `conform` holds the tree against the table of keys and completes it with the defaults. `checks`
-//! are about what depends on several keys. `load` runs these in turn, and returns either settings that can be run or
-//! every fault at once.
+//! `layers` reads the files and the variables, has the crate `config` merge them into one tree, and knows
+//! where each key was written. `conform` compares the tree with the table of keys and completes it with the
+//! defaults. `checks` are about several keys at a time. `load` runs these in turn, and returns either valid
+//! settings or every fault at once.
 //!
-//! Read them in this order: `schema` (the words of the table), `text` and `forms` (forms of text), `types` (the table),
-//! `fault`, `layers`, `variables`, `collector`, `conform`, `checks`, `load`. What else is made from the table: `show`
-//! (`check --print`), `reference` (`config/default.toml` and the JSON schema), `policy`, `words`.
+//! Read them in this order: `schema` (the words of the table), `text` and `forms` (forms of text), `types`
+//! (the table), `fault`, `layers`, `variables`, `collector`, `conform`, `checks`, `load`. Also made from the
+//! table: `show` (`check --print`), `reference` (`config/default.toml` and the JSON schema), `policy`,
+//! `words`.
 
 mod checks;
 mod collector;

@@ -1,10 +1,11 @@
-//! The policy of a limit: what of it may change while the fleet runs, as one line of text.
+//! The policy of a limit: the part that may change while the fleet runs, as one line of text.
 //!
-//! `kind=paced rate=400/1s headroom=5ms`: the keys that the table calls live, in its order,
-//! defaults written out, so that two files that mean the same say the same. Replicas compare these lines
-//! and the store keeps them. A key that the line does not name has its default: a headroom that follows the
-//! window, say. Two words of the line are no keys, and no file says them: `adapted=300/1s` is what `adaptive` made of
-//! the rate, and `until=` is when the policy ends (`core::policy::ends`). How a message is counted (`key`, `cost`) is no part of it and needs a restart.
+//! `kind=paced rate=400/1s headroom=5ms`: the keys that the table marks as live, in its order, with defaults,
+//! so that two files with the same meaning give the same line. Replicas compare these lines and the store
+//! keeps them. A key that the line does not name has its default: a headroom that follows the window, for
+//! example. Two words of the line are no keys, and no file has them: `adapted=300/1s` is the rate that
+//! `adaptive` set, and `until=` is when the policy ends (`core::policy::ends`). How a message is counted
+//! (`key`, `cost`) is not part of it and needs a restart.
 
 use std::fmt;
 
@@ -22,10 +23,10 @@ use super::text::Quota;
 use super::types::{LIMIT, Limit};
 use super::variables::read;
 
-/// What `adaptive` made of the rate of a paced limit.
+/// The rate of a paced limit that `adaptive` set.
 pub const ADAPTED: &str = "adapted";
 
-/// A text that is no policy of this limit. The message says why.
+/// A text that is no policy of this limit, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyTextError {
     /// A word is not `name=value`.
@@ -34,7 +35,7 @@ pub enum PolicyTextError {
     /// It is the policy of a limit of another kind.
     #[error("it is the policy of a {0} limit, and in this file the limit is {1}")]
     Kind(String, &'static str),
-    /// Nothing of this kind is called so.
+    /// This kind has no key of that name.
     #[error("`{0}` cannot be changed while the fleet runs")]
     Name(String),
     /// A value that cannot be read.
@@ -67,7 +68,7 @@ impl Limit {
         line(self.policy().iter().map(|(name, value)| (*name, value)))
     }
 
-    /// Its policy in place of another one, which ends when that one does.
+    /// Its policy in place of another one, with the same end.
     #[must_use]
     pub fn policy_over(&self, before: &str) -> String {
         match ends(before).1 {
@@ -76,7 +77,7 @@ impl Limit {
         }
     }
 
-    /// What can change of it.
+    /// The names of its values that can change.
     #[must_use]
     pub fn policy_names(&self) -> Vec<&'static str> {
         self.live().map(|key| key.name).collect()
@@ -91,7 +92,7 @@ impl Limit {
         let ValueKind::Table(entries) = &mut limit.kind else {
             return Ok(self.clone());
         };
-        // What need not be written falls back to its default.
+        // Keys that are not required fall back to their defaults.
         let kept = |key: &Key| !key.live || matches!(key.need, Need::Required(_));
         let dropped: Vec<_> = self.keys().filter(|key| !kept(key)).collect();
         entries.retain(|name, _| dropped.iter().all(|key| key.name != name));
@@ -145,7 +146,7 @@ impl Limit {
     }
 }
 
-/// A policy as an operator or a file wrote it, without what replicas made of it: `adapted=`, and the parts of a
+/// A policy as an operator or a file wrote it, without changes by replicas: `adapted=`, and the parts of a
 /// headroom that follows what is measured.
 #[must_use]
 pub fn as_written(text: &str) -> Vec<&str> {
@@ -159,7 +160,7 @@ pub fn as_written(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The keys of a policy and their values, as a file would say them.
+/// The keys of a policy and their values, as a file would have them.
 ///
 /// # Errors
 /// When a word is not `name=value`.

@@ -1,8 +1,8 @@
-//! What is written from the table of keys: `config/default.toml`, and the JSON schema for editors.
+//! Makes `config/default.toml` and the JSON schema for editors from the table of keys.
 //!
-//! The file has every key with its default and what it does. What is always there (`[rabbitmq]` and the like) is live,
-//! and limits and routes are examples behind a `#`. Examples that do not go with the others are indented, so that taking
-//! away every `#` that has a letter behind it makes a configuration that loads.
+//! The file has every key with its default and what it does. Sections that are always there (such as
+//! `[rabbitmq]`) are live, and limits and routes are examples after a `#`. Examples that exclude others are
+//! indented, so that removing every `#` before a letter makes a configuration that loads.
 
 use serde_json::{Map, Value, json};
 
@@ -49,7 +49,7 @@ impl Reference {
         }
     }
 
-    /// A table at `path`; `mark` stands before each of its lines.
+    /// A table at `path`; `mark` is written before each of its lines.
     fn table(&mut self, key: &Key, path: &str, mark: &str) {
         self.line("");
         self.doc(key);
@@ -94,7 +94,7 @@ impl Reference {
         }
     }
 
-    /// The keys of a kind. What stands above for one of the kinds `before` is not repeated.
+    /// The keys of a kind. Keys that were written for one of the kinds `before` are not repeated.
     fn kind(&mut self, kind: &TableKind, before: &[TableKind], path: &str, mark: &str) {
         let doc = kind.doc.join("\n#");
         self.line(&format!("# {}:{doc}", kind.name));
@@ -113,7 +113,7 @@ impl Reference {
         }
     }
 
-    /// First the values, then the tables, as TOML wants it.
+    /// First the values, then the tables, as TOML requires.
     fn keys(&mut self, keys: impl Iterator<Item = &'static Key> + Clone, path: &str, mark: &str) {
         for key in keys.clone().filter(|key| !key.shape.is_table()) {
             self.doc(key);
@@ -135,7 +135,7 @@ impl Reference {
     }
 }
 
-/// Every right duration looks like this.
+/// Every valid duration matches this.
 const DURATION: &str = "^[ +]*[0-9].*[^0-9. ]";
 
 /// The schema of a configuration file (draft 7).
@@ -183,7 +183,7 @@ fn text(form: &Form) -> Value {
     }
 }
 
-/// A table with these keys; of a kind, whose name must stand in it unless it is the default.
+/// A table with these keys; for a kind, its name is required unless it is the default.
 fn object(
     keys: impl Iterator<Item = &'static Key>,
     kind: Option<(&TableKind, Option<&str>)>,

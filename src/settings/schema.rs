@@ -1,5 +1,5 @@
-//! The words in which the table of keys (`types`) is written: what a value must be, whether it must be
-//! there, and what is said about it.
+//! The language of the table of keys (`types`): the shape of a value, whether it is required, and its
+//! documentation.
 //!
 //! The table is the only place where a key is described. [`table!`] makes two things of one declaration:
 //! the struct that the program reads, and the list of its [`Key`]s. From the keys come the checks of
@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::fault::KeyPath;
 use crate::core::rate::MAX_UNITS;
 
-/// What a value must be.
+/// The shape of a value.
 pub(super) enum Shape {
     /// A text.
     Text(Form),
@@ -51,9 +51,9 @@ pub(super) enum Shape {
 
 /// A form of text.
 pub(super) struct Form {
-    /// What is wrong with a text.
+    /// Returns the fault of a text.
     pub(super) check: fn(&str) -> Result<(), String>,
-    /// A regular expression that every right text meets, for editors; may be empty.
+    /// A regular expression that every valid text matches, for editors; may be empty.
     pub(super) pattern: &'static str,
 }
 
@@ -65,12 +65,12 @@ pub(super) struct TableKind {
     /// A name for a table of this kind, for the reference.
     pub(super) example: &'static str,
     pub(super) own: &'static [Key],
-    /// What other kinds have as well.
+    /// Keys that other kinds have as well.
     pub(super) shared: &'static [Key],
 }
 
 impl TableKind {
-    /// Its keys: first what it has of its own.
+    /// Its keys, first its own ones.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'static Key> + Clone + use<> {
         self.own.iter().chain(self.shared)
     }
@@ -90,18 +90,18 @@ pub(super) struct Key {
 /// Whether a key must be there. Each has a value in TOML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// In force if absent.
+    /// The value if it is absent.
     Default(&'static str),
     /// The operator must write it; an example.
     Required(&'static str),
-    /// Absent means something of its own; an example.
+    /// An absent key has a meaning of its own; an example.
     Optional(&'static str),
-    /// The same, and it does not go with the other examples.
+    /// The same, but it excludes other examples.
     Apart(&'static str),
 }
 
 impl Need {
-    /// The default, or what stands in for a key that must be there.
+    /// The default, or the stand-in for a required key.
     pub(super) const fn stand_in(self) -> Option<&'static str> {
         match self {
             Self::Default(value) | Self::Required(value) => Some(value),
@@ -110,9 +110,9 @@ impl Need {
     }
 }
 
-/// A struct of the configuration, and the list of its keys:
-/// `name: Type = shape, Need value;`, with `live` behind it if it belongs to a limit's policy. What no file says
-/// stands behind them, with a `+` before its documentation.
+/// A struct of the configuration, and the list of its keys: `name: Type = shape, Need value;`, followed by
+/// `live` if it belongs to a limit's policy. Fields that no file has come last, with a `+` before their
+/// documentation.
 macro_rules! table {
     (
         $(#[$meta:meta])*
@@ -170,8 +170,8 @@ macro_rules! words {
     };
 }
 
-/// An enum whose table says its `kind`, and the shape of that table:
-/// `Variant(Type) = name, example, keys of its own, keys that other kinds have as well;`.
+/// An enum whose table has a `kind`, and the shape of that table: `Variant(Type) = name,
+/// example, keys of its own, keys that other kinds have as well;`.
 macro_rules! kinds {
     (
         $(#[$meta:meta])*
@@ -238,7 +238,7 @@ pub(super) const SPAN_OR_ZERO: Shape = Shape::Length(Duration::ZERO..=Duration::
 pub(super) const UNITS: Shape = Shape::Whole(1..=MAX_UNITS as i64);
 
 impl Shape {
-    /// The shapes that may stand under `name` in a table of this shape: one, or one for each kind that has such a key.
+    /// The shapes that `name` may have in a table of this shape: one, or one for each kind with such a key.
     pub(super) fn below(&self, name: &str) -> Vec<&'static Self> {
         match self {
             Self::Named { of, .. } => vec![of],
@@ -251,7 +251,7 @@ impl Shape {
         }
     }
 
-    /// Whether what stands at `path` below this one is known to be no secret, whatever the kinds of the tables.
+    /// Whether the value at `path` below this shape is known to be no secret, for any kinds of the tables.
     pub(super) fn is_plain_at(&'static self, path: &KeyPath) -> bool {
         let below = |shapes: Vec<&'static Self>, step: &String| {
             let below = shapes.into_iter().flat_map(|shape| match shape {
@@ -282,7 +282,7 @@ impl Shape {
         )
     }
 
-    /// Whether what stands here is no secret.
+    /// Whether a value of this shape is no secret.
     pub(super) fn is_plain(&self) -> bool {
         match self {
             Self::Hidden(_) | Self::Url(_) => false,
@@ -291,7 +291,7 @@ impl Shape {
         }
     }
 
-    /// Every key below, wherever it stands.
+    /// Visits every key below, at any depth.
     pub(super) fn visit(&self, see: &mut impl FnMut(&Key)) {
         if let Self::Named { of, .. } = self {
             of.visit(see);
@@ -303,7 +303,7 @@ impl Shape {
     }
 }
 
-/// The name among `known` that `name` was probably meant to be.
+/// The name among `known` that was probably meant by `name`.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let likeness =

@@ -1,9 +1,9 @@
-//! Secrets: read from where the operator keeps them, and never shown.
+//! Secrets: read from the operator's place, and never shown.
 //!
-//! A secret stands in the configuration or in a file: `password_file = "/run/secrets/redis"`, or
+//! A secret is in the configuration or in a file: `password_file = "/run/secrets/redis"`, or
 //! `"credential:redis"` for the file `redis` in the directory of systemd's credentials
 //! (`$CREDENTIALS_DIRECTORY`). One line break at the end of a file does not count. Files are read
-//! at each call, so a changed secret is seen by the next connection.
+//! at each call, so the next connection uses a changed secret.
 
 use std::fs;
 use std::io::Read as _;
@@ -13,12 +13,12 @@ use secrecy::SecretString;
 
 use super::fault::KeyPath;
 
-/// What a path starts with that names a systemd credential.
+/// The prefix of a path that names a systemd credential.
 const CREDENTIAL: &str = "credential:";
 /// No secret is larger; a wrong path (a device, a dump) must not fill the memory.
 const MAX_SECRET: u64 = 64 * 1024;
 
-/// Why a secret cannot be had. No variant holds the secret.
+/// Why a secret cannot be read. No variant has the secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read.
@@ -43,11 +43,11 @@ pub enum SecretError {
     Choice(&'static str),
 }
 
-/// Where files with secrets are looked for.
+/// Finds and reads files with secrets.
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
     credentials: Option<PathBuf>,
-    /// The one section whose secrets are wanted; `None`: those of all.
+    /// The only section whose secrets are needed; `None`: those of all.
     section: Option<&'static str>,
 }
 
@@ -61,20 +61,20 @@ impl Secrets {
         }
     }
 
-    /// Only those of this section, such as `rabbitmq`: the others need not be there.
+    /// Only those of this section, such as `rabbitmq`: the others need not exist.
     #[must_use]
     pub const fn of(mut self, section: Option<&'static str>) -> Self {
         self.section = section;
         self
     }
 
-    /// Whether those of all sections are wanted.
+    /// Whether those of all sections are needed.
     #[must_use]
     pub const fn are_complete(&self) -> bool {
         self.section.is_none()
     }
 
-    /// Whether the secret that this key names is wanted.
+    /// Whether the secret that this key names is needed.
     pub(super) fn wants(&self, key: &KeyPath) -> bool {
         let first = key.steps().first();
         self.section
@@ -84,7 +84,7 @@ impl Secrets {
     /// The file that `path` stands for.
     ///
     /// # Errors
-    /// When it names a credential and there is no directory of credentials.
+    /// When it names a credential and there is no directory for credentials.
     pub fn locate(&self, path: &Path) -> Result<PathBuf, SecretError> {
         let Some(name) = path.to_str().and_then(|path| path.strip_prefix(CREDENTIAL)) else {
             return Ok(path.to_owned());
@@ -134,7 +134,7 @@ impl Secrets {
     /// The secret in a file, if one is named.
     ///
     /// # Errors
-    /// As [`Secrets::read`].
+    /// Like [`Secrets::read`].
     pub fn optional(&self, path: Option<&Path>) -> Result<Option<SecretString>, SecretError> {
         path.map(|path| self.read(path)).transpose()
     }

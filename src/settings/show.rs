@@ -1,7 +1,7 @@
 //! The effective values, each with where it was written; for `sluiced check --print`.
 //!
-//! What may be a secret is hidden here, before anything is kept: passwords and tokens, header
-//! values and bodies (providers take keys in both), and the credentials in URLs.
+//! Values that may be secrets are hidden here, before anything is kept: passwords and tokens,
+//! header values and bodies (providers take keys in both), and the credentials in URLs.
 
 use std::fmt;
 
@@ -65,7 +65,8 @@ impl Origins {
     }
 }
 
-/// Of several `shapes`, because several kinds of a table have such a key, one that hides its value counts.
+/// If several kinds of a table have such a key, there are several `shapes`; one that hides its value
+/// counts.
 fn gather(
     node: &Value,
     shapes: &[&'static Shape],
@@ -112,7 +113,7 @@ fn quoted(text: &str) -> String {
 /// Shows a URL without its credentials: `amqp://guest:***@127.0.0.1:5672/%2f`.
 ///
 /// It works on the text alone and hides too much rather than too little, because a URL with a
-/// typing error is shown as well.
+/// typing error may be shown as well.
 #[derive(Clone, Copy)]
 pub(super) struct Redacted<'a>(pub(super) &'a str);
 
@@ -145,7 +146,7 @@ impl fmt::Display for Redacted<'_> {
                 };
             }
             None if is_host(rest) => f.write_str(rest)?,
-            // Perhaps `user:password` whose host was forgotten.
+            // Perhaps `user:password` without its host.
             None => f.write_str("***")?,
         }
         match query {
@@ -155,7 +156,7 @@ impl fmt::Display for Redacted<'_> {
     }
 }
 
-/// Whether the part up to the path is a host, if need be with a port.
+/// Whether the part up to the path is a host, perhaps with a port.
 fn is_host(rest: &str) -> bool {
     let authority = rest.split('/').next().unwrap_or_default();
     if authority.starts_with('[') || authority.contains("{{") {

@@ -1,7 +1,7 @@
 //! Values that are written as text in a form of their own: durations, rates, sizes, shares, costs,
 //! templates, hours, names of time zones.
 //!
-//! Each is read by `FromStr`, whose error says what would be right, and written by `Display`.
+//! Each is read by `FromStr`, whose error names a valid form, and written by `Display`.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -16,7 +16,7 @@ use crate::core::limits::generation::LostWait;
 use crate::core::rate::{Cost, MAX_UNITS, Rate, RateError, Span, parse_duration};
 use crate::template::CostOf;
 
-/// Why a text is not in its form, and what would be right.
+/// Why a text is not in its form, and a valid one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TextError(pub(super) String);
@@ -48,8 +48,8 @@ impl fmt::Display for Length {
     }
 }
 
-/// A headroom: a duration, or `"auto"`. In a current policy `auto` has its parts behind it, as the replicas measured
-/// them: `auto(1500us+500us)`, for calls that leave late and for the way.
+/// A headroom: a duration, or `"auto"`. In a current policy `auto` is followed by its parts, as the replicas
+/// measured them: `auto(1500us+500us)`, for calls that leave late and for the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadroomText {
     Fixed(Length),
@@ -57,7 +57,7 @@ pub enum HeadroomText {
     Auto(Option<Headroom>),
 }
 
-/// How the headroom is written that follows what is measured.
+/// The word for a headroom that follows what is measured.
 pub const AUTO: &str = "auto";
 
 impl FromStr for HeadroomText {
@@ -300,7 +300,7 @@ impl fmt::Display for LossWait {
     }
 }
 
-/// A template over a message, as written. Loading compiles it once to see that it is right.
+/// A template over a message, as written. Loading compiles it once to check it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct TemplateText(pub String);
@@ -344,7 +344,7 @@ impl fmt::Display for Costing {
     }
 }
 
-/// A number of one octet: as written, or what a template makes of the message.
+/// A number of one octet: as written, or made by a template from the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OctetText {
     Fixed(u8),
@@ -366,7 +366,7 @@ impl FromStr for OctetText {
     }
 }
 
-/// Reads a text by what `FromStr` says, or a number like its text.
+/// Reads a text with `FromStr`, and a number like its text.
 macro_rules! read_as_text {
     ($($type:ty),*) => {$(
         impl<'de> Deserialize<'de> for $type {
@@ -378,7 +378,7 @@ macro_rules! read_as_text {
     )*};
 }
 
-/// Writes a value as `Display` does.
+/// Writes a value with `Display`.
 macro_rules! write_as_text {
     ($($type:ty),*) => {$(
         impl Serialize for $type {

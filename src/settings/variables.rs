@@ -1,9 +1,9 @@
 //! The variables `SLUICED__…`: which key each of them sets, and how its text is read.
 //!
-//! Two underscores stand between the steps of a key: `SLUICED__ROUTES__SMS__MAX_HOLD`. Names of variables have no
-//! case, and only letters, digits and `_`, so a step is matched to the names of limits and routes in the files. The
-//! table of keys says how the text is read: a list is split at commas. A variable that names no key is a fault, and so
-//! is one that would name a key if two underscores stood between its steps.
+//! Two underscores stand between the steps of a key: `SLUICED__ROUTES__SMS__MAX_HOLD`. Names of variables
+//! have no case, and only letters, digits and `_`, so a step is matched to the names of limits and routes in
+//! the files. The table of keys decides how the text is read: a list is split at commas. A variable that
+//! names no key is a fault, and so is one that would name a key with two underscores between its steps.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use super::layers::{Layers, entries, parsed};
 use super::schema::{Shape, nearest};
 use super::types::ROOT;
 
-/// What every variable of ours starts with.
+/// The prefix of every variable of sluiced.
 pub const PREFIX: &str = "SLUICED__";
-/// What every variable starts with that may be ours. Kubernetes sets such variables, too, for a service
-/// `sluiced`.
+/// The prefix of every variable that may be meant for sluiced. Kubernetes sets such variables, too, for
+/// a service `sluiced`.
 pub(super) const FAMILY: &str = "SLUICED_";
 
-/// Adds a layer for each variable that is ours.
+/// Adds a layer for each variable of sluiced.
 pub(super) fn add(layers: &mut Layers, variables: &BTreeMap<String, String>) {
     let files = layers.merged();
     for (name, text) in variables {
@@ -35,7 +35,8 @@ pub(super) fn add(layers: &mut Layers, variables: &BTreeMap<String, String>) {
     }
 }
 
-/// The key that a variable names; `None`: it is meant for another program. Or what is wrong with its name.
+/// The key that a variable names; `None`: it is meant for another program. The error is the fault of its
+/// name.
 fn key_of<'a>(files: &'a Value, variable: &str) -> Result<Option<Named<'a>>, String> {
     let top = Named {
         path: KeyPath::default(),
@@ -73,7 +74,7 @@ struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// The keys that these words name, however they are put together to steps.
+    /// The keys that these words name, for any division into steps.
     fn keys(self, words: &[&str]) -> Vec<Self> {
         if words.is_empty() {
             let table = self.shape.is_table();
@@ -87,7 +88,7 @@ impl<'a> Named<'a> {
         below.collect()
     }
 
-    /// What a step leads to: names in the files that read like it, or else a new one.
+    /// The targets of a step: names in the files that read like it, otherwise a new one.
     fn below(&self, step: &str) -> Vec<Self> {
         let below = |name: &str, written| {
             let (path, shapes) = (self.path.join(name), self.shape.below(name));
@@ -123,7 +124,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// What to say of a variable that names no key.
+/// The message about a variable that names no key.
 fn unknown(steps: &str) -> String {
     let mut shapes = vec![&ROOT];
     let right = steps.split("__").map(|step| {
@@ -157,8 +158,8 @@ fn flat(name: &str) -> String {
     name.to_lowercase().replace(other, "_")
 }
 
-/// A plain text, of a variable say, as the value that its key takes. What does not fit stays a text, which
-/// the check of shapes reports.
+/// A plain text, for example of a variable, as the value that its key takes. A text that does not fit
+/// stays a text, which the check of shapes reports.
 pub(super) fn read(text: &str, shape: &Shape) -> Value {
     let trimmed = text.trim();
     let kind = match shape {

@@ -167,7 +167,7 @@ impl Limit {
 }
 
 impl Settings {
-    /// What a route has to do with the other routes of its queue, if there are any.
+    /// How a route shares its queue with other routes, if there are any.
     #[must_use]
     pub fn sharing_words(&self, name: &str, route: &Route) -> Option<String> {
         if let Some(main) = &route.standby_for {
@@ -209,7 +209,8 @@ impl Settings {
 }
 
 impl Route {
-    /// Sentences about it: what becomes of a message whose calls fail, of one that is old, and when it sends.
+    /// Sentences about it: what becomes of a message whose calls fail, of an old message, and when the route
+    /// sends.
     #[must_use]
     pub fn in_words(&self) -> Vec<String> {
         let fails = match self.max_attempts {
@@ -335,7 +336,7 @@ fn place(results: &Results) -> String {
     }
 }
 
-/// What a routing key that is made of a message may come to.
+/// What happens if no routing key can be made from a message.
 fn without_key(results: &Results) -> &'static str {
     match is_template(results.routing_key.as_str()) {
         true => "; one without a valid routing key is dropped",

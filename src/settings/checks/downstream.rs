@@ -133,7 +133,7 @@ impl Checks<'_> {
         self.one_secret(path, name, value, file);
     }
 
-    /// A secret stands in the configuration or in a file.
+    /// A secret is in the configuration or in a file, not in both.
     pub(super) fn one_secret(
         &mut self,
         path: &KeyPath,
@@ -166,7 +166,7 @@ impl Checks<'_> {
             ("throttle_wait", http.throttle_wait, longest),
         ] {
             let [own, other] = path.all([name, bound_name]);
-            // A default gives way by itself; only what was written can be wrong.
+            // A default does not count; only a written value can be wrong.
             if self.is_written(&own) {
                 let bound = (other, bound_name, bound.get());
                 self.at_most((own, time.get()), bound, ["", ""]);

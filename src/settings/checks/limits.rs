@@ -1,4 +1,4 @@
-//! Limits: what uses them, what a message takes of them, their headroom, and what each kind asks for.
+//! Limits: which routes use them, the costs of messages, their headroom, and the rules of each kind.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::settings::types::{FixedWindow, Limit, Paced};
 use crate::template;
 
 /// Below this a busy machine cannot keep its slots (measured: timers are late by up to 4 ms), and a grant
-/// hardly outlives its own way from Redis.
+/// hardly lasts longer than its way from Redis.
 const THIN_HEADROOM: Duration = Duration::from_millis(2);
 
 impl Checks<'_> {
@@ -30,7 +30,7 @@ impl Checks<'_> {
         }
     }
 
-    /// A text that no message changes puts all of them under one key: the braces were forgotten.
+    /// A text without a template puts all messages under one key: the braces were forgotten.
     pub(super) fn varies(&mut self, path: KeyPath, text: Option<&TemplateText>, what: &str) {
         if let Some(text) = text.filter(|text| !template::is_template(text.as_str())) {
             let text = text.as_str();
@@ -41,7 +41,7 @@ impl Checks<'_> {
         }
     }
 
-    /// The headroom against what it is a part of, and against what a machine can keep.
+    /// The headroom against the window that it is a part of, and against what a machine can keep.
     fn headroom(&mut self, path: &KeyPath, limit: &Limit) {
         let (key, what, of) = match limit {
             Limit::Paced(_) => ("rate", "window", "rate"),
@@ -76,7 +76,7 @@ impl Checks<'_> {
         }
     }
 
-    /// A cost that is a number must fit. Of a template, more than one unit must.
+    /// A cost that is a number must fit. If it is a template, more than one unit must fit.
     fn cost(&mut self, path: &KeyPath, limit: &Limit) {
         let most = limit.largest_cost().get();
         let (key, value) = match limit {
@@ -85,7 +85,7 @@ impl Checks<'_> {
             Limit::TokenBucket(_) => ("capacity", 0),
             Limit::FixedWindow(_) | Limit::SlidingLog(_) => ("rate", 0),
             Limit::Concurrency(_) => ("limit", 0),
-            // It has no cost that could be too much.
+            // It has no cost.
             Limit::Once(_) => return,
         };
         let keys = path.all(["cost", key]);
@@ -111,7 +111,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Until an answer says what a call used, it counts by its cost.
+    /// Until an answer says what a call used, the call counts with its cost.
     fn estimate(&mut self, path: &KeyPath, limit: &Limit) {
         let [actual, cost] = path.all(["actual", "cost"]);
         if limit.actual().is_some() && !self.is_written(&cost) {
@@ -120,8 +120,8 @@ impl Checks<'_> {
         }
     }
 
-    /// A limit that no route names; silent if a route names one that is not defined, for that is
-    /// then probably this one.
+    /// A limit that no route names; silent if a route names one that is not defined, because
+    /// that is then probably this one.
     fn unused(&mut self, path: KeyPath, name: &String) {
         let settings = self.settings;
         let mut named = settings.routes.values().flat_map(|route| &route.limits);
@@ -140,13 +140,13 @@ impl Checks<'_> {
     }
 }
 
-/// A log beyond this is dear in memory and slow to look through.
+/// A log beyond this is expensive in memory and slow to search.
 const LONG_LOG: u32 = 1_000;
 /// A log beyond this would stall Redis for all of its clients.
 const LONGEST_LOG: u32 = 10_000;
-/// Of fewer units that are free at once, a message of several seldom finds enough beside smaller ones.
+/// With fewer free units at once, a message of several units seldom finds enough beside smaller ones.
 const FEW: u32 = 10;
-/// A limit that is whole again sooner makes no message wait for long.
+/// If all of a limit is back sooner than this, no message waits for long.
 const SLOW: Duration = Duration::from_secs(60);
 /// A shorter lease hardly leaves time to renew it.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
@@ -168,7 +168,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Whatever fits passes, so a message that needs all of a small limit waits for as long as smaller ones come.
+    /// Any message that fits passes, so a message that needs all of a small limit waits for as long as
+    /// smaller ones come.
     fn dear(&mut self, path: &KeyPath, limit: &Limit) {
         let most = limit.largest_cost().get();
         let is_made = matches!(limit.cost(), Costing::Made(_));
@@ -181,7 +182,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether what was used up is whole again in a foreseeable time.
+    /// Whether all of a used-up limit is back in a reasonable time.
     fn recovery(&mut self, keys: &[KeyPath], limit: &Limit, what: &str) {
         let recovery = limit.memory();
         if recovery > MAX_WINDOW {
@@ -241,8 +242,8 @@ impl Checks<'_> {
     }
 }
 
-/// A paced limit that uses less than this of its rate, for the sake of large messages, is
-/// probably not meant.
+/// A paced limit that uses less than this of its rate, because of large messages, is probably a
+/// mistake.
 const SPARSE: f64 = 0.75;
 
 impl Checks<'_> {

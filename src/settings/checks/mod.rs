@@ -1,7 +1,7 @@
 //! Checks of what depends on several keys or on files.
 //!
-//! Each check says what is wrong and what would be right, and names every key that it looked at:
-//! the collector drops a complaint about a value that is only a stand-in for a broken one.
+//! Each check reports what is wrong and what would be valid, and names every key that it read:
+//! the collector drops a fault about a value that is only a stand-in for a broken one.
 
 mod downstream;
 mod limits;
@@ -21,7 +21,7 @@ use super::secrets::Secrets;
 use super::types::Settings;
 use crate::core::rate::Span;
 
-/// What every check needs.
+/// The input of every check.
 struct Checks<'a> {
     settings: &'a Settings,
     secrets: &'a Secrets,
@@ -41,12 +41,12 @@ pub(super) fn run(settings: &Settings, secrets: &Secrets, faults: &mut Collector
 }
 
 impl Checks<'_> {
-    /// A fault at the first of the keys that also looked at the others.
+    /// A fault at the first of the keys, which depends on the others too.
     fn error(&mut self, keys: impl AsRef<[KeyPath]>, message: impl Into<String>) {
         self.fault(Severity::Error, keys.as_ref(), true, message.into());
     }
 
-    /// The same, where the value may be a secret that stands in the wrong key.
+    /// The same, if the value may be a secret in the wrong key.
     fn hidden_error(&mut self, keys: impl AsRef<[KeyPath]>, message: impl Into<String>) {
         self.fault(Severity::Error, keys.as_ref(), false, message.into());
     }
@@ -64,7 +64,7 @@ impl Checks<'_> {
         self.faults.layers.has(path)
     }
 
-    /// A time that must not be longer than another one, and why or what else would help.
+    /// A time that must not be longer than another one, and the reason or another remedy.
     fn at_most(
         &mut self,
         (key, time): (KeyPath, Duration),
@@ -93,7 +93,7 @@ impl Checks<'_> {
 const OTHERS: u32 = 0o007;
 
 impl Checks<'_> {
-    /// A file with a secret can be read, by us and not by all users.
+    /// A file with a secret can be read by this process and not by all users.
     pub(super) fn secret_file(&mut self, path: &KeyPath, file: Option<&Path>) {
         let Some(file) = file.filter(|_| self.secrets.wants(path)) else {
             return;
@@ -120,7 +120,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Certificates to trust, our own and its key: of the last two both or none, and all can be read.
+    /// Certificates to trust, the client certificate and its key: both or none of the last two, and
+    /// all can be read.
     pub(super) fn tls_files(
         &mut self,
         section: &KeyPath,

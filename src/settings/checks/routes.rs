@@ -49,7 +49,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Routes of one paced limit share its slots by priority. Others are asked for apart, each route for itself.
+    /// Routes of one paced limit share its slots by priority. Limits of other kinds are asked by each route
+    /// separately.
     fn priority(&mut self, path: &KeyPath, own: &str, route: &Route) {
         let settings = self.settings;
         let found = settings.routes.iter().find_map(|(name, other)| {
@@ -131,7 +132,8 @@ impl Checks<'_> {
         }
     }
 
-    /// What is given back comes again at once unless the route stops consuming, as it does for a paced limit.
+    /// A message that is given back comes again at once unless the route stops consuming, as it does for a
+    /// paced limit.
     fn gives_back(&mut self, path: &KeyPath, route: &Route) {
         if route.on_denied != OnDenied::Nack {
             return;
@@ -147,7 +149,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether the prefetch keeps the rate busy, and is not held longer than the broker allows.
+    /// Whether the prefetch keeps the rate busy, and its messages are not held longer than the broker
+    /// allows.
     fn prefetch(&mut self, path: &KeyPath, route: &Route, limit: &str, rate: Rate) {
         let prefetch = route.prefetch_for(rate);
         let latency = route.call_latency();

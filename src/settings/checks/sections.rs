@@ -1,4 +1,4 @@
-//! The fixed sections: RabbitMQ, and what the backends ask of the rest.
+//! The fixed sections: RabbitMQ, and what the backends require of the rest.
 
 use std::path::Path;
 
@@ -110,8 +110,8 @@ impl Checks<'_> {
         }
     }
 
-    /// What no URL of the mode may have. And further servers are found by address alone: all else must be
-    /// the same for all.
+    /// Parts that no URL of the mode may have. Further servers are found by address alone, so everything
+    /// else must be the same for all.
     fn redis_urls(&mut self, urls: &[(KeyPath, Url)]) {
         let mode = self.settings.redis.mode;
         let database = |url: &Url| match url.path().trim_start_matches('/') {

@@ -25,7 +25,7 @@ impl Checks<'_> {
         self.keyed_apart(route);
     }
 
-    /// What one of them has called must be known to the other one.
+    /// The other route must know which messages one of them has called.
     fn called_apart(
         &self,
         (other_name, other): (&str, &Route),
@@ -61,7 +61,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Results of one queue are published by one session, whichever route gave the verdict.
+    /// Results of one queue are published by one session, for verdicts of any of its routes.
     fn publishes_apart(&mut self, name: &str, route: &Route) {
         let settings = self.settings;
         let known = |route: &Route| {
@@ -125,7 +125,7 @@ impl Checks<'_> {
     }
 }
 
-/// Routes of one queue declare it alike, and what belongs to it.
+/// Routes of one queue declare it, and the queues that belong to it, in the same way.
 fn declared_apart(
     (other_name, other): (&str, &Route),
     route: &Route,

@@ -10,8 +10,8 @@ use crate::settings::types::{
 };
 use crate::template::{About, NAMES, Templates};
 
-/// A window has room for this many times what is under way on average. Some answers take longer than usual; with no
-/// more than the average, each of them costs a slot.
+/// A window must hold this many times the average number of messages under way. Some answers take longer than
+/// usual; with room only for the average, each of them costs a slot.
 const SPARE: f64 = 1.5;
 
 impl Checks<'_> {
@@ -35,7 +35,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Receipts need a connection that takes them, and have nothing of a message.
+    /// Receipts need a connection that takes them, and have no fields of a message.
     pub(super) fn receipts(&mut self, path: &KeyPath, route: &Route, results: &Results) {
         let on = path.join("on");
         let publishes = results.on.contains(&ResultOn::Receipt);
@@ -80,7 +80,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether one replica alone can use the rate up with its windows.
+    /// Whether the windows of one replica alone allow the whole rate.
     pub(super) fn window(&mut self, path: &KeyPath, route: &Route, smpp: &Smpp) {
         self.transceiver(path, route, smpp);
         let Some((limit, rate)) = self.pace_of(route) else {
@@ -104,7 +104,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether a window has room for the longest message that the limit lets pass, where it counts segments.
+    /// Whether a window has room for the longest message that the limit lets pass, if it counts segments.
     fn longest(&mut self, path: &KeyPath, limit: &str, smpp: &Smpp) {
         let paced = self.settings.limits.get(limit).and_then(Limit::as_paced);
         let segments = paced.filter(|paced| {

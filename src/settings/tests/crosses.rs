@@ -1,4 +1,4 @@
-//! What depends on several keys, on files, or on a syntax of its own: exactly what is said.
+//! Checks of several keys, of files, or of a syntax of its own: the exact messages.
 
 mod http;
 mod limits;
@@ -9,12 +9,12 @@ mod smpp;
 
 use super::{GOOD, lines};
 
-/// What is said if this stands above the good configuration.
+/// The messages with this text above the good configuration.
 fn above(text: &str) -> Vec<String> {
     lines(&[&format!("{text}\n{GOOD}")], &[])
 }
 
-/// What is said if this stands at the end, within the downstream.
+/// The messages with this text at the end, within the downstream.
 fn below(text: &str) -> Vec<String> {
     lines(&[&format!("{GOOD}{text}\n")], &[])
 }

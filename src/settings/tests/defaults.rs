@@ -1,4 +1,4 @@
-//! `config/default.toml` is what the table of keys makes it, its examples load, and the types agree with it.
+//! `config/default.toml` is made from the table of keys, its examples load, and the types agree with it.
 
 use super::{Files, GOOD, lines};
 use crate::settings::schema::{Key, Need, Shape, TableKind};
@@ -64,7 +64,7 @@ fn the_commented_examples_are_true() {
     assert_eq!(loaded.settings.limits.len(), 7);
 }
 
-/// The examples that exclude each other stand indented in a comment: the lines from `mode` on.
+/// The examples that exclude each other are indented in a comment: the lines from `mode` on.
 fn indented(mode: &str) -> String {
     let first = format!("#   mode = \"{mode}\"");
     let lines = DEFAULT.lines().skip_while(|line| *line != first);
@@ -92,8 +92,7 @@ fn every_key_has_a_comment() {
     ROOT.visit(&mut |key| assert!(!key.doc.is_empty() || key.shape.is_table(), "{}", key.name));
 }
 
-/// Writing every default out changes nothing but where it was written, and each word of a choice is one
-/// that the types know.
+/// Writing out every default changes only its place, and the types know each word of a choice.
 #[test]
 fn the_table_and_the_types_agree() {
     let Shape::Kinds { kinds, .. } = &LIMIT else {
@@ -128,7 +127,7 @@ fn the_table_and_the_types_agree() {
     }
 }
 
-/// Each word of a choice, wherever it stands, is one that the types know: no fault says that they disagree.
+/// The types know each word of every choice: no fault reports that they disagree.
 #[test]
 fn the_types_know_every_word() {
     fn words(shape: &Shape, path: &str, all: &mut Vec<String>) {

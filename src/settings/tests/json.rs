@@ -6,7 +6,7 @@ use super::GOOD;
 use super::defaults::uncommented;
 use crate::settings::json_schema;
 
-/// What is wrong with `value`, by the words that our schema uses; patterns are not looked at.
+/// The faults of `value`, by the keywords that this schema uses; patterns are not checked.
 fn faults(value: &Value, schema: &Value, path: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut check = |fine: bool, what: &str| {

@@ -121,7 +121,7 @@ fn wrong_variables_are_named() {
     );
 }
 
-/// A slip that is not ignored: the operator believes that it is set.
+/// Such a mistake is not ignored, because the operator believes that the key is set.
 #[test]
 fn variables_with_other_underscores_are_told_the_right_name() {
     let text = GOOD
@@ -178,7 +178,7 @@ fn a_variable_that_fits_two_names_is_refused() {
     );
 }
 
-/// A dot or a bracket in a name is no way through the tree.
+/// A dot or a bracket in a name is no path through the tree.
 #[test]
 fn a_quoted_name_at_the_top_is_a_name() {
     let said = lines(
@@ -212,7 +212,8 @@ fn lists_are_replaced_and_tables_are_merged() {
     assert_eq!(files.short(&place.to_string()), "c.toml:2:8");
 }
 
-/// Of the same key in several layers only the last one counts, and its fault stands where it was written.
+/// If several layers have the same key, only the last one counts, and its fault is shown where it was
+/// written.
 #[test]
 fn a_fault_stands_where_the_layer_that_wins_was_written() {
     let right = "rate = \"400/1s\"";
@@ -251,7 +252,7 @@ fn a_fault_stands_where_the_layer_that_wins_was_written() {
         };
         assert!(line.starts_with(&format!("{said} {wrong}")), "{line}");
     }
-    // What is right above covers what is wrong below.
+    // A valid value in an upper layer replaces a wrong one below.
     let right = lines(&[&lower, &upper], &[(variable, "400/1s")]);
     assert_eq!(right, Vec::<String>::new());
 }
@@ -279,7 +280,8 @@ fn faults_of_all_layers_are_shown_at_once() {
     }
 }
 
-/// A table that a variable adds to is still the one in the file; one that variables made has only their names.
+/// A table that a variable adds to still has its place in the file; one that only variables made has only
+/// their names.
 #[test]
 fn a_table_stands_in_a_file_if_one_has_it() {
     let text = GOOD.replace("queue = \"sms\"\n", "");
@@ -293,7 +295,7 @@ fn a_table_stands_in_a_file_if_one_has_it() {
     assert!(said[0].starts_with(missing), "{said:?}");
 }
 
-/// An element of a list stands in the layer whose list counts.
+/// An element of a list has its place in the layer whose list counts.
 #[test]
 fn a_fault_of_an_element_stands_where_its_list_was_written() {
     let text = format!("{GOOD}[rabbitmq]\nurls = [\"amqp://h\"]\n");
@@ -302,7 +304,7 @@ fn a_fault_of_an_element_stands_where_its_list_was_written() {
     assert!(said[0].starts_with(begin), "{said:?}");
 }
 
-/// What is missing as a whole is missing in no variable.
+/// A missing section is not missing in a particular variable.
 #[test]
 fn a_fault_of_the_whole_has_no_place() {
     let said = lines(&[], &[("SLUICED__REDIS__PREFIX", "x")]);

@@ -1,4 +1,4 @@
-//! Every key of every kind of limit: a right example, and what is said about a wrong one.
+//! Every key of every kind of limit: a valid example, and the message about a wrong one.
 
 mod paced;
 
@@ -16,7 +16,7 @@ fn with_limit(text: &str) -> String {
     GOOD.replace("[\"provider\"]", "[\"provider\", \"x\"]") + &format!("[limits.x]\n{text}\n")
 }
 
-/// What is said about the limit `x`; its header stands in line 11.
+/// The messages about the limit `x`; its header is in line 11.
 fn said_of(text: &str) -> Vec<String> {
     lines(&[&with_limit(text)], &[])
 }
@@ -142,7 +142,8 @@ fn costs_that_can_never_fit() {
     }
 }
 
-/// A template that counts, and a limit that holds no more than one: all else would be dead letters.
+/// The cost is a template, and the limit holds no more than one unit: messages with a higher cost
+/// would be dead letters.
 #[test]
 fn costs_of_which_only_the_least_fits() {
     for (text, said) in [
@@ -159,7 +160,7 @@ fn costs_of_which_only_the_least_fits() {
     }
 }
 
-/// A dear message waits for as long as small ones come.
+/// An expensive message waits for as long as small ones come.
 #[test]
 fn costs_of_which_the_largest_takes_all() {
     for (text, most) in [
@@ -171,7 +172,7 @@ fn costs_of_which_the_largest_takes_all() {
             format!("limits.x.cost: a message of {most} fits only while nothing else counts");
         assert!(said.len() == 1 && said[0].contains(&words), "{said:?}");
     }
-    // Whole again within a second.
+    // All of it is back within a second.
     let quick = said_of("kind = \"gcra\"\nrate = \"12/1s\"\nburst = 5\ncost = \"{{ body.n }}\"");
     assert_eq!(quick, [""; 0]);
     let many = said_of("kind = \"sliding_log\"\nrate = \"10/1h\"\ncost = \"{{ body.n }}\"");
@@ -431,7 +432,7 @@ fn a_cost_that_is_known_afterwards() {
             "a.toml:16:10: limits.x.actual: templates know no `answer.boddy`; did you mean `answer.body`?"
         ]
     );
-    // Kinds that cannot be corrected say why.
+    // Kinds that cannot be corrected give the reason.
     let of_kind = |kind: &str| said_of(&format!("{kind}\n{actual}"));
     assert_eq!(
         of_kind("kind = \"concurrency\"\nlimit = 3"),

@@ -1,4 +1,4 @@
-//! Faulty configurations and what is said about them; defaults; layers; secrets.
+//! Faulty configurations and the messages about them; defaults; layers; secrets.
 
 mod crosses;
 mod defaults;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use super::{Faults, Loaded, load};
 
-/// A configuration that is right, to break in one place.
+/// A valid configuration, to break in one place.
 pub(super) const GOOD: &str = r#"[limits.provider]
 rate = "400/1s"
 
@@ -65,14 +65,14 @@ impl Files {
     }
 }
 
-/// Everything that is said about a configuration: faults, or warnings if it loads.
+/// All messages about a configuration: faults, or warnings if it loads.
 fn faults(files: &Files, env: &[(&str, &str)]) -> Faults {
     files
         .load(env)
         .map_or_else(|faults| faults, |loaded| loaded.warnings)
 }
 
-/// As a person sees it.
+/// The text that a person sees.
 pub(super) fn said(texts: &[&str], env: &[(&str, &str)]) -> String {
     let files = Files::new(texts);
     files.short(&faults(&files, env).render(false))
@@ -95,7 +95,7 @@ pub(super) fn shown(loaded: &Loaded) -> Vec<String> {
     all.iter().map(ToString::to_string).collect()
 }
 
-/// What is said about `GOOD` once `from` became `to`.
+/// The messages about `GOOD` after replacing `from` by `to`.
 pub(super) fn changed(from: &str, to: &str) -> Vec<String> {
     assert!(GOOD.contains(from), "{from}");
     lines(&[&GOOD.replace(from, to)], &[])

@@ -67,7 +67,7 @@ fn what_a_policy_does_not_name_is_the_default_and_not_what_the_file_says() {
     let other = file.with_policy("kind=gcra rate=1/1s").unwrap();
     assert_eq!(other.headroom().all(), std::time::Duration::from_millis(35));
     assert_eq!(other.policy_line(), "kind=gcra rate=1/1s burst=0");
-    // How messages are counted is no part of it.
+    // How messages are counted is not part of it.
     assert_eq!((other.key(), other.cost()), (file.key(), file.cost()));
 }
 
@@ -83,7 +83,8 @@ fn other_policies_are_read_and_wrong_ones_told() {
     assert!(wrong("horizon=1h").contains("write 20ms to 1s"));
 }
 
-/// Where nothing says how far ahead slots are leased, the headroom does, in a file and in a policy.
+/// Without a written horizon, the headroom decides how far ahead slots are leased, in a file and in
+/// a policy.
 #[test]
 fn a_horizon_that_is_not_written_follows_the_headroom() {
     let horizon = |limit: &Limit| limit.as_paced().expect("it is paced").horizon();

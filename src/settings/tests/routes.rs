@@ -1,4 +1,4 @@
-//! The limits, priority, tenants and hours of a route: right examples, and what is said about wrong
+//! The limits, priority, tenants and hours of a route: valid examples, and the messages about wrong
 //! ones.
 
 use super::{Files, GOOD, changed, lines, shown};
@@ -6,7 +6,7 @@ use crate::core::time::StoreTime;
 use crate::settings::text::Costing;
 use crate::settings::types::{OnInvalid, Route};
 
-/// The good configuration's route with more keys; the first of them stands in line 7.
+/// The good configuration's route with more keys; the first of them is in line 7.
 fn with_keys(text: &str) -> String {
     GOOD.replace("[\"provider\"]", &format!("[\"provider\"]\n{text}"))
 }

@@ -1,4 +1,4 @@
-//! Secrets are read from where they are kept, and appear nowhere.
+//! Secrets are read from their places, and shown nowhere.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -80,7 +80,7 @@ fn no_secret_of_a_signature_is_shown() {
     }
 }
 
-/// However a line with a secret is broken, the secret is not repeated.
+/// A line with a secret may be broken in any way: the secret is not repeated.
 #[test]
 fn no_fault_shows_a_secret() {
     for (from, to) in [

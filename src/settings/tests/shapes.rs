@@ -207,7 +207,7 @@ error: limits.provider.headrom: unknown key; did you mean `headroom`?
     );
 }
 
-/// What stands beside a fault on its line may be a secret.
+/// The text beside a fault on its line may be a secret.
 #[test]
 fn a_fault_shows_its_part_of_a_line_at_its_column() {
     let below = |text: &str| said(&[&format!("{GOOD}{text}\n")], &[]);
@@ -273,7 +273,8 @@ DIR/binary.toml: the file is no text in UTF-8"
 }
 
 proptest::proptest! {
-    /// Whatever is cut out of a file or put into it, loading answers and does not panic.
+    /// Whatever is cut out of a file or inserted into it, loading returns a result and does not
+    /// panic.
     #[test]
     fn damaged_files_are_answered(
         from in 0..GOOD.len(),

@@ -1,4 +1,4 @@
-//! How a downstream knows that a call comes from us: credentials, or a signature.
+//! How a downstream recognizes the caller: credentials, or a signature.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! What follows from the keys of a limit: its largest cost, its window, its headroom, when it begins.
+//! Values that follow from the keys of a limit: its largest cost, its window, its headroom, when its windows
+//! begin.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -24,30 +25,31 @@ pub enum WindowStart {
     Calendar(Calendar),
 }
 
-/// The headroom of a limit that names none: this part of its window …
+/// The default headroom of a limit: this part of its window …
 const HEADROOM_PART: u32 = 100;
-/// … but no less than a Redis 10 ms away needs (three quarters of it for a round trip and a little) …
+/// … but no less than Redis 10 ms away needs (three quarters of it for a round trip and a little) …
 const HEADROOM_MIN: Duration = Duration::from_millis(35);
 /// … and no more.
 const HEADROOM_MAX: Duration = Duration::from_secs(5);
-/// Where the headroom of a paced limit begins that follows what is measured.
+/// The first headroom of a paced limit that follows what is measured.
 const PACED_HEADROOM: Duration = Duration::from_millis(5);
-/// No part of such a headroom is less: below, the slots that even a quiet machine misses cost more than is saved, …
+/// The smallest parts of such a headroom: below, the slots that even a quiet machine misses cost more than is
+/// saved, …
 const LEAST_PACED: Headroom = Headroom {
     late: Duration::from_micros(1_500),
     way: Duration::from_micros(500),
 };
-/// … and a permit has to live for some milliseconds beyond its round trip.
+/// … and a permit must be valid for some milliseconds longer than its round trip.
 const LEAST_KEYED: Headroom = Headroom {
     late: Duration::from_micros(7_500),
     way: Duration::from_micros(500),
 };
-/// So many headrooms lie within the horizon.
+/// The horizon is so many headrooms long.
 const HEADROOMS_AHEAD: u32 = 4;
-/// What a message with a computed cost may take of a paced limit that does not say.
+/// The most that a message with a computed cost may take of a paced limit without `max_cost`.
 const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 
-/// What a message takes of a limit that knows no costs.
+/// The cost of a message for a limit without costs.
 static ONE: Costing = Costing::Units(Cost::ONE);
 
 impl Limit {
@@ -73,7 +75,7 @@ impl Limit {
         }
     }
 
-    /// What it is counted by; `None`: all messages together.
+    /// The template of its key; `None`: it counts all messages together.
     #[must_use]
     pub fn key(&self) -> Option<&TemplateText> {
         match self {
@@ -82,13 +84,13 @@ impl Limit {
         }
     }
 
-    /// Where answers say what a call really took of it.
+    /// The template that reads from answers what a call really used.
     #[must_use]
     pub fn actual(&self) -> Option<&TemplateText> {
         self.counting()?.actual.as_ref()
     }
 
-    /// What one message takes of it.
+    /// The cost of one message.
     #[must_use]
     pub const fn cost(&self) -> &Costing {
         match self {
@@ -116,8 +118,8 @@ impl Limit {
         })
     }
 
-    /// What its headroom is a part of: the window of a rate (the longest that the calendar has as a
-    /// rule), the interval of a bucket, the lease of a call in flight.
+    /// The time of which its headroom is a part: the window of a rate (for a calendar usually the
+    /// longest), the interval of a bucket, the lease of a call in flight.
     #[must_use]
     pub fn window(&self) -> Duration {
         match self {
@@ -131,9 +133,9 @@ impl Limit {
         }
     }
 
-    /// How late a call may arrive at the downstream after it was allowed, without breaking the limit, and what of
-    /// that is for the way. Where nothing is said and the limit is not paced: 1 % of [`Limit::window`], at least
-    /// 35 ms and at most 5 s; one that follows what is measured begins at what is there if nothing is said.
+    /// How late a call may arrive at the downstream after it was allowed, without breaking the limit, and the
+    /// part of that for the way. The default of a limit that is not paced: 1 % of [`Limit::window`], at least
+    /// 35 ms and at most 5 s; a headroom that follows what is measured begins at the default.
     #[must_use]
     pub fn headroom(&self) -> Headroom {
         let written = match self {
@@ -157,7 +159,7 @@ impl Limit {
         }
     }
 
-    /// Between what its headroom follows what is measured; `None`: it is fixed.
+    /// The bounds within which its headroom follows what is measured; `None`: it is fixed.
     #[must_use]
     pub fn follows(&self) -> Option<Bounds> {
         let written = match self {
@@ -204,7 +206,7 @@ impl Limit {
         self
     }
 
-    /// How long a unit that was taken counts at most.
+    /// The longest time that a unit counts.
     #[must_use]
     pub fn memory(&self) -> Duration {
         match self {
@@ -232,13 +234,13 @@ impl Limit {
         }
     }
 
-    /// Whether it counts a call for as long as the call lasts, and nothing in a time of its own.
+    /// Whether it counts a call for as long as the call lasts, and not for a time of its own.
     #[must_use]
     pub const fn counts_calls(&self) -> bool {
         matches!(self, Self::Concurrency(_) | Self::Once(_))
     }
 
-    /// How long it stays closed after the store lost its state. Paced limits always wait it out.
+    /// How long it stays closed after the store lost its state. Paced limits always wait for the full time.
     #[must_use]
     pub fn lost_wait(&self) -> LostWait {
         match self {
@@ -251,8 +253,8 @@ impl Limit {
 }
 
 impl Paced {
-    /// How far ahead slots are leased: as written, else as far as the headroom asks for, and no less than the
-    /// default of the schedule.
+    /// How far ahead slots are leased: as written, otherwise as far as the headroom needs, and no less than
+    /// the default of the schedule.
     #[must_use]
     pub fn horizon(&self) -> Duration {
         let follows = || self.least_horizon().clamp(DEFAULT_HORIZON, MAX_HORIZON);
@@ -297,8 +299,8 @@ impl Paced {
         lowered.unwrap_or(self.rate.0)
     }
 
-    /// The least that `adaptive` makes of the rate, in units of its window: a tenth, and what the
-    /// largest message needs.
+    /// The lowest rate that `adaptive` sets, in units of its window: a tenth, but at least what
+    /// the largest message needs.
     #[must_use]
     pub fn floor(&self) -> u32 {
         let units = self.rate.0.units().get();
@@ -312,7 +314,7 @@ impl Paced {
         self.reserve.map(|_| self.reserve_priority)
     }
 
-    /// The most slots that one message may take: `max_cost`, else the plain cost, else 10.
+    /// The most slots that one message may take: `max_cost`, otherwise the plain cost, otherwise 10.
     #[must_use]
     pub fn largest_cost(&self) -> Cost {
         match (self.max_cost, &self.cost) {

@@ -1,4 +1,4 @@
-//! What a downstream says of its own count: where that stands in its answers.
+//! The quota that a downstream reports: where it is in its answers.
 
 use serde::Deserialize;
 

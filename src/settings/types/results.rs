@@ -1,4 +1,4 @@
-//! The results of a route: what is published of the ends of its messages.
+//! The results of a route: what is published about the ends of its messages.
 
 use serde::Deserialize;
 

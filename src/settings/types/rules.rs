@@ -1,4 +1,4 @@
-//! From the keys of a limit to what the core decides by: the rule of a keyed limit, the paces of a paced one.
+//! From the keys of a limit to the numbers of the core: the rule of a keyed limit, the paces of a paced one.
 
 use std::num::NonZeroU32;
 
@@ -64,7 +64,7 @@ impl Limit {
         }
     }
 
-    /// The same paced limit where `adaptive` has made so many units of its rate.
+    /// The same paced limit after `adaptive` set its rate to so many units.
     #[must_use]
     pub fn with_units(&self, units: u32) -> Option<Self> {
         let mut paced = self.as_paced()?.clone();

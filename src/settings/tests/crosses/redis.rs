@@ -2,7 +2,7 @@
 
 use super::above;
 
-/// What is said about a section `[redis]`.
+/// The messages about a section `[redis]`.
 fn redis(text: &str) -> Vec<String> {
     above(&format!("[redis]\n{text}"))
 }

@@ -126,7 +126,7 @@ fn routes_may_share_a_queue_that_they_declare_alike() {
     );
 }
 
-/// What one of them has called, the other one must not call again.
+/// A message that one of them has called must not be called by the other.
 #[test]
 fn routes_of_one_queue_call_a_message_once_together() {
     let with = |key: &str, limits: [&str; 2]| {
@@ -159,7 +159,7 @@ fn routes_of_one_queue_call_a_message_once_together() {
     );
 }
 
-/// All results of a queue are published where those of one of its routes are.
+/// All results of a queue are published in the same place.
 #[test]
 fn routes_of_one_queue_publish_their_results_alike() {
     let of = |route: &str, results: &str| format!("[routes.{route}.results]\n{results}\n");

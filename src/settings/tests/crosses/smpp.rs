@@ -17,7 +17,7 @@ destination = "{{ body.to }}"
 text = "{{ body.text }}"
 "#;
 
-/// What is said about a good downstream with these keys below it.
+/// The messages about a good downstream with these keys added.
 fn below(keys: &str) -> Vec<String> {
     lines(&[&format!("{SMPP}{keys}\n")], &[])
 }
@@ -27,7 +27,7 @@ fn the_keys_that_must_be_there_are_enough() {
     assert_eq!(below("password = \"p\""), [""; 0]);
 }
 
-/// Its keys are not those of HTTP, also where both kinds have a table of the same name.
+/// Its keys are not those of HTTP, even if both kinds have a table of the same name.
 #[test]
 fn variables_set_its_keys() {
     let files = Files::new(&[SMPP]);
@@ -144,7 +144,7 @@ fn receipts_need_a_transceiver_and_have_no_message() {
     );
 }
 
-/// A receipt holds up no message, so what is said of results is not said of it.
+/// A receipt delays no message, so the words about results do not apply to it.
 #[test]
 fn receipts_in_words() {
     let words = |results: &str| {

@@ -1,4 +1,4 @@
-//! Limits of the kind `paced`: every key, right and wrong.
+//! Limits of the kind `paced`: every key, valid and wrong.
 
 use super::*;
 
@@ -105,7 +105,7 @@ fn a_cost_that_never_fits() {
     );
 }
 
-/// Two parts of a limit each keep their share: what the reserve leaves must hold the largest message.
+/// Both parts of a limit keep their share: the rest beside the reserve must hold the largest message.
 #[test]
 fn a_reserve_that_leaves_too_little_for_a_message() {
     assert_eq!(
