@@ -1,5 +1,5 @@
-//! What the pure decision of each kind of limit takes, granted and denied, beside the least that any
-//! limiter in memory does: look up the counter of a key and add to it.
+//! The time of the pure decision of each kind of limit, granted and denied, compared with the least
+//! that any limiter in memory does: look up the counter of a key and add to it.
 //!
 //! Every ratio is to that counter in the same run; rounds take turns, and the median counts.
 
@@ -87,7 +87,7 @@ fn after(limit: &Limit<'_>, taken: u32) -> [Cell; 1] {
     for number in 0..taken {
         ask(limit, &mut cells, Ticket(number.into()));
     }
-    // Read anew, as a store does for each request.
+    // Read again, as a store does for each request.
     let state = cells[0].state.take();
     [Cell::of(limit.rule, state, NOW)]
 }

@@ -1,4 +1,4 @@
-//! How much memory a replica takes, and how soon after its start it makes its first call.
+//! How much memory a replica uses, and how soon after its start it makes its first call.
 
 #![allow(clippy::print_stdout, reason = "results are its output")]
 
@@ -73,7 +73,7 @@ impl Ground {
         runtime.block_on(async {
             let broker = Broker::connect(&self.rabbit.url()).await;
             broker.declare("work", "quorum").await;
-            // The starts take some; what is given back counts again.
+            // The starts use some; messages that are given back count again.
             let messages = (0..BACKLOG + STARTS * 200).map(|number| {
                 let text = "x".repeat(150);
                 let body = format!(r#"{{"id":"m-{number:06}","text":"{text}"}}"#);
@@ -113,7 +113,8 @@ impl Ground {
                 self.provider.live().calls > 0
             });
             let seen = begin.elapsed().expect("no step of the clock");
-            // It was noticed a little later than it came: the calls since then say how much.
+            // It was noticed a little later than it came: the calls since then show by how
+            // much.
             let report = self.provider.report(&Expect::Nothing);
             let since = Duration::from_micros(report.duration_us);
             times.push(seen.saturating_sub(since).as_secs_f64() * 1e3);

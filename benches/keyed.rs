@@ -1,7 +1,8 @@
-//! What a keyed limit costs: the same route with one paced limit, and with a keyed one beside it.
+//! The cost of a keyed limit: the same route with one paced limit, and with an additional keyed
+//! one.
 //!
-//! Neither limit binds, so the figure is what is left of the throughput when every message has to
-//! ask Redis by its key. The two take turns on the same servers.
+//! Neither limit binds, so the figure is the share of the throughput that is left when every
+//! message must ask Redis by its key. The two take turns on the same servers.
 
 #![allow(clippy::print_stdout, reason = "results are its output")]
 

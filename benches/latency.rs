@@ -206,7 +206,7 @@ fn serve(clock: Clock, arrivals: Arrivals) -> SocketAddr {
         .build()
         .expect("a runtime");
     std::thread::spawn(move || {
-        // Best effort, as the built-in provider does it: the yardstick should not wait.
+        // Best effort, like the built-in provider: the measuring thread should not wait.
         rustix::process::setpriority_process(None, -10).ok();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
@@ -217,7 +217,7 @@ fn serve(clock: Clock, arrivals: Arrivals) -> SocketAddr {
                     service_fn(move |request| answer(clock.now(), request, Arc::clone(&arrivals)));
                 let connection = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(socket), service);
-                // A consumer that stops closes its connections in its own way.
+                // A consumer that stops may close its connections in any way.
                 tokio::spawn(async move { connection.await.ok() });
             }
         });

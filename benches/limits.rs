@@ -122,7 +122,7 @@ async fn speed(server: &RedisServer, store: &RedisStore, questions: usize) {
     table.print();
 }
 
-/// What a key takes in Redis.
+/// The memory of a key in Redis.
 async fn memory(server: &RedisServer, store: &RedisStore, keys: usize) {
     let mut redis = server.connection();
     headline(&format!("{keys} keys of each kind, one unit taken of each"));

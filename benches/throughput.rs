@@ -1,4 +1,4 @@
-//! A limit that does not bind: how much of a bare consume-POST-ack loop's throughput is left.
+//! The throughput with a limit that does not bind, as a share of that of a bare consume-POST-ack loop.
 //!
 //! The bare loop, sluiced, and sluiced with results of all messages take turns on the same private RabbitMQ, Redis and
 //! provider.

@@ -1,12 +1,11 @@
 //! The limit, kept by a fleet whose provider is far away: two replicas at 100 a second, with several headrooms.
 //!
-//! The way is a device of its own process (`way/far.py`), so handshakes are as far as calls, and the provider's
-//! stamps are the kernel's behind it. It needs root and a network of its own: this program starts itself again
-//! in a new namespace. Where that cannot be, it says so and ends.
+//! The way is a device of its own process (`way/far.py`), so handshakes travel as far as calls, and the
+//! kernel stamps calls after it. It needs root and a network of its own: this program starts itself again in
+//! a new namespace. If that is impossible, it prints that and ends.
 //!
-//! A row with a headroom that is written down takes 1,500 messages, unless an argument that is a number says
-//! otherwise; where it is `auto`, up to eight times as many. Any other argument is a part of the names of the rows
-//! that are wanted.
+//! A row with a fixed headroom takes 1,500 messages, unless there is a number as an argument; with `auto`, up
+//! to eight times as many. Any other argument selects rows by a part of their names.
 
 #![allow(
     clippy::print_stdout,
@@ -40,12 +39,12 @@ use support::redis::RedisServer;
 const RATE: &str = "100/1s";
 const MESSAGES: u32 = 1_500;
 const REPLICAS: usize = 2;
-/// A headroom that follows the way has found it by then, at the start and after a change.
+/// By then a headroom that follows the way has adjusted, at the start and after a change.
 const FOUND: Duration = Duration::from_secs(5);
 /// Set in the process that is in a network of its own.
 const INSIDE: &str = "WAY_BENCH_INSIDE";
 
-/// Of one direction, in milliseconds: at least, and by how much it varies.
+/// The way in one direction, in milliseconds: the minimum, and by how much it varies.
 type Way = (u32, u32);
 
 const NEAR: Way = (0, 0);
@@ -126,7 +125,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// This program again, in a new network, if that can be.
+/// Starts this program again, in a new network, if that is possible.
 fn start_inside() -> ExitCode {
     let can = Command::new("unshare")
         .args([
@@ -166,7 +165,7 @@ fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.2}", share * 100.0))
 }
 
-/// The process that is the way.
+/// The process of the network device.
 struct Far {
     process: Child,
     lines: ChildStdin,
@@ -195,7 +194,7 @@ impl Far {
 
 impl Drop for Far {
     fn drop(&mut self) {
-        // It would end with its stdin, too, when this process is gone.
+        // It would also end with its stdin when this process is gone.
         self.process.kill().ok();
         self.process.wait().ok();
     }
@@ -209,13 +208,13 @@ struct Ground {
     far: Far,
 }
 
-/// What a case came to.
+/// The result of a case.
 struct Run {
     /// In their order.
     arrivals: Vec<Mono>,
     /// When the way changed.
     changed: Option<Mono>,
-    /// What the replicas logged.
+    /// The logs of the replicas.
     logs: Vec<String>,
 }
 
@@ -333,13 +332,13 @@ impl Run {
     }
 }
 
-/// What the judge says of a run.
+/// The judgement of a run.
 struct Seen {
     early: usize,
-    /// Of those, the ones that are not within five seconds of the start or of the change.
+    /// Those of them that are not within five seconds of the start or of the change.
     early_later: usize,
     used: Option<f64>,
-    /// Of the last messages, as many as of a case with a headroom that is written down.
+    /// The share over the last messages, as many as in a case with a fixed headroom.
     used_last: Option<f64>,
 }
 
@@ -367,7 +366,7 @@ impl Seen {
     }
 }
 
-/// When the calls came that came too early.
+/// The times of the calls that came too early.
 fn early(arrivals: &[Mono], rate: Rate) -> Vec<Mono> {
     let mut tally = Tally::new(rate);
     let is_early = |at: &&Mono| {

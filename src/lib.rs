@@ -1,7 +1,7 @@
 //! `sluiced` stands between a RabbitMQ queue and a rate-limited downstream.
 //!
-//! The crate is a library only so that its tests, its benchmarks and its simulation can drive
-//! the very code that the daemon runs. `ARCHITECTURE.md` has the map of the rooms.
+//! The crate is a library only so that its tests, its benchmarks and its simulation can run the
+//! same code as the daemon. `ARCHITECTURE.md` has the map of the rooms.
 
 pub mod admin;
 pub mod cli;

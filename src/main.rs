@@ -1,4 +1,4 @@
-//! The program, which is all in the library.
+//! The program. All of its code is in the library.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,9 @@
-//! What sluiced is measured against: consume, POST, acknowledge, one task a message, and no limit,
-//! no retries, no dead letters and no metrics. The same AMQP client and the same HTTP client.
+//! The bare loop that sluiced is compared with: consume, POST, acknowledge, one task a message,
+//! and no limit, no retries, no dead letters and no metrics. It uses the same AMQP client and the
+//! same HTTP client.
 //!
 //! It runs in a process of its own, which is the benchmark again with a variable set, so that both
-//! sides pay the same for the borders between processes.
+//! sides have the same costs between processes.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -47,7 +48,7 @@ pub fn start(
     Watched::start(&program, &[], &env, dir.join(format!("{name}.log")))
 }
 
-/// To be called first in `main`: is the loop if this process was started as one.
+/// Must be called first in `main`: runs the loop if this process was started for it.
 pub fn run_if_told() -> Option<ExitCode> {
     let rabbitmq = std::env::var(RABBITMQ).ok()?;
     let wanted = |name| std::env::var(name).expect("all variables are set together");

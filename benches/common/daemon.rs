@@ -13,7 +13,7 @@ pub fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_sluiced"))
 }
 
-/// What a daemon is configured with.
+/// The configuration of a daemon.
 #[derive(Clone, Debug)]
 pub struct Daemon<'a> {
     pub rabbitmq: &'a str,
@@ -96,7 +96,7 @@ impl RemoteProvider {
         format!("http://{}/send", self.address)
     }
 
-    /// What it has seen since the start or the last reset.
+    /// Its report since the start or the last reset.
     pub fn report(&self) -> serde_json::Value {
         let answer = self.ask("GET", "/report");
         let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");

@@ -1,7 +1,6 @@
-//! How fast a consumer empties a queue into the provider, with the limit far above what the machine
-//! can do.
+//! How fast a consumer sends a queue to the provider, with a limit far beyond the machine.
 //!
-//! The provider's stamps say how long the messages took; the kernel says how much processor time.
+//! The provider's stamps show how long the messages took; the kernel shows how much processor time.
 
 use std::time::Duration;
 
@@ -18,11 +17,11 @@ pub const MESSAGES: usize = 20_000;
 pub const PREFETCH: u16 = 500;
 /// Far above what two processors can do.
 pub const RATE: &str = "100000/1s";
-/// Unless an argument that is a number says otherwise.
+/// The default, without a number as an argument.
 const PAIRS: usize = 8;
 const BOUND: Duration = Duration::from_secs(60);
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// Messages a second.
@@ -82,8 +81,8 @@ impl Ground {
         daemon.start(self.dir.path(), queue)
     }
 
-    /// Fills a new queue with messages to so many recipients, lets a consumer empty it, and looks at
-    /// the provider's books.
+    /// Fills a new queue with messages to so many recipients, lets a consumer empty it, and reads
+    /// the provider's report.
     pub fn measure(
         &self,
         queue: &str,

@@ -4,8 +4,8 @@ use std::process::Command;
 
 use sluiced::cli::text::padded;
 
-/// A table of text, with a line for each row. Made before the first measurement, because below it stands what
-/// the host took since then.
+/// A table of text, with a line for each row. Made before the first measurement, because the line below it
+/// shows the steal time since then.
 pub struct Table {
     rows: Vec<Vec<String>>,
     host: Host,
@@ -26,7 +26,7 @@ impl Table {
             .push(cells.iter().map(ToString::to_string).collect());
     }
 
-    /// Prints it in Markdown, and what the host took of the processors meanwhile.
+    /// Prints it in Markdown, with the steal time meanwhile.
     pub fn print(&self) {
         for (number, cells) in padded(&self.rows, &[]).iter().enumerate() {
             println!("| {} |", cells.join(" | "));
@@ -49,7 +49,7 @@ impl Table {
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    // Of an even number of values, between the two in the middle.
+    // For an even number of values, between the two in the middle.
     let above = sorted.get(sorted.len() / 2);
     let below = sorted.get(sorted.len().saturating_sub(1) / 2);
     below.zip(above).map_or(f64::NAN, |(a, b)| a.midpoint(*b))
@@ -62,7 +62,7 @@ pub fn percentile(values: &[f64], percent: u8) -> f64 {
     sluiced::proof::simulation::window::percentile(&sorted, percent).unwrap_or(f64::NAN)
 }
 
-/// Says what was measured and on what: results mean nothing without it.
+/// Prints what was measured and on which machine: results mean nothing without it.
 pub fn headline(what: &str) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -80,7 +80,7 @@ pub fn headline(what: &str) {
     );
 }
 
-/// From the name of its library directory: asking the program itself would boot a node.
+/// From the name of its library directory, because the program itself would start a node for that.
 fn rabbitmq_version() -> String {
     let entries = std::fs::read_dir("/usr/lib/rabbitmq/lib");
     let names = entries.into_iter().flatten().flatten();
@@ -104,15 +104,15 @@ fn said(command: &mut Command) -> String {
         .unwrap_or_default()
 }
 
-/// Since some moment.
+/// The steal time since some moment.
 pub struct Host {
     at_first: Option<Ticks>,
 }
 
-/// What the kernel counted since it started, of all processors together.
+/// The kernel's counts since its start, of all processors together.
 struct Ticks {
     all: u64,
-    /// Taken by others of the same host (`st` of `vmstat`).
+    /// Time that the host gave to other machines (`st` of `vmstat`).
     stolen: u64,
 }
 
@@ -122,7 +122,7 @@ impl Host {
         Self { at_first }
     }
 
-    /// The share that was taken since then, in percent; `-` where the kernel does not say.
+    /// The share since then, in percent; `-` if the kernel does not report it.
     pub fn took(&self) -> String {
         let (Some(first), Some(last)) = (&self.at_first, Ticks::read()) else {
             return "-".to_owned();

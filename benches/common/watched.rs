@@ -50,7 +50,7 @@ impl Watched {
         // So that it can be read from the first moment.
         File::create(&output).expect("a file for the output of a child");
         let mut command = Command::new("sh");
-        // What is set for a daemon of the user's must not change the one that is measured.
+        // Variables for a daemon of the user must not change the one that is measured.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("SLUICED__") || variable == "NOTIFY_SOCKET" {
                 command.env_remove(&variable);
@@ -80,7 +80,7 @@ impl Watched {
         }
     }
 
-    /// What it has written so far.
+    /// Its output so far.
     pub fn output(&self) -> String {
         std::fs::read_to_string(&self.output).unwrap_or_default()
     }

@@ -5,9 +5,10 @@
 //! it. *Ready*: all servers can be reached, and no route stands still that could send. If not, a restart does
 //! not help, sluiced recovers by itself, and `/readyz` names what is missing and since when.
 //!
-//! A task that serves for as long as the process does must not end by itself, and nothing may panic:
-//! the process would stay up and deaf. Either one is a failure ([`Health::fail`]): not alive any more,
-//! and `run` stops in good order and ends with an exit code that the service manager restarts.
+//! A task that serves for the life of the process must not end by itself, and nothing may panic: the
+//! process would stay up without working. Either one is a failure ([`Health::fail`]): the process is
+//! no longer alive, and `run` stops in order and ends with an exit code after which the service
+//! manager restarts it.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +29,7 @@ use crate::telemetry::meters::LinkMeters;
 /// not, so this is ten missed beats.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// The progress of a route is a component whose name begins so and ends in that of the route.
+/// The progress of a route is a component with this prefix and the name of the route.
 pub const PROGRESS: &str = "progress of route ";
 /// The same for whether messages of a route can be sent at all, and for its downstream.
 pub const MESSAGES: &str = "messages of route ";
@@ -93,7 +94,7 @@ impl Heartbeat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     pub name: Arc<str>,
-    /// For an operator: `connecting`, or why it was lost.
+    /// A text for operators: `connecting`, or why it was lost.
     pub reason: Arc<str>,
     /// For how long.
     pub lasted: Duration,
@@ -159,14 +160,14 @@ impl Health {
         Heartbeat { last }
     }
 
-    /// The process is about to end: not ready any more, for good.
+    /// The process is about to end: it is not ready from now on.
     pub fn stopping(&self) {
         let now = self.inner.clock.now();
         lock(&self.inner.state).stopping.get_or_insert(now);
     }
 
-    /// Runs a task that is to serve until the process stops: its end before that is a failure. To
-    /// drop it is to stop it on purpose.
+    /// Runs a task that serves until the process stops: its end before that is a failure.
+    /// Dropping it stops it on purpose.
     pub fn lifelong<F: Future>(&self, name: &str, task: F) -> impl Future<Output = ()> + use<F> {
         let (health, name) = (self.clone(), name.to_owned());
         async move {
@@ -177,7 +178,7 @@ impl Health {
         }
     }
 
-    /// What must never end has ended: not alive any more, for good. The first failure counts.
+    /// A task that must never end has ended: the process is not alive from now on. The first failure counts.
     pub fn fail(&self, what: &str) {
         let now = self.inner.clock.now();
         let mut state = lock(&self.inner.state);
@@ -209,7 +210,7 @@ impl Health {
         lock(&self.inner.state).stuck(self.inner.clock.now())
     }
 
-    /// What keeps it from working; nothing means ready.
+    /// What it lacks; nothing means ready.
     #[must_use]
     pub fn missing(&self) -> Vec<Missing> {
         lock(&self.inner.state).missing(self.inner.clock.now())
@@ -278,7 +279,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// A loss and a return between two looks are one state, and not counted.
+    /// A loss and a return between two looks are not seen, and not counted.
     fn note(&mut self, link: &Link) {
         if let Some(meters) = &self.meters {
             meters.up.set(if link.is_up() { 1.0 } else { 0.0 });
@@ -325,14 +326,14 @@ impl fmt::Debug for Health {
     }
 }
 
-/// The most of a message that is logged: libraries quote what they were given.
+/// The most of a panic's message that is logged: libraries quote their input.
 const QUOTED: usize = 200;
 
 /// From now on every panic in this process is logged and fails `health`, on whatever thread it is.
 ///
-/// A panic ends one task or one thread, also one of the AMQP or Redis client, and the process would go on without
-/// it: deaf, with green probes. No code of ours panics on purpose, so each one is a bug that left something half
-/// done. A restart is the one way out that is always right: the queue delivers again what was not settled.
+/// A panic ends one task or one thread, perhaps one of the AMQP or Redis client, and the process would go on
+/// without it, with green probes. No code here panics on purpose, so each panic is a bug that left something
+/// half done. Only a restart is always right: the queue delivers unsettled messages again.
 pub fn stop_on_panic(health: &Health) {
     let health = health.clone();
     panic::set_hook(Box::new(move |panic| {

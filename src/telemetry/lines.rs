@@ -1,13 +1,13 @@
 //! Log lines on their way to stderr.
 //!
 //! Problem: stderr may be a pipe that is not read, or a disk that hangs. A thread that writes there stands
-//! still until it is taken, and with it the pacer and every call. So lines go through a bounded channel to
-//! a thread of their own. While that is full, lines are dropped and counted: late log lines may be lost,
-//! late calls may not.
+//! still until the line is taken, and so would the pacer and every call. So lines go through a bounded
+//! channel to a thread of their own. While that is full, lines are dropped and counted: late log lines may
+//! be lost, late calls may not.
 //!
-//! systemd's journal takes each line of a service for information unless the line begins with its priority, as
-//! `<4>` (sd-daemon(3)). Without it `journalctl -p warning` shows nothing. So where the journal reads stderr, each
-//! line begins with its priority.
+//! systemd's journal treats each line of a service as information unless the line begins with its priority,
+//! such as `<4>` (sd-daemon(3)). Without it `journalctl -p warning` shows nothing. So where the journal reads
+//! stderr, each line begins with its priority.
 
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt as _;
@@ -27,10 +27,10 @@ const WAITING: usize = 1024;
 /// How long the end of the process waits for the last lines.
 const LAST: Duration = Duration::from_secs(1);
 
-/// What the thread is to do.
+/// An order to the thread.
 enum Order {
     Write(Vec<u8>),
-    /// All lines before it are to be written, then this is to be answered.
+    /// Write all lines before it, then answer.
     Flush(SyncSender<()>),
 }
 
@@ -100,7 +100,7 @@ fn write(orders: &Receiver<Order>, mut target: impl Write, dropped: &AtomicU64) 
                 order
             }
         };
-        // Nothing can be logged about a log that is gone, and the work goes on without it.
+        // The loss of the log cannot be logged, and the work goes on without it.
         match order {
             Order::Write(line) => target.write_all(&line).ok(),
             Order::Flush(done) => target.flush().ok().and_then(|()| done.send(()).ok()),
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes a line only when it may.
+    /// Takes a line only when it is allowed to.
     struct Blocked {
         may: Receiver<()>,
         taken: Sender<Vec<u8>>,
@@ -206,7 +206,7 @@ mod tests {
         for n in 0..WAITING + 10 {
             log.put(vec![u8::try_from(n % 200).expect("small")]);
         }
-        // One may be in the hands of the thread.
+        // The thread may hold one of them.
         let dropped = log.dropped.load(Ordering::Relaxed);
         assert!((9..=10).contains(&dropped), "{dropped}");
         for _ in 0..WAITING + 10 {

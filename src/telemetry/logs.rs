@@ -1,4 +1,4 @@
-//! Logs: text on a terminal, else one JSON object a line; always on stderr (`lines`).
+//! Logs: text on a terminal, otherwise one JSON object a line; always on stderr (`lines`).
 //!
 //! Some libraries log messages and secrets at low levels. The operator's filter cannot turn that
 //! on: each target has a ceiling.
@@ -8,11 +8,12 @@
 //! the number of those in between; the metrics count every one. A fault that lasts is logged when
 //! it begins, when its text changes, and then once per interval.
 //!
-//! **The last lines** ([`recent`]). During an incident the log of each replica is somewhere else. So the last warnings and
-//! errors are kept in memory, a few of them, and shown on the status page beside the numbers. They are the same
-//! lines as in the log: rate-limited, and without bodies or secrets. A warning leaves ten minutes after it was
-//! logged: what lasts is logged again, or shown as a state. Changes by operators (a pause, another rate) stay, a
-//! few of them, whatever the level of the log: a flood of warnings must not hide what was changed.
+//! **The last lines** ([`recent`]). During an incident the log of each replica is somewhere else. So the last
+//! warnings and errors are kept in memory, a few of them, and shown on the status page beside the numbers.
+//! They are the same lines as in the log: rate-limited, and without bodies or secrets. A warning is removed
+//! ten minutes after it was logged: a fault that lasts is logged again, or shown as a state. Changes by
+//! operators (a pause, another rate) stay, a few of them, whatever the level of the log: a flood of warnings
+//! must not hide what was changed.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -36,9 +37,9 @@ use crate::ports::clock::Clock;
 use crate::ports::lock;
 use crate::settings::types::LogFormat;
 
-/// The AMQP client logs as errors what it also returns to us: a queue that does not exist yet, at
-/// each try, or a channel that was closed on purpose. Our own lines log it once. Lines of the
-/// client are logged only if `log.level` names it.
+/// The AMQP client logs errors that it also returns: a queue that does not exist yet, at each
+/// try, or a channel that was closed on purpose. Lines of this program log them once. Lines of
+/// the client are logged only if `log.level` names it.
 const CLIENT: &str = "lapin";
 
 /// Why there will be no logs.
@@ -70,8 +71,8 @@ pub fn filter(level: &str) -> Result<Targets, LogError> {
     filter.map_err(|why| LogError::Level(format!("`{level}`: {why}")))
 }
 
-/// Installs the logger for the whole process. Records of the `log` crate come in too. What it answers is
-/// to be kept until the process ends.
+/// Installs the logger for the whole process. Records of the `log` crate come in too. Keep the result
+/// until the process ends.
 ///
 /// # Errors
 /// When `level` cannot be read, no thread can be had, or there is a logger already.
@@ -105,9 +106,9 @@ fn allows_colours(no_color: Option<OsString>) -> bool {
 
 /// The most that may be logged for a target, whatever the filter says.
 ///
-/// lapin shows a returned message, body and all, at `warn`, and every frame at `trace`. The AMQP
-/// URL with its password (amq-protocol-tcp) and headers of calls (hyper) come at `trace`. At `debug` the HTTP client
-/// has several lines for each call, which would hide ours, so the filter must name it.
+/// lapin shows a returned message, body and all, at `warn`, and every frame at `trace`. The AMQP URL with its
+/// password (amq-protocol-tcp) and headers of calls (hyper) come at `trace`. At `debug` the HTTP client has
+/// several lines for each call, which would hide the others, so the filter must name it.
 fn ceiling(target: &str, level: &str) -> LevelFilter {
     match target.split("::").next() {
         Some("sluiced") => LevelFilter::TRACE,
@@ -117,7 +118,7 @@ fn ceiling(target: &str, level: &str) -> LevelFilter {
     }
 }
 
-/// Holds every target to its ceiling under this level.
+/// Limits every target to its ceiling under this level.
 fn ceilings(level: &str) -> FilterFn<impl Fn(&Metadata<'_>) -> bool + use<>> {
     let level = level.to_owned();
     filter_fn(move |metadata| *metadata.level() <= ceiling(metadata.target(), &level))
@@ -170,12 +171,13 @@ impl LogLimit {
         }
     }
 
-    /// An event happened: `Some` if it is to be logged, with how many were not since the last line.
+    /// An event happened: `Some` if it should be logged, with the number of unlogged ones since the last
+    /// line.
     pub fn event(&self, now: Mono) -> Option<Suppressed> {
         self.fault("", now)
     }
 
-    /// A fault happened that lasts. One with another text than the last is always logged.
+    /// A lasting fault happened. One with another text than the last is always logged.
     pub fn fault(&self, text: &str, now: Mono) -> Option<Suppressed> {
         let mut state = lock(&self.state);
         let recent = state.last.is_some_and(|last| now.since(last) < self.every);
@@ -217,10 +219,10 @@ const KEPT: usize = 10;
 /// The most of a line that is kept, in characters.
 const LENGTH: usize = 400;
 
-/// A warning is over when it was not said again for so long.
+/// A warning is over when it was not logged again for so long.
 const OVER: Duration = Duration::from_secs(600);
 
-/// When a warning was said; lines come from everywhere, so there is one clock for all of them.
+/// The clock for the times of warnings: lines come from everywhere, so one clock is for all of them.
 static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::start);
 static WARNINGS: Mutex<VecDeque<(Mono, RecentLine)>> = Mutex::new(VecDeque::new());
 static CHANGES: Mutex<VecDeque<RecentLine>> = Mutex::new(VecDeque::new());
@@ -235,7 +237,7 @@ pub struct RecentLine {
     pub text: String,
 }
 
-/// The level of what an operator changed. Every replica notes it in the same words.
+/// The level of a change by an operator. Every replica records it with the same text.
 pub const CHANGE: &str = "INFO";
 
 impl RecentLine {
@@ -259,7 +261,7 @@ pub fn recent() -> Vec<RecentLine> {
     lines
 }
 
-/// Notes what an operator changed.
+/// Records a change by an operator.
 pub fn note_change(text: &str) {
     keep(&CHANGES, RecentLine::now(CHANGE, text));
 }
@@ -270,7 +272,7 @@ fn keep<T>(lines: &Mutex<VecDeque<T>>, line: T) {
     lines.push_front(line);
 }
 
-/// Keeps what is logged.
+/// Keeps the last lines.
 pub(super) struct Recent;
 
 impl<S: Subscriber> Layer<S> for Recent {

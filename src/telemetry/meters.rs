@@ -108,7 +108,7 @@ impl RouteMeters {
         self.answers.increment(answer, 1);
     }
 
-    /// So many messages stand in a part of the route's queues (`Part::label`).
+    /// So many messages are in a part of the route's queues (`Part::label`).
     pub fn stand(&self, part: &'static str, count: u64) {
         self.queue_messages.set(part, count as f64);
         if part == Part::Ready.label() {
@@ -116,8 +116,8 @@ impl RouteMeters {
         }
     }
 
-    /// The downstream says that so many units are left for a limit, until `reset` (Unix time) if it says that. The
-    /// series begins with the first of these: before, no number would be true.
+    /// The downstream says that so many units are left for a limit, until `reset` (Unix time) if that is
+    /// known. The series begins with the first of these, because no earlier number would be true.
     pub fn quota_remaining(&self, limit: &str, units: u64, reset: Option<Duration>) {
         self.quota_remaining.set(limit, units as f64);
         let reset = reset.unwrap_or_default();
@@ -130,12 +130,12 @@ impl RouteMeters {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// A receipt came that says this (`ReceiptState::label`).
+    /// A receipt with this state came (`ReceiptState::label`).
     pub fn receipt(&self, state: &'static str) {
         self.receipts.increment(state, 1);
     }
 
-    /// A result came to this end.
+    /// A result had this outcome.
     pub fn result(&self, outcome: &'static str) {
         self.results.increment(outcome, 1);
     }

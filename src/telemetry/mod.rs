@@ -1,4 +1,4 @@
-//! What an operator sees: metrics, logs, and the messages to the service manager.
+//! Output for operators: metrics, logs, and the messages to the service manager.
 //!
 //! Every room may import this one. Metric names are in [`names`] and nowhere else. Rooms get
 //! handles from [`meters`] once and never build a label for a message.

@@ -59,7 +59,7 @@ pub const PARTS: &[&str] = &labels!(Part);
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
 /// A result that was dropped, because no valid routing key could be made for it.
 pub const NO_ROUTING_KEY: &str = "no_routing_key";
-/// What became of results: besides, `queue::ResultOutcome::label`.
+/// The outcomes of results: this one, and those of `queue::ResultOutcome::label`.
 pub const RESULT_OUTCOMES: &[&str] = &["confirmed", "unroutable", NO_ROUTING_KEY];
 /// Values of the label `state` of receipts (`core::smpp::ReceiptState::label`).
 pub const RECEIPT_STATES: &[&str] = &[
@@ -78,7 +78,7 @@ pub const REASONS: &[&str] = &labels!(DeadReason);
 /// Values of the label `result`.
 pub const RESULTS: &[&str] = &["granted", "denied", "failed"];
 
-/// Values of the label `decision`: what became of a message that keyed limits were asked for.
+/// Values of the label `decision`: the decisions of keyed limits about messages.
 pub const DECISIONS: &[&str] = &[
     "granted",
     "denied",
@@ -114,7 +114,7 @@ const ASK_BOUNDS: &[f64] = &[
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ];
 
-/// What kind of number a metric is.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricKind {
     /// Only goes up; starts at zero with the process.

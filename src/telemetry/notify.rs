@@ -1,11 +1,11 @@
 //! Messages to the service manager (systemd): ready, stopping, a status line, and still alive.
 //!
 //! The watchdog is fed only while every loop runs ([`Health::stuck`]), so a process that runs but
-//! does not work is restarted. It is fed also while RabbitMQ or Redis are away: a restart would not
-//! bring them back.
+//! does not work is restarted. It is fed even while RabbitMQ or Redis are away, because a restart
+//! would not bring them back.
 //!
-//! The message format and `WATCHDOG_USEC` come from sd-notify. The socket is our own, because that
-//! crate's blocks when the manager does not read, and supports no abstract addresses.
+//! The message format and `WATCHDOG_USEC` come from sd-notify. The socket is made here, because
+//! that crate's socket blocks when the manager does not read, and supports no abstract addresses.
 
 use std::env;
 use std::ffi::OsStr;
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::health::Health;
 use crate::core::rate::Span;
 
-/// How often the status line is looked at when there is no watchdog to feed.
+/// How often the status line is checked when there is no watchdog to feed.
 const STATUS_EVERY: Duration = Duration::from_millis(500);
 /// On top of the grace: closing connections and writing the last lines.
 const STOP_MARGIN: Duration = Duration::from_secs(10);
@@ -49,8 +49,8 @@ impl Notifier {
         })
     }
 
-    /// To the socket `name` (a path, or `@` and an abstract name), with a watchdog that bites when
-    /// it is not fed for `watchdog`.
+    /// To the socket `name` (a path, or `@` and an abstract name), with a watchdog that must be
+    /// fed within `watchdog`.
     ///
     /// # Errors
     /// When there is no such socket.
@@ -64,14 +64,14 @@ impl Notifier {
         })
     }
 
-    /// The start is done. Not to be kept back until RabbitMQ and Redis are there: that is what
-    /// readiness is for, and a start that takes too long is killed.
+    /// The start is done. Do not delay this until RabbitMQ and Redis are there: readiness is
+    /// for that, and a start that takes too long is killed.
     pub fn ready(&self) {
         self.send(&[NotifyState::Ready]);
     }
 
     /// The configuration is being read again; [`Notifier::ready`] ends it. With the monotonic time,
-    /// as `Type=notify-reload` wants it.
+    /// as `Type=notify-reload` requires.
     pub fn reloading(&self) {
         // Without a monotonic clock the manager gets no message.
         if let Ok(now) = NotifyState::monotonic_usec_now() {
@@ -99,7 +99,7 @@ impl Notifier {
     }
 
     /// Feeds the watchdog while every loop runs, and keeps the status line up to date. It must run
-    /// until the very end of the process, also while it stops; ends with `stop`.
+    /// until the end of the process, also while it stops; ends with `stop`.
     pub async fn watch(&self, health: Health, stop: CancellationToken) {
         if self.socket.is_none() {
             return;
@@ -124,7 +124,8 @@ impl Notifier {
         }
     }
 
-    /// Never blocks. What the manager has no room for is lost; the watchdog is fed again soon.
+    /// Never blocks. A message that the manager does not take is lost; the watchdog is fed again
+    /// soon.
     fn send(&self, states: &[NotifyState<'_>]) {
         let Some(socket) = &self.socket else {
             return;
@@ -169,7 +170,7 @@ mod tests {
     use crate::core::time::Mono;
     use crate::ports::clock::Clock;
 
-    /// A service manager of the test's own.
+    /// A service manager for the test.
     struct Listener {
         socket: tokio::net::UnixDatagram,
         path: std::path::PathBuf,

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::names::{self, Metric, MetricKind};
 
-/// Samples of histograms pile up until the next scrape or the next upkeep.
+/// Samples of histograms accumulate until the next scrape or the next upkeep.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 static INSTALLED: OnceLock<Metrics> = OnceLock::new();
@@ -136,7 +136,7 @@ pub(super) fn histogram(metric: &Metric, values: &[&str]) -> Histogram {
     metrics::histogram!(metric.name, labels(metric, values))
 }
 
-/// Registers what is known when the process starts: its version and the time.
+/// Registers the version and the start time of the process.
 pub(super) fn process() {
     gauge(&names::BUILD_INFO, &[env!("CARGO_PKG_VERSION")]).set(1.0);
     // A wall clock, because the reader's is one too. No decision uses it.

@@ -1,15 +1,14 @@
 //! Traces: a span for each call, sent to a collector of OpenTelemetry.
 //!
-//! A message may bring the trace that it belongs to (`traceparent`, W3C Trace Context), and the downstream
-//! gets it over HTTP in any case. With the feature `traces`, and a collector named by the variables that every
-//! OpenTelemetry program reads, a call is a span of its own in between: its parent is the publisher's span,
-//! and the downstream's span becomes its child. The gap before it is the time in queues and behind limits.
-//! Another attempt is another span of the same parent.
+//! A message may carry its trace (`traceparent`, W3C Trace Context), and the downstream gets it over HTTP in
+//! any case. With the feature `traces`, and a collector named by the variables that every OpenTelemetry
+//! program reads, a call is a span of its own in between: its parent is the publisher's span, and the
+//! downstream's span becomes its child. The gap before it is the time in queues and behind limits. Another
+//! attempt is another span of the same parent.
 //!
-//! Everything about sampling, batches and the collector is the library's, configured as it documents
-//! (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER` …). A collector that is away costs spans and nothing
-//! else: they wait in a bounded queue, and calls wait for none of it. A span has no key, path or content of a
-//! message.
+//! The library does sampling, batches and export, configured as it documents (`OTEL_EXPORTER_OTLP_ENDPOINT`,
+//! `OTEL_TRACES_SAMPLER` …). If a collector is away, only spans are lost: they wait in a bounded queue, and
+//! calls do not wait for them. A span has no key, path or content of a message.
 
 #[cfg(feature = "traces")]
 mod otlp;
@@ -19,7 +18,7 @@ pub use otlp::{CallSpan, RouteTraces, Traces};
 #[cfg(not(feature = "traces"))]
 pub use without::{CallSpan, RouteTraces, Traces};
 
-/// Where spans go: the variables of the OpenTelemetry specification. Without them there are none.
+/// The variables of the OpenTelemetry specification that name a collector. Without them there are no spans.
 const COLLECTOR: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -38,7 +37,7 @@ pub enum TracesError {
     Collector(String),
 }
 
-/// Why this program, as it was built, can send no span to the collector that is named.
+/// Why this build can send no span to the collector that is named.
 #[must_use]
 pub fn not_built() -> Option<TracesError> {
     let named = collector().filter(|_| !cfg!(feature = "traces"));
@@ -78,7 +77,7 @@ mod without {
         /// Never any.
         ///
         /// # Errors
-        /// When a collector is named all the same.
+        /// When a collector is named.
         pub fn from_environment(_: &str, _: Handle) -> Result<Option<Self>, TracesError> {
             not_built().map_or(Ok(None), Err)
         }

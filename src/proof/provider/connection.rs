@@ -1,19 +1,19 @@
-//! A connection of the provider: it knows when its bytes arrived, and can be treated badly.
+//! A connection of the provider: it knows when its bytes arrived, and can cause faults.
 //!
-//! Problem: a judge that stamps a call when its own thread gets round to it also measures how long that
-//! thread waited for a processor, and on a busy machine it then accuses callers of bunching that
-//! was its own. So the kernel stamps (`SO_TIMESTAMPNS`): the time at which the last bytes that were
-//! read came in from the network, whatever was running. Where the kernel has no stamp for a read,
-//! the time of reading counts.
+//! Problem: a judge that stamps a call in its own thread also measures how long that thread waited for
+//! a processor, and on a busy machine it then reports calls as too close together because of its own
+//! delay. So the kernel stamps (`SO_TIMESTAMPNS`): the time at which the last bytes that were read came
+//! in from the network, whatever was running. Where the kernel has no stamp for a read, the time of
+//! reading counts.
 //!
 //! The end of a connection is stamped too, and where bytes before it were not read yet, the kernel puts
 //! both into one piece with the stamp of the end. So calls of a replica that was killed would all seem to
-//! come at that moment, if this process had stood still before. Bytes that the end follows have no time.
+//! come at that moment, if this process had stood still before. Bytes that are read together with the end
+//! have no time.
 //!
-//! A test may want TLS, a network that is silent, or answers that are garbled ([`Way`]). A proxy in front of the
-//! provider could do all of that, but it passes bytes on when a busy machine lets it, and the provider would
-//! judge the proxy. So the provider does it itself, at its own socket, where the kernel has stamped the bytes
-//! before.
+//! A test may need TLS, a silent network, or garbled answers ([`Way`]). A proxy in front of the provider
+//! could do all of that, but on a busy machine it passes bytes on late, and the provider would judge the
+//! proxy. So the provider does it itself, at its own socket, after the kernel has stamped the bytes.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -43,11 +43,11 @@ use crate::ports::clock::Clock;
 #[derive(Clone, Debug)]
 pub struct LastArrival(Arc<AtomicU64>);
 
-/// It is not known.
+/// The time is not known.
 const UNKNOWN: u64 = u64::MAX;
 
 impl LastArrival {
-    /// `None`: the end of the connection stood behind them, and when they came is not known.
+    /// `None`: the end of the connection followed them, and it is not known when they came.
     #[must_use]
     pub fn get(&self) -> Option<Mono> {
         let at = self.0.load(Ordering::Relaxed);
@@ -67,13 +67,13 @@ pub struct Stamped {
 /// what arrives before a connection is accepted.
 ///
 /// # Errors
-/// That of the kernel.
+/// The error of the kernel.
 pub fn ask_for_stamps(listener: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(listener, sockopt::ReceiveTimestampns, &true)?)
 }
 
 impl Stamped {
-    /// Of a listener that was asked for stamps.
+    /// A stream of a listener that was asked for stamps.
     pub fn new(socket: TcpStream, clock: Clock) -> Self {
         let last = LastArrival(Arc::new(AtomicU64::new(clock.now().as_micros())));
         Self {
@@ -83,7 +83,7 @@ impl Stamped {
         }
     }
 
-    /// When the bytes arrived that it has read last; it stays true while the stream is read.
+    /// When the last bytes that it read arrived; the value stays current while the stream is read.
     #[must_use]
     pub fn last_arrival(&self) -> LastArrival {
         self.last.clone()
@@ -121,8 +121,8 @@ impl Stamped {
     }
 }
 
-/// How long ago the kernel's stamp was. It is on the wall clock, which may step: an age that makes
-/// no sense counts as none.
+/// How long ago the kernel's stamp was. It is on the wall clock, which may step: an impossible age
+/// counts as none.
 fn age(stamp: TimeSpec) -> Duration {
     let now = clock_gettime(ClockId::CLOCK_REALTIME)
         .map(Duration::from)
@@ -195,7 +195,7 @@ impl AsyncWrite for Stamped {
 pub struct Way {
     /// New connections speak TLS, with this certificate.
     pub tls: Option<TlsAcceptor>,
-    /// So long passes before a new connection is spoken to.
+    /// So long passes before a new connection is served.
     pub handshake: Duration,
     /// Connections are accepted, and nothing is read from any.
     pub silent: bool,
@@ -214,11 +214,11 @@ impl fmt::Debug for Way {
     }
 }
 
-/// A connection, as its way lets it be.
+/// A connection with the faults of its way.
 pub(super) struct Treated {
     inner: Stamped,
     way: watch::Receiver<Way>,
-    /// The end of a silence that is waited for.
+    /// Waits for the end of a silence.
     goes_on: Option<BoxFuture<'static, ()>>,
 }
 
@@ -279,8 +279,8 @@ mod tests {
 
     use super::*;
 
-    /// What arrived before it was read, or before the connection was accepted, is stamped with its
-    /// arrival, not with the reading.
+    /// Bytes that arrived before they were read, or before the connection was accepted, are
+    /// stamped with their arrival, not with the reading.
     #[tokio::test]
     async fn the_stamp_is_of_the_arrival() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

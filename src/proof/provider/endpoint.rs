@@ -1,4 +1,5 @@
-//! What a provider knows while it answers: how it behaves, its script, and what became of receipts.
+//! The state of a provider while it answers: its behaviour, its script, and the answers to
+//! receipts.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The provider's HTTP side: stamps calls, answers as its behaviour and its script say, and takes questions on three
-//! reserved paths (`/report`, `/control`, `/reset`).
+//! The provider's HTTP side: stamps calls, answers according to its behaviour and its script, and takes
+//! questions on three reserved paths (`/report`, `/control`, `/reset`).
 //!
 //! Everything else is a call. Its stamp is the kernel's (`stamp`): the arrival of the bytes that completed the
 //! request's head.
@@ -32,7 +32,7 @@ const MAX_QUESTION: usize = 64 * 1024 * 1024;
 
 type PlainResponse = Response<Full<Bytes>>;
 
-/// The connection is to be closed without an answer.
+/// The connection must be closed without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("closed on purpose")]
 struct Closed;

@@ -1,8 +1,7 @@
-//! The provider's ledger: when calls arrived, which messages they carried, and what that comes to.
+//! The provider's ledger: when calls arrived, which messages they carried, and the counts.
 //!
-//! The thread that stamps calls only appends to a short list. A thread that wants numbers takes that
-//! list away whole and does the counting on a thread of its own, so that a report, however long
-//! it takes, never delays a stamp.
+//! The thread that stamps calls only appends to a short list. A report takes the whole list and does
+//! the counting on a thread of its own, so that even a long report never delays a stamp.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -21,11 +20,11 @@ const MAX_CALLS: usize = 20_000_000;
 /// How long an arrival may be overtaken by earlier ones that are read later …
 const SETTLE: Duration = Duration::from_millis(500);
 /// … by a thread that is not late itself: so many of its rounds must have begun since. A waiting
-/// connection takes some of them, to be accepted, to be looked at and to be read.
+/// connection takes several of them, to be accepted, polled and read.
 const ROUNDS: usize = 10;
 /// So many ids and times are named in a report; the counts are always whole.
 const MAX_NAMED: usize = 10;
-/// So many callers are counted apart; calls of others are counted for none.
+/// So many callers are counted separately; calls of others are counted for none.
 const MAX_CALLERS: usize = 1_000;
 /// So many arrivals are kept with their keys.
 const MAX_KEYED: usize = 1_000_000;
@@ -67,7 +66,7 @@ impl Expect {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Arrival {
     pub(super) at: Mono,
-    /// What it says that it takes of the limit.
+    /// The units that it says it takes of the limit.
     pub(super) units: u32,
     /// The key that it names.
     pub(super) key: Option<Box<str>>,
@@ -80,7 +79,7 @@ enum Event {
     Read(Entry),
 }
 
-/// A request that was read to its end, and what is done with it.
+/// A request that was read to its end, and its answer.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: Option<Box<str>>,
@@ -103,8 +102,8 @@ struct Book {
     rate: Rate,
     tally: Tally,
     arrivals: Vec<Mono>,
-    /// Arrivals that may yet be overtaken: a connection that is read later may have got its call
-    /// earlier.
+    /// Arrivals that may still be overtaken: a connection that is read later may have received
+    /// its call earlier.
     unsorted: BinaryHeap<Reverse<Arrival>>,
     /// The limit of each key, if they are judged.
     key_rate: Option<Rate>,
@@ -136,7 +135,7 @@ impl Ledger {
         }
     }
 
-    /// The thread that reads calls comes round: what was there to be read then is read by and by.
+    /// The thread that reads calls begins a round: bytes that are there now are read soon.
     pub(super) fn round(&self) {
         let mut rounds = lock(&self.rounds);
         if rounds.len() >= ROUNDS {
@@ -145,9 +144,9 @@ impl Ledger {
         rounds.push_back(self.clock.now());
     }
 
-    /// All that arrived before has been read. A reading thread that stood still reads later what came
-    /// earlier, in any order: judged too soon, those calls would count as if they came when they were
-    /// read, all at once.
+    /// Everything that arrived before this has been read. A reading thread that stood still reads
+    /// earlier calls later, in any order: judged too soon, those calls would count as if they came
+    /// when they were read, all at once.
     fn settled(&self) -> Mono {
         let rounds = lock(&self.rounds);
         let read = rounds.front().filter(|_| rounds.len() >= ROUNDS);
@@ -165,7 +164,7 @@ impl Ledger {
         lock(&self.fresh).push(Event::Read(entry));
     }
 
-    /// Moves what is fresh into the book. The book is locked first, so that events stay in order.
+    /// Moves fresh entries into the book. The book is locked first, so that events stay in order.
     pub(super) fn absorb(&self) {
         drop(self.current());
     }
@@ -177,8 +176,7 @@ impl Ledger {
 
     pub(super) fn report(&self, expect: &Expect) -> Report {
         let mut book = self.current();
-        // Complete for calls that have been answered; one that is on its way counts when it is
-        // read.
+        // Complete for calls that have been answered; a call on its way counts when it is read.
         book.judge_until(self.clock.now());
         book.report(expect)
     }

@@ -1,12 +1,12 @@
 //! A stand-in for the rate-limited service downstream, which judges its callers.
 //!
-//! Problem: whether a fleet keeps a limit can only be said where the calls arrive. This provider
-//! stamps every request as soon as its head has been read from the socket, on a thread of its own
-//! that does nothing else, and says afterwards how full the worst sliding window was, what came
-//! too early, and which messages were lost or taken twice. Like most real providers it answers
-//! 202 to everything; it can also enforce its limit, be slow, fail, or hang. It speaks TLS where a
-//! test says so, and is what is wrong with the way to it ([`Way`]): nothing stands between it and its callers. A
-//! connection that begins with an octet of zero speaks SMPP, at the same address (`smpp`).
+//! Problem: whether a fleet keeps a limit can be decided only where the calls arrive. This provider stamps
+//! every request as soon as its head has been read from the socket, on a thread of its own that does nothing
+//! else, and reports afterwards how full the worst sliding window was, which calls came too early, and which
+//! messages were lost or taken twice. Like most real providers it answers 202 to everything; it can also
+//! enforce its limit, be slow, fail, or hang. It speaks TLS if a test needs that, and causes the faults of
+//! the way to it ([`Way`]): there is nothing between it and its callers. A connection that begins with an
+//! octet of zero speaks SMPP, at the same address (`smpp`).
 //!
 //! `sluiced demo`, the fleet tests and the benchmarks use it, in their own process ([`Provider`])
 //! or as a process of its own (`sluiced provider`).
@@ -48,12 +48,12 @@ pub enum ProviderError {
         address: SocketAddr,
         source: io::Error,
     },
-    /// No thread or no event loop could be had.
+    /// No thread or no event loop could be started.
     #[error("cannot start the provider's thread: {0}")]
     Thread(io::Error),
 }
 
-/// What a run came to. Times are on the provider's own monotonic clock.
+/// The result of a run. Times are on the provider's own monotonic clock.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// All calls that arrived.
@@ -71,7 +71,7 @@ pub struct Report {
     pub repeated_ids: Vec<String>,
     /// Calls without an id. They count as calls, and no two are known to be the same message.
     pub anonymous: u64,
-    /// Calls by what they said in `x-caller`; those without it are in none of these.
+    /// Calls by their `x-caller`; those without it are not included.
     pub callers: BTreeMap<Box<str>, u64>,
     /// Expected messages that were never accepted; absent if nothing was expected.
     pub lost: Option<u64>,
@@ -87,7 +87,7 @@ pub struct Report {
     pub worst: u64,
     /// Calls that came too early.
     pub over: u64,
-    /// Units of all calls: as many as calls, unless they said otherwise in `x-cost`.
+    /// Units of all calls: one for each call without an `x-cost`.
     pub units: u64,
     /// Keys that calls named in `x-key`.
     pub keys: u64,
@@ -109,7 +109,7 @@ pub struct Report {
     pub gap_p50_us: Option<u64>,
     /// Their 99th percentile.
     pub gap_p99_us: Option<u64>,
-    /// There were more calls than are kept: ids and gaps are those of the first ones.
+    /// There were more calls than are kept: ids and gaps are from the first ones.
     pub truncated: bool,
 }
 
@@ -141,7 +141,7 @@ impl Provider {
     /// Listens on `address` (port 0: any free port) and serves on a thread of its own.
     ///
     /// # Errors
-    /// When the address is taken, or no thread can be had.
+    /// When the address is in use, or no thread can be started.
     pub fn start(address: SocketAddr, behaviour: Behaviour) -> Result<Self, ProviderError> {
         let (listener, bound) =
             listen(address).map_err(|source| ProviderError::Listen { address, source })?;
@@ -185,8 +185,8 @@ impl Provider {
     }
 
     /// The calls that named a key in `x-key`, in their order: when they arrived, on this provider's
-    /// own clock, and their keys. The last half second may be missing, and so is what came after a
-    /// million of them.
+    /// own clock, and their keys. The last half second may be missing, and calls after the first
+    /// million are.
     #[must_use]
     pub fn keyed(&self) -> Vec<(Mono, Box<str>)> {
         self.ledger().keyed()
@@ -239,11 +239,11 @@ impl Provider {
         self.endpoint.unbind.send_modify(|times| *times += 1);
     }
 
-    /// Stops serving: its connections are closed, and new ones refused. What it knows can still be asked.
+    /// Stops serving: its connections are closed, and new ones refused. Its report can still be read.
     pub fn close(&mut self) {
         self.stop.cancel();
         if let Some(thread) = self.thread.take() {
-            // A panic over there has been printed there; there is nothing to add to it here.
+            // A panic of that thread was already printed.
             drop(thread.join());
         }
     }
@@ -262,8 +262,8 @@ impl Drop for Provider {
 fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address)?;
     // As many connections as the system allows may wait to be accepted, not the usual 128. Beyond
-    // that the kernel drops what comes, and the caller's kernel sends it again later: calls would
-    // arrive in bunches that no caller made, and be counted as too early.
+    // that the kernel drops connection attempts, and the caller's kernel repeats them later:
+    // calls would arrive in groups that no caller made, and be counted as too early.
     nix::sys::socket::listen(&listener, Backlog::MAXALLOWABLE)?;
     listener.set_nonblocking(true)?;
     connection::ask_for_stamps(&listener)?;

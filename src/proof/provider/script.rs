@@ -14,7 +14,7 @@ use crate::settings::text::Length;
 /// At most so many steps wait their turn.
 const MAX_STEPS: usize = 1_000;
 
-/// What the provider does unless a step says otherwise.
+/// What the provider does without a step.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
     /// The limit that calls are judged by.
@@ -27,7 +27,7 @@ pub struct Behaviour {
     pub jitter: Duration,
     /// Shares of the calls that fail.
     pub failures: Vec<Failure>,
-    /// Whether a call that is over is answered with 429 and `Retry-After`, as against only judged.
+    /// Whether a call over the limit is answered with 429 and `Retry-After`, instead of only judged.
     pub enforce: bool,
 }
 
@@ -46,7 +46,7 @@ impl Behaviour {
     }
 }
 
-/// A status that a share of the calls is answered with: `503:0.01`.
+/// A status for a share of the calls: `503:0.01`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failure {
     /// The status.
@@ -81,7 +81,7 @@ impl FromStr for Failure {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScriptStep {
-    /// What is done instead of answering.
+    /// What to do with a call.
     pub act: Act,
     /// The status of the answer; 202 if absent.
     #[serde(deserialize_with = "status")]
@@ -93,12 +93,12 @@ pub struct ScriptStep {
     pub retry_after: Option<String>,
     /// Added to the usual latency.
     pub delay: Option<Length>,
-    /// Whether the provider keeps the message although its answer is none, or no 2xx. This is
-    /// how a repeat becomes unavoidable.
+    /// Whether the provider keeps the message although it gives no answer, or no 2xx. This
+    /// makes a repeat unavoidable.
     pub accept: bool,
     /// For so many calls.
     pub count: Option<u64>,
-    /// For so long, from when the step comes to the front.
+    /// For so long, from when the step becomes the first.
     #[serde(rename = "for")]
     pub lasts: Option<Length>,
 }
@@ -110,7 +110,7 @@ pub enum Act {
     /// Returns an answer.
     #[default]
     Answer,
-    /// Closes the connection without a word.
+    /// Closes the connection without an answer.
     Close,
     /// Never answers.
     Hang,
@@ -180,7 +180,7 @@ impl Script {
     }
 }
 
-/// What is done with one call.
+/// The plan for one call.
 #[derive(Debug)]
 pub(super) struct ResponsePlan {
     pub(super) act: Act,

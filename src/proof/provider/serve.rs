@@ -1,4 +1,4 @@
-//! The provider's connections: accepted, treated as the way says, and served in what the client speaks.
+//! The provider's connections: accepted, with the faults of the way, and served in the client's protocol.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,7 +20,7 @@ use super::{http, smpp};
 const MAX_CONNECTIONS: usize = 10_000;
 /// How often fresh entries are moved into the ledger.
 const ABSORB_EVERY: Duration = Duration::from_millis(50);
-/// After a failed accept (no file descriptors, say) the next try waits so long.
+/// After a failed accept (for example without file descriptors) the next try waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Serves until it is dropped.
@@ -88,7 +88,8 @@ async fn connection(socket: TcpStream, endpoint: Arc<Endpoint>) {
     }
 }
 
-/// What a client speaks, its first octet says: the length of a bind begins with zero, and no method of HTTP does.
+/// The first octet shows the client's protocol: the length of a bind begins with zero, and no method of HTTP
+/// does.
 async fn serve_any(
     mut socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     endpoint: Arc<Endpoint>,

@@ -1,13 +1,14 @@
-//! The provider's SMPP side: a message centre that stamps each `submit_sm`, answers as its behaviour and its script say,
-//! and reports on what it took if that was asked for.
+//! The provider's SMPP side: a message centre that stamps each `submit_sm`, answers according to its
+//! behaviour and its script, and sends receipts if these were requested.
 //!
-//! Each `submit_sm` is a call of one unit. Tests name what HTTP has headers for in optional parameters of their own: the
-//! message's id ([`ID`]) and a key ([`KEY`]); the caller is the `system_id`. A message of several segments is taken
-//! once all of its segments are.
+//! Each `submit_sm` is a call of one unit. Tests use optional parameters of their own where HTTP has headers:
+//! the message's id ([`ID`]) and a key ([`KEY`]); the caller is the `system_id`. A message of several
+//! segments is taken once all of its segments are.
 //!
-//! **When did it arrive?** Calls are pipelined here. Where one read brings more than one message, the kernel's stamp is
-//! that of the last of them, and the others came at some time before. They have no time, as if their connection had
-//! ended: a judge that dated them by the last would accuse callers of bunching that was its own.
+//! **When did it arrive?** Calls are pipelined here. If one read has more than one message, the kernel's
+//! stamp is that of the last of them, and the others came at some time before. They have no time, as if their
+//! connection had ended: a judge that dated them by the last would report calls as too close together without
+//! reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +37,7 @@ const RECEIPT_AFTER: Duration = Duration::from_millis(50);
 /// What is done next on a connection.
 enum Next {
     Write(Vec<u8>),
-    /// Closed without a word.
+    /// Close without an answer.
     Close,
 }
 
@@ -94,7 +95,7 @@ struct Centre {
     received: Vec<u8>,
     system_id: Option<Box<str>>,
     takes_receipts: bool,
-    /// Whether all segments so far of the message that is being sent were taken.
+    /// Whether all segments so far of the current message were taken.
     taking: Option<bool>,
     count: u64,
 }
@@ -128,7 +129,7 @@ impl Submitted {
 }
 
 impl Centre {
-    /// Every PDU that is whole; false: the connection ends.
+    /// Handles every complete PDU; false: the connection ends.
     fn take_in(&mut self) -> bool {
         let received = std::mem::take(&mut self.received);
         let (mut rest, mut submitted) = (received.as_slice(), Vec::new());
@@ -156,7 +157,7 @@ impl Centre {
         true
     }
 
-    /// What is no message; false: the connection ends.
+    /// Handles a PDU that is no message; false: the connection ends.
     fn other(&mut self, pdu: &Frame<'_>) -> bool {
         let answer = |status| plain(pdu.command.response(), status, pdu.sequence);
         let answer = match pdu.command {
@@ -253,7 +254,7 @@ impl Centre {
                 && let Some(receipt) = receipt
             {
                 sleep(RECEIPT_AFTER).await;
-                // A connection that has ended takes none.
+                // A connection that has ended takes no receipt.
                 drop(sender.send(Next::Write(receipt)).await);
             }
         });
@@ -278,7 +279,7 @@ fn status(plan: &ResponsePlan) -> CommandStatus {
     }
 }
 
-/// What the centre reports of a message that it has delivered.
+/// The centre's receipt for a message that it has delivered.
 fn receipt(one: &Submitted, message_id: &str, sequence: u32) -> Vec<u8> {
     let text = format!(
         "id:{message_id} sub:001 dlvrd:001 submit date:2601010000 done date:2601010001 stat:DELIVRD err:000 text:"

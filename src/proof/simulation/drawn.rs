@@ -1,5 +1,5 @@
-//! Scenarios with keyed limits, drawn from a seed: which kinds, how many messages, what fails; and what the runs covered:
-//! how many of them had which kind together with which fault.
+//! Scenarios with keyed limits, drawn from a seed: which kinds, how many messages, what fails; and the
+//! coverage of the runs: how many of them had which kind together with which fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,7 +27,7 @@ impl Scenario {
         s.messages = (tightest * seconds as f64) as u32 + 10;
         s.prefetch = 60;
         s.paced = false;
-        // Well below a lease, however long the tail.
+        // Well below a lease, even with a long tail.
         s.call = Duration::from_millis(150);
         s.keyed = limits;
         s
@@ -102,9 +102,9 @@ fn strike(dice: &mut Dice, (at, kind): (u64, u64), s: &mut Scenario) {
     }
 }
 
-/// Until then faults come and go in a scenario in which progress is judged; then all is healed.
+/// Until then faults come and go in a scenario in which progress is judged; then everything recovers.
 const STORM: u64 = 8 * SECOND;
-/// A loss is known and waited for by then, and some replicas break for ever.
+/// By then a loss is known and its wait is over, and some replicas break for good.
 const HEALED: Duration = Duration::from_secs(20);
 
 impl Scenario {
@@ -142,15 +142,15 @@ impl Scenario {
         // Work for half a minute after that.
         let seconds = HEALED.as_secs_f64() + 30.0;
         s.messages = (s.per_second() * seconds).min(6_000.0) as u32 + 50;
-        // Calls under way, and as many that wait; and some more, where keys deny them.
+        // Calls under way, and as many that wait; and some more, if keys deny them.
         let busy = s.per_second() * (s.call.as_secs_f64() + 0.5);
         let least = (busy * 2.0 / f64::from(s.replicas)) as u32 + 20;
         s.prefetch = (least * dice.pick(&[1, 2, 10])).min(10_000);
         s
     }
 
-    /// Draws the way. Windows of a clock are counted by the downstream's own: there all of the way counts, not only
-    /// by how much it varies, so it is a short one.
+    /// Draws the way. Windows of a clock are counted by the downstream's own: there the whole way counts, not
+    /// only its variation, so it is a short one.
     fn travels_by_kind(&mut self, kept: Duration) {
         let by_a_clock =
             |limit: &KeyedLimit| matches!(limit.kind, LimitKind::Aligned | LimitKind::Calendar);
@@ -161,7 +161,7 @@ impl Scenario {
         }
     }
 
-    /// Permits live for as long as a slow round trip needs: nothing could be sent otherwise.
+    /// Permits are valid for as long as a slow round trip needs: otherwise nothing could be sent.
     fn reaches_the_store(&mut self) {
         let around = &self.around;
         let trip = (around.distance + around.apart + around.to_store * 3) * 2;
@@ -185,7 +185,7 @@ impl Scenario {
             let kind = dice.pick(&[0, 1, 2, 3, 5, 6, 7, 8]);
             strike(dice, (at, kind), self);
         }
-        // A step that hides in a round trip is not promised to be seen (`lib.rs`).
+        // There is no promise that a step within a round trip is seen (`lib.rs`).
         let around = &self.around;
         let trip = micros(around.distance + around.apart + around.to_store * 3) * 2;
         let hides = |fault: &Fault| matches!(fault, Fault::Step(by) if by.unsigned_abs() <= trip);
@@ -254,7 +254,7 @@ impl Coverage {
         }
     }
 
-    /// How many runs had a kind together with what a column says.
+    /// How many runs had a kind together with the fault of a column.
     #[must_use]
     pub fn of(&self, kind: &str, column: &str) -> u64 {
         let row = self.kinds.get(kind);

@@ -1,14 +1,14 @@
 //! One fleet on a virtual clock: replicas with the schedulers of production, the store that they share, the
 //! queue, and the downstream.
 //!
-//! It has three uses: [`crate::run`] looks for failures (the judges of `verdict` watch it, and what goes wrong is
-//! drawn from a seed); [`crate::plan`] says when messages are sent where nothing goes wrong; and tests of the
+//! It has three uses: [`crate::run`] looks for failures (the judges of `verdict` watch it, and faults are
+//! drawn from a seed); [`crate::plan`] predicts when messages are sent without faults; and tests of the
 //! scheduler measure it. A run is a loop over events in the order of their times. A replica is driven as the
-//! daemon's pacer drives it: what the scheduler says is done until it wants to wait.
+//! daemon's pacer drives it: actions of the scheduler are done until it wants to wait.
 //!
-//! By file: `replica` is what a replica has; `slots` are its questions for slots, and how the headroom follows the
-//! way of calls; `permits` are its questions to the keyed limits; `store` answers; `messages` is how messages come, go
-//! away and are sent; `event` is what happens and what goes wrong.
+//! By file: `replica` is the state of a replica; `slots` has its questions for slots, and the headroom that
+//! follows the way of calls; `permits` has its questions to the keyed limits; `store` answers; `messages` is
+//! how messages come, are sent away and are called; `event` has the events and faults.
 
 mod event;
 mod messages;
@@ -32,7 +32,7 @@ use self::store::Store;
 use super::setting::{Dice, Message, Setting};
 use super::trace::{Watch, What, Without};
 
-/// From the pacer's decision to the call's last look, at the median.
+/// From the pacer's decision to the call's last check, at the median.
 const DISPATCH: Duration = Duration::from_micros(20);
 /// A time that is further away never comes.
 const NEVER: Duration = Duration::from_secs(3 * 366 * 24 * 3600);
@@ -51,12 +51,12 @@ struct Fleet<'a, W> {
     next: usize,
     store: Store,
     broker: Broker,
-    /// Numbers of questions, and names of calls.
+    /// The numbers of questions, and the tickets of calls.
     asks: u64,
     tickets: u128,
     /// Messages that were sent away, and until when.
     away: HashMap<u32, u64>,
-    /// The store may have lost something, and not every replica has been heard since.
+    /// Until then the store may have lost something that not every replica has reported.
     doubt_until: u64,
     replicas: Vec<Option<Box<Replica<'a>>>>,
     throttle: Option<(Duration, bool)>,
@@ -182,7 +182,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let Some(event) = self.outside(id, entry.event) else {
             return;
         };
-        // What reaches a replica that is gone is lost; its messages are in the queue again.
+        // Events for a replica that is gone are lost; its messages are in the queue again.
         let Some(mut replica) = self.take(id) else {
             return;
         };
@@ -199,7 +199,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.put(replica);
     }
 
-    /// A replica that was worked on goes on, unless it has stopped.
+    /// Puts a replica back, unless it has stopped.
     fn put(&mut self, replica: Box<Replica<'a>>) {
         if replica.stopping && replica.unsettled.is_empty() {
             self.gone(&replica);
@@ -217,7 +217,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.see(replica.id, What::Gone { tally });
     }
 
-    /// What happens outside of replicas; returns the event if it is not of that kind.
+    /// Handles events outside of replicas; returns the event if it is not of that kind.
     fn outside(&mut self, id: u32, event: Event<'a>) -> Option<Event<'a>> {
         match event {
             Event::Start => self.start(),
@@ -247,7 +247,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         None
     }
 
-    /// What happens inside of a replica.
+    /// Handles events inside of a replica.
     fn inside(&mut self, replica: &mut Replica<'a>, event: Event<'a>, mono: Mono) {
         match event {
             Event::Deliver(message) => self.deliver(replica, message, mono),
@@ -313,7 +313,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.replicas.push(Some(replica));
     }
 
-    /// The pacer's loop: does what the scheduler says until it wants to wait.
+    /// The pacer's loop: does the scheduler's actions until it wants to wait.
     fn drive(&mut self, replica: &mut Replica<'a>) {
         if replica.stopping {
             return;

@@ -1,5 +1,5 @@
-//! The fleet that a scenario stands for: its route, its messages, what an operator sets, and its keyed limits: every kind,
-//! with numbers that a seed draws.
+//! The fleet of a scenario: its route, its messages, the policies of operators, and its keyed limits: every
+//! kind, with numbers drawn from a seed.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::setting::{
 };
 use super::trace::Watch;
 
-/// Where the store's clock stands when the simulation starts.
+/// The store's clock at the start of the simulation.
 pub(super) const EPOCH: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
 
 /// From one to `largest`, by chance.
@@ -33,13 +33,13 @@ fn cost(chance: u64, largest: u32) -> Cost {
 }
 
 impl Scenario {
-    /// What a message takes of the paced limit.
+    /// The cost of a message for the paced limit.
     pub(super) fn slots(&self, message: u32) -> Cost {
         let chance = mix(u64::from(message) << 8 | 0xFF);
         cost(chance, self.cost)
     }
 
-    /// What it takes of the keyed limits.
+    /// Its charges on the keyed limits.
     pub(super) fn charges(&self, message: u32) -> Box<[KeyCost]> {
         let charge = |(index, limit): (u64, &KeyedLimit)| {
             let chance = mix(u64::from(message) << 8 | index);
@@ -105,7 +105,7 @@ impl Scenario {
         (0..).zip(times).map(message).collect()
     }
 
-    /// Runs it to its end, or to the first thing that must not be.
+    /// Runs it to its end, or to the first failure.
     pub(super) fn run<W: Watch>(&self, watch: W) -> (W, u64) {
         let rates = self.faults.iter().filter_map(|(_, fault)| match fault {
             Fault::Rate(rate) => Some(*rate),
@@ -141,7 +141,7 @@ pub enum LimitKind {
     Gcra {
         burst: u32,
     },
-    /// Refilled bit by bit.
+    /// Refilled continuously.
     TokenBucket {
         capacity: u32,
         borrow: u32,
@@ -152,7 +152,7 @@ pub enum LimitKind {
     },
     FirstCall,
     Aligned,
-    /// Windows of a calendar: seconds, whatever the limit's window says.
+    /// Windows of a calendar: seconds, whatever the limit's window is.
     Calendar,
     SlidingLog,
     /// The window is the lease.
@@ -191,7 +191,7 @@ pub struct KeyedLimit {
     pub for_all: bool,
 }
 
-/// What is broken on purpose, so that the judges are seen to judge.
+/// A deliberate fault, to show that the judges notice it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     Nothing,
@@ -202,7 +202,7 @@ pub enum Broken {
 }
 
 impl KeyedLimit {
-    /// The units when the account's rate is changed from `base`: in proportion.
+    /// The units after the account's rate changes from `base`: in proportion.
     #[must_use]
     pub fn units_at(&self, rate: Rate, base: Rate) -> u32 {
         let units = u64::from(self.units) * u64::from(rate.units().get());
@@ -213,7 +213,7 @@ impl KeyedLimit {
     /// The rule of so many units.
     ///
     /// # Panics
-    /// When there is no such rule: the scenario is wrong.
+    /// When there is no such rule, because the scenario is wrong.
     #[must_use]
     pub fn rule(&self, units: u32, broken: Broken) -> Rule {
         let times = 1 + u32::from(broken == Broken::Twice);

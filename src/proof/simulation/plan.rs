@@ -1,12 +1,11 @@
-//! What one route does with messages that come as they are foreseen: for `sluiced plan`.
+//! What one route does with expected messages: for `sluiced plan`.
 //!
-//! Problem: whether limits, costs, keys, hours and arrivals go together shows in production otherwise. So the
-//! route runs in the [`crate::fleet`] first, where nothing goes wrong, and the question is: when is which message
-//! sent?
+//! Problem: otherwise production is the first test of whether limits, costs, keys, hours and arrivals fit
+//! together. So the route runs in the [`crate::fleet`] first, without faults, and the result is when each
+//! message is sent.
 //!
-//! What is **not** in it: calls that fail or are throttled, replicas that come or go, other routes of the same
-//! limit, and parked queues (tenants share what the replicas hold). The limits begin as if nothing
-//! had been used of them.
+//! What is **not** in it: calls that fail or are throttled, replicas that come or go, other routes of the
+//! same limit, and parked queues (tenants share what the replicas hold). The limits begin unused.
 
 #[cfg(test)]
 mod tests;
@@ -20,8 +19,8 @@ pub use super::setting::{Far, KeyCost, Keyed, Message, Route};
 use super::setting::{Fault, Setting, Surroundings};
 use super::trace::{Away, Watch, What, Without};
 
-/// Before the first message the guard of the schedule passes, and so long: replicas learn the time, and hear
-/// what others know of the store.
+/// Before the first message the guard of the schedule passes, and this time, in which replicas get the
+/// store's time and the reports of others.
 const WARM: Duration = Duration::from_secs(3);
 
 /// A fleet, its route, and the messages that come.
@@ -38,15 +37,15 @@ pub struct Plan {
     pub messages: Vec<Message>,
 }
 
-/// What became of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageFate {
     pub end: End,
     /// How often the keyed limits looked at it.
     pub looks: u16,
-    /// How often a keyed limit said "not now".
+    /// How often a keyed limit denied it.
     pub denials: u16,
-    /// The keyed limit that said so last.
+    /// The keyed limit that denied it last.
     pub by: Option<u8>,
     /// How often it went through a wait queue, and how often it was sent there by a limit.
     pub trips: u16,
@@ -70,14 +69,14 @@ pub enum End {
     Never(u64, u8),
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct PlanOutcome {
-    /// Of each message.
+    /// The fate of each message.
     pub fates: Vec<MessageFate>,
-    /// How often each keyed limit said "not now".
+    /// How often each keyed limit denied a message.
     pub denials: Vec<u64>,
-    /// How often the store was asked, and how often of them for messages that keyed limits count.
+    /// How often the store was asked, and how many of these questions were to keyed limits.
     pub asks: u64,
     pub questions: u64,
     /// Permits that ran out unused.
@@ -94,7 +93,7 @@ pub fn run(plan: &Plan) -> PlanOutcome {
     run_in(plan, Surroundings::calm(), &[])
 }
 
-/// The same in other surroundings, and where something goes wrong.
+/// The same in other surroundings, and with faults.
 #[must_use]
 pub fn run_in(plan: &Plan, around: Surroundings, faults: &[(u64, Fault)]) -> PlanOutcome {
     let guard = plan.route.rows.iter().map(|pace| pace.guard()).max();

@@ -1,4 +1,4 @@
-//! What is simulated: a fleet, its surroundings, and what goes wrong when. All of it follows from
+//! A scenario: a fleet, its surroundings, and its faults with their times. All of it follows from
 //! one seed, and a few scenarios have names.
 
 use std::fmt;
@@ -18,7 +18,7 @@ const SECOND: u64 = 1_000_000;
 /// A smaller step is within the jitter that every replica allows for.
 const MIN_STEP: u64 = 1_000;
 
-/// This part of the headroom is kept for by how much the way to the downstream varies.
+/// This part of the headroom is for the variation of the way to the downstream.
 pub(super) const WAY_PART: u32 = 4;
 
 /// How messages come.
@@ -30,7 +30,7 @@ pub enum Load {
     Arrivals(u64),
 }
 
-/// All that a run needs.
+/// The input of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
     pub name: String,
@@ -51,7 +51,7 @@ pub struct Scenario {
     /// How long a call takes in the mean.
     pub call: Duration,
     pub around: Surroundings,
-    /// What happens when, in order.
+    /// The faults with their times, in order.
     pub faults: Vec<(u64, Fault)>,
     /// Limits that count each message besides.
     pub keyed: Vec<KeyedLimit>,
@@ -61,12 +61,12 @@ pub struct Scenario {
     /// The headroom of the paced limit follows what the replicas measure, and begins at `headroom`. The first three
     /// seconds are not judged, nor the five after a change of the way.
     pub follows: Option<Bounds>,
-    /// By then all is healed but what is broken for ever, and the rest must make progress.
+    /// By then everything has recovered except what is broken for good, and the rest must make progress.
     pub heals: Option<Duration>,
 }
 
 impl Scenario {
-    /// A fleet with a backlog of `seconds` in calm surroundings, in which nothing goes wrong.
+    /// A fleet with a backlog of `seconds` in calm surroundings, without faults.
     #[must_use]
     pub fn calm(name: &str, seed: u64, rate: Rate, replicas: u32, seconds: u64) -> Self {
         let expected = rate.per_second() * seconds as f64;
@@ -110,8 +110,8 @@ impl Scenario {
         Pace::new(rate, self.headroom, self.horizon).with_costs_up_to(Cost::new(most))
     }
 
-    /// What a replica holds so that the prefetch is never what holds it up: a round of the
-    /// line at its share, what its calls in flight take, and two leases.
+    /// A prefetch that never delays a replica: a round of the line at its share, its calls in
+    /// flight, and two leases.
     #[must_use]
     pub fn ample_prefetch(&self) -> u32 {
         let share = self.rate.per_second() / f64::from(self.replicas.max(1));
@@ -127,7 +127,7 @@ impl Scenario {
         self.faults.iter().any(|(_, fault)| dies(fault))
     }
 
-    /// Whether nothing goes wrong and no replica comes or goes.
+    /// Whether there are no faults and no replica comes or goes.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.faults.is_empty() && self.around.slow_ways == 0 && self.around.lost_asks == 0
@@ -143,10 +143,10 @@ impl Scenario {
         ways.fold(self.around.way.most(), Duration::max)
     }
 
-    /// Draws the way to the downstream. It varies by no more than `kept`, and is no shorter at any time than it
-    /// was before: calls that left earlier on a longer way would arrive among those that left later.
+    /// Draws the way to the downstream. It varies by no more than `kept`, and never becomes shorter: calls
+    /// that left earlier on a longer way would arrive among those that left later.
     pub(super) fn travels(&mut self, kept: Duration) {
-        // Of dice of its own: all else of a seed stays what it was.
+        // From dice of its own, so that everything else of a seed stays the same.
         let mut dice = Dice::new(self.seed ^ 0xFA7);
         let least = Duration::from_micros(dice.pick(&[50, 500, 1_000, 5_000, 20_000, 60_000]));
         let mut way = Way::from(least, kept * dice.pick(&[0, 1, 2, 4, 4]) / 4);
@@ -158,7 +158,7 @@ impl Scenario {
                 let at = dice.below(self.length());
                 self.faults.push((at, Fault::Way(way)));
             }
-            // The ways stand in their order, whenever each begins.
+            // The ways are in order of length, whenever each begins.
             let mut times: Vec<u64> = self.changes_of_way().map(|(at, _)| *at).collect();
             times.sort_unstable();
             for ((at, _), time) in self.changes_of_way().zip(times) {
@@ -256,13 +256,13 @@ fn fleet(dice: &mut Dice, rate: Rate) -> u32 {
     .min(most)
 }
 
-/// Worsens the surroundings and lets things go wrong.
+/// Worsens the surroundings and adds faults.
 fn roughen(dice: &mut Dice, s: &mut Scenario) {
     if dice.chance(300_000) {
         s.around.slow_ways = dice.pick(&[300, 3_000, 20_000]);
     }
     if dice.chance(300_000) {
-        // With the usual way it stays a round trip within half of the headroom.
+        // Together with the usual way a round trip stays within half of the headroom.
         s.around.lopsided = s.headroom / 6;
     }
     if dice.chance(300_000) {
@@ -293,7 +293,7 @@ fn roughen(dice: &mut Dice, s: &mut Scenario) {
     }
 }
 
-/// A clock that stepped may do so again within moments: back, or by something else.
+/// A clock that stepped may step again within moments: back, or by another length.
 pub(super) fn restless(dice: &mut Dice, at: u64, by: i64, faults: &mut Vec<(u64, Fault)>) {
     let (mut at, mut undo) = (at, -by);
     while dice.chance(500_000) {

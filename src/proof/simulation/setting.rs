@@ -1,8 +1,9 @@
-//! What a fleet is made of: a route with its limits, the messages that come, the distances between the parts,
-//! and what goes wrong when; and the only source of chance in a simulation: everything follows from one number.
+//! The setting of a fleet: a route with its limits, the messages, the distances between the parts, and the
+//! faults with their times; and the only source of chance in a simulation: everything follows from one
+//! number.
 //!
-//! That is SplitMix64, by its published constants. A generator of its own and not one of a crate, so that a
-//! seed that failed once fails in the same way after any update.
+//! The generator is SplitMix64, with its published constants. It is not that of a crate, so that a seed
+//! that failed once fails in the same way after any update.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::scheduler::Share;
 use sluiced_core::time::{StoreTime, micros};
 
-/// All that a run needs.
+/// The input of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
     pub seed: u64,
@@ -25,19 +26,19 @@ pub struct Setting<'a> {
     pub route: &'a Route,
     /// By the time at which they come.
     pub messages: &'a [Message],
-    /// Before that the replicas run without messages for so long.
+    /// Before the first message the replicas run for so long.
     pub lead: Duration,
-    /// What the store's clock shows then.
+    /// What the store's clock shows at that time.
     pub start: StoreTime,
-    /// When the run ends, whatever still waits.
+    /// When the run ends, even if messages still wait.
     pub end: Duration,
     pub around: Surroundings,
-    /// What happens when, in microseconds from the beginning, and in order.
+    /// The faults with their times, in microseconds from the beginning, and in order.
     pub faults: &'a [(u64, Fault)],
     /// The policy after [`Fault::Rate`].
     pub policies: &'a [(Rate, SetPolicy)],
     pub follows: Option<Following>,
-    /// Replicas do not remember what the store of keyed limits answered: a fault of theirs.
+    /// Replicas do not remember the answers of the store of keyed limits: a deliberate fault.
     pub forgets: bool,
 }
 
@@ -60,10 +61,10 @@ impl Following {
     }
 }
 
-/// A route, in the words of the core.
+/// A route, in terms of the core.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// The row of its paced limit and that of the reserve, where there are such.
+    /// The row of its paced limit and that of the reserve, if there are any.
     pub rows: Vec<Pace>,
     /// Its other limits.
     pub keyed: Vec<Keyed>,
@@ -77,7 +78,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// The shortest time for which a permit of its keyed limits is good; `None`: it has none.
+    /// The shortest time for which a permit of its keyed limits is valid; `None`: it has none.
     #[must_use]
     pub fn usable(&self) -> Option<Duration> {
         self.keyed.iter().map(|keyed| keyed.rule.usable()).min()
@@ -98,7 +99,7 @@ pub struct Keyed {
     pub for_all: bool,
 }
 
-/// What becomes of a message that must wait for longer than `max_hold`.
+/// What happens to a message that must wait for longer than `max_hold`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Far {
     /// It stays where it is, and so do those behind it if the limit is for all.
@@ -114,21 +115,21 @@ pub enum Far {
 pub struct Message {
     /// When it comes, in microseconds after the lead.
     pub at: u64,
-    /// What it takes of the paced limit.
+    /// Its cost for the paced limit.
     pub slots: Cost,
     pub priority: u16,
     /// It may use the reserve.
     pub urgent: bool,
     pub share: Share,
-    /// What it takes of each keyed limit, in their order.
+    /// Its charges on the keyed limits, in their order.
     pub charges: Box<[KeyCost]>,
 }
 
-/// What a message takes of a keyed limit, with the number of its key.
+/// The charge of a message on a keyed limit, with the number of its key.
 pub type KeyCost = Charge<(), u32>;
 
-/// What an operator sets: the paces of the paced limit and the rules of the others. One policy for all of
-/// them: they change together.
+/// A policy: the paces of the paced limit and the rules of the others. It is one policy for all of them:
+/// they change together.
 #[derive(Clone, Debug)]
 pub struct SetPolicy {
     pub rows: Vec<Pace>,
@@ -175,15 +176,15 @@ impl Way {
     }
 }
 
-/// The distances between the parts and how well the machines keep time.
+/// The distances between the parts and the accuracy of the machines' timers and clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Surroundings {
-    /// One way to the store: at least so long, and what it takes beyond that at the median.
+    /// One way to the store: the minimum, and the median of the additional time.
     pub distance: Duration,
     pub to_store: Duration,
     /// Some replicas are further away from it: up to this, each way.
     pub apart: Duration,
-    /// What the ways of a replica to the store and back may differ by, each drawn once: up to this.
+    /// By how much the ways of a replica to the store and back may differ, each drawn once: up to this.
     pub lopsided: Duration,
     /// Ways to the store that take up to 300 ms, per million.
     pub slow_ways: u64,
@@ -226,18 +227,18 @@ impl Surroundings {
     }
 }
 
-/// Something that goes wrong, or just happens.
+/// A fault, or another event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A replica dies: its messages go back to the queue, its slots are lost.
     Crash,
-    /// A replica stops in good order.
+    /// A replica stops in order.
     Leave,
     /// A new replica starts.
     Join,
-    /// A replica stands still for so long, then does all at once what was due.
+    /// A replica stands still for so long, then does everything that was due at once.
     Pause(Duration),
-    /// All of them do, as where one machine stalls that they share.
+    /// All of them do, as on one machine that stalls.
     PauseAll(Duration),
     /// The store forgets everything.
     Flush,
@@ -253,9 +254,9 @@ pub enum Fault {
     Way(Way),
     /// The downstream asks for a pause; some replicas get a notice at once.
     Throttle { wait: Duration, heard: bool },
-    /// From now on requests arrive and timers are in time, as in a quiet data centre.
+    /// From now on requests arrive and timers are on time, as in a quiet data centre.
     Heal,
-    /// A replica is broken for ever, but never the last one.
+    /// A replica is broken for good, but never the last one.
     Break(Break),
 }
 
@@ -266,7 +267,7 @@ pub enum Break {
     Dead,
     /// It stands still, and keeps what it has.
     Stuck,
-    /// It does not reach the store, nor is it reached.
+    /// It does not reach the store, and gets no notices.
     Deaf,
 }
 
@@ -307,7 +308,7 @@ impl Dice {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// Yes in `per_million` of a million cases.
+    /// True in `per_million` of a million cases.
     pub fn chance(&mut self, per_million: u64) -> bool {
         self.below(1_000_000) < per_million
     }
@@ -331,7 +332,7 @@ impl Dice {
     }
 }
 
-/// Stirs a number so that every bit of it shows in every bit of the result.
+/// Mixes a number so that every bit of it affects every bit of the result.
 #[must_use]
 pub const fn mix(number: u64) -> u64 {
     let mut z = number;

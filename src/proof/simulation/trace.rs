@@ -1,4 +1,5 @@
-//! What happened: the events that judges see, a fingerprint of them, and the last of them in words.
+//! The record of a run: the events that judges see, a fingerprint of them, and the last of them in
+//! words.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,7 +16,7 @@ const KEPT: usize = 4_000;
 
 /// Sees a run while it happens.
 pub trait Watch {
-    /// Something happened at a true time, in microseconds.
+    /// An event at a true time, in microseconds.
     fn see(&mut self, at: u64, replica: u32, what: &What);
     /// Whether the run is over.
     fn is_over(&mut self, at: u64) -> bool;
@@ -43,7 +44,8 @@ pub enum What {
     Delivered {
         message: u32,
     },
-    /// A replica asks for slots: twice at once, or before its turn, where it must not.
+    /// A replica asks for slots; `twice` or `early` mark a forbidden ask: a second one at the same
+    /// time, or one before its turn.
     Asked {
         want: u64,
         turn: Option<StoreTime>,
@@ -60,7 +62,7 @@ pub enum What {
     Denied {
         turn: Option<StoreTime>,
         guarded: bool,
-        /// It came at its turn, and nothing else was in its way.
+        /// It came at its turn, and nothing else hindered it.
         at_turn: bool,
     },
     AskFailed,
@@ -78,10 +80,10 @@ pub enum What {
         generation: u64,
         writes: u64,
     },
-    /// What they granted is not heard of.
+    /// Their reply with the grants was lost.
     ReplyLost,
     SawStep,
-    /// A replica hears that the keyed limit `by` denied a message, or that none did.
+    /// A replica learns that the keyed limit `by` denied a message, or that none did.
     Decided {
         message: u32,
         denied: Option<u8>,
@@ -127,7 +129,7 @@ pub enum What {
         fault: Fault,
         alone: Duration,
     },
-    /// It is broken for ever.
+    /// It is broken for good.
     Broken,
     Stepped {
         clock: StoreTime,
@@ -160,7 +162,7 @@ pub enum Without {
     Never(u8),
 }
 
-/// An event with its true time in microseconds and whose it is.
+/// An event with its true time in microseconds and its replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at: u64,
@@ -189,7 +191,7 @@ impl Trace {
         self.last.push_back(Event { at, replica, what });
     }
 
-    /// The same for two runs only if everything in them was the same.
+    /// Equal for two runs only if everything in them was equal.
     #[must_use]
     pub const fn fingerprint(&self) -> u64 {
         self.hash
@@ -208,7 +210,7 @@ impl Trace {
 }
 
 impl What {
-    /// Whether it only follows from what was seen, or is seen in what follows.
+    /// Whether it only follows from other events, or is visible in later ones.
     const fn is_of_course(&self) -> bool {
         matches!(
             self,
@@ -222,7 +224,7 @@ impl What {
         )
     }
 
-    /// What differs between runs beside the times of their events.
+    /// A digest of the event besides its time.
     fn digest(self) -> u64 {
         match self {
             Self::Asked { want, .. } => want,

@@ -20,9 +20,9 @@ pub use self::sum::Report;
 use super::scenario::{Fault, Scenario};
 use super::trace::{Watch, What, Without};
 
-/// What the clocks of replicas round away.
+/// The rounding of the clocks of replicas.
 const ROUNDED: u64 = 1_000;
-/// By then a headroom that follows the way has found it at the start, and after a change.
+/// By then a headroom that follows the way has adjusted, at the start and after a change.
 const FOUND: u64 = 3_000_000;
 const FOUND_ANEW: u64 = 5_000_000;
 /// With keyed limits a run takes seconds, or minutes where states are lost again and again.
@@ -35,11 +35,11 @@ pub(super) struct FleetJudge {
     /// What is known of it so far.
     report: Report,
     pace: Pace,
-    /// Of windows at the current rate.
+    /// The windows at the current rate.
     tally: Tally,
-    /// From when on it counts: what was leased before a change has passed by then.
+    /// From when on it counts: slots leased before a change have passed by then.
     tally_from: u64,
-    /// Of windows around changes of the rate, at the highest of the rates, until they are over.
+    /// The windows around changes of the rate, at the highest of the rates, until they are over.
     around: Option<(u64, Rate, Tally)>,
     rate: Rate,
     /// When the calls of the last window came.
@@ -53,9 +53,10 @@ pub(super) struct FleetJudge {
     calls: u64,
     asks: u64,
     served: Vec<u64>,
-    /// What the faults within the measured time may cost.
+    /// The allowed cost of the faults within the measured time.
     allowed_time: u64,
-    /// What all faults may cost: the messages that the replicas hold are sent after the queue is empty.
+    /// The allowed cost of all faults: the messages that the replicas hold are sent after the queue is
+    /// empty.
     delayed: u64,
     strikes: u64,
     slow_asks: u64,
@@ -65,7 +66,7 @@ pub(super) struct FleetJudge {
     keyed: Vec<KeyedJudge>,
 }
 
-/// Runs a scenario to its end, or to the first thing that must not be.
+/// Runs a scenario to its end, or to the first failure.
 #[must_use]
 pub fn run(scenario: &Scenario) -> Report {
     let judge = FleetJudge::new(scenario);
@@ -133,7 +134,7 @@ impl FleetJudge {
         self.from.is_some_and(|from| t >= from) && self.until.is_none()
     }
 
-    /// By when all must be done: what the messages take, and twice what the faults cost.
+    /// By when everything must be done: the time of the messages, and twice the cost of the faults.
     fn patience(&self) -> u64 {
         if !self.scenario.keyed.is_empty() || self.scenario.heals.is_some() {
             return KEYED_PATIENCE;
@@ -222,7 +223,7 @@ impl FleetJudge {
 
     /// An operator set another rate, with the same window.
     fn retimed(&mut self, rate: Rate, t: u64) {
-        // By then all that was leased before has arrived.
+        // By then all calls leased before have arrived.
         let settled = t
             + micros(self.pace.horizon())
             + micros(self.pace.headroom())
@@ -247,7 +248,7 @@ impl FleetJudge {
         self.rate = rate;
     }
 
-    /// The way is another one, and the headroom has to follow it.
+    /// The way has changed, and the headroom must follow it.
     fn other_way(&mut self, t: u64) {
         if self.scenario.follows.is_some() {
             self.tally = Tally::new(self.rate);
@@ -343,7 +344,7 @@ impl Watch for FleetJudge {
         }
     }
 
-    /// By a failure, because all is done, or because it takes too long.
+    /// Because of a failure, because everything is done, or because it takes too long.
     fn is_over(&mut self, t: u64) -> bool {
         if self.open > 0 && t > self.patience() {
             let open = self.open;

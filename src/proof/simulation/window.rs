@@ -1,4 +1,4 @@
-//! Whether calls kept a rate, judged afterwards by their times of arrival.
+//! Judges afterwards whether calls kept a rate, by their times of arrival.
 //!
 //! Problem: a fixed window can let twice the limit through at its edge. So the judge looks at every
 //! half-open sliding window `[t, t + W)`. A window is fullest when it begins at a call, so only the
@@ -28,7 +28,7 @@ pub struct Tally {
     last: Mono,
 }
 
-/// What a run of calls came to.
+/// The counts of a run of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// All calls.
@@ -37,7 +37,8 @@ pub struct Usage {
     pub units: u64,
     /// The most units in any half-open window.
     pub worst: u64,
-    /// Calls that came too early: each of these and the `N` before it lie less than a window apart.
+    /// Calls that came too early: each of these and the `N`th before it are less than a window
+    /// apart.
     pub over: u64,
     /// The first and the last arrival; `None` without calls.
     pub span: Option<(Mono, Mono)>,
@@ -85,7 +86,7 @@ impl Tally {
         self.over += u64::from(self.filled > self.limit);
     }
 
-    /// How long a call at `at` would have to wait so as not to be over; zero if it may come.
+    /// How long a call at `at` must wait so as not to be over; zero if it may come.
     #[must_use]
     pub fn wait(&self, at: Mono) -> Duration {
         let mut filled = self.filled;
@@ -100,7 +101,7 @@ impl Tally {
         wait
     }
 
-    /// What it came to so far.
+    /// The counts so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
         Usage {

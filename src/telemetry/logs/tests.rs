@@ -161,7 +161,7 @@ mod recent {
         });
         let change = "limit account is paused by anna (version 2)";
         note_change(change);
-        // Other tests of this process note changes, too.
+        // Other tests of this process record changes, too.
         let (changes, lines): (Vec<_>, Vec<_>) =
             recent().into_iter().partition(|line| line.level == CHANGE);
         assert_eq!(lines.len(), KEPT);

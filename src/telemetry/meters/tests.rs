@@ -2,7 +2,7 @@ use super::*;
 use crate::telemetry::names::{ALL, MetricKind};
 use crate::telemetry::recorder::{self, process};
 
-/// What a scrape shows after `fill` ran, with a recorder of the test's own.
+/// The text of a scrape after `fill` ran, with the test's own recorder.
 fn scrape(fill: impl FnOnce()) -> String {
     let recorder = recorder::build();
     metrics::with_local_recorder(&recorder, || {

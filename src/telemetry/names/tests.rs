@@ -92,7 +92,7 @@ fn bounds_rise() {
     }
 }
 
-/// A series that starts at zero must carry the very text that is counted later.
+/// A series that starts at zero must have the same text that is counted later.
 #[test]
 fn label_values_are_those_of_the_core() {
     let outcomes = [

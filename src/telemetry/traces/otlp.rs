@@ -90,7 +90,7 @@ impl Traces {
         Ok(Some(Self { provider, tracer }))
     }
 
-    /// Those of a route, which consumes this queue.
+    /// The spans of a route that consumes this queue.
     #[must_use]
     pub fn of_route(&self, route: &str, queue: &str) -> RouteTraces {
         RouteTraces {
@@ -151,7 +151,7 @@ fn parent(headers: &HeaderMap) -> Context {
 }
 
 impl CallSpan {
-    /// What became of the call.
+    /// Ends the span with the result of the call.
     pub fn end(mut self, sent: &Result<Judgement, TooLate>) {
         let span = &mut self.0;
         match sent {
@@ -179,7 +179,7 @@ impl CallSpan {
     }
 }
 
-/// The client of the exporter, which asks from a thread of its own.
+/// The client of the exporter, which calls it from a thread of its own.
 struct Exporting {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     runtime: Handle,
@@ -194,7 +194,7 @@ impl HttpClient for Exporting {
             let body = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();
             Ok(Response::from_parts(head, body))
         };
-        // Its timer needs the runtime, too, which is not that of the thread that asks.
+        // Its timer needs this runtime, too, because the calling thread has another one.
         let bounded = async { timeout(PATIENCE, answer).await };
         self.runtime.spawn(bounded).await??
     }

@@ -1,5 +1,4 @@
-//! What happens in a fleet, and the order in which it does; what goes wrong, and what that does to replicas and their
-//! messages.
+//! The events in a fleet, and their order; the faults, and their effects on replicas and their messages.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -66,14 +65,14 @@ pub(super) enum Event<'a> {
     AdmitFailed {
         id: u64,
     },
-    /// What was granted and not used has gone back: the messages are ready again.
+    /// Unused grants were returned: the messages are ready again.
     Again(Vec<Parcel<'a>>),
     Call {
         parcel: Parcel<'a>,
         slot: Slot,
     },
     Settle(Parcel<'a>),
-    /// The downstream's "not now" comes back.
+    /// The downstream's "not now" arrives.
     Throttled {
         parcel: Parcel<'a>,
         wait: Duration,
@@ -86,18 +85,18 @@ pub(super) enum Event<'a> {
         units: u64,
     },
     Beat,
-    /// Handshakes with the downstream, and a look at what the headroom should be.
+    /// Handshakes with the downstream, and a check of the headroom.
     Handshakes(u32),
     /// A notice of another policy; the current one, unless the store is away.
     Changed,
     Declared(Option<LimitPolicy>),
 
-    // At the store: it answers after `back`, or is not heard.
+    // At the store: its answer takes `back`, or is lost.
     Ask {
         id: u64,
         row: Row,
         ask: Ask,
-        /// What the asker takes for the current policy.
+        /// The policy that the asker knows as the current one.
         known: (Pace, PolicyVersion),
         back: Option<u64>,
         sent: u64,
@@ -124,7 +123,7 @@ pub(super) enum Event<'a> {
         heard: bool,
     },
     Declare(Option<LimitPolicy>),
-    /// The headroom should be another one than under this policy.
+    /// A replica wants another headroom than that of this policy.
     Follow(PolicyVersion, Headroom),
 
     // Elsewhere.
@@ -226,14 +225,14 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    /// A healthy replica that is not the only one.
+    /// Picks a healthy replica that is not the only one.
     fn one_of_several(&mut self) -> Option<u32> {
         let well = |one: &&Replica<'_>| one.paused_until < u64::MAX && !one.is_deaf;
         let ids: Vec<u32> = self.alive().filter(well).map(|one| one.id).collect();
         (ids.len() > 1).then(|| self.dice.pick(&ids))
     }
 
-    /// Whether a fault is one that the keyed limits promise to survive: `lib.rs` says what is not.
+    /// Whether the keyed limits promise to survive this fault: `lib.rs` lists the exceptions.
     fn may_strike(&mut self, fault: Fault) -> bool {
         if !self.setting.route.is_keyed() {
             return true;
@@ -241,7 +240,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let doubt = match fault {
             Fault::Flush | Fault::Restart(_) => LOSS_KNOWN,
             Fault::Step(_) => STEP_SEEN,
-            // A replica that joins asks for no message until those that remember more have been heard.
+            // A replica that joins asks for no message until those that remember more have reported.
             Fault::Rate(_)
             | Fault::Throttle { .. }
             | Fault::Join
@@ -250,7 +249,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             | Fault::Break(_) => return true,
             _ if self.in_doubt() => return false,
             Fault::Crash | Fault::Leave => {
-                // What it alone remembers is not lost as well.
+                // The grants that it alone remembers must not be lost as well.
                 self.store.replicate();
                 return true;
             }
@@ -280,7 +279,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    /// Notifies all replicas of another policy; so many per million miss it.
+    /// Notifies all replicas of a new policy; so many per million miss it.
     pub(super) fn notify_change(&mut self, deaf: u64) {
         for id in self.ids() {
             if !self.dice.chance(deaf) {

@@ -1,5 +1,5 @@
-//! The ways of messages: from the queue to a replica, and from there away without a call (the tap, the hours, the wait
-//! ladder) or by a call to the downstream; and what becomes of them.
+//! The paths of messages: from the queue to a replica, and from there away without a call (the tap, the
+//! hours, the wait ladder) or by a call to the downstream; and their ends.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::trace::{Away, Watch, What, Without};
 const DELIVERY: Duration = Duration::from_micros(400);
 /// The longest wait that the ladder of a route with keyed limits is made for.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
-/// A pacer that hears nothing comes round this often.
+/// A pacer without events runs a round this often.
 const ROUND: Duration = Duration::from_millis(500);
-/// A tap is looked at no sooner than this after it was.
+/// A tap is reviewed no more often than this.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl<'a, W: Watch> Fleet<'a, W> {
@@ -43,7 +43,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.requeue(message);
     }
 
-    /// Hands messages out to replicas that have room.
+    /// Hands messages out to replicas within their prefetch.
     pub(super) fn hand_out(&mut self) {
         while let Some((id, message)) = self.broker.hand_out() {
             let Some(mut replica) = self.take(id) else {
@@ -56,7 +56,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 self.broker.has_room(id, false);
             }
             self.see(id, What::Delivered { message });
-            // In their order: they come by one connection.
+            // In their order, because they come over one connection.
             let at = self.t + self.spread(DELIVERY);
             replica.last_delivery = replica.last_delivery.max(at);
             let wait = replica.last_delivery - self.t;
@@ -125,7 +125,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.send_away(replica, parcel.id, denied.wait, why);
     }
 
-    /// Through the wait ladder, to come back after `wait`.
+    /// Sends a message through the wait ladder, to come back after `wait`.
     fn send_away(&mut self, replica: &mut Replica<'a>, id: u32, wait: Duration, why: Away) {
         replica.unsettled.remove(&id);
         self.away.insert(id, self.t + micros(wait));
@@ -181,7 +181,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let has_room = replica.unsettled.len() < usize::from(route.prefetch);
         let takes = turn.is == Tap::Open && has_room;
         self.broker.has_room(replica.id, takes);
-        // While it is open, every other event looks at it, too.
+        // While it is open, every other event reviews it, too.
         (turn.is == Tap::Closed)
             .then(|| turn.look.map_or(mono + ROUND, |look| look.max(mono + LOOK)))
     }
@@ -205,7 +205,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
 #[derive(Debug, Default)]
 pub(super) struct Broker {
     queue: VecDeque<u32>,
-    /// Replicas with room for at least one more.
+    /// Replicas that may hold at least one more.
     open: BTreeSet<u32>,
     next: u32,
 }
@@ -246,7 +246,7 @@ impl Broker {
 }
 
 impl<'a, W: Watch> Fleet<'a, W> {
-    /// As in `pipeline::send`: a slot or a permit that is too late now is lost, never used late.
+    /// Like `pipeline::send`: a slot or a permit that is too late now is lost, never used late.
     pub(super) fn last_look(
         &mut self,
         replica: &mut Replica<'a>,
@@ -272,8 +272,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
         micros(way.least()) + self.dice.below(micros(way.spread) + 1)
     }
 
-    /// A message that was not accepted is ready again, or goes back to its queue, once what it was
-    /// granted has gone back.
+    /// A message that was not accepted is ready again, or goes back to its queue, once its grants
+    /// were returned.
     pub(super) fn again(&mut self, replica: &mut Replica<'a>, parcel: Parcel<'a>) {
         if parcel.granted.is_some() {
             self.take_back(replica, vec![parcel]);

@@ -1,5 +1,5 @@
-//! What replicas ask of the keyed limits and what they do with the answers: as `pipeline::admit`,
-//! `pipeline::permit` and `pipeline::refunder`.
+//! The questions of replicas to the keyed limits and what follows from the answers: like
+//! `pipeline::admit`, `pipeline::permit` and `pipeline::refunder`.
 
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::{BEAT, Memory};
@@ -44,7 +44,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     fn send(&mut self, replica: &Replica<'a>, question: &Question<Parcel<'a>>) -> u64 {
         self.asks += 1;
         let id = self.asks;
-        // In doubt every replica is heard: see `lib.rs`.
+        // In doubt no question is lost: see `lib.rs`.
         let Trip { out, back } = self.trip(replica, !self.in_doubt());
         if back.is_none() {
             self.after(STORE_TIMEOUT, replica.id, Event::AdmitFailed { id });
@@ -151,7 +151,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.see(replica.id, What::Decided { message, denied });
     }
 
-    /// A replica that stops sends nothing any more: what it was granted goes back, and the messages too.
+    /// A replica that stops sends nothing any more: its grants are returned, and its messages go back.
     pub(super) fn empty_if_stopping(&mut self, replica: &mut Replica<'a>) {
         if replica.stopping {
             for parcel in replica.scheduler.extract_all() {
@@ -160,7 +160,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    /// The store did not answer, or its answer is not used. What was asked for may have been granted.
+    /// The store did not answer, or its answer is not used. The messages may have been granted.
     pub(super) fn unanswered(&mut self, replica: &mut Replica<'a>, id: u64, mono: Mono) {
         let Some(question) = replica.admitting.remove(&id) else {
             return;
@@ -172,7 +172,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.empty_if_stopping(replica);
     }
 
-    /// What was granted and certainly not used goes back; then the messages are ready again.
+    /// Grants that were certainly not used are returned; then the messages are ready again.
     pub(super) fn take_back(&mut self, replica: &mut Replica<'a>, mut parcels: Vec<Parcel<'a>>) {
         for parcel in &mut parcels {
             replica.running.remove(&parcel.id);
@@ -214,7 +214,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
         if !self.store.is_down(self.t) {
             let woken = self.store.release(asker, parcel, self.t);
             self.tell_freed(&woken);
-            // It has its answer, and what its call took is free, notice or not.
+            // The replica knows that its call ended, so it may use the freed units even without a
+            // notice.
             let way = self.way();
             let keyed = &self.setting.route.keyed;
             let charges = names(&parcel.message.charges).zip(&parcel.message.charges);
@@ -247,7 +248,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let _id = self.send(replica, &question);
     }
 
-    /// Again and again: what the store has, whatever else is asked, and that the calls under way go on.
+    /// Runs again and again: asks the store for its state, whatever else is asked, and renews the calls
+    /// under way.
     pub(super) fn beat(&mut self, replica: &mut Replica<'a>) {
         self.after(micros(BEAT), replica.id, Event::Beat);
         self.ask_time(replica);
@@ -271,7 +273,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         keyed.any(|limit| matches!(limit.rule, Rule::Concurrency(_)))
     }
 
-    /// The store may have lost something, and not every replica has been heard since.
+    /// Whether the store may have lost something that not every replica has reported.
     pub(super) const fn in_doubt(&self) -> bool {
         self.t < self.doubt_until
     }

@@ -35,30 +35,30 @@ pub(super) struct Replica<'a> {
     pub(super) paused_until: u64,
     /// It does not reach the store.
     pub(super) is_deaf: bool,
-    /// Only the last wake that was set is heeded.
+    /// Only the last wake that was set counts.
     pub(super) wake: u64,
     /// The asks that are under way, for each row.
     pub(super) asking: [Option<u64>; 2],
     /// The turn that the last answer gave, for the check that it does not ask before it.
     pub(super) turn: Option<Turn>,
     pub(super) last_ask: u64,
-    /// What it knows of the store of keyed limits.
+    /// Its watch on the store of keyed limits.
     pub(super) store: StoreWatch,
     /// Its questions to the keyed limits, by their numbers.
     pub(super) admitting: BTreeMap<u64, Question<Parcel<'a>>>,
-    /// What was granted and has not ended, by message.
+    /// Calls that were granted and have not ended, by message.
     pub(super) running: BTreeMap<u32, Parcel<'a>>,
     /// What it knows of the limits' policy.
     pub(super) known: Option<LimitPolicy>,
     /// It has asked for the current policy.
     pub(super) declaring: bool,
-    /// What it measured, where a headroom follows that.
+    /// Its measurements, if a headroom follows them.
     pub(super) follow: Option<Follow>,
     pub(super) shakes: Way,
     pub(super) late: Lateness,
-    /// What its ways to the store and back take beyond the usual.
+    /// The additional time of its ways to the store and back.
     pub(super) detour: (u64, u64),
-    /// When its clock was started, where it stood, and how many millionths it is fast.
+    /// When its clock was started, what it showed then, and how many millionths it is fast.
     born: u64,
     zero: u64,
     drift: i64,
@@ -70,7 +70,7 @@ impl Replica<'_> {
         let drift = i64::try_from(dice.below(most.unsigned_abs() * 2 + 1)).unwrap_or_default();
         let lopsided = micros(setting.around.lopsided);
         let apart = dice.below(micros(setting.around.apart) + 1);
-        // One way or the other is longer, or none, or both.
+        // One of the two ways is longer, or none, or both.
         let mut detour = || apart + dice.pick(&[0, lopsided]);
         let detour = (detour(), detour());
         let phase = Phase::new(mix(u64::from(id) + 1));
@@ -165,7 +165,7 @@ pub(super) struct Parcel<'a> {
     pub(super) id: u32,
     pub(super) message: &'a Message,
     pub(super) route: &'a Route,
-    /// For how long a permit is good.
+    /// For how long a permit is valid.
     pub(super) usable: Duration,
     pub(super) arrival: u64,
     /// When it was published.

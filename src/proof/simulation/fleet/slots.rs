@@ -1,5 +1,5 @@
-//! Questions for slots: their ways, those that get lost, and what the store does; the policies that slots are
-//! leased under, and the headroom, which follows what replicas measure, as in `pipeline::follow`.
+//! Questions for slots: their ways, losses, and what the store does; the policies that slots are leased
+//! under, and the headroom, which follows what replicas measure, as in `pipeline::follow`.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::trace::{Watch, What};
 
 /// A client gives up on the store after this.
 pub(super) const STORE_TIMEOUT: u64 = 500_000;
-/// A store that is away refuses after this, or swallows what it is asked.
+/// A store that is away refuses after this, or does not answer at all.
 const REFUSED: u64 = 100;
 /// A replica that knows its turn waits for it; only checks of its clock come earlier.
 const CLOCK_CHECK: u64 = 9_000_000;
-/// What the mapping of the clocks may make an ask early.
+/// By how much the mapping of the clocks may make an ask early.
 const TURN_DOUBT: Duration = Duration::from_millis(2);
 
 /// A request on its way.
@@ -30,7 +30,7 @@ pub(super) struct Trip {
 }
 
 impl<'a, W: Watch> Fleet<'a, W> {
-    /// The way of a request, which may get lost before or after it is executed.
+    /// The way of a request, which may be lost before or after it is executed.
     pub(super) fn trip(&mut self, replica: &Replica<'a>, may_fail: bool) -> Trip {
         let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
         let lost = may_fail && self.dice.chance(self.setting.around.lost_asks);
@@ -43,7 +43,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    /// When a client learns that the store does not answer what was sent then.
+    /// When a client notices that the store does not answer a request that was sent then.
     pub(super) fn refusal(&mut self, sent: u64) -> u64 {
         if self.dice.chance(500_000) {
             REFUSED
@@ -118,7 +118,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         Some(answer)
     }
 
-    /// The store's answer is on its way, unless it gets lost (`back` is `None`).
+    /// The store's answer is on its way, unless it is lost (`back` is `None`).
     pub(super) fn reply(
         &mut self,
         replica: u32,
@@ -158,7 +158,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         {
             return;
         }
-        // A turn under an older policy than is known by now is given up.
+        // A turn under an older policy than the known one is given up.
         let known = replica.version();
         replica.turn = answer.turn.filter(|_| known == answer.version);
         let trip = Duration::from_micros(self.t - sent);
@@ -201,7 +201,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             let (policy, changed) = self.store.declare(known, self.t);
             if changed {
                 // Every replica gets a notice. One that missed this, and asks nothing until its turn, would
-                // declare too late what the store has lost: a known gap.
+                // declare a policy that the store lost too late: a known gap.
                 self.notify_change(0);
             }
             (self.way(), Some(policy))
@@ -270,7 +270,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    /// At the store: the first of several replicas that want another headroom has its way.
+    /// At the store: if several replicas want another headroom, the first one succeeds.
     pub(super) fn follow(&mut self, over: PolicyVersion, headroom: Headroom) {
         let Some(following) = self.setting.follows else {
             return;

@@ -1,7 +1,8 @@
-//! The shared store: the rows of the paced limit, what was taken of each key, one policy, one clock, and what
-//! can go wrong with them.
+//! The shared store: the rows of the paced limit, the states of all keys, one policy, one clock, and their
+//! faults.
 //!
-//! The decisions are those of production (`core::schedule`, `core::limits`); only their surroundings are made up.
+//! The decisions are those of production (`core::schedule`, `core::limits`); only their surroundings are
+//! simulated.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use sluiced_core::time::{StoreTime, micros};
 use super::replica::{Name, Parcel, names};
 use crate::setting::{Kept, SetPolicy, Setting};
 
-/// What the keyed limits have in the store.
+/// The data of the keyed limits in the store.
 #[derive(Clone, Debug, Default)]
 struct KeyedData {
     generation: Option<Generation>,
@@ -38,7 +39,7 @@ pub(super) struct Asker {
     pub(super) version: PolicyVersion,
 }
 
-/// A replica that waited for units of a key, and how many it heard are free.
+/// A replica that waited for units of a key, and how many the notice says are free.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Woken {
     pub(super) replica: u32,
@@ -54,7 +55,7 @@ pub(super) struct Store {
     policy: Option<LimitPolicy>,
     rows: [Option<Schedule>; 2],
     keyed: KeyedData,
-    /// What a replica of the store has copied: an older state. Kept only where something may go wrong.
+    /// Whether a replica of the store keeps a copy, an older state: only if faults may happen.
     copies: bool,
     copy: [Option<Schedule>; 2],
     keyed_copy: KeyedData,
@@ -96,7 +97,7 @@ impl Store {
         t < self.down_until
     }
 
-    /// An operator sets other terms.
+    /// An operator sets another policy.
     pub(super) fn set(&mut self, terms: SetPolicy, t: u64) {
         let over = self.version();
         let text = self.terms.len().to_string();
@@ -111,8 +112,8 @@ impl Store {
         set(&mut self.policy, &update, now);
     }
 
-    /// A replica with the first terms in its file declares what it knows and gets the current policy.
-    /// Says too whether that changed.
+    /// A replica with the first policy in its file declares the policy that it knows and gets the
+    /// current one. Also returns whether that changed.
     pub(super) fn declare(&mut self, known: Option<LimitPolicy>, t: u64) -> (LimitPolicy, bool) {
         let declaration = Declaration {
             replica: "replica".to_owned(),
@@ -197,7 +198,7 @@ impl Store {
         (entered, alone, decisions)
     }
 
-    /// A replica asks no more.
+    /// A replica no longer asks.
     pub(super) fn leave(&mut self, replica: u32) {
         self.keyed.askers.leave(&replica.to_string());
     }
@@ -277,7 +278,7 @@ impl Store {
             version: policy.map_or(PolicyVersion::NONE, |policy| policy.version),
             ..PolicyState::default()
         };
-        // Under another version than the asker's nothing is decided, whatever the rules are.
+        // Under another version than the asker's nothing is decided, so the rules do not matter.
         let index = policy.and_then(|policy| policy.text.parse().ok());
         let rules = &self.terms[index.unwrap_or(0_usize)].rules;
         let rules: Vec<Rule> = rules.iter().map(|rule| rule.around(now)).collect();

@@ -209,7 +209,7 @@ fn calls_under_way_are_bounded_and_their_room_is_used() {
     assert!((9.5..13.0).contains(&seconds), "{seconds}");
 }
 
-/// One key has more messages than there is room for in memory: the others go away without a question.
+/// One key has more messages than places in memory: the others are sent away without a question.
 #[test]
 fn a_key_that_is_known_to_be_full_is_not_asked_for_each_message() {
     let limit = NonZeroU32::new(1).expect("not zero");
@@ -224,7 +224,7 @@ fn a_key_that_is_known_to_be_full_is_not_asked_for_each_message() {
         calls == 400 && trips > 1_000,
         "{calls} calls, {trips} trips"
     );
-    // Each of three replicas hears of each call that ends here, and has its heartbeat.
+    // Each of three replicas gets a notice of each call that ends here, and has its heartbeat.
     assert!(
         outcome.asks <= (calls + 120) * 3,
         "{} asks, {trips} trips",

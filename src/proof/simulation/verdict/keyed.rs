@@ -1,5 +1,5 @@
-//! Judges keyed limits as the downstream would: by the times of the calls, and by what the documentation
-//! promises of each kind. It knows no state, no store and no grant.
+//! Judges keyed limits as the downstream would: by the times of the calls, and by the documented promise
+//! of each kind. It knows no state, no store and no grant.
 //!
 //! | kind | what is judged |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | `fixed_window` | no window holds more than the units: those of the store's clock, or some that each begin with a call and follow one another (`Windows`) |
 //! | `concurrency` | no more units under way at once, each call counted for a lease; while nothing goes wrong, for as long as it lasts |
 //!
-//! An operator may change the units meanwhile. A window must then keep the highest of those that were in
-//! force in it.
+//! An operator may change the units meanwhile. A window must then keep the highest of those that were
+//! current within it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use sluiced_core::time::{StoreTime, micros};
 
 use crate::made::{KeyedLimit, LimitKind};
 
-/// What the clocks of replicas round away.
+/// The rounding of the clocks of replicas.
 const ROUNDED: u64 = 1_000;
 
 /// A call that arrived at the downstream.
@@ -41,7 +41,7 @@ pub(crate) struct KeyedJudge {
     late: u64,
     /// Calls under way count for as long as they last, not for a lease.
     renewed: bool,
-    /// Which units counted from when on.
+    /// The units of the limit, and from when on each counted.
     units: Vec<(u64, u32)>,
     keys: BTreeMap<u32, Seen>,
 }
@@ -55,7 +55,7 @@ struct Seen {
 }
 
 impl KeyedJudge {
-    /// With the longest way to the downstream.
+    /// Makes a judge for the longest way to the downstream.
     pub(crate) fn new(limit: KeyedLimit, way: Duration, renewed: bool) -> Self {
         Self {
             limit,
@@ -81,7 +81,7 @@ impl KeyedJudge {
         u64::from(highest.unwrap_or(self.limit.units))
     }
 
-    /// A call arrives. Returns what is over, if something is.
+    /// A call arrives. Returns which window is over, if one is.
     pub(crate) fn arrived(&mut self, key: u32, call: Arrival) -> Option<String> {
         let mut seen = self.keys.remove(&key).unwrap_or_default();
         seen.calls.push_back(call);
@@ -129,8 +129,8 @@ impl KeyedJudge {
         })
     }
 
-    /// The store's clock stepped, and shows this. If it went back, the windows that begin after that come
-    /// again, and count again.
+    /// The store's clock stepped, and shows this. If it went back, later windows come again, and count
+    /// again.
     pub(crate) fn stepped(&mut self, clock: StoreTime) {
         if matches!(self.limit.kind, LimitKind::Aligned | LimitKind::Calendar) {
             let window = micros(self.limit.window);
@@ -169,7 +169,7 @@ impl KeyedJudge {
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     calls: VecDeque<Placed>,
-    /// From when on a window may begin that begins with the oldest of them.
+    /// From when on a window that begins with the oldest of them may begin.
     before: u64,
 }
 
@@ -182,8 +182,9 @@ struct Placed {
 }
 
 impl Windows {
-    /// A call of so many units in a window of that length; `most` says what a window may hold whose calls came from then until now.
-    /// Returns what is over, if something is: the units of the last `length`, and the most.
+    /// A call of so many units in a window of that length; `most` returns how much a window with calls from
+    /// then until now may hold. Returns which window is over, if one is: the units of the last `length`, and
+    /// the most.
     pub(super) fn arrived(
         &mut self,
         (at, units): (u64, u64),
@@ -280,7 +281,7 @@ mod tests {
         assert_eq!(judged(LimitKind::Aligned, edge), None);
         let window = at([5_000, 5_950, 5_990, 6_000]);
         assert_eq!(judged(LimitKind::SlidingLog, window), None);
-        // Whichever call began the window: it may have been lost.
+        // Any call may have begun the window: the first one may have been lost.
         let lost = at([5_900, 5_950, 5_990, 6_001]);
         assert_eq!(judged(LimitKind::FirstCall, lost), None);
         let together = at([5_990, 5_993, 5_996, 5_999]);

@@ -1,12 +1,12 @@
 //! Judges progress: while a message waits and its limits have room, a call leaves within a time that follows from
 //! the configuration.
 //!
-//! Faults that come and go break every livelock, so none is seen among them. Here they end: some replicas stay
-//! broken for ever, the others are healed and reach the store, and must go on by themselves (as the liveness mode
-//! of TigerBeetle's simulator has it).
+//! Faults that come and go end every livelock, so none would be seen. Here the faults end: some replicas stay
+//! broken for good, the others recover and reach the store, and must go on by themselves (as in the liveness
+//! mode of TigerBeetle's simulator).
 //!
-//! Whether a limit has room is not asked of the store: there, permits that run out unused again and again
-//! leave no room for ever. The judge has limits of its own, of which only calls that were made take something.
+//! The store is not asked whether a limit has room: permits that run out unused again and again would leave
+//! no room there for good. The judge has limits of its own, of which only calls that were made take units.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,33 +24,33 @@ use crate::made::{Broken, EPOCH, KeyedLimit, LimitKind};
 use crate::scenario::{Fault, Scenario};
 use crate::trace::{Watch, What};
 
-/// A full limit is asked again after this, should a notice be lost.
+/// A full limit is asked again after this, in case a notice is lost.
 const FULL: Duration = Duration::from_secs(1);
-/// Round trips from the moment at which something fits until its call: the answer that said when, the question
+/// Round trips from the moment at which a message fits until its call: the answer with that time, a question
 /// that came too early, the one that is granted, and one for slots.
 const TRIPS: u32 = 4;
 /// A wait queue and the queue hand a message back within this.
 const HANDED_BACK: Duration = Duration::from_millis(50);
-/// A question leaves so long after the last one, in seconds, and a call begins as long after its grant.
+/// A question leaves so long after the last one, in seconds, and a call begins so long after its grant.
 const LEAVES: f64 = 0.01;
-/// What is left where one more limit counts the messages, and where replicas stand still.
+/// The share that is left if one more limit counts the messages, and if replicas stand still.
 const SEVERAL: f64 = 0.6;
 const STALLED: f64 = 0.7;
-/// Waits in queues are whole seconds: where hardly any wait is short enough for memory, a key is idle meanwhile.
+/// Waits in queues are whole seconds: if hardly any wait is short enough for memory, a key is idle meanwhile.
 const LADDER_STEP: Duration = Duration::from_secs(1);
 const ROTATES: f64 = 0.3;
-/// What is left of a limit of calls under way by key.
+/// The share that is left of a limit of calls under way by key.
 const CALLS_BY_KEY: f64 = 0.1;
 /// Keys are drawn, and the last keys are alone.
 const SLACK: f64 = 0.45;
-/// The gap is looked at so many times before it is too long.
+/// The gap is checked so many times before it is too long.
 const LOOKS: u64 = 32;
 
-/// The longest time without a call while a message waits and its limits have room: the sum of what may lie
-/// before its call.
+/// The longest time without a call while a message waits and its limits have room: the sum of everything
+/// that may delay its call.
 #[must_use]
 pub fn longest_gap(scenario: &Scenario) -> Duration {
-    // The row starts behind its guard, and what broken replicas leased passes unused.
+    // The row starts behind its guard, and slots of broken replicas pass unused.
     let pace = scenario.pace();
     let row = if scenario.paced {
         pace.guard() + pace.horizon()
@@ -59,13 +59,13 @@ pub fn longest_gap(scenario: &Scenario) -> Duration {
     };
     // Each replica in the line before it takes the slots of a message.
     let slots = pace.interval() * scenario.cost * scenario.replicas;
-    // What was granted to a replica that broke, or ran out unused and could not be taken back, counts for a
-    // window; a call that is not renewed, for its lease; and a call under way lasts.
+    // Grants of a replica that broke, and permits that ran out unused and could not be taken back, count
+    // for a window; a call that is not renewed counts for its lease; and a call under way takes its time.
     let windows = scenario.keyed.iter();
     let windows = windows.map(|limit| limit.window + limit.headroom);
     let call = scenario.call + scenario.longest_way();
     let window = windows.max().unwrap_or_default() + call;
-    // A heartbeat reports a loss; a message that came back early waits in memory for its time.
+    // A heartbeat reports a loss; a message that returned early waits in memory for its time.
     let waits = HEARTBEAT + FULL + scenario.max_hold + HANDED_BACK;
     // Steps of the wait ladder are up to 3 % longer than the wait.
     let ladder = window / 16;
@@ -78,7 +78,7 @@ fn round_trip(scenario: &Scenario) -> Duration {
     (around.distance + around.apart + around.to_store * 2 + around.lopsided) * 2
 }
 
-/// The least part of what the tightest limit allows that a fleet must call, from what its setting costs.
+/// The smallest share of the tightest limit that a fleet must use, given the costs of its setting.
 #[must_use]
 pub fn least_share(scenario: &Scenario) -> f64 {
     let trip = round_trip(scenario).as_secs_f64();
@@ -100,16 +100,16 @@ pub fn least_share(scenario: &Scenario) -> f64 {
     let each = scenario.keyed.iter().map(|limit| {
         let mean = f64::from(1 + limit.cost) / 2.0;
         let units = f64::from(limit.at_once().min(limit.units));
-        // A window or a burst is not filled to its end by messages of several units.
+        // Messages of several units do not fill a window or a burst completely.
         let filled = (units - f64::from(limit.cost) + 1.0) / units;
-        // Between two messages of a key lies a round trip, and a moment for its question to leave.
+        // Between two messages of a key there is a round trip, and a moment for its question to leave.
         let apart = match limit.kind {
             LimitKind::Concurrency => (scenario.call + scenario.longest_way()).as_secs_f64(),
             _ => limit.window.as_secs_f64() * mean / f64::from(limit.units),
         };
         filled * apart / (apart + 2.0 * trip + LEAVES)
     });
-    // Where several limits count a message, the keys of one stand in the way of those of another.
+    // If several limits count a message, the keys of one delay those of another.
     let several = SEVERAL.powi(scenario.keyed.len() as i32 - 1).min(1.0);
     let stalled = |(_, fault): &(u64, Fault)| matches!(fault, Fault::PauseAll(_));
     let stalls = scenario.faults.iter().any(stalled);
@@ -146,11 +146,11 @@ pub(super) struct ProgressJudge {
     open: usize,
     broken: BTreeSet<u32>,
     rules: Vec<Rule>,
-    /// What calls that were made take, in store time.
+    /// The units that calls took, in store time.
     states: KeyedStates<(usize, u32)>,
     /// Store time minus true time.
     offset: u64,
-    /// When a call left last, or nothing could; and when to look again.
+    /// When a call last left, or none could; and when to check again.
     last: u64,
     next: u64,
     longest: u64,
@@ -228,7 +228,7 @@ impl ProgressJudge {
         }
     }
 
-    /// Its call has ended, or is not counted any more.
+    /// Its call has ended, or is no longer counted.
     fn call_ended(&mut self, message: u32, t: u64) {
         let now = self.store_time(t);
         for (index, charge) in self.scenario.charges(message).iter().enumerate() {
@@ -237,7 +237,7 @@ impl ProgressJudge {
         }
     }
 
-    /// A message that waits where it can be sent, and whose limits have room.
+    /// A message that could be sent from its place, and whose limits have room.
     fn could_be_called(&self, t: u64) -> Option<u32> {
         let now = self.store_time(t);
         let rules: Vec<Rule> = self.rules.iter().map(|rule| rule.around(now)).collect();
@@ -307,7 +307,7 @@ impl ProgressJudge {
         report
     }
 
-    /// The least time for the calls since all was healed, as a part of the time that they took.
+    /// The least time for the calls since the recovery, as a share of the time that they took.
     fn share(&self) -> Option<f64> {
         let (first, last) = (self.calls.first()?.0, self.calls.last()?.0);
         let took = (last - first) as f64 / 1e6;
@@ -331,7 +331,7 @@ impl ProgressJudge {
         (least > 5.0).then_some(least / took.max(least))
     }
 
-    /// The least time in which a limit lets so many units of a key pass that has `room` left, in seconds.
+    /// The least time, in seconds, in which a limit lets so many units of a key with `room` left pass.
     fn least(&self, limit: &KeyedLimit, units: u64, room: u64) -> f64 {
         let each = match limit.kind {
             LimitKind::SteppedBucket { capacity } => capacity.min(limit.units),

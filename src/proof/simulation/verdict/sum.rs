@@ -1,4 +1,5 @@
-//! The end of a run: what faults may cost, and whether the limit was used, fairly and without asking in vain.
+//! The end of a run: the allowed cost of faults, and whether the limit was used, fairly and without useless
+//! questions.
 
 use std::time::Duration;
 
@@ -11,27 +12,27 @@ use crate::trace::Trace;
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What must not be, if it was.
+    /// The failure, if there was one.
     pub failure: Option<String>,
     pub trace: Trace,
     /// Virtual time, in microseconds.
     pub length: u64,
     pub calls: u64,
-    /// In each second of virtual time.
+    /// Calls in each second of virtual time.
     pub calls_by_second: Vec<u64>,
     /// The most calls in any window of the limit's length.
     pub worst: u64,
     pub repeats: u64,
-    /// The part of the slots that was used while a backlog was there, in the measured time.
+    /// The share of the slots that was used while there was a backlog, in the measured time.
     pub used: Option<f64>,
-    /// How many slots that time had, and how many of them might go unused by what happened.
+    /// How many slots that time had, and how many of them might go unused because of faults.
     pub slots: u64,
     pub allowed: u64,
     /// Asks of the store per message in the measured time.
     pub asks_per_message: f64,
     /// Asks at the asker's turn that got no slot.
     pub denied_at_turn: u64,
-    /// The least that a replica was served, as a part of the mean.
+    /// The calls of the least served replica, as a share of the mean.
     pub least_served: Option<f64>,
     pub missed: u64,
     pub burnt: u64,
@@ -39,25 +40,25 @@ pub struct Report {
     /// Slots that were leased to replicas when they crashed.
     pub crashed_with: u64,
     pub crashes: u64,
-    /// The faults that came to pass: some have no victim, or are more than is promised.
+    /// The faults that were applied: others had no victim, or exceed the promise.
     pub struck: Vec<Fault>,
-    /// What keyed limits were granted without the replica hearing of it.
+    /// Grants of keyed limits whose reply was lost.
     pub replies_lost: u64,
-    /// Where progress is judged: the longest time without a call although a message might have been called,
-    /// and the part of what the tightest limit allows that was called.
+    /// If progress is judged: the longest time without a call although a message could have been called,
+    /// and the share of the tightest limit that was used.
     pub progress: Option<(Duration, f64)>,
 }
 
-/// A replica that was served so often or more in the mean can be compared with others.
+/// Replicas can be compared if they were served so often or more in the mean.
 const LONG_ENOUGH: u64 = 50;
-/// The least that a replica gets in calm surroundings, as a part of the mean. Over a minute it is
+/// The least share of a replica in calm surroundings, as a part of the mean. Over a minute it is
 /// more than 0.9 (`tests/pure/simulation.rs`); a seed lasts seconds, and shares are whole units.
 const FAIR: f64 = 0.75;
-/// Only a window with so many slots says something about the use of the limit.
+/// Only a measured time with so many slots shows the use of the limit.
 const ENOUGH: u64 = 200;
 
 impl FleetJudge {
-    /// What the replica that was served least got, as a part of the mean.
+    /// The calls of the least served replica, as a share of the mean.
     fn least_served(&self) -> Option<f64> {
         let count = self.scenario.replicas;
         let served = self.served.iter().take(count as usize);
@@ -83,8 +84,8 @@ impl FleetJudge {
         }
     }
 
-    /// A replica that knows its turn finds its share then, with few exceptions: one that starts
-    /// from nothing can delay all that wait, once. A fault can do so again and again.
+    /// A replica that knows its turn finds its share then, with few exceptions: a replica that
+    /// starts can delay all that wait, once. A fault can do so again and again.
     fn judge_denials(&mut self, t: u64) {
         let most = if self.scenario.is_calm() {
             self.asks / 10 + 2 * u64::from(self.scenario.replicas)
@@ -102,7 +103,7 @@ impl FleetJudge {
         }
     }
 
-    /// Sums up.
+    /// Makes the report.
     pub(crate) fn report(mut self, t: u64) -> Report {
         let slots = match (self.from, self.until, self.scenario.load) {
             (Some(from), Some(until), Load::Backlog) => {
@@ -113,13 +114,13 @@ impl FleetJudge {
         let lost = self.report.missed + self.too_late;
         let allowed = self.allowed() * self.pace.units() / self.pace.period() + lost;
         let used = (slots > 0).then(|| self.calls as f64 / slots as f64);
-        // Where keyed limits bind, the row has slots to spare; how many there are changes with the headroom.
+        // If keyed limits bind, the row has unused slots; their number changes with the headroom.
         let ample = self.scenario.prefetch >= self.scenario.ample_prefetch()
             && self.scenario.keyed.is_empty()
             && self.scenario.heals.is_none()
             && self.scenario.follows.is_none();
         if slots >= ENOUGH && ample {
-            // One slot in a thousand; at both ends of the measured time, those that may be late.
+            // One slot in a thousand, and at both ends of the measured time those that may be late.
             let ends =
                 2 + 2 * micros(self.pace.headroom()) * self.pace.units() / self.pace.period();
             let wanted = slots - (slots / 1000 + ends + allowed).min(slots);
@@ -151,17 +152,17 @@ impl FleetJudge {
     }
 }
 
-/// Slots that go unused besides, where they are far apart: a replica that asks late for its slot moves
-/// the row, and the next one finds its own slot not yet within reach and goes to the end of the line.
+/// Additional unused slots, if they are far apart: a replica that asks late for its slot moves the
+/// row, and the next one finds its own slot not yet within reach and goes to the end of the line.
 const OVERTAKEN: u64 = 3;
-/// A replica that was the only one is followed by another by then.
+/// By then another replica follows one that was the only one.
 const SUCCESSOR: Duration = Duration::from_secs(3);
-/// A client's patience with the store, its first backoff and some way.
+/// A client's timeout for the store, its first backoff and some way.
 const ASK_LOST: u64 = 600_000;
 
 impl FleetJudge {
-    /// Adds what a fault may cost, in time of the schedule. `alone` is for how long no replica but
-    /// the victim is there to send.
+    /// Adds the allowed cost of a fault, in time of the schedule. `alone` is for how long no
+    /// replica but the victim is there to send.
     pub(crate) fn struck(&mut self, fault: Fault, t: u64, alone: Duration) {
         self.report.struck.push(fault);
         let cost = self.cost_of(fault, alone);
@@ -177,9 +178,9 @@ impl FleetJudge {
         let guard = micros(self.pace.guard());
         let cost = match fault {
             Fault::Join | Fault::Heal | Fault::Break(_) => 0,
-            // What is on its way when it becomes longer arrives before the rest, which comes later by as much.
+            // Calls on the way when it becomes longer arrive first, and the others come later by as much.
             Fault::Way(way) => micros(way.most()),
-            // What it held is lost, and its turn; a lone replica must be followed by another, which
+            // Its slots and its turn are lost; a lone replica must be followed by another, which
             // must first trust its clock.
             Fault::Crash | Fault::Leave => horizon + lease + micros(alone.min(SUCCESSOR)),
             Fault::Pause(length) => horizon + lease + micros(alone.min(length)),
@@ -189,11 +190,11 @@ impl FleetJudge {
                 let length = micros(length);
                 length + (length + ASK_LOST).min(2_000_000) + ASK_LOST + horizon + lease
             }
-            // The first to ask starts the row behind its guard, and learns of the new generation with
-            // the answer; the others with their own next asks.
+            // The first to ask starts the row behind its guard, and gets the new generation with the
+            // answer; the others get it with their own next asks.
             Fault::Step(_) => 2 * guard + horizon + lease,
-            // How long all of it takes at a lower rate; that a higher one is used is for a test
-            // of its own.
+            // The time for everything at a lower rate; the use of a higher one has a test of
+            // its own.
             Fault::Rate(rate) => {
                 let slower = self.scenario.rate.units().get() / rate.units().get() + 1;
                 self.scenario.length() * u64::from(slower)

@@ -1,4 +1,4 @@
-//! Redis some milliseconds away, with the headroom that limits have where none is written.
+//! Redis some milliseconds away, with the default headroom.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ const CELLS: [Cell; 4] = [
                 ..Backlog::of("concurrency", None, rules, vec![0; 500])
             }
         },
-        // From the end of a call to the next one: the store hears of it, a replica hears of that, it asks, and is
-        // answered.
+        // From the end of a call to the next one: a report to the store, a notice to a replica, its question,
+        // and the answer.
         least: |distance| 49.0 * (CALL + distance * 4 + Duration::from_millis(1)).as_secs_f64(),
     },
     Cell {
@@ -51,12 +51,12 @@ const CELLS: [Cell; 4] = [
             let rules = vec![(log("3/1s"), By::Keys(1)), (gcra("40/1s", 0), By::Any(5))];
             Backlog::of("sliding_log + gcra", None, rules, in_turns(100, 20))
         },
-        // The senders are drawn: the busiest has some more than a fifth.
+        // The senders are drawn at random: the busiest has a little more than a fifth.
         least: |_| 425.0 / 40.0 * 1.035,
     },
 ];
 
-/// What a cell must reach with the store so many milliseconds away.
+/// The share that a cell must reach with the store so many milliseconds away.
 fn due(cell: &Cell, ms: u64) -> f64 {
     match ms {
         // An account of 200/1s with 40 keys, on the same network.
@@ -85,7 +85,7 @@ fn share(cell: &Cell, distance: Duration, replicas: u32) -> f64 {
     least / run.seconds()
 }
 
-/// The default headroom serves a store up to 6 ms away in each direction as one that is near. Ten calls of
+/// With the default headroom a store up to 6 ms away in each direction works like a near one. Ten calls of
 /// 100 ms at a time on the same network are in `calls`.
 #[test]
 fn a_store_some_milliseconds_away_costs_little() {

@@ -1,5 +1,5 @@
-//! What a fleet makes of keyed limits: the cases of `docs/measurements.md`, the recipes of the documentation, calls
-//! at a time, and tenants that share an account.
+//! How a fleet uses keyed limits: the cases of `docs/measurements.md`, the recipes of the documentation,
+//! concurrent calls, and tenants that share an account.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ fn a_saturated_limit_is_used_and_few_questions_are_asked() {
     }
 }
 
-/// A message of two slots fires at the second: it is asked for when that is near.
+/// A message of two slots is sent at the second: it is asked for when that is near.
 #[test]
 fn messages_of_two_slots_take_no_longer_than_their_sender_needs() {
     let sender = vec![(gcra("12/1s", 5), By::Keys(1))];
@@ -110,7 +110,7 @@ fn messages_of_two_slots_take_no_longer_than_their_sender_needs() {
     }
 }
 
-/// Nothing paces the messages: as many are asked for as can be sent while permits last.
+/// Nothing paces the messages: as many are asked for as can be sent while permits are valid.
 #[test]
 fn without_a_paced_limit_the_keys_are_used() {
     let keys = in_turns(200, 30);
@@ -139,8 +139,8 @@ fn one_key_with_a_long_backlog_is_done_in_the_least_time() {
         for replicas in [1, 3] {
             let backlog = Backlog {
                 replicas,
-                // As far away as a Redis on the same network. `gcra` without a burst saves nothing up: it
-                // loses a round trip and the way to the next slot with each unit.
+                // As far away as Redis on the same network. `gcra` without a burst saves nothing up: it
+                // loses a round trip and the time to the next slot with each unit.
                 way: Duration::from_micros(200),
                 ..Backlog::of(
                     "one key",
@@ -209,8 +209,8 @@ fn a_call_that_ends_lets_the_next_one_go_at_once() {
     }
 }
 
-/// A replica without the right to listen, or notices that are lost: what its own calls free it uses all the
-/// same.
+/// A replica without the right to subscribe, or with lost notices, still uses the units that its own calls
+/// free.
 #[test]
 fn without_any_notice_nothing_stands_still() {
     for replicas in [1, 3] {
@@ -224,7 +224,7 @@ fn without_any_notice_nothing_stands_still() {
     }
 }
 
-/// A replica that has calls under way does not keep what they free for itself.
+/// A replica with calls under way does not keep the freed units for itself.
 #[test]
 fn replicas_share_what_becomes_free() {
     for seed in 0..5 {
@@ -304,8 +304,8 @@ fn a_call_that_ends_lets_the_next_one_go() {
 const SECOND: u32 = 10_000;
 const EACH: u32 = 1_200;
 
-/// What the first of two tenants got of an account of 100/1s, in parts of one, while both wait. Their messages
-/// come in turns; those of the first have few keys, those of the second as many as are said.
+/// The share of the first of two tenants in an account of 100/1s, while both wait. Their messages come in
+/// turns; those of the first have few keys, those of the second the given number.
 fn share(name: &'static str, first: u32, second: u32, replicas: u32) -> f64 {
     let rules = vec![(gcra("10/1s", 0), By::Keys(1))];
     let keys = (0..EACH).flat_map(|n| [scramble(n) % first, SECOND + scramble(n) % second]);

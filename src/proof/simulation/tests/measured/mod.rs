@@ -1,4 +1,4 @@
-//! Backlogs of one route over some replicas, and what they come to where nothing goes wrong.
+//! Backlogs of one route over some replicas, and the results without faults.
 
 mod costs;
 mod distance;
@@ -52,7 +52,7 @@ fn account(rate: &str, most: u32) -> Pace {
     Pace::new(rate, Duration::from_millis(5), DEFAULT_HORIZON).with_costs_up_to(cost(most))
 }
 
-/// What a limit counts by.
+/// How a limit chooses keys.
 #[derive(Clone, Copy, Debug)]
 enum By {
     /// So many keys have one in common.
@@ -98,7 +98,7 @@ struct Backlog {
     /// `None`: nothing paces the messages.
     account: Option<Pace>,
     rules: Vec<(Rule, By)>,
-    /// What a message takes of every limit.
+    /// The cost of a message for every limit.
     cost: u32,
     replicas: u32,
     prefetch: u16,
@@ -108,13 +108,13 @@ struct Backlog {
     call: Duration,
     /// All replicas stand still for so long in each second.
     stalls: Duration,
-    /// The keys of the messages, as they stand in the queue.
+    /// The keys of the messages, in the order of the queue.
     keys: Vec<u32>,
     /// How long it is looked at.
     within: Duration,
     /// Replicas get no notices of each other.
     deaf: bool,
-    /// Whose message it is, by its key.
+    /// The tenant of a message, by its key.
     tenant: fn(u32) -> u64,
 }
 
@@ -216,7 +216,7 @@ impl Backlog {
         run
     }
 
-    /// The same, and all are sent.
+    /// The same, with a check that all are sent.
     fn runs(&self, seed: u64) -> Run {
         let run = self.run(seed);
         let (sent, all) = (run.calls.len(), self.keys.len());
@@ -225,7 +225,7 @@ impl Backlog {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 struct Run {
     outcome: PlanOutcome,
     /// When each call was made, and its keys.
@@ -278,7 +278,7 @@ impl Run {
         (mean, trips.max().unwrap_or(0))
     }
 
-    /// No window over the limit, whichever limit and key.
+    /// Checks that no window of any limit and key is over.
     fn none_over(&self, units: &[(usize, u64)]) {
         for (index, (units, window)) in units.iter().enumerate() {
             let mut by: BTreeMap<u32, Vec<u64>> = BTreeMap::new();

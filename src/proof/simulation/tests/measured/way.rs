@@ -1,7 +1,8 @@
-//! What a provider would refuse that counts without any tolerance, by a GCRA or a bucket of its own.
+//! How many calls a provider would refuse that counts without any tolerance, by a GCRA or a bucket of its
+//! own.
 //!
-//! sluiced keeps every window. Such a provider counts something else: how soon a call comes after the ones before. So
-//! calls whose ways differ may come too soon for it although no window is over.
+//! sluiced keeps every window. Such a provider counts something else: how soon a call comes after the ones
+//! before. So calls on ways of different length may come too soon for it although no window is over.
 
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// How many of these calls a GCRA refuses that has no tolerance but its burst. A bucket of `burst + 1` units that is
-/// refilled bit by bit refuses the same. A call that is refused takes nothing.
+/// How many of these calls a GCRA refuses that has no tolerance but its burst. A bucket of `burst + 1` units
+/// that is refilled continuously refuses the same. A refused call takes nothing.
 fn refused(times: &[u64], rate: Rate, burst: u32) -> usize {
     // In parts of a microsecond: a window may be no multiple of the units.
     let (part, distance) = (u64::from(rate.units().get()), micros(rate.window()));
@@ -95,7 +96,7 @@ fn gcra(seed: u64, headroom: Duration, way: Way) -> Scenario {
     scenario
 }
 
-/// The share that a provider refuses that allows `rate`, by burst, in percent, over all seeds.
+/// The share that a provider with this `rate` refuses, by burst, in percent, over all seeds.
 fn shares(rate: &str, scenario: impl Fn(u64) -> Scenario) -> [f64; 3] {
     let rate = rate.parse().expect("a rate");
     let runs: Vec<_> = (0..SEEDS).map(|seed| arrivals(&scenario(seed))).collect();
@@ -122,14 +123,14 @@ fn a_provider_without_tolerance_refuses_what_its_burst_does_not_cover() {
                 cells(slots),
                 cells(grants)
             );
-            // All that varies is less than the distance of two calls, but for 80 ms in 100/1s.
+            // All variation is less than the distance of two calls, except for 80 ms in 100/1s.
             assert!(slots[1] == 0.0 || way.spread > ms(10), "{slots:?}");
             assert!(slots[2] == 0.0 && grants[1..] == [0.0; 2], "{grants:?}");
         }
     }
 }
 
-/// The distance of two calls is that of the provider and the headroom besides.
+/// The distance of two calls is that of the provider plus the headroom.
 #[test]
 fn a_rate_that_is_lower_by_the_headroom_in_each_distance_is_never_refused() {
     println!("| headroom 5 ms, way | 95/1s | 90/1s | 80/1s | 66/1s |");
