@@ -124,7 +124,8 @@ impl Breaker {
         matches!(self.state, BreakerState::Probing { .. })
     }
 
-    /// Whether it needs a message for the probe: the pause is over, or the store has just been asked, or said yes.
+    /// Whether it needs a message for the probe: the pause is over, or the store has just been asked or has
+    /// just allowed it.
     #[must_use]
     pub fn probes(&self, now: Mono) -> bool {
         match self.state {

@@ -142,7 +142,7 @@ pub struct Use {
     pub used: f64,
     /// Units that were used since the start.
     pub total: u64,
-    /// Units that are left of the downstream's quota, until that begins anew.
+    /// Units that are left of the downstream's quota, until that begins again.
     pub left: Option<f64>,
     /// Units that calls used according to their answers, since the start; zero if the limit has no `actual`.
     pub actual: u64,

@@ -172,7 +172,7 @@ struct Quota {
 }
 
 impl Quota {
-    /// What is left, unless the quota has begun anew since.
+    /// What is left, unless the quota has begun again since.
     fn at(&self, now: Duration) -> Option<f64> {
         let is_over = self.reset > 0.0 && now.as_secs_f64() >= self.reset;
         self.left.filter(|_| !is_over)

@@ -1,4 +1,5 @@
-//! The admin listener over real TCP, asked the way probes and scrapers ask; and what it shows of the fleet.
+//! The admin listener over real TCP, with the requests of probes and scrapers; and what it shows of the
+//! fleet.
 
 mod page;
 mod status;
@@ -159,7 +160,7 @@ async fn readiness_names_what_is_missing_and_since_when() {
     redis.send_replace(Link::Down("connection refused".into()));
     let body = running.until("/readyz", "503").await;
     assert!(body.contains("connection refused"), "{body}");
-    // What is away does not make the process ill: a restart would not help.
+    // A server that is away does not make the process unhealthy: a restart would not help.
     assert!(running.get("/healthz").await.0.starts_with("HTTP/1.1 200"));
     running.end().await;
 }
@@ -229,7 +230,7 @@ async fn a_connection_serves_one_request_and_other_paths_are_refused() {
 #[tokio::test]
 async fn silent_clients_hold_no_place_for_ever() {
     let running = Running::start().await;
-    // More than there are places; all of them say nothing.
+    // More connections than there are places; none sends a request.
     let mut silent = Vec::new();
     for _ in 0..40 {
         silent.push(
@@ -240,7 +241,7 @@ async fn silent_clients_hold_no_place_for_ever() {
     }
     let (head, _) = running.get("/healthz").await;
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    // The newest are left: they are open still.
+    // The newest are left: they are still open.
     let newest = silent.last_mut().expect("one");
     let closed = tokio::time::timeout(Duration::from_millis(1), newest.read_u8());
     assert!(closed.await.is_err(), "it was closed");

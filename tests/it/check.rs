@@ -1,4 +1,4 @@
-//! `sluiced check --connect` against real servers: what it says, and that it changes nothing.
+//! `sluiced check --connect` against real servers: what it reports, and that it changes nothing.
 
 mod queues;
 mod refusals;
@@ -179,7 +179,8 @@ async fn a_limit_that_redis_is_too_far_away_for_is_refused_with_the_headroom_to_
     ] {
         assert!(told.contains(part), "{said}");
     }
-    // The figure that is named is enough; twice as much on a machine that is busier later.
+    // The figure that is named is enough; the test uses twice as much, because the machine may be busier
+    // later.
     let (_, figure) = told.split_once("write headroom = \"").expect(told);
     let figure = figure.split_once("ms\"").expect(told).0;
     let figure = figure.parse::<u64>().expect(figure);
@@ -188,7 +189,7 @@ async fn a_limit_that_redis_is_too_far_away_for_is_refused_with_the_headroom_to_
     let (code, said) = check.run(&["--connect"]);
     assert_eq!(code, Some(0), "{said}");
 
-    // The default headroom of such a limit is 35 ms: enough for 6 ms in each direction, and not for 15.
+    // The default headroom of such a limit is 35 ms: enough for 6 ms in each direction, but not for 15.
     check.more = limit("");
     // A machine that is busy while it is measured makes the way longer.
     away(6);
@@ -229,7 +230,7 @@ fn only_backends_in_use_are_tried() {
     assert!(said.contains("routes.sms.downstream: failed: "), "{said}");
 }
 
-/// Only the HTTP client knows that it cannot make this call; the fault has its line all the same.
+/// Only the HTTP client knows that it cannot make this call; the error still has its line.
 #[test]
 fn what_the_downstream_cannot_use_is_a_fault_with_its_line() {
     let mut check = Check::new(

@@ -1,4 +1,5 @@
-//! What the program says of its own commands: help, completions, manual pages, a first configuration.
+//! The program's description of its own commands: help, completions, manual pages, a first
+//! configuration.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +24,7 @@ fn commands(parent: &[&str]) -> Vec<Vec<String>> {
     let help = printed(&[parent, &["--help"]].concat());
     let listed = help.split("Commands:\n").nth(1).unwrap_or_default();
     let listed = listed.lines().take_while(|line| line.starts_with("  "));
-    // A description that is long goes on below, farther to the right.
+    // A long description continues below, farther to the right.
     let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let mut all = Vec::new();
     for name in names.filter(|name| !["", "help"].contains(name)) {
@@ -34,7 +35,7 @@ fn commands(parent: &[&str]) -> Vec<Vec<String>> {
     all
 }
 
-/// What bash would offer for the last of these words, by the function that the program gives it.
+/// Bash's suggestions for the last of these words, by the function that the program provides.
 fn completed(words: &[&str], config: Option<&Path>) -> Vec<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_sluiced"));
     let others = std::env::var("PATH").unwrap();
@@ -83,7 +84,7 @@ fn names_of_limits_and_routes_are_those_of_the_configuration() {
     }
 }
 
-/// What a shell loads from a file has to work at once.
+/// Completions that a shell loads from a file have to work at once.
 #[test]
 fn each_shell_has_a_script() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

@@ -23,7 +23,7 @@ use crate::support::wait::{eventually, eventually_async};
 use crate::support::yaml::documents;
 
 const MESSAGES: u64 = 300;
-/// Patience on a busy machine, and ports of our own.
+/// Long timeouts for a busy machine, and ports of our own.
 const OURS: [(&str, &str); 4] = [
     ("SLUICED__ADMIN__LISTEN", "127.0.0.1:0"),
     ("SLUICED__REDIS__RESPONSE_TIMEOUT", "5s"),
@@ -173,7 +173,7 @@ async fn what_compose_starts_delivers_everything_under_the_limit() {
     }
 }
 
-/// As the Deployment says: an unknown user without rights, on a file system that cannot be written, with
+/// As in the Deployment: an unknown user without rights, on a file system that cannot be written, with
 /// its secrets in files that only its group can read.
 const POD: &str = "set -e\n\
     mount -t tmpfs -o mode=0755 pod /run\n\
@@ -189,7 +189,7 @@ const POD: &str = "set -e\n\
     exec setpriv --reuid=\"$OWNER\" --regid=\"$GROUP\" --clear-groups --no-new-privs \\\n\
     --bounding-set=-all --inh-caps=-all /run/sluiced run --config /run/sluiced.toml\n";
 
-/// What the shell of [`POD`] needs to know, and the variables of the program.
+/// The variables that the shell of [`POD`] needs, and those of the program.
 fn pod(spec: &Value, secret: &Value) -> Vec<String> {
     let security = &spec["securityContext"];
     let secrets = &spec["volumes"][1]["secret"];

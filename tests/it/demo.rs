@@ -10,7 +10,7 @@ use crate::support::soak::at_length;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// The machine that runs tests is busy: a call may be late there without a fault of pacing.
+/// The machine that runs tests is busy: a call may be late there although pacing is right.
 const LENIENT: [&str; 2] = ["--headroom", "250ms"];
 
 /// One demo at a time: each looks at what was left behind in the broker that all use.
@@ -187,7 +187,8 @@ fn ctrl_c_leaves_nothing_behind_either() {
     assert!(sent.is_some(), "it never sent: {}", complaint(&mut child));
     let pid = Pid::from_raw(child.id().cast_signed()).expect("a process id");
     kill_process(pid, Signal::INT).expect("it runs");
-    // Reads to the end: that is when the program and all of its replicas have ended.
+    // Reads to the end of the output, which comes when the program and all of its replicas have
+    // ended.
     drop(lines.collect::<Vec<_>>());
     let error = complaint(&mut child);
     assert_eq!(child.wait().expect("it ends").code(), Some(1), "{error}");

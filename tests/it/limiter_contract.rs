@@ -1,5 +1,5 @@
-//! What every store of paced limits must do, held against all of them: Redis as one
-//! server, under Sentinels and as a cluster, and this process.
+//! What every store of paced limits must do, checked for all of them: Redis as one server,
+//! under Sentinels and as a cluster, and this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,7 +111,7 @@ async fn now(store: &Store, limit: &PacedLimit) -> StoreTime {
     look(store, limit).await.now
 }
 
-/// What a replica knows that has looked for long enough.
+/// The knowledge of a replica that has read the clock for long enough.
 async fn steady(store: &Store, limit: &PacedLimit) -> ClockView {
     let answer = look(store, limit).await;
     ClockView::Steady {
@@ -193,7 +193,8 @@ async fn a_turn_is_kept_until_it_comes((store, _): (Store, Store)) {
             .await
             .unwrap();
         if early.guarded || early.now >= turn.at {
-            // The machine stood still for longer than this test can distinguish from a stepped clock.
+            // The machine stood still for so long that this test cannot distinguish it from a stepped
+            // clock.
             break;
         }
         assert_eq!((early.grant, early.turn), (None, Some(turn)));

@@ -25,7 +25,7 @@ fn scrape(targets: &[String], dir: &Path) -> Option<Prometheus> {
     Prometheus::start(&file(dir, "prometheus.yml", &text))
 }
 
-/// What the panels ask, as they ask for everything.
+/// The queries of the panels, with all values selected.
 fn queries() -> Vec<(String, String)> {
     let board: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut queries = Vec::new();
@@ -78,7 +78,7 @@ async fn every_panel_and_every_rule_finds_its_series() {
     let all = tokio::time::timeout(LONG, eventually(LONG * 2, "all", || empty().is_empty()));
     assert!(all.await.is_ok(), "these find nothing: {:#?}", empty());
 
-    // Each rule can be evaluated, and none fires in a fleet that is well.
+    // Each rule can be evaluated, and none fires in a healthy fleet.
     let rules = prometheus.rules();
     assert!(rules.len() >= 10, "{} rules", rules.len());
     for rule in rules {

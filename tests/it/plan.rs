@@ -1,4 +1,4 @@
-//! `sluiced plan`: what it says before anything runs. It needs no server.
+//! `sluiced plan`: its report before anything runs. It needs no server.
 
 use std::fs;
 use std::path::Path;
@@ -317,7 +317,7 @@ fn the_picture_is_well_formed() {
     let planned = plan_in(dir.path(), &plain(), &arguments);
     assert_eq!(planned.code, Some(0), "{}", planned.err);
     let svg = fs::read_to_string(dir.path().join("plan.svg")).unwrap();
-    // Every element is closed in its turn.
+    // Every element is closed in order.
     let mut open = Vec::new();
     for tag in svg
         .split('<')

@@ -1,5 +1,5 @@
-//! The provider is the yardstick of all fleet tests, so it is measured itself: over real sockets,
-//! with calls whose distances are known.
+//! All fleet tests are judged by the provider, so it is tested itself: over real sockets, with
+//! calls whose distances are known.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::machine;
 use sluiced::proof::provider::{Act, Behaviour, Expect, Provider, Report, ScriptStep};
 
-/// One keep-alive connection, by hand: nothing of what is tested is used to test it.
+/// One keep-alive connection, written by hand: the test uses nothing of the code that it tests.
 struct Client {
     stream: BufReader<TcpStream>,
 }

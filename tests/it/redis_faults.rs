@@ -1,4 +1,5 @@
-//! Redis dies, hangs, forgets, or refuses: no slot twice, calls that end, and a way back.
+//! Redis dies, hangs, loses its state, or refuses: no slot is granted twice, calls end, and the link
+//! recovers.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ fn options(url: String) -> RedisOptions {
     options
 }
 
-/// Waits until Redis is up, and answers the link, which tells of every change after that.
+/// Waits until Redis is up, and returns the link, which reports every change after that.
 async fn is_up(store: &RedisStore) -> watch::Receiver<Link> {
     let mut link = store.link();
     let up = async { link.wait_for(Link::is_up).await.map(drop) };
@@ -49,7 +50,7 @@ fn limit() -> PacedLimit {
     )
 }
 
-/// Asked by a replica that has yet to trust its clock.
+/// Asked by a replica that does not trust its clock yet.
 const fn look(want: u64) -> Ask {
     Ask {
         want,
@@ -76,7 +77,7 @@ fn steady(want: u64, clock: &Answer) -> Ask {
     }
 }
 
-/// Asks until slots are granted, over errors too. Says whether the schedule was guarded.
+/// Asks until slots are granted, also after errors. Returns whether the schedule was guarded.
 async fn lease(store: &RedisStore, limit: &PacedLimit) -> (Grant, bool) {
     let asking = async {
         let mut guarded = false;
@@ -129,7 +130,7 @@ async fn a_restart_is_noticed_even_if_the_state_survives() {
         matches!(*link.borrow(), Link::Down(_))
     })
     .await;
-    // Down: calls fail at once, many of them in less than one timeout would take.
+    // Down: calls fail at once, many of them in less time than one timeout.
     let failing = async {
         for _ in 0..1_000 {
             let error = store.lease(&limit, look(1)).await.unwrap_err();
@@ -170,7 +171,7 @@ async fn a_hang_times_out_and_what_it_granted_is_never_granted_again() {
     assert!(timeouts >= 1, "the first calls waited for their answer");
     drop(paused);
     is_up(&store).await;
-    // Whatever the late calls were granted lies before this, and no replica gets it again.
+    // The slots that the late calls were granted lie before this, and no replica gets them again.
     let next: u64 = redis::cmd("HGET")
         .arg("faults:{provider}:paced")
         .arg("next")
@@ -274,7 +275,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
     }
     let (store, _) = connect(&server).await;
     store.lease(&limit(), look(0)).await.unwrap();
-    // A password from elsewhere replaces the one in the URL.
+    // A password from another key replaces the one in the URL.
     let mut replaced = options(server.url_with("wrong-secret"));
     replaced.password = Some(SecretString::from("right-secret").into());
     let store = RedisStore::connect(&replaced).unwrap();

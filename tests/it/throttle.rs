@@ -43,7 +43,7 @@ fn it_answers_the_five_values_of_cl_throttle() {
     let failing = throttle(&url, &["user", "2", "30", "3600", "--fail", "--plain"]);
     assert_eq!(failing.status.code(), Some(1));
     assert_eq!(numbers(&failing)[0], 1);
-    // It never fits; and another key has a state of its own, which looking at does not change.
+    // It never fits; and another key has a state of its own, which a look does not change.
     assert_eq!(numbers(&ask("4"))[..4], [1, 3, 0, -1]);
     for _ in 0..2 {
         let other = throttle(&url, &["other", "2", "30", "3600", "0", "--plain"]);

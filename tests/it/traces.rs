@@ -27,7 +27,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const QUIET_TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PUBLISHER: &str = "00f067aa0ba902b7";
 
-/// What a server was asked.
+/// The requests to a server.
 type Requests = Arc<Mutex<Vec<(HeaderMap, Bytes)>>>;
 
 /// A server on one path, which answers each request by how many came before.
@@ -84,7 +84,7 @@ fn attributes(of: &[KeyValue]) -> Vec<(&str, String)> {
         .collect()
 }
 
-/// The spans that came, after a look at what says where they come from.
+/// The spans that came, after a check of the attributes that name their source.
 fn spans(requests: &Requests) -> Vec<Span> {
     let mut spans = Vec::new();
     for (_, body) in requests.lock().unwrap().iter() {
@@ -218,7 +218,7 @@ async fn each_call_is_a_span_between_the_publisher_and_the_downstream() {
     );
 }
 
-/// A message centre gets no trace; the call is a span of it all the same.
+/// A message centre gets no trace; the call is still a span of the trace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_call_over_smpp_is_a_span_of_the_publishers_trace() {
     let name = "traces-smpp";

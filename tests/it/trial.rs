@@ -1,4 +1,4 @@
-//! `sluiced try`: what would become of a message, without calling or taking anything.
+//! `sluiced try`: what would happen to a message, without calling or taking anything.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -118,8 +118,8 @@ async fn the_first_message_of_the_queue_is_looked_at_and_given_back() {
             [9, 10].map(|n| (body(n), lapin::BasicProperties::default())),
         )
         .await;
-    // More often than a message is given back before RabbitMQ 4 would drop it at its own limit, and never
-    // copied behind the other.
+    // More often than RabbitMQ 4 returns a message before it drops it at its own limit, and the message
+    // is never copied behind the other.
     for _ in 0..12 {
         let (code, text, err) = tried(&config, "", &["--peek"]);
         assert_eq!(code, Some(0), "{err}");
@@ -128,7 +128,8 @@ async fn the_first_message_of_the_queue_is_looked_at_and_given_back() {
     assert_eq!(broker.counts(name).await, Some((2, 0)));
 }
 
-/// In an outage it does not go now, and it says what is before it.
+/// In an outage the message is not sent now, and the command reports the outage and the messages before
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_and_the_messages_before_it_are_told() {
     let name = "tried-away";

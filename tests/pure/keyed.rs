@@ -131,13 +131,14 @@ fn every_kind_holds_alone_and_with_another_in_every_fault() {
     }
 }
 
-/// It knows nothing of the clock before the step, and asks before those that do.
+/// It does not know the clock before the step, and asks before the replicas that do.
 #[test]
 fn a_replica_that_joins_right_after_a_step_is_not_granted_too_much() {
     for kind in KINDS {
         for seed in 0..30 {
             let mut scenario = Scenario::keyed("joins", seed, vec![limit(kind, 4)], 20);
-            // One asks once a second while its keys are closed; of three, one soon does.
+            // A single replica asks once a second while its keys are closed; of three replicas, one asks
+            // soon.
             scenario.replicas = [1, 3][seed as usize % 2];
             scenario.stagger = Duration::from_secs(1);
             scenario.prefetch = 8;
@@ -200,8 +201,8 @@ fn a_fleet_that_does_not_notice_a_loss_is_seen() {
         scenario.prefetch = 20;
         // Replicas hold what is denied: a message in a wait queue is not there for a new replica.
         scenario.max_hold = Duration::from_secs(60);
-        // Those that were sent away come back later; a new replica asks at once. Again and again: a
-        // bucket that is refilled in steps is over in four windows together.
+        // Messages that were denied are asked for again later; a new replica asks at once. The loss
+        // is repeated: a bucket that is refilled in steps is over only in four windows together.
         scenario.faults = (0..6_u64)
             .flat_map(|times| {
                 let at = 2_400_000 + times * 5 * SECOND;
@@ -211,7 +212,7 @@ fn a_fleet_that_does_not_notice_a_loss_is_seen() {
             .collect();
         holds(&scenario);
         scenario.broken = Broken::Forgets;
-        // Not in every run does a key have more messages at the edge than it may.
+        // Not in every run does a key have more messages at the edge than it may send.
         let seen = (3..40).find_map(|seed| {
             scenario.seed = seed;
             fails(&scenario)

@@ -1,4 +1,5 @@
-//! The tests that need no server: the fleet under a virtual clock, and what files must say.
+//! The tests that need no server: the fleet under a virtual clock, and what the files of this
+//! repository must contain.
 
 mod keyed;
 mod manifests;

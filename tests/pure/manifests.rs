@@ -1,5 +1,5 @@
-//! deploy/compose.yaml, deploy/kubernetes/ and the Dockerfile: they name each other's ports, files and accounts rightly,
-//! and leave the program the time to stop that its configuration asks for.
+//! deploy/compose.yaml, deploy/kubernetes/ and the Dockerfile: they agree on ports, files and accounts, and
+//! leave the program the time to stop that its configuration asks for.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::yaml::documents;
 
 const DOCKERFILE: &str = include_str!("../../Dockerfile");
 const UNREAD: &str = "no python3-yaml on this machine: not checked";
-/// On top of the grace: what closing connections and writing the last lines may take.
+/// The time, besides the grace, for closing connections and writing the last lines.
 const MARGIN: Duration = Duration::from_secs(10);
 
 fn root() -> PathBuf {
@@ -144,7 +144,7 @@ fn the_services_of_compose_have_their_files_and_only_loopback() {
     let target = mounts(sluiced)[0].1;
     assert!(DOCKERFILE.contains(&format!("CMD [\"run\", \"--config\", \"{target}\"]")));
 
-    // The rules of Prometheus and the dashboard of Grafana lie where they are looked for.
+    // Prometheus finds its rules, and Grafana its dashboard.
     let prometheus = mounts(&services["prometheus"]);
     assert!(prometheus.contains(&("compose/prometheus.yml", "/etc/prometheus/prometheus.yml")));
     assert!(prometheus.contains(&("../monitoring", "/monitoring")));
@@ -201,7 +201,7 @@ fn the_pods_of_kubernetes_fit_the_program() {
     assert_eq!(container["securityContext"], rights);
     assert_eq!(pod["automountServiceAccountToken"], false);
 
-    // The configuration lies where it is read, is right, and leaves time to stop.
+    // The program finds its configuration, which is valid and leaves time to stop.
     let mounted = |name: &str| {
         let mounts = container["volumeMounts"].as_array().expect("mounts").iter();
         let mut mounts = mounts.filter(|mount| mount["name"] == name && mount["readOnly"] == true);

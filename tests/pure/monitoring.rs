@@ -1,5 +1,5 @@
 //! The alerts, their runbook and the dashboard: they name only metrics that are exported, each alert has
-//! its entry and its tests, and promtool, where there is one, runs these.
+//! its entry and its tests, and promtool runs these where it is installed.
 
 use std::collections::BTreeSet;
 use std::fs;

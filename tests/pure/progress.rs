@@ -1,9 +1,9 @@
 //! Progress: while a message waits and its limits have room, a call leaves within a time that follows from the
 //! configuration.
 //!
-//! Faults come and go at first; then some replicas stay broken for ever, and the others are healed. Each kind of limit,
-//! alone and in pairs, with and without a paced one, up to 12 ms from its store. A seed that fails is replayed with
-//! `sluiced sim --seed N`. `./test --soak` runs ten times as many.
+//! Faults come and go at first; then some replicas stay broken, and the others recover. Each kind of limit,
+//! alone and in pairs, with and without a paced one, up to 12 ms from its store. A seed that fails is
+//! replayed with `sluiced sim --seed N`. `./test --soak` runs ten times as many.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn healed(headroom: u64) -> Scenario {
     scenario
 }
 
-/// Permits that live for 7.5 ms are gone before the answer of a store 6 ms away is there.
+/// Permits that are valid for 7.5 ms expire before the answer of a store 6 ms away arrives.
 #[test]
 fn a_fleet_that_stands_still_is_seen() {
     let report = run(&healed(35));
@@ -105,7 +105,7 @@ fn a_fleet_that_stands_still_is_seen() {
     assert!(why.contains("whose limits have room"), "{why}");
 }
 
-/// It is never idle for long, and yet for most of the time.
+/// It is never idle for long at a time, but idle for most of the time in all.
 #[test]
 fn a_fleet_that_uses_too_little_is_seen() {
     let mut scenario = healed(35);
@@ -117,7 +117,7 @@ fn a_fleet_that_uses_too_little_is_seen() {
     assert!(why.contains("of what the tightest limit allows"), "{why}");
 }
 
-/// The bounds follow from the configuration: none is so wide that it says nothing.
+/// The bounds follow from the configuration: none is so wide that it proves nothing.
 #[test]
 fn the_bounds_say_something() {
     let scenarios = (1..=300).map(Scenario::progress_from_seed);

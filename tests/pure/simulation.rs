@@ -116,7 +116,7 @@ fn killing_one_of_four_every_second_and_a_half_costs_less_than_three_in_a_hundre
         scenario.faults = kills(1_500_000, 18);
         let report = holds(&scenario);
         assert!(report.crashes >= 10);
-        // What was leased to it when it died, and a part of its turn besides.
+        // The slots that were leased to it when it died, and a part of its turn.
         let lost = report.slots as f64 * (1.0 - report.used.expect("a backlog"));
         assert!(
             lost <= report.crashed_with as f64 + 8.0 * report.crashes as f64 + 8.0,
@@ -194,7 +194,7 @@ fn a_store_that_forgets_everything_costs_one_guard() {
         "{} starts behind the guard",
         report.guarded
     );
-    // Three times a guard (156 ms) and the way to it.
+    // Three times a guard (156 ms), and the time until it begins.
     let lost = report.slots as f64 * (1.0 - report.used.expect("a backlog"));
     assert!(lost <= 3.0 * 80.0, "{lost} slots lost");
 }
@@ -230,7 +230,7 @@ fn a_clock_that_steps_never_lets_a_window_overflow() {
 }
 
 /// Two steps within a second, found by the simulation: replicas that did not ask in between saw
-/// nothing, and the row had been started anew on a clock that was gone.
+/// nothing, and the row had been started again on a clock that no longer counted.
 #[test]
 fn steps_within_moments_of_each_other_never_let_a_window_overflow() {
     let day = 86_400 * 1_000_000_i64;
@@ -326,8 +326,9 @@ fn a_slow_first_answer_is_not_a_clock_to_go_by() {
     }
 }
 
-/// Found by the simulation: a replica whose way back is longer than its way out fires early, by
-/// less than its own doubt but by more than another one had subtracted from the headroom.
+/// Found by the simulation: a replica whose way back from the store is longer than its way
+/// there calls early, by less than its own uncertainty but by more than another replica had
+/// subtracted from the headroom.
 #[test]
 fn lopsided_ways_to_the_store_stay_within_the_headroom() {
     for seed in 0..20 {
@@ -339,8 +340,8 @@ fn lopsided_ways_to_the_store_stay_within_the_headroom() {
     }
 }
 
-/// Found by the simulation: a pause of less than a second that was in force while the store's clock
-/// stepped back by a minute or a day lasted as much longer. Forward, it is not lost either.
+/// Found by the simulation: a pause of less than a second lasted a minute or a day longer if the
+/// store's clock stepped back by that much meanwhile. A step forward does not end it early either.
 #[test]
 fn a_freeze_keeps_its_length_when_the_clock_steps() {
     for (by, seed) in [(60, 13), (86_400, 14), (-60, 13), (-86_400, 14)] {

@@ -1,10 +1,11 @@
-//! Holds the rooms to the table in ARCHITECTURE.md, and a few rules that no compiler knows.
+//! Checks that the rooms follow the table in ARCHITECTURE.md, and a few rules that no compiler
+//! checks.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Each room and what of ours it may import.
+/// Each room, and which of the other rooms it may import.
 const ROOMS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("ports", &["core"]),
@@ -45,7 +46,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("proof/simulation", &["core"]),
 ];
 
-/// What decision code must not touch.
+/// What code that decides must not use.
 const IMPURE: &[&str] = &[
     "tokio",
     "std::fs",
@@ -92,7 +93,7 @@ fn code(text: &str) -> String {
     text.lines().filter(bare).collect::<Vec<_>>().join("\n")
 }
 
-/// The room that a path begins with, as it is written behind `crate::`.
+/// The room that a path behind `crate::` begins with.
 fn imported(path: &str) -> Option<String> {
     let mut names = path.split(|c: char| !c.is_alphanumeric() && c != '_');
     let (outer, inner) = (names.next()?, names.nth(1).unwrap_or_default());
@@ -147,7 +148,7 @@ fn decisions_are_pure() {
 #[test]
 fn every_module_says_what_it_is_for() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    // A file of tests speaks by its tests' names.
+    // A file of tests is documented by the names of its tests.
     let is_tests = |path: &PathBuf| path.file_stem().is_some_and(|stem| stem == "tests");
     for path in sources(&folder).into_iter().filter(|path| !is_tests(path)) {
         let text = fs::read_to_string(&path).expect("readable source");
@@ -179,7 +180,7 @@ fn every_script_says_its_keys_arguments_reply_and_invariant() {
     }
 }
 
-/// What stands between backticks in the comments of a text.
+/// The names between backticks in the comments of a text.
 fn named(text: &str) -> Vec<&str> {
     let comments = text.lines().map(str::trim_start);
     let comments = comments.filter(|line| line.starts_with("//") || line.starts_with("--"));
@@ -189,7 +190,7 @@ fn named(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A comment that names a file or a module which was renamed sends its reader nowhere.
+/// After a file or a module is renamed, comments must not name it as before.
 #[test]
 fn comments_name_files_and_modules_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! The systemd units: what they promise, and that systemd itself has no complaint.
+//! The systemd units: what they promise, and that systemd itself accepts them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ fn the_template_differs_only_in_its_instance() {
 }
 
 /// systemd restarts after a failed check unless `Restart` is one that ignores exit codes: the lists
-/// of codes are held against the main process only.
+/// of codes apply to the main process only.
 #[test]
 fn a_failed_check_is_final_and_a_failed_daemon_is_not() {
     for name in UNITS {

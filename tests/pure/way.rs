@@ -72,7 +72,7 @@ fn a_way_that_becomes_longer_in_flight_keeps_the_limit_and_one_that_becomes_shor
     assert!(changes(long, near).contains("units in a window"));
 }
 
-/// By kind, with a burst of none: what is granted at even distance is never over but by the way.
+/// By kind, without a burst: calls that are granted at even distances are over only because of the way.
 #[test]
 fn keyed_limits_keep_a_quarter_of_their_headroom_and_more_is_seen() {
     for kind in [LimitKind::Gcra { burst: 0 }, LimitKind::SlidingLog] {
@@ -100,14 +100,14 @@ fn keyed_limits_keep_a_quarter_of_their_headroom_and_more_is_seen() {
     }
 }
 
-/// A fleet whose headroom follows the way, for so long. Returns what failed, and the part of the limit that was used
-/// from then on.
+/// Runs a fleet whose headroom follows the way, for so long. Returns what failed, and the part of the limit
+/// that was used from then on.
 fn follows(seed: u64, seconds: u64, from: usize, way: Way, then: &[(u64, Way)]) -> (String, f64) {
     let rate = "100/1s".parse().expect("a rate");
     let mut scenario = Scenario::calm("auto", seed, rate, 3, seconds);
     scenario.follows = Some(BOUNDS);
     scenario.around.way = way;
-    // No timer is late by milliseconds: what that costs, other tests say.
+    // No timer is late by milliseconds: other tests measure what that costs.
     scenario.around.late_wakes = 0;
     let changes = then.iter().map(|(at, way)| (at * SECOND, Fault::Way(*way)));
     scenario.faults = changes.collect();

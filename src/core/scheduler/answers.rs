@@ -169,7 +169,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// Policies of keyed limits were replaced: a permit is good for so long or longer.
+    /// Policies of keyed limits were replaced: a permit is valid for so long or longer.
     pub const fn set_usable(&mut self, usable: Duration) {
         if let Some(requests) = &mut self.requests {
             requests.set_usable(usable);

@@ -319,7 +319,7 @@ impl Requests {
 mod tests {
     use super::*;
 
-    /// A fleet 3 ms away said for minutes that Redis was 99 ms away.
+    /// A fleet 3 ms away reported for minutes that Redis was 99 ms away.
     #[test]
     fn the_round_trip_that_loads_the_script_is_forgotten_with_the_next() {
         let usable = Duration::from_millis(26);

@@ -116,7 +116,7 @@ impl Server {
         }
     }
 
-    /// Calls a script. Gives up at `end`, and at once while the connection is lost. A call that is heard out
+    /// Calls a script. Gives up at `end`, and at once while the connection is lost. A call with `heard_out`
     /// also counts as a timeout at `end`, but waits until the answer comes or the connection breaks.
     pub(super) async fn call<T: FromRedisValue>(
         &self,

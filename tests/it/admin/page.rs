@@ -43,12 +43,12 @@ const SEEN: &str = "(() => {
         routes: rows('routes'), replicas: rows('replicas'), events: rows('events') };
 })()";
 
-/// For each limit: bars that can be seen, and lines that say what is allowed.
+/// For each limit: visible bars, and lines that show what is allowed.
 const PLOTS: &str = "[...document.querySelectorAll('#limits svg')].map(plot => [
     [...plot.querySelectorAll('rect')].filter(bar => bar.getBoundingClientRect().height >= 1).length,
     plot.querySelectorAll('line').length])";
 
-/// Whether a replica that is not heard of has another colour than one that is.
+/// Whether a replica that no longer reports has another colour than one that does.
 const GREY: &str = "(() => {
     const [gone, here] = ['tr:has(.gone) td', '#replicas tr:not(:has(.gone)) td'].map(found => document.querySelector(found));
     return getComputedStyle(gone).color !== getComputedStyle(here).color;
@@ -77,7 +77,7 @@ const FAINT: &str = "(() => {
     return { shown: shown.length, faint: faint.map(node => node.outerHTML) };
 })()";
 
-/// What is seen once it is as it should be.
+/// What the page shows, once it is as expected.
 async fn until(browser: &mut Browser, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
     let end = Instant::now() + LONG;
     loop {
@@ -95,7 +95,7 @@ fn row<'a>(table: &'a Value, first: &str) -> Option<&'a Value> {
     table.as_array()?.iter().find(|row| row[0] == first)
 }
 
-/// What a row says under a heading.
+/// The text of a row under a heading.
 fn cell<'a>(table: &'a Value, first: &str, heading: &str) -> &'a str {
     let place = || {
         let heads = table[0].as_array()?;
@@ -152,7 +152,7 @@ fn limits_command(daemon: &Daemon, arguments: &[&str]) {
     );
 }
 
-/// A replica that says of itself what would be run if it were taken for a part of the page.
+/// A replica whose report would be run if it were taken for a part of the page.
 fn forge() {
     let code = |n| format!("<script>window.ran = {n}</script><b>{n}</b>");
     let text = json!({
@@ -193,7 +193,7 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
         let messages = (1..=count).map(|n| (body(n), BasicProperties::default()));
         broker.publish(queue, messages).await;
     }
-    // A wait queue that is new is counted late, but at once by a replica that finds it there.
+    // A new wait queue is counted late, but a replica that finds it there counts it at once.
     let waits = format!("sluiced_settled_total{{route=\"{NAME}\",verdict=\"later\"}}");
     within(LONG, "one message waits", async {
         while one.metric(&waits).await < 1.0 {
@@ -222,7 +222,7 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
         },
     )
     .await;
-    // Both replicas noted it, and it stands once.
+    // Both replicas noted it, and the page shows it once.
     until(&mut browser, "who did what", |seen| {
         let events = seen["events"].as_array().unwrap();
         let said = |text: &str| {
@@ -249,7 +249,7 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
     .await;
     it_can_be_read_everywhere(&mut browser).await;
 
-    // All of that without a reload, without a request to another host, and without a complaint.
+    // All of that without a reload, without a request to another host, and without an error.
     assert_eq!(browser.value("window.kept").await, true);
     assert_eq!(browser.value("window.ran").await, Value::Null);
     let made = "document.querySelectorAll('body img, body b b, td b, td script').length";
@@ -262,7 +262,7 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
     let complaints = browser.complaints();
     assert!(complaints.is_empty(), "{complaints:#?}");
 
-    // One that is killed is grey, and adds nothing.
+    // A replica that was killed is grey, and adds nothing.
     let name = format!(":{}", other.id());
     other.kill(DECLARED).await;
     until(&mut browser, "one is not heard of", |seen| {
@@ -314,7 +314,7 @@ async fn the_work_is_seen(browser: &mut Browser) {
         has_all(limit(seen, "provider"), &account) && has_all(limit(seen, "recipient"), &key)
     })
     .await;
-    // A bar is of ten seconds, and seen once they are over.
+    // A bar covers ten seconds, and is shown once they are over.
     let end = Instant::now() + LONG;
     loop {
         let plots = browser.value(PLOTS).await;

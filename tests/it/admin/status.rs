@@ -1,4 +1,5 @@
-//! How the fleet is: each replica knows it of all, for a page, for programs and for a terminal.
+//! The state of the fleet: each replica knows that of all, for the page, for programs and for a
+//! terminal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ async fn until(daemon: &mut Daemon, what: &str, holds: impl Fn(&Fleet) -> bool) 
     }
 }
 
-/// All units in the plot of a limit: its bars are of ten seconds each, and rounded.
+/// All units in the plot of a limit: its bars cover ten seconds each, and are rounded.
 fn used(fleet: &Fleet, limit: &str) -> u64 {
     let bars: f64 = fleet.bars(limit).iter().sum();
     (bars * 10.0).round() as u64
@@ -112,7 +113,7 @@ async fn every_replica_knows_how_all_of_them_are() {
         assert_eq!(fleet.rates("provider").0, 100.0);
     }
 
-    // What an operator does is seen, and who did it.
+    // The page shows what an operator did, and who it was.
     let file = one.config().display().to_string();
     let (code, _, err) = command(&["limits", "pause", "provider", "--config", &file]);
     assert_eq!(code, Some(0), "{err}");
@@ -163,14 +164,14 @@ async fn every_replica_knows_how_all_of_them_are() {
         assert!(!page.contains(elsewhere), "{elsewhere}");
     }
 
-    // One that stops says goodbye, and what it used stays.
+    // A replica that stops reports that it does, and what it used stays.
     assert_eq!(known(&config).len(), 2);
     one.stop(DECLARED).await;
     assert_eq!(known(&config).len(), 1);
     let left = until(&mut other, "one is left", |fleet| fleet.replicas.len() == 1).await;
     assert_eq!(used(&left, "provider"), 20);
 
-    // One that is killed cannot: it is shown as one that is not heard of.
+    // A replica that is killed cannot: it is shown as one that no longer reports.
     let one = Daemon::start(&config);
     until(&mut other, "two again", |fleet| fleet.heard().count() == 2).await;
     one.kill(DECLARED).await;
@@ -231,7 +232,7 @@ async fn a_route_whose_messages_wait_for_too_long_is_shown_with_what_takes_its_r
         .await;
 }
 
-/// Which tenant takes the rate stands in the warning, and so on the page.
+/// The warning, and so the page, names the tenant that takes the rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_warning_of_a_late_route_names_the_tenant_with_most_calls() {
     let (name, unnamed) = ("status-tenant", "status-digest");
@@ -281,7 +282,7 @@ async fn a_warning_of_a_late_route_names_the_tenant_with_most_calls() {
     assert!(!log.contains(PHONE), "{log}");
 }
 
-/// Redis and the store of one process keep the same of what is told.
+/// Redis and the store of one process keep the same reports.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_used_is_shown_when_it_was_used() {
     let options = RedisOptions::single(RedisServer::shared().url(), "status-bars");

@@ -110,7 +110,7 @@ impl Bench {
             .expect("the subscription lives");
     }
 
-    /// Waits until the link is down for a reason that says `part`.
+    /// Waits until the link is down for a reason that contains `part`.
     pub(crate) async fn down(&self, part: &str) {
         let mut link = self.subscription.link();
         let says = |link: &Link| matches!(link, Link::Down(reason) if reason.contains(part));

@@ -177,8 +177,8 @@ async fn without_permission_copies_wait_and_nothing_is_handed_out_again() {
     assert_eq!(dead, (1..=10).collect());
 }
 
-/// Another replica declares a queue that was deleted, while copies for it are on their way: those before it come
-/// back, those behind it are in the queue. Each must be there once.
+/// Another replica declares a queue that was deleted, while copies for it are on their way: those before it
+/// come back, those behind it are in the queue. Each copy must be there once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_is_declared_between_two_copies_gets_none_twice() {
     const COUNT: u64 = 150;
@@ -204,7 +204,7 @@ async fn a_queue_that_is_declared_between_two_copies_gets_none_twice() {
         for delivery in taken {
             assert!(delivery.settle(dead()));
         }
-        // Not a wait for anything: each round declares it at another moment of the publishing.
+        // This waits for nothing: each round declares it at another moment of the publishing.
         tokio::time::sleep(Duration::from_millis(4 * round)).await;
         broker.declare(&dead_queue, "classic").await;
         settled += COUNT;

@@ -17,8 +17,8 @@ const WAY: Duration = Duration::from_millis(10);
 const LATER: Duration = Duration::from_millis(7);
 const ROUTES: u32 = 24;
 
-/// The broker closes the channel on which a queue was looked for that is not there, and the end of a route
-/// closes it too.
+/// The broker closes the channel if a queue that is looked for on it does not exist, and the end of a
+/// route closes it too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_ends_while_it_counts_leaves_the_others_their_connection() {
     let server = shared();
@@ -36,7 +36,7 @@ async fn a_route_that_ends_while_it_counts_leaves_the_others_their_connection() 
         broker.declare(&queue, "classic").await;
         let ends = stays.beside(queue);
         ends.up().await;
-        // Not a wait for anything: the moments are to differ.
+        // This waits for nothing: the moments are to differ.
         sleep(number * LATER).await;
         ends.subscription.close(BOUND).await;
         assert_eq!(stays.events.settled_as("reconnected"), 0, "route {number}");

@@ -1,4 +1,4 @@
-//! What stands parked when the broker or its queues go.
+//! Parked messages when the broker or its queues go away.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::support::wait::{eventually, eventually_async};
 use super::bench::Bench;
 use super::*;
 
-/// Parks those that come, and answers when they are.
+/// Parks those that come, and returns when they are parked.
 async fn park(bench: &mut Bench, count: usize, space: Space) {
     for delivery in bench.take(count).await {
         let headers = Vec::new();
@@ -154,7 +154,7 @@ async fn a_parked_queue_that_is_deleted_is_made_again() {
     bench.subscription.close(BOUND).await;
 }
 
-/// As the log advises where a route does not park any more.
+/// As the log advises where a route no longer parks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_parked_queue_can_be_deleted_at_any_time() {
     let server = shared();

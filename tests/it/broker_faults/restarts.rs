@@ -31,7 +31,7 @@ async fn a_restart_loses_nothing(queue_type: QueueType, name: &str, restart_serv
             restart = Some(tokio::task::spawn_blocking(move || {
                 restart_server(server);
             }));
-            // The server dies with deliveries and verdicts on their way.
+            // The server dies while deliveries and verdicts are on their way.
             for delivery in bench.take(20).await {
                 let n = number(&delivery.message().body);
                 if delivery.settle(dead_or_done(n)) {

@@ -1,4 +1,4 @@
-//! Queues that count how often a message was returned: none of ours runs out.
+//! Queues that count how often a message was returned: none of our messages reaches that limit.
 
 use std::collections::BTreeSet;
 
@@ -44,10 +44,11 @@ async fn hundreds_of_returns_lose_nothing() {
         assert!(delivery.settle(Verdict::GiveBack));
     }
     assert!(returned.values().sum::<u32>() >= 900);
-    // With the end of a session, as crashes do: also those that were just delivered.
+    // At the end of a session, as after a crash: also those that were just delivered.
     for _ in 0..25 {
         let taken = bench.take(20).await;
-        // A crash loop of a process that lives long enough to do anything: what it copied is done.
+        // A crash loop of a process that lives long enough to do something: messages that it
+        // copied are done.
         let redelivered = taken
             .iter()
             .filter(|delivery| delivery.message().redelivered);
@@ -75,7 +76,8 @@ async fn hundreds_of_returns_lose_nothing() {
     );
 }
 
-/// A queue that sluiced declares drops nothing, and one that an earlier sluiced declared is taken.
+/// A queue that sluiced declares drops nothing, and one that an earlier sluiced declared is
+/// accepted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queues_are_declared_whatever_the_broker_says_of_limits() {
     let server = shared();

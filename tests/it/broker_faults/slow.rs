@@ -18,7 +18,7 @@ use crate::support::wait::eventually;
 use super::bench::Bench;
 use super::*;
 
-/// Bytes of a body, and how many there are: all of them take many times longer than a confirm may.
+/// Bytes of a body, and how many there are: all of them together take many times longer than a confirm may.
 const LARGE: usize = 1 << 20;
 const COUNT: u64 = 24;
 /// Bytes a second to the broker.
@@ -81,8 +81,8 @@ async fn large_copies_on_a_slow_uplink_are_made_once() {
     assert_eq!(dead, once());
 }
 
-/// The copies of all routes share a connection: a small one waits behind large ones of others, for longer than a
-/// confirm may take, and that is no fault of it.
+/// The copies of all routes share a connection: a small one waits behind large ones of others, for longer
+/// than a confirm may take, and that is not an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_copy_behind_large_ones_of_other_routes_ends_no_connection() {
     const OTHERS: usize = 6;
@@ -134,7 +134,7 @@ async fn messages_that_are_tried_again_on_a_slow_uplink_are_called_twice() {
     let mut route = Route::new(name, downstream.address);
     // Each waits in a queue until it is tried again.
     route.keys = "max_hold = \"0s\"\nprefetch = 500\n".to_owned();
-    // Each fails for its own sake.
+    // Each fails because of itself, not of the downstream.
     route.downstream = "breaker = { failures = 0 }\n".to_owned();
     let config = Config {
         rabbit: Some(proxy.amqp()),
@@ -171,7 +171,7 @@ async fn messages_that_are_tried_again_on_a_slow_uplink_are_called_twice() {
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
-/// Copies of a session that ends are on their way: the connection, which is that of all routes, is not closed.
+/// Copies of a session that ends are on their way: the connection, which all routes share, is not closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_ends_while_it_writes_takes_no_connection_with_it() {
     let server = shared();
@@ -227,7 +227,7 @@ async fn large_letters_on_a_slow_uplink_are_replayed_once() {
     assert_eq!(found(&broker, &queue).await, once());
 }
 
-/// It reads nothing for longer than confirms may take, and then takes all at once.
+/// The broker reads nothing for longer than confirms may take, and then takes everything at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_stood_still_keeps_its_connections() {
     let (_turn, server) = turn().await;
@@ -237,7 +237,7 @@ async fn a_broker_that_stood_still_keeps_its_connections() {
     let mut bench = Bench::start(quick, QueueType::Quorum);
     broker.declare(&bench.queue, "quorum").await;
     bench.up().await;
-    // The first copy has opened what the others need.
+    // The first copy has opened the channel that the others need.
     broker.publish(&bench.queue, messages(0..=COUNT)).await;
     assert!(bench.next().await.settle(dead()));
     let first = || bench.events.settled_as("dead") == 1;
@@ -262,7 +262,7 @@ async fn a_broker_that_stood_still_keeps_its_connections() {
     assert_eq!(dead, (0..=COUNT).collect());
 }
 
-/// A message may carry a number of its own, as one does that was copied before: it is not taken for another.
+/// A message may carry a number already, because it was copied before: it is not taken for another message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_number_that_a_message_came_with_means_nothing() {
     let server = shared();

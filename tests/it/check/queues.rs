@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Where a classic queue is chosen, it is said what that costs; where a quorum queue is, nothing.
+/// For a classic queue, `check` reports the cost of that choice; for a quorum queue, nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_classic_queue_is_warned_of() {
     let rabbit = Rabbit::shared();
@@ -30,7 +30,7 @@ async fn a_classic_queue_is_warned_of() {
     }
 }
 
-/// The first message that waits is looked at, and stays where it is.
+/// The first message that waits is read, and stays where it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_template_is_tried_on_the_first_message_that_waits() {
     let rabbit = Rabbit::shared();
@@ -65,7 +65,8 @@ async fn a_template_is_tried_on_the_first_message_that_waits() {
     assert_eq!(first.0, body(7), "in its place");
 }
 
-/// Messages that are read from a stream stay in it: the route is named, and `run` consumes nothing.
+/// Messages that are read from a stream stay in it: `check` names the route, and `run` consumes
+/// nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_is_no_work_queue() {
     let rabbit = Rabbit::shared();

@@ -45,7 +45,7 @@ fn a_right_that_is_missing_is_told_with_the_command_that_grants_it() {
         "{before}"
     );
 
-    // A queue of ours that is another one: the route wants quorum queues.
+    // A queue of ours that has another type: the route wants quorum queues.
     declare("sms.dead");
     assert!(queue(1).contains("queue `sms.dead` exists with other settings: "));
 }
@@ -85,7 +85,7 @@ fn servers_that_say_no_or_nothing() {
     }
 }
 
-/// URLs that lead to another server than they say, each is reported with what listens there.
+/// URLs that lead to another kind of server: each is reported with what listens there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_url_that_leads_elsewhere_is_told_what_listens_there() {
     let authority = Authority::new();

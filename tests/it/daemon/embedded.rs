@@ -108,7 +108,7 @@ async fn what_can_never_pass_is_left_over_and_no_run_sends_anything_again() {
     );
 }
 
-/// Nothing says that message 7 is over, so it is not lost.
+/// Nothing recorded that message 7 is done, so it is not lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_left_over_is_said_and_sent_again_by_the_next_run() {
     let dir = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ async fn what_cannot_be_left_over_is_said_and_sent_again_by_the_next_run() {
     };
     let downstream = Recorder::start(refuses_the_seventh).await;
     let text = config(input.to_str().unwrap(), dir.path(), &downstream).text();
-    // A directory is where the file belongs: not even root can write it.
+    // A directory stands in the place of the file: not even root can write it.
     let leftover = dir.path().join("leftover.ndjson");
     std::fs::create_dir(&leftover).unwrap();
     let known = [
@@ -166,7 +166,8 @@ async fn a_list_that_was_stopped_or_killed_goes_on() {
     let twice = |call: &crate::support::recorder::Call| call.repeat > 0;
     let calls = downstream.calls();
     let first: Vec<_> = calls[..before].iter().map(|call| call.number).collect();
-    // The one that was killed had a second to write down what it had done; the first wrote all of it.
+    // The process that was killed had a second to record what it had done; the first recorded all of
+    // it.
     let again = calls.iter().filter(|call| twice(call));
     assert!(again.into_iter().all(|call| !first.contains(&call.number)));
 }

@@ -1,4 +1,4 @@
-//! The real program as a process: how it starts, what it says, how it ends.
+//! The real program as a process: how it starts, what it logs, how it ends.
 mod embedded;
 mod outside;
 mod panics;

@@ -1,4 +1,4 @@
-//! What surrounds it: servers that come late, metrics, the service manager, the log.
+//! The daemon's surroundings: servers that start late, metrics, the service manager, the log.
 
 use std::os::unix::net::UnixDatagram;
 
@@ -117,7 +117,7 @@ async fn every_metric_is_there_from_the_start() {
         let series = format!("sluiced_link_up{{target=\"{target}\"}} 1");
         assert!(page.contains(&series), "no {series} in\n{page}");
     }
-    // What a downstream says of its own count is known once it has said something.
+    // The downstream's own count is known once an answer has reported it.
     let later = [names::QUOTA_REMAINING.name, names::QUOTA_RESET.name];
     let from_the_start = names::ALL
         .iter()
@@ -276,7 +276,7 @@ async fn check_tries_the_servers_and_tells_a_queue_that_is_missing() {
     assert_eq!(downstream.count(), 0, "no call was made");
 }
 
-/// A pipe that nothing reads takes 64 KiB. Everything that is logged for the messages is more.
+/// A pipe that nothing reads takes 64 KiB. All lines that are logged for the messages are more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_nothing_reads_stops_no_call() {
     let name = "log-blocked";
@@ -285,7 +285,7 @@ async fn a_log_that_nothing_reads_stops_no_call() {
     let downstream = Recorder::accepting().await;
     let mut config = config(name, vec![Route::new(name, downstream.address)]);
     config.rate = "1000/1s".to_owned();
-    // It is known before the log says it.
+    // The port must be known before it is logged.
     let port = crate::support::port::free_port();
     config.tables = format!(
         "[admin]\nlisten = \"127.0.0.1:{port}\"\n[log]\nlevel = \"trace,hyper=debug,hyper_util=debug\"\n"
@@ -305,7 +305,7 @@ async fn a_log_that_nothing_reads_stops_no_call() {
         downstream.count() as u64 == COUNT
     })
     .await;
-    // More lines than the channel holds, however many those of the messages were.
+    // More lines than the channel holds, however many of them were about the messages.
     eventually(LONG, "lines are dropped", || dropped(&metrics())).await;
     daemon.stop(&[]).await;
     drop(unread);

@@ -1,8 +1,8 @@
-//! A panic ends the daemon in good order, whatever thread or task it is on, and with 1: no process
-//! that is up and deaf, and none that the service manager takes for done.
+//! After a panic, on whatever thread or task, the daemon stops in order and exits with 1: no
+//! process stays up without working, and none looks successful to the service manager.
 //!
 //! The program has no switch that makes it panic. Here the whole of `sluiced run` runs in a process
-//! of the test program itself, which panics beside it when the file says so.
+//! of the test program itself, which panics beside it when a file orders it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,8 @@ async fn a_panic_ends_with_1_after_the_calls_under_way() {
         let log = daemon.log();
         assert!(log.contains(&format!("a {what} of ")), "{log}");
         assert!(log.contains("nothing was under way any more"), "{log}");
-        // Nothing was abandoned: what was called is acknowledged, and the rest is back.
+        // Nothing was abandoned: messages that were called are acknowledged, and the rest are back
+        // in the queue.
         let left = 40 - u32::try_from(downstream.count()).unwrap();
         eventually_async(LONG, "all the others are ready", || async {
             broker.counts(&queue).await == Some((left, 0))

@@ -1,4 +1,4 @@
-//! What keeps it from running: arguments, configuration, an address that is taken.
+//! Reasons for which it does not run: arguments, configuration, an address that is taken.
 
 use std::net::TcpListener;
 use std::process::Output;
@@ -15,7 +15,7 @@ fn run(arguments: &[&str]) -> (Option<i32>, String) {
     (status.code(), text)
 }
 
-/// Without servers: what is wrong shows before any is asked.
+/// Without servers: mistakes are found before any server is asked.
 fn config() -> Config {
     Config {
         rabbit: Some("amqp://guest:guest@127.0.0.1:1/%2f".to_owned()),

@@ -1,5 +1,5 @@
-//! Secrets that are changed while it runs: at the server and in the file. What is open stays open;
-//! whatever connects again must use the new one.
+//! Secrets that are changed while it runs: at the server and in the file. Open connections stay
+//! open; new ones must use the new secret.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -141,7 +141,7 @@ async fn a_token_that_is_refused_is_read_again() {
     replace(&file, "after");
     publish(&broker, name, 4, 6).await;
     eventually(LONG, "the others, with the new token", || accepted() == 3).await;
-    // Where the file is gone, the last token stays good.
+    // Without the file, the last token stays in use.
     std::fs::remove_file(&file).unwrap();
     publish(&broker, name, 7, 9).await;
     eventually(LONG, "still", || accepted() == 6).await;

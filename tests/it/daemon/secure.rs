@@ -12,7 +12,7 @@ use crate::support::recorder::Recorder;
 use crate::support::secure_front::SecureFront;
 use crate::support::wait::eventually;
 
-/// What is said while there is no connection.
+/// What is logged while there is no connection.
 const AWAY: &str = "no connection to RabbitMQ";
 
 /// A connection to a broker, with ten messages in the queue `secure`.
@@ -34,7 +34,7 @@ fn trusting(authority: &Authority, rabbit: String, downstream: &Recorder) -> Str
     config.text().replace("[rabbitmq]\n", &ca)
 }
 
-/// What `sluiced check --connect` says of RabbitMQ.
+/// What `sluiced check --connect` reports about RabbitMQ.
 fn checked(text: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "sluiced.toml", text);

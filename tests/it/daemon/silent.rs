@@ -11,7 +11,7 @@ use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
 use crate::support::recorder::Recorder;
 use crate::support::wait::eventually;
 
-/// Accepts, keeps what it accepted, and never says a word.
+/// Accepts connections, keeps them open, and never sends anything.
 async fn silent() -> (u16, Arc<AtomicUsize>, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

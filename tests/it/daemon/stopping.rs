@@ -1,4 +1,4 @@
-//! SIGTERM: calls under way are finished and acknowledged, the rest goes back, nothing is lost.
+//! SIGTERM: calls under way are finished and acknowledged, the rest is returned, nothing is lost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ async fn signals_that_come_at_once_are_one_and_calls_are_finished() {
         vec![Route::new("stop-group", downstream.address)],
     ));
     eventually(LONG, "calls under way", || downstream.count() >= 5).await;
-    // Two of the same kind may reach a process as one.
+    // Two signals of the same kind may reach a process as one.
     for signal in [Signal::TERM, Signal::INT] {
         daemon.signal(signal);
     }
@@ -128,7 +128,7 @@ async fn twenty_stops_at_random_moments_lose_nothing_and_repeat_nothing() {
         } else {
             let goal = (downstream.count() + more).min(usize::try_from(COUNT).unwrap());
             eventually(LONG, "a few calls more", || downstream.count() >= goal).await;
-            // Before its handlers are there a signal ends any process.
+            // Until a process has installed its handlers, a signal ends it.
             daemon.says("serving /metrics").await;
         }
         daemon.stop(&[NEW_SCHEDULE]).await;
@@ -145,8 +145,8 @@ async fn twenty_stops_at_random_moments_lose_nothing_and_repeat_nothing() {
     assert_eq!(broker.counts("stop-often").await, Some((0, 0)));
 }
 
-/// A grace is as long as the longest call may take, so it ends early only where something else does: here
-/// the process must end at once. In the library that is a shorter grace.
+/// The grace is as long as the longest call may take, so it is cut short only if the process must end at
+/// once, as here. In the library that is a shorter grace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grace_that_ends_too_early_loses_nothing() {
     let name = "stop-early";
@@ -188,12 +188,13 @@ async fn a_grace_that_ends_too_early_loses_nothing() {
     })
     .await;
     daemon.stop(&[NEW_SCHEDULE]).await;
-    // Twice came what was under way, and nothing else.
+    // Only messages whose calls were under way came twice.
     assert_eq!(downstream.count(), under_way + 20);
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
-/// A call that is cut off may have arrived: its units stay spent, and where a message is called once, it is unknown.
+/// A call that is cut off may have arrived: its units stay spent, and a message that is called once is
+/// unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_call_took_that_was_cut_off_is_not_given_back() {
     let name = "stop-once";
@@ -227,7 +228,8 @@ async fn what_a_call_took_that_was_cut_off_is_not_given_back() {
         .await;
 }
 
-/// What Redis grants while a replica stops is given back: with one call a day, these messages would wait for a day.
+/// Units that Redis grants while a replica stops are refunded: with one call a day, these messages would
+/// otherwise wait for a day.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_granted_while_it_stops_is_given_back() {
     const FAR: &str = "permits run out before their calls leave";

@@ -1,5 +1,5 @@
-//! How many threads it takes: a bound that holds however many connections are opened at once, and whatever
-//! the name server does.
+//! The number of threads has a bound, however many connections are opened at once and whatever the name
+//! server does.
 
 use super::{config, filled};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
@@ -26,7 +26,7 @@ async fn connections_by_name_take_no_thread_each() {
     for name in &names {
         drop(filled(name, 5).await);
         let mut route = Route::new(name, downstream.address);
-        // Without a limit that paces them they have a pacer each.
+        // Routes without a paced limit have a pacer each.
         route.limits = vec!["own"];
         route.downstream = "warm_connections = 64\n".to_owned();
         routes.push(route);
@@ -82,7 +82,8 @@ async fn names_that_are_never_answered_pile_up_no_threads() {
     let mut daemon = Daemon::start_by(&text, &launcher);
     let status = format!("/proc/{}/status", daemon.id());
     let mut most = 0;
-    // Each lookup asks for two kinds of addresses, twice: with more, lookups have ended and begun anew.
+    // Each lookup asks for two kinds of addresses, twice: with more, lookups have ended and begun
+    // again.
     eventually(LONG, "lookups that hang, and those after them", || {
         let now = std::fs::read_to_string(&status).unwrap_or_default();
         most = most.max(threads(&now));

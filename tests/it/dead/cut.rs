@@ -1,4 +1,5 @@
-//! Replays that are cut short: by a signal, by SIGKILL, by a broker that takes no more.
+//! Replays that are cut short: by a signal, by SIGKILL, by a broker that accepts no more
+//! messages.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
@@ -58,7 +59,7 @@ async fn a_replay_that_is_killed_repeats_one_batch_at_most_and_loses_none() {
         signal(&child, Signal::KILL);
         child.wait().unwrap();
         let dead = format!("{name}.dead");
-        // Those that it held come back.
+        // The letters that it held return to the queue.
         eventually_async(LONG, "all are ready again", || async {
             let counts = (broker.counts(name).await, broker.counts(&dead).await);
             let (Some((work, _)), Some((dead, _))) = counts else {
@@ -150,7 +151,7 @@ async fn a_queue_that_is_missing_takes_none_and_all_stay() {
     assert!(said.contains("  150 letters after\n"), "{said}");
     let letters = broker.drain(&format!("{name}.dead")).await;
     let mut found: Vec<u64> = letters.iter().map(|(body, _)| number(body)).collect();
-    // Those that were looked at stand behind those that were not, each part in its order.
+    // Letters that were read are behind those that were not, each group in its order.
     let first = found.iter().position(|n| *n == 1).unwrap();
     found.rotate_left(first);
     assert_eq!(found, (1..=150).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Letters are dropped only if the operator says so.
+//! Letters are dropped only if the operator confirms it.
 
 use super::{buried, dead_at, holds};
 use crate::support::messages::number;

@@ -45,7 +45,7 @@ async fn a_message_is_found_among_the_letters_and_by_its_keys() {
     holds(&broker, &letters, 1).await;
     eventually(LONG, "both calls", || downstream.count() == 2).await;
 
-    // The dead one: where it is, and why.
+    // The dead letter: where it is, and why.
     let dead = find(&["m-2", "--config", &at, "--key", "recipient=+49", "--json"]).json();
     assert_eq!(
         dead["dead_letters"][0]["dead_letter_queue"],

@@ -35,7 +35,7 @@ impl Said {
         serde_json::from_str(&self.good()).unwrap()
     }
 
-    /// What it complained about, if it ended with this code.
+    /// What it wrote to stderr, if it ended with this code.
     fn bad(self, code: i32) -> String {
         assert_eq!(self.code, code, "{}{}", self.out, self.err);
         self.err

@@ -85,7 +85,7 @@ impl Bench {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_that_are_meant_are_called_once_more_and_the_rest_stays() {
-    // What is rejected at first was mended meanwhile.
+    // The downstream now accepts what it rejected at first.
     let bench = Bench::start(
         "dead-some",
         "",
@@ -185,7 +185,8 @@ async fn attempts_and_age_start_afresh() {
     ] {
         assert!(said.contains(line), "no `{line}` in\n{said}");
     }
-    // A failure and a success: had its attempts counted on, it would be dead at the failure.
+    // A failure and a success: if the attempts before the replay counted, it would be dead at
+    // the failure.
     bench.called(6).await;
     assert_eq!(bench.calls(), BTreeMap::from([(1, 1), (2, 1), (10, 4)]));
     let attempts: Vec<String> = bench

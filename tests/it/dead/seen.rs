@@ -1,4 +1,4 @@
-//! Looking at letters: what is said of them, and that they stay where they are.
+//! Reading letters: what is shown of them, and that they stay where they are.
 
 use std::process::{Command, Stdio};
 
@@ -198,8 +198,8 @@ async fn letters_of_every_kind_are_counted_and_shown_and_stay() {
     daemon.stop(&[NEW_SCHEDULE, "dead", "unreadable"]).await;
 }
 
-/// RabbitMQ 4 drops a letter that came back 20 times, unless its queue says otherwise. This one was
-/// declared without a word.
+/// RabbitMQ 4 drops a letter that was returned 20 times, unless its queue has another limit. This
+/// one was declared without a limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn letters_that_are_looked_at_often_are_not_used_up() {
     for queue_type in ["quorum", "classic"] {

@@ -1,4 +1,4 @@
-//! What is sent, and what answers and their absence come to.
+//! What is sent, and the outcome of answers and of no answer.
 
 use std::time::Duration;
 
@@ -168,7 +168,7 @@ async fn nothing_listens() {
     assert!(!nowhere.maybe_delivered);
 }
 
-/// What the downstream comes to when a peer reads the request and then does `what`.
+/// The outcome of a call when a peer reads the request and then does `what`.
 async fn after_request<F, Fut>(what: F) -> sluiced::ports::downstream::Judgement
 where
     F: Fn(TcpStream) -> Fut + Send + Copy + 'static,
@@ -247,7 +247,7 @@ async fn the_status_is_the_verdict_whatever_becomes_of_the_rest() {
     }
 }
 
-/// The texts that mean something may be in an answer that is long, or in the part that never came.
+/// The texts that decide may be in a long answer, or in the part of it that never came.
 #[tokio::test]
 async fn where_texts_matter_a_cut_answer_is_not_accepted() {
     let judged = async |answer: fn() -> String, ends: bool| {

@@ -141,7 +141,7 @@ async fn warm_connections_that_the_peer_closed_or_that_are_old_are_not_used() {
     let impatient = super::downstream(&options);
     impatient.warm(BOUND).await.unwrap();
     assert_eq!(call(&impatient).await.detail, "200 OK");
-    // Two were opened ahead and are too old at once; the call opened its own.
+    // Two were opened ahead and are too old already; the call opened its own.
     assert!(peer.seen.connections() >= before + 3);
 }
 
@@ -252,7 +252,7 @@ async fn not_a_byte(change: impl FnOnce(&mut Http)) {
     change(&mut options);
     let downstream = downstream(&options);
     let clock = Clock::start();
-    // In time when it is handed to the client, and too late once a connection is open.
+    // In time when it is passed to the client, and too late once a connection is open.
     let closed = Gate::new(clock, clock.now());
     let facts = Facts {
         route: "sms",

@@ -19,7 +19,7 @@ use crate::support::machine;
 /// Nothing here takes this long unless it hangs.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// The settings of a downstream, with timeouts that no busy machine meets.
+/// The settings of a downstream, with timeouts so long that no busy machine reaches them.
 fn options(url: &str) -> Http {
     let text = r#"
         service.grace = "1m"

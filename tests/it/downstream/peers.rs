@@ -1,4 +1,4 @@
-//! What is called: a server that answers properly and counts, and raw sockets.
+//! The servers that are called: one that answers properly and counts, and raw sockets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ impl Seen {
     }
 }
 
-/// A listener that goes away with the value.
+/// A listener that closes when the value is dropped.
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) seen: Arc<Seen>,

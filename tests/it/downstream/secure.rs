@@ -27,7 +27,7 @@ async fn server(authority: &Authority) -> Peer {
     asking(authority, anybody).await
 }
 
-/// The same, where clients must be to the liking of `clients`.
+/// The same, for clients that `clients` accepts.
 async fn asking(authority: &Authority, clients: Arc<dyn ClientCertVerifier>) -> Peer {
     let signed = authority.server();
     let acceptor = acceptor(&signed, clients);
@@ -166,7 +166,7 @@ async fn our_own_certificate_is_shown_where_the_server_asks_for_one() {
         let judgement = call(&shown(refused)).await;
         assert_eq!(judgement.outcome, Outcome::Transient, "{judgement:?}");
     }
-    // A key that is not of this certificate is said at the start.
+    // A key that does not belong to its certificate is reported at the start.
     let (one, other) = (authority.client(), authority.client());
     let options = options("https://127.0.0.1:1/send");
     let certificate = Some(ClientCertificate {

@@ -1,5 +1,5 @@
-//! SMPP against centres that a test writes: what is written, what answers and their absence come to, and how binds are
-//! kept.
+//! SMPP against centres that a test writes: what is written, the outcome of answers and of no answer, and how
+//! binds are kept.
 
 mod calls;
 mod library;

@@ -1,4 +1,4 @@
-//! The one checker of all rows: what was published, what became of each message, and what excuses a repeat.
+//! The one checker of all rows: what was published, what happened to each message, and what excuses a repeat.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,9 +19,9 @@ use crate::support::judge::calls_apart;
 const WINDOW: Duration = Duration::from_secs(1);
 /// Units of the account's limit.
 const RATE: f64 = 200.0;
-/// This share of the rate counts as all of it.
+/// This share of the rate counts as the whole rate.
 const BACK: f64 = 0.99;
-/// So many cases are named.
+/// A report names so many cases.
 const NAMED: usize = 5;
 /// The prefetch of a replica: so many of its calls may be unknown to RabbitMQ, whatever time a busy machine
 /// takes for them.
@@ -43,7 +43,7 @@ struct Excuse {
     time: Range<Instant>,
 }
 
-/// What came of it.
+/// The result of a drill.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Sums {
     pub(super) messages: u64,
@@ -65,7 +65,7 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// Whether they are what is promised.
+    /// Whether they keep the promises.
     pub(super) const fn hold(&self) -> bool {
         self.messages == self.delivered + self.dead + self.waiting
             && self.lost == 0
@@ -80,11 +80,11 @@ pub(crate) struct Books {
     /// How often each id was published.
     published: BTreeMap<String, u64>,
     messages: u64,
-    /// How often each was taken, by providers that are gone.
+    /// How often each was taken, by providers that have ended.
     taken: BTreeMap<String, u64>,
-    /// The reasons of the dead.
+    /// The reasons of the dead letters.
     dead: BTreeMap<String, Vec<String>>,
-    /// What is in a queue of the route.
+    /// The messages in a queue of the route.
     waiting: BTreeSet<String>,
     calls: Vec<Call>,
     over: u64,
@@ -113,7 +113,7 @@ impl Books {
         self.messages
     }
 
-    /// How many are gone from the work queue for good.
+    /// How many have left the work queue for good.
     pub(super) fn sent(&self, provider: &Provider) -> u64 {
         (self.taken.len() + self.dead.len()) as u64 + provider.live().unique
     }
@@ -136,7 +136,7 @@ impl Books {
 
     /// Whether each message was taken or is dead, but for those that may wait.
     pub(super) fn all_ended(&self, provider: &Provider) -> bool {
-        // Cheaper than what follows, and seldom enough.
+        // This cheaper check usually suffices.
         if self.sent(provider) + self.patient < self.published.len() as u64 {
             return false;
         }
@@ -153,7 +153,7 @@ impl Books {
         self.taken.get(id).copied().unwrap_or(0) + dead
     }
 
-    /// What a provider knows, which is not asked again.
+    /// The counts of a provider, which is not asked again.
     pub(super) fn read(&mut self, provider: &Provider) {
         self.over += provider.report(&Expect::Nothing).over;
         for (id, times) in provider.taken() {
@@ -181,7 +181,7 @@ impl Books {
         true
     }
 
-    /// Looks into the queues of the route, of which no replica consumes any more.
+    /// Looks into the queues of the route, which no replica consumes any more.
     pub(super) async fn look_for_waiting(&mut self, fleet: &Fleet) {
         for queue in queues(fleet) {
             let held = fleet.broker.counts(&queue).await;
@@ -216,7 +216,7 @@ impl Books {
             if taken > *times {
                 sums.twice += 1;
                 let own = calls.get(id.as_str()).map_or(&[][..], Vec::as_slice);
-                // Of the others it is not known when they came: as good as a call whose answer was unknown.
+                // When the others came is not known: they count as calls whose answer was unknown.
                 let undated = match self.excuses.is_empty() {
                     true => 0,
                     false => taken.saturating_sub(own.len() as u64),
@@ -308,7 +308,7 @@ fn id(properties: &BasicProperties) -> String {
     id.map_or_else(String::new, ToString::to_string)
 }
 
-/// The checker must see what it is there to see.
+/// The checker must notice each fault.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,7 +369,7 @@ mod tests {
         books.recipient = None;
         assert_eq!(books.sums().twice, 1);
         assert!(!books.sums().hold());
-        // Far more calls than a replica holds lie between that one and the times before and behind it.
+        // Far more calls than a replica holds lie between that call and the times before and after it.
         for (n, after) in (0..=HELD as u64).flat_map(|n| [(n, 1_000 + n), (n, 2_200 + n)]) {
             books.calls.push(Call {
                 at: at(start, after),
@@ -377,7 +377,7 @@ mod tests {
                 by: "one".to_owned(),
             });
         }
-        // That of another replica, of another time, or of the repeat itself is none.
+        // A call of another replica, of another time, or the repeat itself is no excuse.
         books.excuse(Some("two".to_owned()), start, at(start, 2_500));
         books.excuse(Some("one".to_owned()), start, at(start, 999));
         books.excuse(None, at(start, 2_900), at(start, 4_000));

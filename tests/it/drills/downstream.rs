@@ -35,8 +35,8 @@ fn seconds(short: f64, long: f64) -> f64 {
     if soak() { long } else { short }
 }
 
-/// Calls over TLS, whose handshakes take the most of a busy machine: they may be late. With these keys of the
-/// downstream.
+/// Calls over TLS, whose handshakes need much time on a busy machine: they may be late. With these keys of
+/// the downstream.
 fn by_tls(row: &'static str, downstream: String) -> Plan {
     Plan {
         headroom: "200ms",
@@ -208,8 +208,8 @@ async fn wrong_certificate() {
     drill.proves(done, DECLARED).await;
 }
 
-/// To open a connection takes longer than a call may be late: the first call at a new one always misses its
-/// slot, also the one that probes.
+/// Opening a connection takes longer than a call may be late: the first call on a new connection always
+/// misses its slot, even a probe.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_to_connect() {
     let row = "downstream::slow_to_connect";
@@ -274,7 +274,7 @@ async fn names_that_hang() {
     drill.proves(done, DECLARED).await;
 }
 
-/// What it answers is no HTTP.
+/// Its answer is not HTTP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage() {
     answers(
@@ -308,7 +308,7 @@ async fn answers(row: &'static str, fault: &'static str, bytes: &'static [u8], w
     let seconds = lasts(3.0, 60.0).await;
     drill.fleet.provider.way(|way| way.instead = None);
     drill.ends().await;
-    // The provider took what it was sent.
+    // The provider accepted what it was sent.
     drill.answers_unknown();
     drill
         .proves(format!("{what}, for {seconds} s"), DECLARED)
@@ -324,7 +324,7 @@ async fn silent() {
     drill.begins();
     drill.fleet.provider.way(|way| way.silent = true);
     let seconds = lasts(3.0, 60.0).await;
-    // What was sent into the silence never arrives.
+    // Calls that were sent meanwhile never arrive.
     drill.fleet.provider.cut();
     drill.fleet.provider.way(|way| way.silent = false);
     drill.ends().await;

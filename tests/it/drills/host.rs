@@ -21,7 +21,7 @@ const DECLARED: &[&str] = &[
     "learn of each other's news late",
 ];
 
-/// So many of that for a process that runs, from now on.
+/// From now on the running process may have so many of that.
 fn limit(pid: u32, what: &str, most: &str) {
     let words = [format!("--pid={pid}"), format!("--{what}={most}:")];
     let done = Command::new("prlimit").args(words).status();
@@ -58,7 +58,8 @@ async fn no_file_handles() {
     drill.proves(done, DECLARED).await;
 }
 
-/// A group of processes that together may have so many threads. It goes when it is dropped, after them.
+/// A group of processes that together may have so many threads. It is removed when it is dropped, after
+/// them.
 struct Group(PathBuf);
 
 impl Group {

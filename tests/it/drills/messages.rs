@@ -1,4 +1,4 @@
-//! Messages that are none, or that mean harm, among good ones.
+//! Malformed or hostile messages among good ones.
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
@@ -18,7 +18,7 @@ const DECLARED: &[&str] = &[
 
 type Message = (Vec<u8>, BasicProperties);
 
-/// All that is made of a message: a key in Redis, a URL, headers, a body.
+/// Everything that is built from a message: a key in Redis, a URL, headers, a body.
 fn templates(row: &'static str) -> Plan {
     Plan {
         limits: &["provider", "person"],
@@ -39,7 +39,7 @@ fn templates(row: &'static str) -> Plan {
     }
 }
 
-/// A replica with a few messages: a bad one is done with at once.
+/// A replica with a few messages: a bad one is settled at once.
 async fn start(row: &'static str, fault: &'static str) -> Drill {
     let mut drill = Drill::prepare(row, fault, templates(row)).await;
     drill.backlog = 150;
@@ -124,7 +124,7 @@ async fn sixteen_mebibytes() {
     assert_eq!(dead, 2);
 }
 
-/// They fit into the prefetch, while the queue of the dead letters takes none: no replica holds all of them.
+/// They fit into the prefetch, while the dead-letter queue accepts none: no replica holds all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_large_ones() {
     const COUNT: usize = 40;
@@ -245,7 +245,7 @@ async fn expired() {
     assert_eq!(dead, 20);
 }
 
-/// Two messages are two messages, whatever they are called.
+/// Two messages are two messages, whatever their ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_id_twice() {
     let row = "messages::the_same_id_twice";

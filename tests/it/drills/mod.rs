@@ -1,9 +1,9 @@
-//! The fault table: each row is a fault in full flow, on real servers and real replicas, and what came of it.
+//! The fault table: each row is a fault in full flow, on real servers and real replicas, and its result.
 //!
-//! A drill publishes messages, waits until they flow, applies the fault, ends it, and waits until every message
-//! is accounted for: delivered, or dead with a reason. Then it proves the sums (`books`): none lost, none over in
-//! any sliding window, none twice but those whose answer was unknown. How long it took until 99 % of the rate
-//! was reached again is written down and not asserted: a busy machine may take longer.
+//! A drill publishes messages, waits until they flow, applies the fault, ends it, and waits until every
+//! message is accounted for: delivered, or dead with a reason. Then it checks the sums (`books`): none lost,
+//! none over in any sliding window, none twice but those whose answer was unknown. The time until 99 % of the
+//! rate was reached again is recorded and not asserted: a busy machine may take longer.
 //!
 //! Each row is a short function. With `SLUICED_DRILLS` each appends itself to that file, from which
 //! `tests/reliability` makes the table in `docs/reliability.md`.
@@ -65,7 +65,8 @@ fn keyed(plan: Plan) -> Plan {
     }
 }
 
-/// The length of a fault, in short and in a long variant. Not a wait for anything: it is the fault itself.
+/// The length of a fault, in the short and in the long variant. This waits for nothing: it is the fault
+/// itself.
 async fn lasts(short: f64, long: f64) -> f64 {
     let seconds = if soak() { long } else { short };
     sleep(Duration::from_secs_f64(seconds)).await;
@@ -166,7 +167,8 @@ impl Drill {
         self.began = Instant::now();
     }
 
-    /// It has ended: from now on the time is counted until the rate is back. There are messages enough for it.
+    /// The fault has ended: from now on the time until the rate is back is measured. There are enough
+    /// messages for it.
     async fn ends(&mut self) {
         self.ended = Instant::now();
         self.feed(self.backlog).await;
@@ -177,12 +179,13 @@ impl Drill {
         self.answers_unknown_and(Duration::ZERO);
     }
 
-    /// And those that were made for so long after it.
+    /// The same, and calls that were made for so long after it.
     fn answers_unknown_and(&mut self, more: Duration) {
         self.books.excuse(None, self.began, self.ended + more);
     }
 
-    /// What all of them had called and not acknowledged when they lost RabbitMQ, now or before, comes again.
+    /// Messages that the replicas had called and not acknowledged when they lost RabbitMQ, now or before,
+    /// come again.
     fn cut_off(&mut self) {
         self.books.excuse(None, self.began, Instant::now());
     }
@@ -192,7 +195,7 @@ impl Drill {
         (self.names.remove(place), self.fleet.replicas.remove(place))
     }
 
-    /// Kills one of the replicas (SIGKILL). What it had called and not acknowledged comes again.
+    /// Kills one of the replicas (SIGKILL). Messages that it had called and not acknowledged come again.
     async fn kill(&mut self, place: usize, declared: &[&str]) {
         let (name, replica) = self.take(place);
         let before = Instant::now();
@@ -204,7 +207,7 @@ impl Drill {
         self.fleet.replicas[place].signal(signal);
     }
 
-    /// What the provider does for a while: a step of its script.
+    /// A step of the provider's script: what it does for a while.
     fn script(&self, step: serde_json::Value) {
         let step = serde_json::from_value(step).expect("a step");
         self.fleet.provider.script(step).expect("room for it");
@@ -232,8 +235,8 @@ impl Drill {
         logs.join("\n\n")
     }
 
-    /// Waits until every message is accounted for, stops everything, writes the row, and holds it to what is
-    /// promised. `done` says what was done.
+    /// Waits until every message is accounted for, stops everything, writes the row, and checks it against
+    /// the promises. `done` describes what was done.
     async fn proves(mut self, done: impl Into<String>, declared: &[&str]) -> Books {
         let accounted = self.accounted(PATIENCE).await;
         let logs = self.logs();
@@ -250,7 +253,7 @@ impl Drill {
         self.books
     }
 
-    /// Waits until each message was taken or is dead; says whether they all were in that time.
+    /// Waits until each message was taken or is dead; returns whether all were in that time.
     async fn accounted(&mut self, bound: Duration) -> bool {
         let end = Instant::now() + bound;
         let dead = format!("{}.dead", self.fleet.plan.name);

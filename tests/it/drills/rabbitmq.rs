@@ -19,7 +19,7 @@ use crate::support::rabbit::Rabbit;
 use crate::support::soak::longer;
 use crate::support::wait::{eventually, eventually_async};
 
-/// What replicas may say where RabbitMQ is away.
+/// What replicas may log while RabbitMQ is away.
 const AWAY: &[&str] = &[
     NEW_SCHEDULE,
     "no connection to RabbitMQ",
@@ -27,7 +27,7 @@ const AWAY: &[&str] = &[
     "RabbitMQ blocks publishing",
     "copies are not confirmed",
     "verdicts could not be made safe",
-    // Where the downstream is made to fail too.
+    // If the downstream fails too.
     "the downstream is away",
 ];
 
@@ -151,7 +151,7 @@ async fn connections_cut_one_by_one() {
     for _ in 0..times {
         proxy.cut_one();
         drill.cut_off();
-        // Not a wait for anything: the cuts are to be apart.
+        // This waits for nothing: the cuts are to be apart.
         sleep(Duration::from_millis(300)).await;
         drill.feed(300).await;
     }
@@ -184,7 +184,7 @@ async fn alarm(row: &'static str, fault: &'static str, set: fn(&Rabbit, bool)) {
     drill.feed(1_500).await;
     set(drill.fleet.servers.rabbit(), true);
     drill.begins();
-    // Retries need copies, which the broker does not take now.
+    // Retries need copies, which the broker does not accept now.
     drill.script(json!({"status": 408, "count": 20}));
     said(&drill.fleet.replicas[0], &["resume", "provider"]);
     let seconds = lasts(2.0, 20.0).await;
@@ -204,7 +204,7 @@ async fn alarm(row: &'static str, fault: &'static str, set: fn(&Rabbit, bool)) {
 async fn queue_deleted_and_made_again() {
     let row = "rabbitmq::queue_deleted_and_made_again";
     let mut drill = Drill::start(row, "queue deleted and made again", plan(row), 2).await;
-    // What is in a queue goes with it; so it is empty.
+    // The messages of a queue are deleted with it; so it is empty.
     assert!(drill.accounted(PATIENCE).await, "{}", drill.logs());
     let name = drill.fleet.plan.name;
     let broker = &drill.fleet.broker;
@@ -229,7 +229,8 @@ async fn queue_deleted_and_made_again() {
         .await;
 }
 
-/// What a wait queue holds goes with it; so it is empty. The replicas still believe that it is there.
+/// The messages of a wait queue are deleted with it; so it is empty. The replicas still assume that it
+/// exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_queue_deleted() {
     let row = "rabbitmq::wait_queue_deleted";
@@ -250,7 +251,7 @@ async fn wait_queue_deleted() {
         .await;
 }
 
-/// A policy of the operator bounds it, and it refuses what is more.
+/// A policy of the operator bounds the queue, which refuses further messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_queue_full() {
     let row = "rabbitmq::wait_queue_full";
@@ -337,7 +338,7 @@ async fn confirms_that_never_come() {
     drill.copies_wait().await;
     silent.store(false, Ordering::Relaxed);
     drill.ends().await;
-    // A copy that arrived and another one of it are two messages.
+    // A copy that arrived and the copy that is made again are two messages.
     drill.answers_unknown_and(Duration::from_secs(5));
     drill
         .proves(
@@ -395,7 +396,7 @@ async fn leader_of_three_nodes_killed() {
     let urls = format!("urls = [\"{}\", \"{}\", ", third.url(), first.url());
     let plan = Plan {
         settings: vec![("urls = [", urls)],
-        // It has its share already.
+        // The test has its share already.
         takes: || {},
         ..plan(row)
     };

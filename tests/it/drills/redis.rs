@@ -15,23 +15,23 @@ use crate::support::redis::{Paused, RedisServer};
 use crate::support::soak::longer;
 use crate::support::wait::eventually;
 
-/// What replicas may say where Redis is away, and where it lost its state.
+/// What replicas may log while Redis is away, and after it lost its state.
 const AWAY: &[&str] = &[
     NEW_SCHEDULE,
     "lost Redis",
     "cannot connect to Redis",
     "the limit's store is out of reach",
     "learn of each other's news late",
-    // What a limit of keys says after a loss, and what is logged of a Redis without a disk.
+    // What is logged about a keyed limit after a loss, and about a Redis without a disk.
     "the store is new or was restarted",
     "the store lost its state",
     "nothing is kept on disk",
     "the clock of Redis stepped",
-    // What was granted and not sent cannot be given back.
+    // Units that were granted and not used cannot be refunded.
     "what was not sent counts as if it were",
 ];
 
-/// On a Redis of its own, which is given up after a second without an answer.
+/// On a Redis of its own, whose requests are given up after a second without an answer.
 fn own(row: &'static str) -> Plan {
     Plan {
         own_redis: true,
@@ -121,7 +121,7 @@ async fn flushed() {
         drill.tell_redis(&["FLUSHALL"]);
         drill.arrive(20).await;
     }
-    // The second one falls into the guard behind the first.
+    // The second loss happens during the guard after the first.
     drill.tell_redis(&["FLUSHALL"]);
     drill.tell_redis(&["FLUSHALL"]);
     drill.ends().await;
@@ -200,7 +200,7 @@ async fn far_away() {
         .await;
 }
 
-/// The address leads to a server that missed the last second of the one that died.
+/// The address leads to a server that lacks the last second of the one that died.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failover_to_a_lagging_replica() {
     let row = "redis::failover_to_a_lagging_replica";
@@ -214,8 +214,8 @@ async fn failover_to_a_lagging_replica() {
     drill.proves(done, AWAY).await;
 }
 
-/// The first server follows the second one and then serves again, in the same process as before: what the
-/// second one missed is lost, and nothing was asked of it but the time.
+/// The first server follows the second one and then serves again, in the same process as before: the
+/// writes that the second one missed are lost, and it was asked for nothing but the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_over_and_back() {
     let row = "redis::failed_over_and_back";
@@ -235,7 +235,7 @@ async fn failed_over_and_back() {
     drill.proves(done, AWAY).await;
 }
 
-/// A replica of Redis that misses what was done lately.
+/// A replica of Redis that lacks the latest writes.
 struct Lagging {
     second: RedisServer,
     /// Its way to the first server, on which nothing passes.
@@ -282,12 +282,12 @@ async fn follows(server: &RedisServer) {
     eventually(PATIENCE, "it follows", up).await;
 }
 
-/// Its snapshot cannot be written, and it refuses to write anything for as long (MISCONF).
+/// While its snapshot cannot be written, it refuses all writes (MISCONF).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cannot_save() {
     let mut drill = start("redis::cannot_save", "cannot write its snapshot (MISCONF)").await;
     drill.tell_redis(&["CONFIG", "SET", "save", "3600 1000000"]);
-    // A directory is where the file belongs.
+    // A directory stands in the place of the file.
     let file = drill.redis().file("dump.rdb");
     std::fs::create_dir(&file).expect("there is no snapshot yet");
     let saved = async |drill: &Drill, status: &str| {
@@ -339,7 +339,7 @@ async fn wrong_password() {
     let row = "redis::wrong_password";
     let redis = RedisServer::start_with("", Some("right"));
     let mut drill = start_on(redis, own(row), row, "wrong password, then the right one").await;
-    // Stays logged in.
+    // This connection stays logged in.
     let mut operator = drill.redis().connection();
     drill.begins();
     tell(&mut operator, &["CONFIG", "SET", "requirepass", "other"]);

@@ -22,7 +22,7 @@ const DECLARED: &[&str] = &[
     "lost Redis",
 ];
 
-/// Short, and at random: the moment is what is tried.
+/// Short and random: the test tries different moments.
 async fn a_moment(most: u64) {
     let millis = rand::rng().random_range(50..most);
     sleep(Duration::from_millis(millis)).await;
@@ -32,7 +32,7 @@ fn times(short: u64, long: u64) -> u64 {
     if soak() { long } else { short }
 }
 
-/// With limits of every sort: of the account, of each recipient, of calls under way.
+/// With limits of every kind: of the account, of each recipient, of calls under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed() {
     let row = "replica::killed";
@@ -111,7 +111,7 @@ async fn more_and_fewer() {
         .await;
 }
 
-/// Processes that take all that they are given, until this is dropped.
+/// Processes that use all processor time that they get, until this is dropped.
 struct Hungry(Vec<Child>);
 
 impl Hungry {
@@ -128,7 +128,7 @@ impl Hungry {
 impl Drop for Hungry {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // Ended, it ends what it started.
+            // When it is ended, it ends what it started.
             let pid = child.id().to_string();
             drop(Command::new("kill").arg(pid).status());
             drop(child.wait());
@@ -157,7 +157,7 @@ async fn starved() {
     drill.proves(done, DECLARED).await;
 }
 
-/// The clock on the wall, which nothing but ages of messages and opening hours asks for.
+/// The wall clock, which is used only for the ages of messages and for opening hours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn its_clock_stepped() {
     let row = "replica::its_clock_stepped";

@@ -11,7 +11,7 @@ use crate::support::soak::soak;
 /// Names the file that rows are appended to.
 const FILE: &str = "SLUICED_DRILLS";
 
-/// What the row is called, and the fault in words.
+/// The name of the row, and the fault in words.
 #[derive(Debug)]
 pub(super) struct Row {
     name: &'static str,
@@ -44,7 +44,7 @@ pub(super) fn append(row: &Value) {
     };
     let file = File::options().create(true).append(true).open(path);
     let mut file = file.expect("the file of the rows");
-    // In one piece: other rows may be written at the same time.
+    // In one write: other rows may be written at the same time.
     file.write_all(format!("{row}\n").as_bytes())
         .expect("the file of the rows takes them");
 }

@@ -44,7 +44,7 @@ async fn killed() {
     none_dies(drill, "4 times, one of 4 replicas").await;
 }
 
-/// What the centre has not answered when it ends a session may be there.
+/// Messages that the centre has not answered when it ends a session may have been taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unbound() {
     let row = "smpp::unbound";

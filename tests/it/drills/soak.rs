@@ -1,4 +1,4 @@
-//! Faults at random, one after the other, and all the time messages: an hour of it in the long variant.
+//! Random faults, one after the other, with messages all the time: for an hour in the long variant.
 //!
 //! ```sh
 //! ./test --soak drills::soak -- --nocapture                # an hour
@@ -23,7 +23,7 @@ use crate::support::rabbit::Rabbit;
 use crate::support::redis::Paused;
 use crate::support::soak::soak;
 
-/// What replicas may say; everything else, a panic above all, is a failure.
+/// What replicas may log; everything else, a panic above all, is a failure.
 const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     THROTTLED,
@@ -42,7 +42,7 @@ const DECLARED: &[&str] = &[
     "verdicts could not be made safe",
     "dead letter",
 ];
-/// Messages that wait, so that none of the time is idle.
+/// Messages that wait, so that the fleet is never idle.
 const BACKLOG: u64 = 1_200;
 /// A replica that is never killed may take so much more memory in the second half of the time, in KiB.
 const GROWTH: u64 = 16 * 1024;
@@ -106,7 +106,7 @@ fn at_random() -> Duration {
     Duration::from_secs(number("SOAK_SECONDS").unwrap_or(usual))
 }
 
-/// Which faults happen: `SOAK_SEED`, else others each time.
+/// Which faults happen: those of `SOAK_SEED`, else others each time.
 fn seed() -> u64 {
     number("SOAK_SEED").unwrap_or_else(rand::random)
 }
@@ -116,7 +116,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().expect("a whole number"))
 }
 
-/// A drill that goes on.
+/// A drill that continues.
 struct Soak {
     drill: Drill,
     redis: Proxy,
@@ -267,7 +267,7 @@ impl Soak {
     }
 }
 
-/// Does that for so long, and then passes again.
+/// Does that for so long, and then passes everything on again.
 async fn passes(proxy: &Proxy, mode: Mode, length: Duration) {
     proxy.set(mode);
     sleep(length).await;
@@ -297,7 +297,7 @@ async fn random_faults() {
             eprintln!("{seconds} s: {faults} faults, {live:?}, {kib} KiB");
         }
     }
-    // What timed out last may come again.
+    // Messages that timed out last may come again.
     sleep(TIMEOUT * 2).await;
     let half = memory.len() / 2;
     let most = |part: &[u64]| part.iter().copied().max().unwrap_or(0);

@@ -14,7 +14,7 @@ use crate::support::judge::fullest;
 use crate::support::redis::RedisServer;
 use crate::support::wait::within;
 
-/// A change is in force everywhere after this.
+/// Every replica has taken up a change after this.
 const SOON: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -53,9 +53,9 @@ impl Amended {
         self.published = last;
     }
 
-    /// All calls until now, judged to the end: what is still on its way to the books is waited for.
+    /// All calls until now: waits for those that are not in the books yet.
     fn times(&self) -> Vec<Mono> {
-        // A report judges all that has arrived, where a look at the live numbers lags behind.
+        // A report judges all calls that have arrived, while the live numbers lag behind.
         drop(self.fleet.provider.report(&Expect::Nothing));
         let calls = self.fleet.provider.keyed();
         calls.into_iter().map(|(at, _)| at).collect()
@@ -80,7 +80,7 @@ impl Amended {
         serde_json::from_str(&self.said(&["show", "account", "--json"])).unwrap()
     }
 
-    /// Every replica knows this version, and soon.
+    /// Waits until every replica knows this version, and notices it soon.
     async fn knows(&mut self, version: f64) {
         let series = "sluiced_limit_version{limit=\"account\"}";
         within(LONG, "every replica knows it", async {
@@ -101,7 +101,7 @@ impl Amended {
     }
 }
 
-/// The table of `account`; few of them, for as long as the tests run.
+/// The table of `account`; a low rate, for as long as the tests run.
 fn table(account: &str) -> &'static str {
     format!("[limits.account]\n{account}\n").leak()
 }
@@ -130,7 +130,8 @@ async fn a_limit_is_lowered_raised_paused_and_resumed_and_no_window_is_over() {
     let worst = amended.worst(lowered);
     assert!(worst <= 40, "{worst} calls in a window of 40");
 
-    // Raised: what waited in memory goes at the new rate. At the old rate it would take 25 seconds.
+    // Raised: messages that waited in memory are called at the new rate. At the old rate they would
+    // take 25 seconds.
     amended.publish(1_000).await;
     amended.said(&["set", "account", "rate=200/1s"]);
     amended.knows(3.0).await;
@@ -142,7 +143,7 @@ async fn a_limit_is_lowered_raised_paused_and_resumed_and_no_window_is_over() {
     )
     .await;
 
-    // Short enough that what is held stays held: it must get notice that the pause is over.
+    // Short enough that held messages stay held: they must get notice that the pause is over.
     amended.said(&["pause", "account", "--for", "10m"]);
     amended.knows(4.0).await;
     assert_eq!(amended.shown()["state"], "paused");
@@ -177,7 +178,7 @@ async fn a_pause_for_a_while_ends_by_itself_and_nothing_is_lost() {
 async fn files_that_disagree_say_so_and_the_last_change_counts() {
     let limit = |rate: &str| format!("kind = \"sliding_log\"\nrate = \"{rate}\"");
     let mut amended = Amended::start("agree", 1, "100/1s", &limit("30/1s")).await;
-    // A file that says something else changes the limit when it is read.
+    // A changed file changes the limit when it is read.
     amended.fleet.plan.tables = table(&limit("50/1s"));
     amended.fleet.add(1);
     amended.fleet.replicas[1].ready().await;
@@ -229,7 +230,7 @@ fn dump(prefix: &str) -> Vec<(String, Vec<u8>)> {
     let pattern = format!("{prefix}:*");
     let mut keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query(&mut redis).unwrap();
     keys.sort();
-    // Which replicas take part, and what they say of themselves for the status page, changes by itself.
+    // Which replicas take part, and what they report for the status page, changes by itself.
     let own = [":replicas", ":askers", ":status", ":bars"];
     keys.retain(|key| !own.iter().any(|end| key.ends_with(end)));
     let state = |key: String| {
@@ -258,7 +259,7 @@ async fn showing_a_key_tells_how_it_stands_and_changes_nothing() {
     amended.said(&["show", "account"]);
     assert_eq!(dump("shown"), before, "byte for byte");
 
-    // Wrong words say what would be right.
+    // Errors about wrong words name the right ones.
     let refused = |arguments: &[&str], hint: &str| {
         let (code, text) = limits(&amended.fleet.replicas[0], arguments);
         assert_eq!(code, 2, "{arguments:?}: {text}");

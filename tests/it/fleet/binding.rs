@@ -1,5 +1,5 @@
 //! Keyed limits that bind, behind an account with slots: one limit or two, in turns and in blocks, in any
-//! order, with costs, changed and lost meanwhile.
+//! order, with costs, with changes and losses of state meanwhile.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ async fn keys_in_blocks_behind_a_saturated_account() {
     through(plan, chains(|n| n / chain()), &[RECIPIENTS], &ONE).await;
 }
 
-/// Most go through a wait queue, once each: no message is sent away again when it comes back.
+/// Most go through a wait queue, once each: no message is denied again when it returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_of_one_key_goes_through_wait_queues_once() {
     const ALL: usize = 300;
@@ -155,7 +155,7 @@ async fn another_policy_and_a_loss_meanwhile_exceed_nothing() {
     for limit in &limits {
         limit.none_over(&calls, limit.units);
     }
-    // In force within a second; what was granted a moment before may still leave.
+    // Current within a second; calls that were granted a moment before may still leave.
     let settled = changed + Duration::from_secs(1) + HEADROOM;
     let later: Vec<_> = calls.into_iter().filter(|(at, _)| *at > settled).collect();
     assert!(later.len() > 200, "{} calls", later.len());
@@ -176,8 +176,8 @@ fn forget(fleet: &Fleet) {
         .unwrap();
 }
 
-/// A message of two segments takes two slots of the account, the last of which is its call's: what its sender
-/// allows must live until then.
+/// A message of two segments takes two slots of the account, and is called in the last one: the permit of its
+/// sender's limit must be valid until then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_of_two_segments_of_one_sender_flow() {
     const ALL: u64 = 60;
@@ -205,7 +205,7 @@ async fn messages_of_two_segments_of_one_sender_flow() {
     let counts = Counts::of(&mut fleet).await;
     let report = fleet.finish(DECLARED).await;
     assert_eq!((report.repeated, report.units), (0, 2 * ALL), "{report:?}");
-    // 12 a second, and a burst of 5 on top.
+    // 12 a second, and a burst of 5 besides.
     let one = Keyed {
         name: "sender",
         keys: 1,

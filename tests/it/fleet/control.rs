@@ -13,14 +13,14 @@ use crate::support::daemon::{Daemon, NEW_SCHEDULE, program};
 use crate::support::judge::{History, fullest};
 use crate::support::wait::{eventually, eventually_by_program};
 
-/// What replicas may say here.
+/// What replicas may log here.
 const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     "file differs from the current policy",
-    // A pause without an end outlasts what may be held.
+    // A pause without an end lasts longer than messages may be held.
     "given back to the queue",
 ];
-/// A change is in force everywhere after this.
+/// Every replica has taken up a change after this.
 const SOON: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(30);
 
@@ -51,7 +51,7 @@ fn shown(replica: &Daemon) -> Value {
 
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// A fleet and what its limit was set to.
+/// A fleet and the values to which its limit was set.
 struct Told {
     fleet: Fleet,
     history: History,
@@ -67,7 +67,8 @@ impl Told {
         told
     }
 
-    /// When the calls since the last change came, from when it was in force everywhere.
+    /// When the calls since the last change came, from the moment when every replica had taken it
+    /// up.
     fn settled(&self) -> Vec<Mono> {
         let settled = self.history.settled();
         let calls = self.fleet.provider.keyed().into_iter();
@@ -91,7 +92,8 @@ impl Told {
     }
 }
 
-/// Every window is judged, also while a change is on its way: then the larger of both rates holds.
+/// Every window is judged, even while a change is on its way: then the higher of both rates
+/// applies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_in_force_everywhere_within_a_second_and_no_window_is_over() {
     let plan = Plan {
@@ -119,7 +121,7 @@ async fn a_change_is_in_force_everywhere_within_a_second_and_no_window_is_over()
     .await;
 
     told.run(&["pause", "provider"], 0);
-    // In force, and then the length of what is judged.
+    // The time until the change is taken up, and the time that is judged.
     sleep(SOON + 2 * WINDOW).await;
     let state = shown(&told.fleet.replicas[0]);
     assert_eq!(state["state"], "paused", "{state}");
@@ -163,7 +165,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     fleet.replicas[0].says("as an operator set it").await;
     assert_eq!(fleet.replicas[0].metric(rate).await, 60.0);
 
-    // Nor does the store's loss end it: a replica remembers.
+    // A loss of the store's state does not end it either: a replica remembers it.
     redis::cmd("FLUSHALL")
         .query::<()>(&mut fleet.servers.redis().connection())
         .unwrap();
@@ -174,7 +176,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     .await;
     assert_eq!(shown(first)["origin"], "live");
 
-    // A file that says something else is an update when it is read.
+    // A changed file is an update when it is read.
     let path = first.config();
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("100/1s", "80/1s")).unwrap();
@@ -189,7 +191,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
         .says("\"to\":\"kind=paced rate=80/1s")
         .await;
 
-    // A wrong one changes nothing, and says what is wrong.
+    // An invalid file changes nothing, and the error is logged.
     let first = &fleet.replicas[0];
     std::fs::write(&path, text.replace("100/1s", "quick")).unwrap();
     first.signal(Signal::HUP);
@@ -197,7 +199,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     assert_eq!(first.said("`quick` is no rate"), 1, "{}", first.log());
     assert_eq!(shown(&fleet.replicas[1])["in_force"]["rate"], "80/1s");
 
-    // What no reload can change is named.
+    // Keys that no reload can change are named.
     let text = text
         .replace("100/1s", "80/1s")
         .replace("prefetch = 100", "prefetch = 90");
@@ -259,7 +261,7 @@ async fn a_value_far_above_the_file_is_confirmed_and_one_for_a_while_ends_by_its
     said(first, &["set", "provider", "rate=201/1s", "--yes"]);
     assert_eq!(shown(first)["in_force"]["rate"], "201/1s");
 
-    // A share is one of the file's value, not of the current one.
+    // A percentage is one of the file's value, not of the current one.
     let text = said(first, &["set", "provider", "rate=50%", "--for", "2s"]);
     assert!(
         text.contains("for 2s; then the file counts again: rate=100/1s"),
@@ -271,7 +273,8 @@ async fn a_value_far_above_the_file_is_confirmed_and_one_for_a_while_ends_by_its
         state["ends_us"].as_u64() > state["now_us"].as_u64(),
         "{state}"
     );
-    // The command is gone, and the replica that it went by goes: the other one ends it.
+    // The command has ended, and the replica whose configuration it used stops: the other one
+    // ends the change.
     let old = fleet.replace(0);
     old.stop(DECLARED).await;
     let other = &fleet.replicas[1];

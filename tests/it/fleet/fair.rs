@@ -1,7 +1,7 @@
 //! Tenants share the limit over the whole fleet, whatever stands in front of the queue.
 //!
 //! Shares are counted in calls, not in time, so a machine that stands still changes little. They are
-//! printed; asserted is that a tenant with little to send does not wait behind one with much.
+//! printed; the tests assert that a tenant with few messages does not wait behind one with many.
 
 use std::collections::BTreeMap;
 
@@ -65,8 +65,8 @@ async fn a_long_backlog_in_front_leaves_the_others_their_share() {
     let front = if soak() { 100 * OTHERS } else { 30 * OTHERS };
     let mut fleet = plan("fair-long", FAIR).prepare().await;
     fleet.publish(of(0, 0..front)).await;
-    // In an order of no pattern: each comes a while after the one before it, by a step that has no
-    // factor in common with their number.
+    // In an order without a pattern: from one to the next is a step that has no factor in common
+    // with their number.
     let order = (0..9 * OTHERS).map(|n| (1 + (n * 7 + n / 9) % 9, n / 9));
     fleet
         .publish(order.map(|(tenant, n)| (format!("{tenant}-{n}"), tenant)))
@@ -105,11 +105,11 @@ async fn weights_are_shares() {
     let shares = shares(&tenants(&fleet), 1..2);
     let share = shares[&1] / (shares[&0] + shares[&1]);
     eprintln!("{share:.3} of 0.75: {shares:?}");
-    // More than the half that it would have without its weight.
+    // More than the half of the calls that it would have without its weight.
     assert!((0.6..=0.9).contains(&share), "{shares:?}");
 }
 
-/// What a replica has parked, safely.
+/// Messages that a replica has parked safely.
 async fn parked(replica: &mut Daemon, name: &str) -> f64 {
     let series = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"parked\"}}");
     replica.metric(&series).await
@@ -145,7 +145,7 @@ async fn a_replica_that_is_killed_while_it_parks_loses_nothing() {
         .publish(others.map(|(tenant, n)| (format!("{tenant}-{n}"), tenant)))
         .await;
     fleet.add(3);
-    // How many each of them finds to park depends on what the others did.
+    // How many each of them parks depends on the others.
     for (place, messages) in [(0, 10.0), (2, 1.0)] {
         parks(&mut fleet.replicas[place..=place], name, messages).await;
         let old = fleet.replace(place);

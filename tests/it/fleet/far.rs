@@ -1,4 +1,4 @@
-//! Redis some milliseconds away: the fleet makes its calls all the same, each limit holds, and nothing is lost.
+//! Redis some milliseconds away: the fleet still makes its calls, each limit holds, and nothing is lost.
 //!
 //! Asserted is that all messages arrive, no window of any limit over, and none twice; the share of the limit is printed. The
 //! simulation asserts the shares (`proof/simulation/tests/measured/distance.rs`).
@@ -189,7 +189,7 @@ fn dear(name: &'static str, replicas: usize) -> Cell {
     }
 }
 
-/// Runs it with Redis so far away in each direction; says how long it took.
+/// Runs it with Redis so far away in each direction; returns how long it took.
 async fn run(cell: Cell, way: Duration) {
     machine::two();
     measure(cell, way).await;
@@ -220,7 +220,7 @@ async fn measure(cell: Cell, way: Duration) {
     );
 }
 
-/// 10 ms away the default headroom has 2 ms to spare, which a busy machine takes.
+/// With Redis 10 ms away, the default headroom has 2 ms to spare, which is too little on a busy machine.
 const FAR_FOR: &str = "permits run out before their calls leave";
 
 const FAR: Duration = Duration::from_millis(6);

@@ -8,7 +8,7 @@ use crate::support::daemon::NEW_SCHEDULE;
 use crate::support::redis::RedisServer;
 use crate::support::soak::longer;
 
-/// How rarely they ask is asserted by the simulation. Here it is enough that they do not ask for each
+/// The simulation asserts how rarely they ask. Here it is enough that they do not ask for each
 /// message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_replicas_keep_one_limit_and_hardly_ever_ask() {
@@ -33,7 +33,8 @@ async fn four_replicas_keep_one_limit_and_hardly_ever_ask() {
     );
     let asked = script_calls(fleet.servers.redis()) - before;
     eprintln!("{asked} script calls for {count} messages, {missed} slots missed");
-    // What the machine missed had to be asked for again; it is not judged where that was most of it.
+    // Slots that were missed while the machine stood still had to be asked for again; nothing is
+    // judged if they were the most.
     assert!(
         missed <= count as f64,
         "not judged: the machine stood still"

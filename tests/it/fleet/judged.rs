@@ -1,5 +1,5 @@
-//! The judges themselves: what they are there to see is shown to them. A judge that is content with
-//! everything would let every other test pass.
+//! Tests of the judges themselves: each must notice the fault that it exists for. With a judge that
+//! accepts everything, every other test would pass.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::daemon::NEW_SCHEDULE;
 use crate::support::judge::{History, Made, fullest, repeated_without_reason};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// What replicas may say here.
+/// What replicas may log here.
 const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     "the limit holds for each replica alone",
@@ -83,7 +83,7 @@ async fn a_message_that_is_missing_and_one_that_came_twice_are_seen() {
     assert_eq!((report.lost, report.repeated), (Some(1), 1), "{report:?}");
     assert_eq!(report.lost_ids, ["lost"]);
     assert_eq!(report.repeated_ids, ["twice"]);
-    // And one that was never sent is not taken for one of them.
+    // A message that was never sent is not taken for one of them.
     fleet.ids.retain(|id| id != "once");
     let report = fleet.halt(&[]).await;
     assert_eq!(report.unexpected, 1, "{report:?}");
@@ -111,7 +111,7 @@ async fn more_calls_at_once_than_are_allowed_are_seen() {
     assert!((4..=6).contains(&at_once), "{at_once} at once");
 }
 
-/// Calls at even distance, so many a second, for so many milliseconds.
+/// Calls at even distances, so many a second, for so many milliseconds.
 fn flow(from: u64, units: u64, length: u64) -> Vec<Mono> {
     let count = units * length / 1_000;
     let at = |n| Mono::from_micros((from + n * length / count) * 1_000);
@@ -181,7 +181,8 @@ fn a_message_may_come_again_only_after_the_death_of_the_one_that_called() {
     assert_eq!(wrong(&acknowledged), 1);
     let by_the_living = [made(4_900, "m", "other"), made(5_400, "m", "dead")];
     assert_eq!(wrong(&by_the_living), 1);
-    // The dead had copied it for a wait queue: the copy and the original come, and nothing more.
+    // The dead replica had copied it for a wait queue: the copy and the original come, and nothing
+    // more.
     let copy = Made {
         copy: "12",
         ..made(5_900, "m", "other")
@@ -208,7 +209,7 @@ fn a_message_may_come_again_only_after_the_death_of_the_one_that_called() {
         wrong(&[original.clone(), original.clone(), copy.clone()]),
         1
     );
-    // Two that died may each have left a copy; one that died cannot have left two.
+    // Two replicas that died may each have left a copy; one cannot have left two.
     let third = Made {
         copy: "13",
         ..made(6_000, "m", "other")

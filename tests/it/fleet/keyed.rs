@@ -1,9 +1,10 @@
-//! Fleets whose messages keyed limits count: the limits, the messages, and honest counts of what it took.
+//! Fleets whose messages keyed limits count: the limits, the messages, and exact counts of requests and
+//! trips.
 //!
-//! No load can break what is asserted: no window of any key is over its limit, none is lost, none comes
-//! twice, and each is looked at, and sent through wait queues, a bounded number of times in the mean. A look
-//! is an answer of the store about a message, whatever it says. How much of the tightest limit was used is
-//! printed.
+//! The assertions hold under any load: no window of any key is over its limit, no message is lost, none
+//! comes twice, and each is looked at, and sent through wait queues, a bounded number of times on average. A
+//! look is an answer of the store about a message, whatever the answer is. How much of the tightest limit
+//! was used is printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use super::{Fleet, Plan};
 use crate::support::daemon::{Daemon, NEW_SCHEDULE};
 use crate::support::judge::fullest;
 
-/// What replicas may say here.
+/// What replicas may log here.
 pub(super) const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     "nothing is kept on disk",
@@ -26,7 +27,7 @@ pub(super) const DECLARED: &[&str] = &[
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Waits as one trip each through a wait queue: what comes back waits in memory for the rest.
+/// Each message waits once in a wait queue: after that it waits in memory for the rest.
 pub(super) const ROUTE: &str = "prefetch = 400\nmax_hold = \"30s\"\n";
 
 /// A limit that counts by a field of the messages, in windows of a second.
@@ -97,7 +98,7 @@ impl Keyed {
     }
 }
 
-/// What may be needed of each message in the mean.
+/// What each message may need on average.
 pub(super) struct Bounds {
     pub(super) looks: f64,
     pub(super) trips: f64,
@@ -144,7 +145,7 @@ impl Counts {
         }
     }
 
-    /// Says what each of so many messages took, and holds it to the bounds.
+    /// Prints what each of so many messages needed, and checks it against the bounds.
     pub(super) fn judge(&self, name: &str, messages: usize, bounds: &Bounds) {
         let each = |count: f64| count / messages as f64;
         eprintln!(
@@ -179,7 +180,7 @@ fn sum(pages: &[String], name: &str, label: &str) -> f64 {
     series.map(|(_, value)| value.parse::<f64>().unwrap()).sum()
 }
 
-/// A number that has nothing to do with its neighbours' (the finalizer of MurmurHash3).
+/// A number that is unrelated to those of its neighbours (the finalizer of MurmurHash3).
 pub(super) fn scramble(number: u32) -> u32 {
     let mut hash = number.wrapping_add(1);
     hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
@@ -187,7 +188,7 @@ pub(super) fn scramble(number: u32) -> u32 {
     hash ^ hash >> 16
 }
 
-/// Three replicas send all of it, and are held to it.
+/// Three replicas send all of it, and the bounds are checked.
 pub(super) async fn through(plan: Plan, fields: Vec<String>, limits: &[Keyed], bounds: &Bounds) {
     let name = plan.name;
     let account = account(&plan);
@@ -226,8 +227,8 @@ pub(super) fn numbered(fields: Vec<String>) -> impl Iterator<Item = (String, Str
     (0..).map(super::id).zip(fields)
 }
 
-/// The calls that were made while so many keys or more had messages left. In the end fewer are left than
-/// could use the account: then it is their own limit that binds.
+/// The calls that were made while so many keys or more had messages left. At the end too few keys are
+/// left to use up the account: then their own limit binds.
 fn while_keys_are_left(calls: &[(Mono, Box<str>)], keys: usize) -> &[(Mono, Box<str>)] {
     let mut left = BTreeSet::new();
     let first_of_the_rest = calls.iter().rposition(|(_, key)| {
@@ -237,7 +238,7 @@ fn while_keys_are_left(calls: &[(Mono, Box<str>)], keys: usize) -> &[(Mono, Box<
     &calls[..=first_of_the_rest.unwrap_or(calls.len() - 1)]
 }
 
-/// Says which share of the tightest limit was used, which leaves so many calls a second.
+/// Prints how much of the tightest limit was used, which leaves so many calls a second.
 pub(super) fn used(name: &str, calls: &[(Mono, Box<str>)], leaves: f64) {
     if let [(first, _), .., (last, _)] = calls {
         let pace = (calls.len() - 1) as f64 / last.since(*first).as_secs_f64();

@@ -1,5 +1,5 @@
-//! Replicas are killed (SIGKILL) while their messages are counted by key, or by calls under way: what they
-//! took from the limits is lost for a while, and no message is.
+//! Replicas are killed (SIGKILL) while their messages are counted by key, or by calls under way: the units
+//! that they had taken are lost for a while, but no message is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,13 +25,13 @@ const SECOND: Duration = Duration::from_secs(1);
 const HELD: usize = 100;
 /// Which copy for a wait queue a message is: each has a time of its own.
 const COPY: &str = "{{ headers['x-sluiced-not-before'] | default('none') }}";
-/// What replicas may say here.
+/// What replicas may log here.
 const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     "nothing is kept on disk",
     "hardly leaves time to renew",
-    // On a busy machine an answer takes longer than the short lease of a test. More calls than are
-    // allowed would be seen all the same.
+    // On a busy machine an answer takes longer than the short lease of a test. The test would
+    // still notice more calls than are allowed.
     "a call under way is not counted any more",
     "dead letter",
     "permits run out before their calls leave",
@@ -149,8 +149,9 @@ impl Mortal {
         calls
     }
 
-    /// What is left in the queue for no good reason. A replica that is killed may have called a message
-    /// that it had not acknowledged: that message comes again, and may come after all others were called.
+    /// Messages that are left in the queue without a reason. A replica that is killed may have called a
+    /// message that it had not acknowledged: that message comes again, and may come after all others were
+    /// called.
     fn unexplained<'a>(
         &self,
         left: &'a [(Vec<u8>, BasicProperties)],
@@ -199,8 +200,8 @@ async fn limits_of_keys_hold_and_nothing_is_lost() {
     }
 }
 
-/// The replicas die with calls under way. What they held comes free when its lease ends, with no
-/// replica there to give it back.
+/// The replicas die with calls under way. Their units come free when the leases end, although no
+/// replica returns them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_under_way_are_bounded_and_leases_of_the_dead_end_by_themselves() {
     const COUNT: u64 = 150;
@@ -213,7 +214,7 @@ async fn calls_under_way_are_bounded_and_leases_of_the_dead_end_by_themselves() 
     for _ in 0..2 {
         fleet.kill().await;
     }
-    // All of the limit belongs to the dead, or nearly so: it comes back without them.
+    // Dead replicas hold all of the limit, or nearly all: it comes free without them.
     let dead = Instant::now();
     fleet.add(2);
     let calls = fleet.finish(COUNT).await;

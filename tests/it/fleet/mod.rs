@@ -1,9 +1,9 @@
 //! Several real replicas on real servers, judged where their calls arrive: whatever fails, no window is
 //! over its limit and no message is lost.
 //!
-//! Asserted is what no load can break: none over, none lost, none twice without a reason, order, all
-//! delivered. Shares and percentiles are printed; the simulation asserts them, and the benches show them.
-//! A fleet takes two shares of the machine, and has servers of its own where it breaks them.
+//! The tests assert what holds under any load: none over, none lost, none twice without a reason, order,
+//! all delivered. Shares and percentiles are printed; the simulation asserts them, and the benches show
+//! them. A fleet takes two shares of the machine, and has servers of its own where it breaks them.
 
 mod amended;
 mod binding;
@@ -31,10 +31,10 @@ use crate::support::rabbit::Rabbit;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, eventually_async};
 
-/// For everything to arrive, restarts of servers included.
+/// The time for everything to arrive, including restarts of servers.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a fleet is like, before it starts.
+/// The properties of a fleet, before it starts.
 pub(crate) struct Plan {
     /// Of the queue and of the keys in Redis.
     pub(crate) name: &'static str,
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
     /// More keys of the route, and of its downstream.
     pub(crate) keys: &'static str,
     pub(crate) downstream: &'static str,
-    /// More keys of other tables: what is replaced in the replicas' files, and by what.
+    /// More keys of other tables: the text to replace in the replicas' files, and the new one.
     pub(crate) settings: Vec<(&'static str, String)>,
     /// A command that ends in becoming the replica; none, if it is empty.
     pub(crate) launcher: Vec<String>,
@@ -56,8 +56,8 @@ pub(crate) struct Plan {
     pub(crate) smpp: bool,
     /// How late a call may arrive after its slot.
     pub(crate) headroom: &'static str,
-    /// The header `x-key`, a template, and more headers behind it: what `Provider::keyed` reports of a call beside its time. `REPLICA` is
-    /// the name of the one that calls.
+    /// The header `x-key`, a template, and more headers behind it: what `Provider::keyed` reports about a
+    /// call besides its time. `REPLICA` is the name of the one that calls.
     pub(crate) marked: &'static str,
     /// Where the replicas keep the limit: in Redis, or each in its own memory.
     pub(crate) in_memory: bool,
@@ -85,7 +85,7 @@ impl Plan {
             settings: Vec::new(),
             launcher: Vec::new(),
             smpp: false,
-            // The machine that runs tests is busy; how little it can be is a matter for benchmarks.
+            // The machine that runs tests is busy; benchmarks measure how small it can be.
             headroom: "50ms",
             marked: "{{ body.id }}",
             in_memory: false,
@@ -163,7 +163,7 @@ pub(crate) struct Fleet {
     pub(crate) provider: Provider,
     pub(crate) via: Via,
     pub(crate) replicas: Vec<Daemon>,
-    /// Replicas so far, those that are gone included: each has its own name.
+    /// Replicas so far, including those that have ended: each has its own name.
     pub(crate) started: usize,
     /// Of all messages that were published.
     ids: Vec<String>,
@@ -276,7 +276,7 @@ impl Fleet {
         }
     }
 
-    /// Waits for the rest, stops everything, and holds the run to its promises.
+    /// Waits for the rest, stops everything, and checks the run against its promises.
     async fn finish(&mut self, declared: &[&str]) -> Report {
         self.arrived(self.ids.len() as u64).await;
         let report = self.stop(declared).await;
@@ -285,7 +285,7 @@ impl Fleet {
         report
     }
 
-    /// Stops everything in the middle: what did not arrive is in its queue again.
+    /// Stops everything in the middle: messages that did not arrive are in their queue again.
     async fn stop_early(&mut self, declared: &[&str]) -> Report {
         let report = self.stop(declared).await;
         eventually_async(PATIENCE, "the rest is in its queues", || async {
@@ -309,7 +309,7 @@ impl Fleet {
         left
     }
 
-    /// Stops all replicas, and says what came of it.
+    /// Stops all replicas, and returns the result.
     async fn halt(&mut self, declared: &[&str]) -> Report {
         for replica in self.replicas.drain(..) {
             replica.stop(declared).await;

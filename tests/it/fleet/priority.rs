@@ -1,8 +1,8 @@
 //! One in a hundred messages is urgent, while bulk has a backlog and the limit is used up.
 //!
-//! How long one takes from publishing to its call is printed, and is a matter for the bench `latency`.
-//! Asserted is how many of the backlog were called meanwhile: that does not depend on how fast the
-//! machine is.
+//! The time from publishing an urgent message to its call is printed; the bench `latency` measures it.
+//! The tests assert how many of the backlog were called meanwhile: that does not depend on how fast
+//! the machine is.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const RATE: u64 = 400;
 /// A replica has its slots in runs, and the runs of all fill the horizon: a message that comes right
 /// after one waits for the next, which is a little more than the horizon away. With a reserve none does.
 const SHORT: &str = "60ms";
-/// No two of them at the same place of anything that goes round.
+/// No two of them at the same point of any cycle.
 const EVERY: Duration = Duration::from_millis(163);
 /// In its turn in the queue an urgent one would wait for all of these.
 fn backlog() -> usize {
@@ -36,7 +36,7 @@ fn backlog() -> usize {
 /// So many of bulk may be called between publishing an urgent one and its call: those of two seconds.
 const MOST: usize = 2 * RATE as usize;
 
-/// Where the urgent ones stand.
+/// A test: which queue the urgent messages are in, and the limit.
 struct Scene {
     name: &'static str,
     /// Their queue, with that much more of the route's keys; bulk's too if there is no other.
@@ -48,8 +48,8 @@ struct Scene {
     keys: &'static str,
 }
 
-/// An urgent message: when it was published, when it was called, and how many of bulk were called in
-/// between.
+/// An urgent message: when it was published, when it was called, and how many bulk messages were
+/// called in between.
 struct Passed {
     took: Duration,
     overtaken_by: usize,
@@ -102,7 +102,7 @@ impl Scene {
 
         let mut published = Vec::new();
         for number in 0..urgent {
-            // The distance of the publishes is what makes them one in a hundred.
+            // The time between the publishes makes them one in a hundred.
             sleep(EVERY).await;
             published.push(provider.clock().now());
             let message = message(&format!("u{number}"), 9);

@@ -13,7 +13,7 @@ use super::{Fleet, PATIENCE, Plan};
 use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
 use crate::support::soak::longer;
 
-/// What replicas may say when the centre fails.
+/// What replicas may log when the centre fails.
 const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     THROTTLED,
@@ -21,7 +21,7 @@ const DECLARED: &[&str] = &[
     "the downstream is away",
 ];
 
-/// The same of messages that are called once.
+/// The same for messages that are called once.
 const ONCE: &[&str] = &[
     NEW_SCHEDULE,
     THROTTLED,
@@ -68,7 +68,7 @@ async fn four_replicas_with_two_binds_each_keep_one_limit() {
     assert_eq!(report.callers.len(), 4, "{:?}", report.callers);
 }
 
-/// What a message costs is what is sent: the provider counts `submit_sm`.
+/// A message costs as many units as it sends `submit_sm`, which the provider counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_messages_take_their_segments_of_the_limit() {
     let cost = "kind = \"paced\"\ncost = \"{{ body.text | sms_segments }}\"\nmax_cost = 3\n";
@@ -156,7 +156,7 @@ async fn once(name: &'static str, on_unknown: &str) -> Fleet {
     fleet
 }
 
-/// The centre takes no message twice; what is not known to be taken is a dead letter.
+/// The centre takes no message twice; a message that is not known to be taken is a dead letter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_called_once_is_never_taken_twice_whatever_fails() {
     let mut fleet = once("smpp-once", "dead_letter").await;
@@ -194,7 +194,8 @@ async fn what_is_called_once_is_never_taken_twice_whatever_fails() {
 async fn what_is_unknown_is_sent_again_where_that_is_allowed() {
     let mut fleet = once("smpp-again", "resend").await;
     fleet.arrived(fleet.ids.len() as u64).await;
-    // What a killed replica had called may wait for the end of its claim still: it is in its queue again.
+    // A message that a killed replica had called may still wait for the end of its claim: it is in its queue
+    // again.
     let report = fleet.halt(ONCE).await;
     assert_eq!((report.lost, report.over), (Some(0), 0), "{report:?}");
     let dead = fleet.broker.counts("smpp-again.dead").await;

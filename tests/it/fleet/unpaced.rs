@@ -1,4 +1,4 @@
-//! Routes without a paced limit: nothing but keyed limits, calls under way or a burst holds them.
+//! Routes without a paced limit: only keyed limits, calls under way or a burst hold them back.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Fleet, Plan};
 use crate::support::judge::fullest;
 use crate::support::soak::longer;
 
-/// What replicas may say of a clock that steps.
+/// What replicas may log when a clock steps.
 const STEPPED: &[&str] = &["clock", "the store lost", "paused, or not known"];
 
 /// Judged by a rate that nothing reaches.
@@ -27,7 +27,7 @@ fn times(fleet: &Fleet) -> Vec<Mono> {
     calls.iter().map(|(at, _)| *at).collect()
 }
 
-/// What is granted is sent before it runs out, however many could be asked for.
+/// Messages that are granted are called before their permits expire, however many could be asked for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_keys_flow_through_one_replica() {
     const ALL: usize = 2_000;
@@ -64,7 +64,7 @@ async fn ten_calls_under_way_over_three_replicas() {
     ten_calls_under_way("ten-at-once", 3).await;
 }
 
-/// It waits for its own calls only.
+/// A replica waits for its own calls only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_calls_under_way_of_one_replica() {
     ten_calls_under_way("ten-alone", 1).await;
@@ -79,7 +79,7 @@ async fn ten_calls_under_way(name: &'static str, replicas: usize) {
         judged: unjudged(LATENCY),
         limits: &["calls"],
         tables: "[limits.calls]\nkind = \"concurrency\"\nlimit = 10\nlease = \"30s\"\n",
-        // All that Redis is asked is counted.
+        // All requests to Redis are counted.
         own_redis: true,
         ..Plan::of(name)
     };
@@ -98,7 +98,7 @@ async fn ten_calls_under_way(name: &'static str, replicas: usize) {
         MOST as f64 / LATENCY.as_secs_f64(),
     );
     assert!(at_once <= MOST, "{at_once} at once");
-    // What is full without a time to come back at is waited for in memory.
+    // Messages whose limit is full, with no time known at which it opens, wait in memory.
     let bounds = Bounds { trips: 0.0, ..ONE };
     counts.judge(name, all as usize, &bounds);
 }
@@ -123,7 +123,7 @@ async fn a_burst_passes_and_nothing_goes_through_a_wait_queue() {
     let report = fleet.finish(DECLARED).await;
     assert_eq!(report.repeated, 0, "{report:?}");
     let calls = times(&fleet);
-    // In any second the burst and what comes in it, and never more.
+    // In any second the burst and the units that come free in it, and never more.
     let worst = fullest(&calls, SECOND);
     assert!(worst <= BURST + 50, "{worst} in a second");
     // At 50 a second without the burst it would take two seconds more.
@@ -140,7 +140,7 @@ async fn a_burst_passes_and_nothing_goes_through_a_wait_queue() {
 }
 
 /// The clock of Redis goes forward by twice the headroom, again and again, in full flow, and once back:
-/// what was granted under the time before still counts.
+/// calls that were granted by the time before still count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steps_of_the_stores_clock_let_no_key_through_early() {
     const ALL: usize = 400;

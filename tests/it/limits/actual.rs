@@ -1,5 +1,5 @@
-//! Costs that are known only after the call, held against both stores: what was not used comes back, what was used
-//! beyond the estimate is taken, and what is beyond the limit is owed.
+//! Costs that are known only after the call, checked for both stores: units that were not used come back,
+//! units used beyond the estimate are taken, and units beyond the limit are owed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,7 +108,7 @@ async fn a_debt_delays_what_follows_and_is_paid_first(store: Store) {
         let limit = limit(&format!("owed-{i}"), rule);
         assert!(is_granted(&take(&store, &limit, 30).await.1));
         store.correct(&more(&limit, 170)).await.unwrap();
-        // A second answer says so, too.
+        // A second answer reports the same.
         store.correct(&more(&limit, 25)).await.unwrap();
         let (at, denied) = take(&store, &limit, 1).await;
         let Decision::Denied {
@@ -120,7 +120,7 @@ async fn a_debt_delays_what_follows_and_is_paid_first(store: Store) {
             panic!("{limit:?}: {denied:?}");
         };
         assert_eq!(room.remaining, 0, "{limit:?}");
-        // 225 units were used: two times the limit has to come back, and a part of the third.
+        // 225 units were used: twice the limit has to come free, and a part of the third.
         let span = limit.policy().rule.forgotten_at(at).as_micros() - at.as_micros();
         assert!(fits > at.as_micros() + span, "{limit:?}: {fits}");
         let look = store.look(&limit, key("a")).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_debt_delays_what_follows_and_is_paid_first(store: Store) {
     }
 }
 
-/// What a limit of calls in flight counts, no answer says.
+/// No answer reports the units of a limit of calls in flight.
 async fn calls_in_flight_are_not_corrected(store: Store) {
     let limit = limit("flight", concurrency(3, HOUR));
     assert!(is_granted(&take(&store, &limit, 1).await.1));

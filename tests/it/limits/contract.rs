@@ -1,4 +1,4 @@
-//! What every store of keyed limits must do, held against both of them.
+//! What every store of keyed limits must do, checked for both of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,7 +164,7 @@ async fn those_sent_away_come_back_one_after_another((store, other): (Store, Sto
             told.push(until);
         }
     }
-    // Those that waited are told when it fits, and move no line.
+    // Messages that waited get the time at which they fit, and do not move the line.
     let fits = told[0];
     assert_eq!(told, [0, 0, 1, 0, 2, 0].map(|line| fits + HOUR * line));
 }
@@ -184,7 +184,7 @@ async fn a_batch_may_be_large((store, _): (Store, Store)) {
         let answer = store.admit(rest, rest.len() as u64).await.unwrap();
         assert_eq!(answer.decisions.len(), rest.len());
         let granted = answer.decisions.iter().filter(|d| is_granted(d)).count();
-        // In their order: what is not asked comes behind all that are.
+        // In their order: a message that does not ask comes behind all that do.
         assert!(answer.decisions[..granted].iter().all(is_granted));
         assert!(granted >= 10, "{granted}");
         rest = &rest[granted..];

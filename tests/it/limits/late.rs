@@ -1,4 +1,4 @@
-//! Redis stands still for longer than the response timeout, and answers after its questions were given up on.
+//! Redis stands still for longer than the response timeout, and answers after its requests were given up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::support::redis::{Paused, RedisServer};
 use crate::support::wait::{eventually, eventually_async};
 
 const PREFIX: &str = "late";
-/// Between two questions to a store that did not answer, as in `core::scheduler::request`.
+/// The time between two requests to a store that did not answer, as in `core::scheduler::request`.
 const PAUSE: Duration = Duration::from_millis(50);
 
 async fn hasty(server: &RedisServer) -> RedisStore {
@@ -41,7 +41,7 @@ async fn ask(
     Ok(answer.decisions.remove(0))
 }
 
-/// As a message does: asks again until it is answered.
+/// Asks, as for a message, again and again until there is an answer.
 async fn answered(store: &RedisStore, limit: &Arc<KeyedLimit>, recipient: usize) -> Decision {
     loop {
         match ask(store, limit, recipient).await {
@@ -51,7 +51,7 @@ async fn answered(store: &RedisStore, limit: &Arc<KeyedLimit>, recipient: usize)
     }
 }
 
-/// With one question the connection is kept, with more it is replaced.
+/// With one request the connection is kept, with more it is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stall_spends_nothing_of_messages_that_were_not_called() {
     for messages in [1, 8] {
@@ -62,7 +62,7 @@ async fn a_stall_spends_nothing_of_messages_that_were_not_called() {
             limit("gcra", gcra("1/1m", 0, MS)),
             limit("calls", concurrency(1, Duration::from_secs(60))),
         ] {
-            // The script is there, so that one call is one question.
+            // The script is loaded, so that one call is one request.
             assert!(is_granted(&answered(&store, &limit, usize::MAX).await));
             let paused = Paused::new(server.pid());
             let all = join_all((0..messages).map(|one| ask(&store, &limit, one))).await;
@@ -87,7 +87,7 @@ async fn a_stall_spends_nothing_of_messages_that_were_not_called() {
     }
 }
 
-/// A connection that fell silent does not hold up the next for longer than a response timeout.
+/// A silent connection does not delay the next one for longer than a response timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_fell_silent_is_waited_for_no_longer_than_the_next_takes() {
     let server = RedisServer::start();

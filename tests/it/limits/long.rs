@@ -17,7 +17,7 @@ use crate::support::soak::at_length;
 
 const ENTRIES: usize = 10_000;
 const LEASE: u64 = 3_600_000_000;
-/// A batch may take as long as so many questions.
+/// A batch may take as long as so many requests.
 const FACTOR: u64 = 6;
 
 fn keep(redis: &mut Connection, limit: &KeyedLimit, name: &str, text: &str) {
@@ -31,7 +31,7 @@ fn now(redis: &mut Connection) -> u64 {
     seconds * 1_000_000 + micros
 }
 
-/// A full log, one unit every hundred microseconds. Answers what can be refunded, the oldest first.
+/// A full log, one unit every hundred microseconds. Returns what can be refunded, the oldest first.
 fn full_log(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<Granted> {
     let first = now(redis) - 100 * ENTRIES as u64;
     let last = first + 100 * (ENTRIES as u64 - 1);
@@ -73,7 +73,7 @@ fn scripts(redis: &mut Connection) -> Vec<(usize, u64)> {
     let ran = |entry: &Vec<Value>| {
         let words: Vec<String> = redis::from_redis_value(entry[3].clone()).unwrap();
         let keys = || words[2].parse::<usize>().unwrap();
-        // Besides the generation and the policy of a limit. The heart of the store names no states.
+        // Besides the generation and the policy of a limit. The store's heartbeat names no states.
         let states = (words[0] == "EVALSHA").then(keys)?.checked_sub(2)?;
         let micros: u64 = redis::from_redis_value(entry[2].clone()).unwrap();
         Some((states, micros))
@@ -81,7 +81,7 @@ fn scripts(redis: &mut Connection) -> Vec<(usize, u64)> {
     entries.iter().filter_map(ran).collect()
 }
 
-/// The least of several tries: other processes want the processor, too.
+/// The least of several tries: other processes use the processor, too.
 async fn least(mut busy: impl AsyncFnMut() -> u64) -> u64 {
     let mut least = u64::MAX;
     for _ in 0..at_length(3, 5) {

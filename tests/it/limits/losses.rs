@@ -74,7 +74,7 @@ async fn reconnected(store: &RedisStore) {
     .await;
 }
 
-/// A server that writes everything down at once.
+/// A server that writes everything to disk at once.
 fn durable() -> RedisServer {
     RedisServer::start_with("--appendonly yes --appendfsync always", None)
 }
@@ -120,7 +120,7 @@ async fn a_restart_that_lost_grants_closes_for_as_long_as_they_count_or_is_waite
     let (long, short) = (forever("long"), waiting_for("short", 3 * GUARD));
     let none = waiting_for("none", Duration::ZERO);
     assert!(is_granted(&ask(&store, &long, "a").await.1));
-    // What is written from now on is lost: a snapshot of this moment is what comes back.
+    // Later writes are lost: the server restarts with a snapshot of this moment.
     let mut redis = server.connection();
     let saved = redis::cmd("DUMP").arg(generation_key(PREFIX)).clone();
     let saved: Vec<u8> = saved.query(&mut redis).unwrap();
@@ -152,7 +152,7 @@ async fn a_restart_that_lost_grants_closes_for_as_long_as_they_count_or_is_waite
     let lost_at = generation(&mut redis, PREFIX).unwrap().lost_at;
     assert!(lost_at <= now);
     assert_eq!(until, lost_at + HOUR + MS, "until nothing of it counts");
-    // Keys that were never seen are closed as well: their states may be what was lost.
+    // Keys that were never seen are closed as well: their states may have been lost.
     let opens_at = lost_at + 3 * GUARD;
     match ask(&store, &short, "new").await {
         (_, Decision::Closed { until, .. }) => {
@@ -167,9 +167,9 @@ async fn a_restart_that_lost_grants_closes_for_as_long_as_they_count_or_is_waite
     assert!(number(&server) > before);
 }
 
-/// The second server missed what was granted last. It serves, or no replica reaches it meanwhile, and the first
-/// one has its data when it serves again: in the same process as before, and the limit was asked by no
-/// message in between.
+/// The second server lacks the last grants. It serves, or no replica reaches it meanwhile; then the first
+/// one, still the same process, serves again with the second one's data. No message asked for the limit in
+/// between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_there_and_back_is_noticed_by_a_limit_that_nothing_asked_meanwhile() {
     for second_is_reached in [true, false] {
@@ -236,7 +236,8 @@ async fn a_failover_there_and_back_is_noticed_by_a_limit_that_nothing_asked_mean
     }
 }
 
-/// Back: what was taken counts for longer, and nothing is lost, but windows come again. Forward: all of it is lost.
+/// Back: units that were taken count for longer, and nothing is lost, but windows come again. Forward:
+/// everything is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_goes_back_closes_windows_and_one_that_goes_forward_all() {
     let server = RedisServer::start_clocked();
@@ -249,7 +250,7 @@ async fn a_clock_that_goes_back_closes_windows_and_one_that_goes_forward_all() {
     let step_to = async |seconds| {
         let before = number(&server);
         server.step_to(seconds);
-        // The heart sees it and tells of it.
+        // The heartbeat notices the step and reports it.
         let told = async || number(&server) > before && store.admit(&[], 0).await.is_ok();
         eventually_async(BOUND, "a step that was told", told).await;
     };
@@ -287,7 +288,7 @@ async fn after_a_flush_the_replica_that_remembers_closes_the_limits() {
     assert!(is_granted(&ask(&store, &limit, "a").await.1));
     let before = number(&server);
     flush(&server);
-    // A replica that knows nothing may come first, and takes the store for new.
+    // A replica that knows nothing may be the first to ask, and assumes that the store is new.
     let third = connect(&server, PREFIX).await;
     let decision = ask(&third, &limit, "b").await.1;
     assert!(matches!(decision, Decision::Closed { .. }), "{decision:?}");
@@ -337,7 +338,7 @@ async fn an_operator_opens_a_limit_that_waits() {
     assert!(is_granted(&ask(&store, &opened, "a").await.1));
     flush(&server);
     closed(&store, &opened, "a", Closing::Lost).await;
-    // As any limit in use, it is declared.
+    // It is declared, like any limit in use.
     let declaration = sluiced::core::policy::Declaration {
         replica: "replica".to_owned(),
         file: "any".to_owned(),
@@ -385,7 +386,7 @@ async fn what_was_granted_before_a_loss_is_not_taken_back() {
         charge: charge(&limit, "a", 1),
         at: just_asked(at),
     };
-    // The refund itself tells of the loss.
+    // The refund itself reports the loss.
     assert_eq!(store.release(&[refund]).await.unwrap(), 0);
     let look = store.look(&limit, key("a")).await.unwrap();
     assert_eq!(look.room.remaining, 2);
@@ -410,7 +411,7 @@ async fn a_state_from_the_future_counts_as_taken_now() {
         panic!("{decision:?}");
     };
     assert_eq!(until, now + HOUR + MS);
-    // It is as full as it was, and opens no later for being asked again.
+    // It is as full as before, and asking again does not make it open later.
     let candidate = waited(vec![charge(&limit, "a", 1)]);
     let answer = store.admit(&[candidate], 1).await.unwrap();
     assert!(matches!(answer.decisions[0], Decision::Denied { until: same, .. } if same == until));

@@ -1,5 +1,5 @@
 //! Keyed limits on real servers: the scripts against the decisions in Rust, what every store of them
-//! must do, and each trap that others fell into.
+//! must do, and each known fault of other limiters.
 
 mod actual;
 mod contract;

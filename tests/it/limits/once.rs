@@ -43,7 +43,7 @@ async fn ask(store: &Store, charges: Vec<Charge>) -> Decision {
     decided(store, new(charges)).await
 }
 
-/// A message of this key is granted. What it holds.
+/// A message of this key is granted. Returns its claim.
 async fn claimed(store: &Store, limit: &Arc<KeyedLimit>, text: &str) -> Granted {
     let candidate = new(vec![charge(limit, text, 1)]);
     let claim = Granted::call(&candidate.charges[0], candidate.ticket);
@@ -72,7 +72,7 @@ async fn one_is_called_and_the_others_are_repeats((store, other): (Store, Store)
     assert_eq!(fits, Fit::Full, "it is not known when the call ends");
     store.done(slice::from_ref(&claim)).await.unwrap();
     assert_eq!(ask(&other, vec![charge(&limit, "a", 1)]).await, DONE);
-    // What ends later takes nothing back.
+    // A later end takes nothing back.
     store.release(slice::from_ref(&claim)).await.unwrap();
     store.done(&[claim]).await.unwrap();
     assert_eq!(ask(&store, vec![charge(&limit, "a", 1)]).await, DONE);
@@ -98,7 +98,7 @@ async fn a_failed_call_frees_its_key((store, other): (Store, Store)) {
     assert!(!takes(&*other, &limit, "a").await);
     store.release(slice::from_ref(&claim)).await.unwrap();
     let second = claimed(&other, &limit, "a").await;
-    // The first ends once more: the second is another one.
+    // The first ends once more: the second has another claim.
     store.release(&[claim]).await.unwrap();
     assert!(!takes(&*store, &limit, "a").await);
     other.release(&[second]).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_claim_that_is_not_renewed_leaves_it_unknown((store, other): (Store, S
         takes(&*other, &again, "a").await
     })
     .await;
-    // Its replica lives after all, and the downstream had accepted it.
+    // Its replica is alive after all, and the downstream had accepted it.
     store.done(&[lost]).await.unwrap();
     assert_eq!(ask(&other, vec![charge(&dead, "a", 1)]).await, DONE);
 }
@@ -173,7 +173,7 @@ async fn it_is_all_or_none_with_other_limits((store, _): (Store, Store)) {
     let repeat = ask(&store, other_way("a")).await;
     let how = Ended::Done;
     assert_eq!(repeat, Decision::Ended { by: 1, how });
-    // What the other limit denies claims nothing.
+    // A message that the other limit denies claims nothing.
     assert!(matches!(
         ask(&store, both("c")).await,
         Decision::Denied { by: 1, .. }

@@ -1,4 +1,4 @@
-//! Policies that change, in Redis and in this process: the same for both.
+//! Policies that change, in Redis and in this process: both behave the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Place {
         self.policy(limit).declare(&declaration).await.unwrap()
     }
 
-    /// An operator sets another rule; no replica has heard of it yet.
+    /// An operator sets another rule; no replica has got a notice yet.
     async fn set(&self, limit: &KeyedLimit) -> PolicyVersion {
         let over = self
             .store
@@ -114,7 +114,7 @@ async fn a_replica_that_knows_another_policy_than_the_one_in_force_gets_nothing(
         assert!(outdated(&place.ask(one()).await));
         adopt(&limit, rule.clone(), second);
         assert_eq!(place.all(&limit).await, 3, "what was spent stays spent");
-        // A replica that comes from before does not count either.
+        // A replica with an earlier policy does not count either.
         adopt(&limit, rule.clone(), first);
         assert!(outdated(&place.ask(one()).await));
     })
@@ -152,8 +152,8 @@ async fn a_lowered_limit_grants_nothing_and_a_raised_one_the_difference() {
     .await;
 }
 
-/// `3/1h` as a log, as a window, as a log again: no kind reads the states of another one, so what was spent is
-/// not known and is waited for, as after a loss.
+/// `3/1h` as a log, as a window, as a log again: no kind reads the states of another one, so the spent units
+/// are not known, and the limit waits, as after a loss.
 #[tokio::test]
 async fn a_change_of_kind_lets_no_more_through() {
     both(async |place: Place| {
@@ -164,7 +164,7 @@ async fn a_change_of_kind_lets_no_more_through() {
         ];
         for (name, wait, granted) in [
             ("forever", LostWait::Forever, [3, 0, 0]),
-            // An operator chose not to wait: each kind lets its limit pass.
+            // An operator chose not to wait: a limit of each kind grants at once.
             ("at-once", LostWait::For(Duration::ZERO), [3, 3, 3]),
         ] {
             let limit = waiting(name, kinds[0].1.clone(), wait);
@@ -181,7 +181,7 @@ async fn a_change_of_kind_lets_no_more_through() {
     .await;
 }
 
-/// What was spent counts no more after the `lost_wait`, or when an operator says so.
+/// Spent units no longer count after the `lost_wait`, or once an operator opens the limit.
 #[tokio::test]
 async fn a_limit_whose_kind_changed_opens_after_its_wait_or_by_hand() {
     let place = Place::redis().await;

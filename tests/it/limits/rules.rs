@@ -1,4 +1,4 @@
-//! Limits, keys and questions for the tests.
+//! Limits, keys and requests for the tests.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -159,7 +159,7 @@ pub(crate) async fn takes(store: &dyn LimitStore, limit: &Arc<KeyedLimit>, text:
     is_granted(&answer.decisions[0])
 }
 
-/// Where a state lies in Redis.
+/// The key of a state in Redis.
 pub(crate) fn redis_key(prefix: &str, limit: &str, key: LimitKey) -> String {
     let digest = BASE64_URL_SAFE_NO_PAD.encode(key.digest());
     format!("{prefix}:{{limits}}:{limit}:{digest}")
@@ -169,7 +169,7 @@ pub(crate) fn generation_key(prefix: &str) -> String {
     format!("{prefix}:{{limits}}:generation")
 }
 
-/// The record of the generation, as it lies in Redis.
+/// The record of the generation, as stored in Redis.
 pub(crate) fn generation(redis: &mut redis::Connection, prefix: &str) -> Option<Generation> {
     let fields: HashMap<String, String> = redis.hgetall(generation_key(prefix)).unwrap();
     let number = |name: &str| fields.get(name).map_or(Some(0), |text| text.parse().ok());
@@ -211,7 +211,7 @@ pub(crate) async fn connect_to(url: String, prefix: &str) -> RedisStore {
     store
 }
 
-/// The same, of an installation that is not new any more: nothing waits for the guard.
+/// The same, of an installation that is no longer new: nothing waits for the guard.
 pub(crate) async fn established(server: &RedisServer, prefix: &str) -> RedisStore {
     let store = connect(server, prefix).await;
     store.admit(&[], 0).await.unwrap();

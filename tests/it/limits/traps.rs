@@ -1,4 +1,4 @@
-//! Each trap that others fell into, in Redis and in this process.
+//! Each known fault of other limiters, in Redis and in this process.
 //!
 //! Redis' clock cannot be set: the decisions themselves are tested to the microsecond with a clock of
 //! the test, in `core::limits`.
@@ -19,7 +19,7 @@ use crate::support::wait::eventually;
 
 const PREFIX: &str = "traps";
 
-/// Every kind with a limit of `n` in `span`, whatever that means to it.
+/// Every kind with a limit of `n` in `span`, by its own definition.
 fn kinds(n: u32, span: &str) -> Vec<(&'static str, Rule)> {
     let length = sluiced::core::rate::parse_duration(span).unwrap();
     let none = Duration::ZERO;
@@ -81,7 +81,7 @@ async fn an_expired_key_starts_full_and_has_a_time_to_live() {
     for (kind, rule) in kinds(2, "40ms") {
         let name = format!("expired-{kind}");
         let limit = limit(&name, rule);
-        // Until both were taken of one key: at the edge of an aligned window they need not be.
+        // Until both were counted for one key: at the edge of an aligned window they need not be.
         while redis.takes(&limit).await {}
         eventually(BOUND, "the state's end", || redis.raw(&name).is_none()).await;
         let (_, decision) = redis.ask(&limit).await;
@@ -89,13 +89,15 @@ async fn an_expired_key_starts_full_and_has_a_time_to_live() {
             panic!("{kind}: {decision:?}");
         };
         assert_eq!(passes[0].room.remaining, 1, "{kind}");
-        // Less than a millisecond, or -2: a machine that stood still let it end again. -1: no time to live.
+        // Less than a millisecond, or -2: it ended again while the machine stood still. -1: no time to
+        // live.
         let ttl = redis.ttl(&name);
         assert_ne!(ttl, -1, "{kind}");
     }
 }
 
-/// A counter beside a key of its own for the end: one of them ends first, and the other says nonsense.
+/// A counter beside a separate key for its end: one of them ends first, and the other is wrong from
+/// then on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_is_one_key_that_ends_as_a_whole() {
     let server = RedisServer::start();
@@ -117,7 +119,7 @@ async fn a_state_is_one_key_that_ends_as_a_whole() {
     }
 }
 
-/// An expiry that each hit renews keeps a busy window open for ever.
+/// An expiry that each hit renews keeps a busy window open for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hit_does_not_push_out_the_end_of_its_window() {
     let mut redis = Redis::new().await;
@@ -207,7 +209,7 @@ async fn a_thousand_denials_leave_the_state_byte_for_byte_as_it_was() {
         let mut connection = RedisServer::shared().connection();
         let mut raw = || -> String { redis::cmd("GET").arg(&key).query(&mut connection).unwrap() };
         assert_eq!(raw(), state, "{kind}");
-        // Those that are sent away for the first time move the line, and nothing else.
+        // Messages that are denied for the first time move the line, and nothing else.
         ask(new).await;
         let after = raw();
         assert_eq!(after.split('|').next(), Some(&*state), "{kind}");
@@ -306,7 +308,7 @@ async fn a_limit_that_is_lowered_grants_nothing_and_rewinds_nothing() {
             Decision::Denied { room, .. } => {
                 assert_eq!(room.remaining, 0, "{kind}");
                 assert_eq!(redis.raw(&name), before, "{kind}");
-                // Raised again: what was left is there at once.
+                // Raised again: units that were left are there at once.
                 let mut left = 0;
                 while redis.takes(&large).await {
                     left += 1;
@@ -338,7 +340,7 @@ async fn all_keys_of_a_call_lie_in_one_slot_of_a_cluster() {
     let mut redis = server.connection();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis).unwrap();
     assert_eq!(keys.len(), 9);
-    // Only a server with a cluster tells the slot of a key.
+    // Only a server in cluster mode returns the slot of a key.
     let cluster = RedisServer::start_clustered();
     let mut cluster = cluster.connection();
     let mut slot = |key: &String| -> u16 {

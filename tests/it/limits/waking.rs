@@ -105,7 +105,7 @@ async fn as_many_are_woken_as_units_come_free_and_those_that_wait_longest_first(
     let told: Vec<u64> = fleet.iter_mut().map(Replica::told).collect();
     assert_eq!(told.iter().sum::<u64>(), 1, "{told:?}");
     assert_eq!(told[2], 1, "the one that waited longest: {told:?}");
-    // It asks and may, and says that others of its messages wait.
+    // It asks and is granted, and reports that other messages of it wait.
     let candidate = Candidate {
         others_wait: true,
         ..one(&limit)
@@ -128,7 +128,7 @@ async fn one_replica_is_told_of_all_units_if_it_alone_waits() {
     arrives().await;
     let told: Vec<u64> = fleet.iter_mut().map(Replica::told).collect();
     assert_eq!(told, [0, 5, 0]);
-    // It waits no more until it says so again.
+    // It no longer waits until it reports so again.
     let calls = all_taken(&fleet[0], &limit, 1).await;
     fleet[0].store.release(&calls).await.unwrap();
     fleet[0].store.release(&calls).await.unwrap();
@@ -157,8 +157,8 @@ async fn a_limit_that_was_lowered_wakes_for_the_room_that_it_has() {
     assert_eq!(fleet[1].told(), 1);
 }
 
-/// What a dead replica was told is room that no message uses: the others find it when they ask after
-/// a while, and its registration ends with the lease.
+/// A dead replica does not use the room of which it got a notice: the others find it when they ask
+/// after a while, and its registration ends with the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_died_takes_no_room_with_it() {
     let server = RedisServer::start();
@@ -171,10 +171,10 @@ async fn a_replica_that_died_takes_no_room_with_it() {
     drop(fleet.remove(1));
     fleet[0].store.release(&calls).await.unwrap();
     arrives().await;
-    // The dead one was woken. The other asks by itself, and may.
+    // The dead replica was woken. The other one asks by itself, and is granted.
     assert_eq!(fleet[1].told(), 0);
     assert!(fleet[1].ask(one(&limit)).await);
-    // Its call ends by itself if the replica dies, too; and so does what waited for it.
+    // Its call ends by itself if the replica dies, too; and so does the wait for it.
     let waiting = format!("{}:waiting", redis_key(prefix, "calls", key("a")));
     eventually_async(BOUND, "the end of the lease", async || {
         fleet[0].ask(one(&limit)).await

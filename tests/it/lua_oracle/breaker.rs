@@ -18,7 +18,7 @@ fn reports() -> impl Strategy<Value = (BreakerReport, u64)> {
         Just(BreakerReport::Probe),
         Just(BreakerReport::Look)
     ];
-    // How far the replica is behind the store, or ahead of it, if the store has lost something.
+    // How far the replica is behind the store, or ahead of it if the store has lost something.
     (what, 0..3_u64)
 }
 

@@ -133,7 +133,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The state as Redis has it. A part of one is no schedule of any run.
+/// The state as Redis has it. A part of a state belongs to no schedule.
 fn read(connection: &mut redis::Connection) -> Option<Schedule> {
     let hash: HashMap<String, String> = redis::cmd("HGETALL").arg(KEY).query(connection).unwrap();
     if hash.is_empty() {
@@ -330,7 +330,7 @@ impl Play<'_> {
         let expected = schedule::freeze(&mut state, length, told.now);
         prop_assert_eq!(told, expected);
         let mut kept = read(&mut self.connection);
-        // A state that lacked nothing but this field is whole again, and rightly so.
+        // A state that lacked only this field is complete again, as it should be.
         if let (Some(kept), Some(state)) = (&mut kept, &state)
             && state.run.is_empty()
         {

@@ -20,7 +20,7 @@ enum Update {
     Declare {
         file: usize,
         was_read: bool,
-        /// With what it heard: nothing, the last answer, or one of long ago.
+        /// With the policy of the last answer, of a much older one, or of none.
         known: Option<usize>,
     },
     Set {
@@ -68,7 +68,8 @@ fn kept(world: &World) -> Option<LimitPolicy> {
     found.unwrap().policy
 }
 
-/// What an operator sets: for good, until a time that is over, and until one that is far away.
+/// A value that an operator sets: for good, until a time that is over, and until one that is far
+/// away.
 const SET: [&str; 4] = [
     "kind=paced rate=300/1s",
     "",
@@ -83,7 +84,7 @@ const FILES: [&str; 4] = [
     "",
 ];
 
-/// A play: what is in force as the decisions say, and what was heard.
+/// A play: the current policy by the decisions in Rust, and the policies that answers returned.
 struct Play<'a> {
     world: &'a World,
     connection: redis::Connection,
@@ -115,7 +116,7 @@ impl Play<'_> {
             .map_or(PolicyVersion::NONE, |s| s.version)
     }
 
-    /// The version in force, or one that is not.
+    /// The current version, or another one.
     fn known(&self, late: bool) -> PolicyVersion {
         PolicyVersion::new(self.version().number() + u64::from(late))
     }
@@ -198,7 +199,7 @@ impl Play<'_> {
         StoreTime::from_micros(seconds * 1_000_000 + micros)
     }
 
-    /// Redis' clock cannot be set: what lies ahead of it moves away instead.
+    /// Redis' clock cannot be set: times ahead of it are moved instead.
     fn back(&mut self, by: u64) {
         let Some(state) = &mut self.state else {
             return;

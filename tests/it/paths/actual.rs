@@ -1,5 +1,5 @@
-//! A provider that says afterwards how many tokens a call used: no window of it holds more than the limit, if
-//! a call counts with its estimate until its answer is written down.
+//! A provider that reports after a call how many tokens it used: no window holds more than the limit, if a
+//! call counts with its estimate until its answer is written down.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const WINDOW: Duration = Duration::from_secs(6);
 const LIMIT: u64 = 1000;
 const ESTIMATE: u64 = 12;
 const LATENCY: Duration = Duration::from_millis(200);
-/// What an answer says is written down within this, on a busy machine too.
+/// An answer is written down within this time, on a busy machine too.
 const WRITTEN: Duration = Duration::from_secs(2);
 const MESSAGES: u64 = 100;
 
@@ -23,7 +23,7 @@ const fn used(call: &Call) -> u64 {
     [6, 48, 12, 30][(call.number as usize + call.repeat) % 4]
 }
 
-/// A provider whose answers say what their calls used.
+/// A provider whose answers report what their calls used.
 async fn provider() -> Recorder {
     Recorder::start(|call: &Call| {
         let body = format!(r#"{{"usage":{{"total_tokens":{}}}}}"#, used(call));
@@ -52,8 +52,8 @@ fn config(name: &'static str, provider: &Recorder, keys: &str) -> Config {
 
 const ACTUAL: &str = "actual = \"{{ answer.body.usage.total_tokens }}\"\n";
 
-/// The most that a window holds at one of the calls: what is known to have been used, and the estimate where the answer
-/// may not be written down yet. So it stays for the calls of a replica that was killed then.
+/// The most that a window holds at one of the calls: the units known to be used, and the estimate where the
+/// answer may not be written down yet. The estimate stays for calls of a replica that was killed then.
 fn fullest(calls: &[Call], killed: Option<Instant>) -> u64 {
     let known = |call: &Call, at: Instant| {
         let written = call.at + LATENCY + WRITTEN;
@@ -146,7 +146,7 @@ async fn a_replica_that_is_killed_between_a_call_and_its_correction() {
     assert!(fullest <= LIMIT, "{fullest} in a window");
 }
 
-/// What is owed, and until when messages wait for it, an operator sees.
+/// An operator sees how much is owed, and until when messages wait for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_debt_is_shown_with_when_it_is_paid() {
     let name = "actual-owed";
@@ -173,7 +173,7 @@ async fn a_debt_is_shown_with_when_it_is_paid() {
     daemon.stop(&FINE).await;
 }
 
-/// Answers without a number, and none at all: the estimates stand, and it is said.
+/// Answers without a number, and none at all: the estimates stand, and that is logged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_without_a_number_is_counted_and_changes_nothing() {
     let name = "actual-unreadable";
@@ -181,7 +181,7 @@ async fn an_answer_without_a_number_is_counted_and_changes_nothing() {
     broker.publish(name, numbered(1, 3)).await;
     let provider = Recorder::start(|call: &Call| Reply {
         body: if call.number == 1 { "{}" } else { "not JSON" },
-        // A refusal need not say what it used.
+        // A refusal need not report what it used.
         ..Reply::status(if call.number == 3 { 400 } else { 200 })
     })
     .await;

@@ -11,7 +11,7 @@ use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED, progr
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
 
-/// What the downstream allows in any second, and what is configured.
+/// The calls that the downstream allows in any second, and the configured rate.
 const ALLOWED: usize = 30;
 const CONFIGURED: &str = "40/1s";
 const MESSAGES: u64 = 450;
@@ -79,7 +79,7 @@ async fn the_rate_follows_a_downstream_that_allows_less() {
     assert!(said.contains("lowered to"), "{said}");
     let said = limits(&["set", "provider", "adapted=40/1s"]);
     assert!(said.contains("`adapted` is not for operators"), "{said}");
-    // What an operator sets counts in place of what adaptive made.
+    // An operator's value replaces the one that `adaptive` set.
     let said = limits(&["set", "provider", "rate=20/1s"]);
     assert!(said.contains("rate=20/1s"), "{said}");
     let said = limits(&["list"]);

@@ -1,4 +1,5 @@
-//! `headroom = "auto"`: two replicas beside a downstream on the same host make the headroom shorter, and say why.
+//! `headroom = "auto"`: two replicas beside a downstream on the same host make the headroom shorter, and log
+//! why.
 
 use serde_json::Value;
 
@@ -55,7 +56,7 @@ async fn a_headroom_follows_what_the_replicas_measure() {
         daemon.says("headroom=auto(").await;
         daemon.says("the way to the downstream varies by").await;
     }
-    // An operator's change keeps what was measured; a written headroom replaces it.
+    // An operator's change keeps the measured headroom; a written headroom replaces it.
     let said = limits(&["set", "provider", "rate=90/1s"]);
     assert!(said.contains("rate=90/1s headroom=auto("), "{said}");
     let said = limits(&["set", "provider", "headroom=7ms"]);

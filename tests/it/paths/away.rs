@@ -1,5 +1,5 @@
-//! A downstream that is away: nothing dies, no attempt is spent, few calls are made, and afterwards all
-//! goes on by itself.
+//! A downstream that is away: no message dies, no attempt is spent, few calls are made, and afterwards
+//! everything continues by itself.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -15,8 +15,8 @@ use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::eventually;
 
 const MESSAGES: u64 = 300;
-/// Failures that open the breaker, of each of two replicas; what is under way then; and the probes of
-/// some seconds.
+/// Failures that open the breaker, of each of two replicas; calls that are under way then; and the
+/// probes of some seconds.
 const FEW: usize = 40;
 const AWAY: &str = "the downstream is away";
 const BACK: &str = "the downstream is back";
@@ -78,10 +78,10 @@ async fn answers(name: &str, status: u16) {
         daemon.says(BACK).await;
     }
     let calls = downstream.calls();
-    // A message that spent an attempt may come several times after it.
+    // Messages that spent an attempt may come several times after it.
     let spent = calls.iter().filter(|call| call.caller != "1");
     let spent: BTreeSet<u64> = spent.map(|call| call.number).collect();
-    // Those that failed before it was known: at most what opens the breaker of each.
+    // Calls that failed before it was known: at most as many as open the breaker of each replica.
     assert!(spent.len() <= 10, "{} attempts were spent", spent.len());
     nothing_died(&broker, name, daemons).await;
 }
@@ -116,7 +116,7 @@ async fn refused_connections_kill_no_message() {
     nothing_died(&broker, name, daemons).await;
 }
 
-/// Where the answers of an outage change, the last one is reported, in the log of one replica and on its page.
+/// If the answers of an outage change, the last one is reported, in the log of one replica and on its page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_reason_is_the_last_answer() {
     let name = "away-reason";

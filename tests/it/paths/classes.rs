@@ -1,4 +1,5 @@
-//! Two limits with opposite keys: each message is of one class, and only that one's limit counts it.
+//! Two limits with opposite keys: each message is of one class, and only the limit of that class
+//! counts it.
 
 use std::collections::BTreeMap;
 

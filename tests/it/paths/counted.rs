@@ -15,10 +15,10 @@ use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, eventually_async};
 
-/// Arrivals are stamped by another process, after the way there.
+/// Another process stamps arrivals, after the way to it.
 const STAMPS: Duration = Duration::from_millis(20);
 
-/// What is said of the test's own Redis, and of its short lease.
+/// What is logged about the test's own Redis, and about its short lease.
 const KNOWN: &[&str] = &[
     NEW_SCHEDULE,
     "nothing is kept on disk",
@@ -94,7 +94,7 @@ async fn account_and_recipient_are_kept_together_and_no_message_is_lost() {
     }
     let all: Vec<_> = calls.iter().collect();
     assert!(most(&all, Duration::from_secs(1) - STAMPS) <= 100);
-    // Two of four pass at once, the other two are denied: at most three looks a message in the mean.
+    // Two of four pass at once, the other two are denied: at most three looks a message on average.
     let denied = daemon
         .metric("sluiced_keyed_denials_total{limit=\"recipient\"}")
         .await;
@@ -103,8 +103,8 @@ async fn account_and_recipient_are_kept_together_and_no_message_is_lost() {
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
-/// A replica that is alone has no other to wait for, and sends at once. Redis knows its limits; the replica before
-/// left in order.
+/// A single replica waits for no other, and sends at once. Redis knows its limits; the replica before left in
+/// order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_is_alone_makes_its_first_call_at_once() {
     let name = "alone";
@@ -134,8 +134,8 @@ async fn a_replica_that_is_alone_makes_its_first_call_at_once() {
         since.push(call.at.saturating_duration_since(told));
         daemon.stop(KNOWN).await;
     }
-    // The first one finds a Redis that was never used, and waits for its guard. Of the others one may have met
-    // a machine that stood still.
+    // The first one finds a Redis that was never used, and waits for its guard. For one of the others the
+    // machine may have stood still.
     let quickest = since[1..].iter().min().unwrap();
     assert!(*quickest < Duration::from_millis(700), "{since:?}");
 }
@@ -332,7 +332,8 @@ async fn tenants_take_turns_however_long_the_backlog_of_one_is() {
     );
 }
 
-/// The downstream begins a window with a call that it sees, which need not be the first that was granted.
+/// The downstream begins a window with the first call that it sees, which need not be the first that was
+/// granted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_window_that_a_call_began_holds_more_than_its_limit() {
     const MOST: usize = 5;

@@ -1,4 +1,4 @@
-//! Messages that die in a row: a route that no message passes stops, says why, and keeps its backlog.
+//! Messages that die in a row: a route that no message passes stops, logs why, and keeps its backlog.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -64,7 +64,7 @@ async fn a_template_that_fits_no_message(name: &str, reason: &str, change: impl 
     daemon
         .stop(&[NEW_SCHEDULE, "dead letter", STOPPED, NOT_ON_DISK])
         .await;
-    // The template is right again: all that was not tried is there.
+    // The template is right again: all messages that were not tried are there.
     config.routes = vec![good];
     config.tables = String::new();
     let daemon = Daemon::start(&config);
@@ -75,7 +75,7 @@ async fn a_template_that_fits_no_message(name: &str, reason: &str, change: impl 
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
-/// Also where its tap is open: on the page, in `status`, and for a message that is tried.
+/// Also while its tap is open: on the page, in `status`, and for a message that is tried.
 async fn the_route_says_so(daemon: &Daemon, admin: std::net::SocketAddr, name: &str, field: &str) {
     let says_so = || {
         let page = serde_json::from_str::<Value>(&get(admin, "/status.json").1).unwrap();
@@ -118,7 +118,7 @@ async fn a_wrong_key_buries_no_backlog() {
     .await;
 }
 
-/// Also what is in memory already.
+/// Also messages that are in memory already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_is_lowered_below_a_cost_buries_no_backlog() {
     let name = "dying-lowered";
@@ -159,7 +159,7 @@ async fn a_limit_that_is_lowered_below_a_cost_buries_no_backlog() {
     holds(&broker, name, 0).await;
 }
 
-/// What the file would never grant counts for nothing while the current policy grants it.
+/// A message that the file would never grant is not dead while the current policy grants it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_is_raised_above_a_cost_lets_it_pass() {
     let name = "dying-raised";

@@ -1,4 +1,4 @@
-//! What becomes of a single message: accepted, repeated, buried, or never sent.
+//! What happens to a single message: accepted, repeated, dead, or never sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +14,7 @@ use crate::support::wait::{eventually, eventually_async};
 
 const PERMITS: &str = "sluiced_permits_total{limit=\"provider\"}";
 
-/// A route that says which attempt a call is.
+/// A route that sends the number of the attempt.
 fn route(queue: &str, queue_type: &str, downstream: &Recorder) -> Route {
     let mut route = Route::new(queue, downstream.address);
     route.caller = "attempt {{ attempt }}".to_owned();
@@ -64,7 +64,7 @@ async fn two_failures_wait_in_the_ladder_and_pass_at_last_on_quorum_queues() {
     repeated("repeat-quorum", "quorum").await;
 }
 
-/// The jitter is full, so the base is long against `max_hold`: most waits go through the ladder.
+/// The jitter is full, so the base is long compared with `max_hold`: most waits go through the ladder.
 async fn repeated(name: &str, queue_type: &str) {
     let broker = queue(name, queue_type).await;
     let downstream =
@@ -113,7 +113,7 @@ async fn repeated(name: &str, queue_type: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_comes_back_no_earlier_than_it_was_told_and_hardly_later() {
-    // Waiting already when the daemon comes: the header says until when.
+    // Waiting already when the daemon starts: the header contains the time.
     let broker = queue("told", "quorum").await;
     let downstream = Recorder::accepting().await;
     let mut route = route("told", "quorum", &downstream);
@@ -134,7 +134,7 @@ async fn a_message_comes_back_no_earlier_than_it_was_told_and_hardly_later() {
     for call in downstream.calls() {
         let told = seconds(call.number);
         let came = call.at - start;
-        // The broker and the daemon read the same wall clock here; a millisecond for reading it.
+        // The broker and the daemon read the same wall clock here; a millisecond is for reading it.
         assert!(
             came + seconds(1) / 1000 * 2 >= told,
             "{} came at {came:?}",
@@ -264,7 +264,7 @@ async fn what_cannot_be_sent_costs_no_slot() {
         let line = lines.find(|line| line.contains(&format!("\"reason\":\"{reason}\"")));
         let line = line.unwrap_or_else(|| panic!("{reason} is not logged in\n{log}"));
         assert!(line.contains("\"route\":\"unsent\""), "{line}");
-        // The id that was made for it, for its publisher gave it none.
+        // The id that was made for it, because its publisher gave it none.
         assert!(line.contains("\"message_id\":\"") && !line.contains("\"message_id\":\"\""));
     }
 }
@@ -327,7 +327,8 @@ async fn what_is_too_old_can_be_dropped() {
     );
 }
 
-/// How long messages wait, backlog included: from their publishing, whatever their replica knows of that.
+/// How long messages wait, including the backlog: from their publishing, whatever their replica knows of
+/// that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_delay_of_a_message_counts_from_its_publishing_to_the_accepted_call() {
     let broker = queue("delay", "quorum").await;

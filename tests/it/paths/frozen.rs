@@ -1,5 +1,5 @@
-//! "Not now" of the downstream: every replica stands still, no attempt is spent, and afterwards
-//! nothing bursts.
+//! "Not now" of the downstream: every replica pauses, no attempt is spent, and there is no
+//! burst afterwards.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED};
 use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
 
-/// A call that another replica started before it heard of the freeze.
+/// A call that another replica started before it got notice of the freeze.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 
 /// Calls that came too early for `rate`.
@@ -86,7 +86,7 @@ async fn two_replicas(name: &str, denied: &'static str, reply: fn() -> Reply, fr
         assert!(log.contains("tap closed: the limit is frozen"), "{log}");
         warnings.extend(log.lines().filter(|line| line.contains("\"WARN\"")));
     }
-    // The replica whose call it was says so once, with the answer.
+    // The replica whose call it was logs it once, with the answer.
     let told = warnings.matches(THROTTLED).count();
     assert_eq!(told, 1, "{warnings}");
     assert!(warnings.contains("429 Too Many Requests"), "{warnings}");
@@ -106,7 +106,7 @@ async fn retry_after_in_seconds_stops_both_replicas() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retry_after_as_a_date_stops_both_replicas() {
-    // A date has whole seconds: up to one less than what it was made from.
+    // A date has whole seconds: it may be up to one second early.
     let in_four_seconds = || {
         let at = std::time::SystemTime::now() + seconds(4);
         Reply::retry_after(429, &httpdate::fmt_http_date(at))

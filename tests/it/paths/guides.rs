@@ -1,8 +1,9 @@
-//! The guides of the documentation: what a reader writes and types by them is right.
+//! The guides of the documentation: their configurations and commands are right.
 //!
 //! Their commands stand behind `$ ` in blocks of the language `console`, their configurations in blocks of
-//! the language `toml`. Those of the first ten minutes run in their order on real servers; of the others
-//! each is at least a command that the program knows. What needs Python is checked where there is one.
+//! the language `toml`. Those of the first ten minutes run in their order on real servers; each of the
+//! others is at least a command that the program knows. Blocks that need Python are checked where it is
+//! installed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -75,13 +76,13 @@ fn commands(text: &str) -> impl Iterator<Item = &str> {
     shown.flat_map(|block| block.lines().filter_map(|line| line.strip_prefix("$ ")))
 }
 
-/// Those of the program in blocks of the language `sh`, where nothing that is printed follows.
+/// The program's commands in blocks of the language `sh`, which show no output.
 fn bare_commands(text: &str) -> impl Iterator<Item = &str> {
     let lines = blocks(text, "sh").into_iter().flat_map(str::lines);
     lines.filter(|line| line.starts_with("sluiced "))
 }
 
-/// A shell in a folder, with a folder of programs before all others.
+/// A shell in a folder, with another folder first in its search path.
 fn shell(folder: &Path, programs: &Path, line: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new("sh");
@@ -109,7 +110,7 @@ fn python(arguments: &[&str], folder: &Path) -> Option<Output> {
 fn every_command_of_the_guides_is_one() {
     let folder = tempfile::tempdir().unwrap();
     let help = format!("#!/bin/sh\nexec {SLUICED} \"$@\" --help\n");
-    // What the pages use besides; another command would fail here.
+    // Other commands that the pages use; one that is not listed would fail here.
     let known = [
         ("sluiced", &*help),
         ("sed", "#!/bin/sh\n"),
@@ -119,7 +120,7 @@ fn every_command_of_the_guides_is_one() {
         let path = file(folder.path(), name, script);
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // What `sluiced try` of the pages reads.
+    // The file that `sluiced try` of the pages reads.
     fs::write(folder.path().join("message.json"), "").unwrap();
     let shown = PAGES.iter().flat_map(|page| commands(page));
     let bare = PAGES.iter().flat_map(|page| bare_commands(page));
@@ -161,7 +162,7 @@ fn everything_that_the_guides_link_to_is_there() {
     }
 }
 
-/// The messages are such as Celery and Dramatiq publish.
+/// The messages have the form that Celery and Dramatiq publish.
 #[test]
 fn messages_of_other_systems_become_the_requests_that_the_guide_shows() {
     let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async, within};
 
-/// What replicas may say here.
+/// What replicas may log here.
 const KNOWN: &[&str] = &[
     NEW_SCHEDULE,
     "nothing is kept on disk",
@@ -19,7 +19,7 @@ const KNOWN: &[&str] = &[
 ];
 
 /// Calls of one recipient take half a second each, one at a time, and it has more messages than the replica
-/// can hold. Those of others pass nevertheless, also once its messages have come back from wait queues.
+/// can hold. Those of others still pass, also after its messages have returned from wait queues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recipient_whose_calls_last_long_does_not_hold_up_others() {
     const HOT: u64 = 200;
@@ -103,7 +103,7 @@ async fn what_has_failed_before_keeps_its_attempts_when_the_replica_stops() {
     })
     .await;
     daemon.stop(KNOWN).await;
-    // Its wait is drawn at random, and so its wait queue.
+    // Its wait is random, and so is its wait queue.
     let steps = (0..5).map(|exponent| format!("{name}.wait.{}s", 1 << exponent));
     let mut found = Vec::new();
     for step in steps {

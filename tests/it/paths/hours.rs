@@ -1,4 +1,5 @@
-//! Closed hours: nothing is sent and nothing moves until the opening, and then everything goes.
+//! Closed hours: nothing is sent and nothing moves until the opening, and then everything is
+//! sent.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,19 +13,20 @@ use crate::support::wait::{eventually, eventually_async};
 
 const CLOSED: &str = "closed hours: nothing is sent until then";
 const OPEN: &str = "opening hours: sending until then";
-/// The clock of the test is read through the wall's; the daemon maps the store's to its own.
+/// The test's clock is derived from the wall clock; the daemon maps the store's clock to its
+/// own.
 const SLACK: Duration = Duration::from_millis(50);
 /// A call that left before the closing and came after it.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 
-/// A whole second by the clock on the wall of this machine, which is the store's too.
+/// A whole second by the wall clock of this machine, which is the store's too.
 #[derive(Clone, Copy, Debug)]
 struct Second {
     time: u64,
     at: Instant,
 }
 
-/// The second that begins `wait` and a bit from now.
+/// The second that begins a little more than `wait` from now.
 fn after(wait: u64) -> Second {
     let now = SystemTime::now();
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -34,8 +36,7 @@ fn after(wait: u64) -> Second {
 }
 
 impl Second {
-    /// On the clock of a zone that is an odd while away from UTC: its minutes are UTC's, not its
-    /// hours.
+    /// By the clock of a zone whose offset from UTC is not a whole number of hours.
     fn in_kathmandu(self) -> String {
         let minutes = 5 * 60 + 45;
         let local = (self.time + minutes * 60) % 86_400;

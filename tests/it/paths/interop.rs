@@ -1,5 +1,5 @@
-//! SMPP with message centres that others wrote: the libraries `smpp` of npm and `smpp.twisted3` of PyPI. Where they are
-//! not installed (`tests/interop/install`), a note says so, and nothing is tested.
+//! SMPP with message centres that others wrote: the libraries `smpp` of npm and `smpp.twisted3` of PyPI. If
+//! they are not installed (`tests/interop/install`), the test prints a note and tests nothing.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -30,7 +30,7 @@ impl Centre {
         if !folder.join(needs).exists() {
             return None;
         }
-        // Starts what has its path from that directory.
+        // Starts a program by its path from that directory.
         let mut command = Command::new("env");
         command.args(program).current_dir(folder);
         let mut child = command.stdout(Stdio::piped()).spawn().ok()?;

@@ -1,4 +1,4 @@
-//! The journal of a route: what happened to each message, without what it says.
+//! The journal of a route: what happened to each message, without its content.
 
 use lapin::BasicProperties;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::eventually;
 
-/// What must be in no line.
+/// Texts that must be in no line.
 const PHONE: &str = "+4915550100";
 const TEXT: &str = "Your code is 123456";
 
@@ -28,7 +28,7 @@ fn lines(log: &str, id: &str) -> Vec<Value> {
         .collect()
 }
 
-/// These fields of each line; what a line has not is null.
+/// These fields of each line; those that it lacks are null.
 fn fields(lines: &[Value], names: &[&str]) -> Vec<Vec<Value>> {
     let of = |line: &Value| names.iter().map(|name| line[*name].clone()).collect();
     lines.iter().map(of).collect()

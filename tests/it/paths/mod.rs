@@ -36,7 +36,7 @@ use crate::support::wait::eventually_async;
 use lapin::BasicProperties;
 use lapin::types::AMQPValue;
 
-/// For downstreams that fail many messages in a row, each for its own sake.
+/// For downstreams that fail many messages in a row, each because of the message.
 const NO_BREAKER: &str = "breaker = { failures = 0, dead_letters = 0 }\n";
 
 fn config(name: &str, routes: Vec<Route>) -> Config {

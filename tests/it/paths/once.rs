@@ -15,7 +15,7 @@ use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::redis::{Paused, RedisServer};
 use crate::support::wait::eventually;
 
-/// What is said of the test's own Redis, and of its short leases.
+/// What is logged about the test's own Redis, and about its short leases.
 const KNOWN: &[&str] = &[
     NEW_SCHEDULE,
     "nothing is kept on disk",
@@ -23,7 +23,8 @@ const KNOWN: &[&str] = &[
     "dead letter",
 ];
 
-/// A route that calls each message id once. A claim ends after `lease`, and a call that is not answered not later.
+/// A route that calls each message id once. A claim ends after `lease`, and a call that is not answered ends
+/// no later.
 fn once(name: &str, downstream: &Recorder, on_unknown: &str, lease: &str) -> Config {
     let mut route = Route::new(name, downstream.address);
     route.limits = vec!["provider", "repeats"];
@@ -183,7 +184,8 @@ fn replay(daemon: &Daemon, name: &str) {
     assert!(replayed.status.success(), "{replayed:?}");
 }
 
-/// A call without an answer may have been accepted. With `dead_letter` it is not repeated, until an operator says so.
+/// A call without an answer may have been accepted. With `dead_letter` it is not repeated, unless an operator
+/// replays the letter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_without_an_answer_is_unknown_until_it_is_replayed() {
     let name = "once-silent";
@@ -240,7 +242,7 @@ async fn ended(
     }
 }
 
-/// What is left of a replica that died between its claim and its call.
+/// The state that a replica leaves that died between its claim and its call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_before_its_call() {
     for (name, on_unknown, calls, letters) in [
@@ -306,7 +308,7 @@ async fn killed_between_its_answer_and_redis() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     first.kill(KNOWN).await;
     drop(paused);
-    // What it had asked of Redis may be done all the same once Redis goes on: then it is a repeat.
+    // Redis may still run its request once it continues: then the message is a repeat.
     let mut second = Daemon::start(&config);
     let admin = second.admin().await;
     eventually(LONG, "it has its verdict", || {
@@ -324,7 +326,8 @@ async fn killed_between_its_answer_and_redis() {
     );
 }
 
-/// Redis knows that it was accepted, and RabbitMQ does not: the verdict waits for a result that no queue takes yet.
+/// Redis knows that it was accepted, and RabbitMQ does not: the verdict waits for a result that no queue
+/// accepts yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_between_redis_and_its_verdict() {
     let name = "once-done";
@@ -358,7 +361,8 @@ async fn killed_between_redis_and_its_verdict() {
     assert_eq!(result["attempts"], 1);
 }
 
-/// Redis is away when answers come: the verdicts wait for it, and what publishers repeat is known afterwards.
+/// Redis is away when answers come: the verdicts wait for it, and repeats of publishers are recognized
+/// afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn verdicts_wait_for_redis() {
     const COUNT: u64 = 10;
@@ -375,7 +379,7 @@ async fn verdicts_wait_for_redis() {
     })
     .await;
     let paused = Paused::new(redis.pid());
-    // Longer than a question to Redis takes at most: writing fails, and is tried again.
+    // Longer than a request to Redis can take: writing fails, and is tried again.
     tokio::time::sleep(Duration::from_secs(9)).await;
     drop(paused);
     let admin = daemon.admin().await;

@@ -1,5 +1,5 @@
-//! Two providers for one queue: routes that share it use both limits, and what one of them cannot send the other
-//! one sends, without an attempt and without a repeat.
+//! Two providers for one queue: routes that share it use both limits, and messages that one of them cannot
+//! send are sent by the other one, without an attempt and without a repeat.
 
 mod once;
 mod waits;
@@ -20,7 +20,7 @@ use crate::support::wait::eventually;
 
 const AWAY: &str = "the downstream is away";
 const MESSAGES: u64 = 400;
-/// What replicas may say.
+/// What replicas may log.
 const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     AWAY,
@@ -31,7 +31,7 @@ const DECLARED: &[&str] = &[
 ];
 /// Probes find an end of an outage soon.
 const SOON: &str = "breaker = { max_pause = \"500ms\" }\n";
-/// No status, but what an account does: it never answers, or late.
+/// Not statuses, but ways to behave: the account never answers, or answers late.
 const HANGS: u16 = 0;
 const SLOW: u16 = 1;
 /// It fails after two seconds.
@@ -48,7 +48,7 @@ impl Account {
         let status = Arc::new(AtomicU16::new(202));
         let says = Arc::clone(&status);
         let recorder = Recorder::start(move |_| match says.load(Ordering::SeqCst) {
-            // For longer than the test waits for anything.
+            // For longer than the test waits in any place.
             429 => Reply::retry_after(429, "600"),
             HANGS => Reply {
                 latency: super::seconds(600),
@@ -83,7 +83,7 @@ impl Account {
         self.recorder.numbers()
     }
 
-    /// Its calls within any second.
+    /// The most calls within any second.
     fn fullest(&self) -> usize {
         let calls = self.recorder.calls();
         let at: Vec<_> = calls.iter().map(|call| call.at).collect();
@@ -142,7 +142,7 @@ impl Pair {
         self.broker.publish(self.name, numbered(first, last)).await;
     }
 
-    /// Waits until both together have seen so many messages.
+    /// Waits until both together have seen this many messages.
     async fn have(&self, count: u64) {
         let seen = || self.a.numbers().union(&self.b.numbers()).count() as u64;
         eventually(LONG, &format!("{count} messages"), || seen() >= count).await;
@@ -182,7 +182,8 @@ async fn both_limits_are_used() {
     pair.proves(daemons).await;
 }
 
-/// What the first account accepted before `before` calls, and all that the second one did.
+/// The number of messages in the first `before` calls of the first account and in all calls of the second
+/// one.
 fn taken(pair: &Pair, before: usize) -> u64 {
     let accepted = pair.a.recorder.first_numbers(before);
     pair.b.numbers().union(&accepted).count() as u64
@@ -201,12 +202,12 @@ async fn fails_over(name: &'static str, status: u16) {
     pair.a.answers(status);
     let before = pair.a.count();
     pair.publish(MESSAGES + 1, 3 * MESSAGES).await;
-    // All of them arrive at the other one: what the first one holds, too.
+    // All of them arrive at the other one, including those that the first one holds.
     eventually(LONG, "the other one takes all", || {
         taken(&pair, before) >= 3 * MESSAGES
     })
     .await;
-    // One that hangs gets a timeout's worth of calls, and its messages come to the other one, too.
+    // An account that hangs gets the calls of one timeout, and their messages are sent by the other one, too.
     let most = if status == HANGS { 260 } else { 120 };
     let during = pair.a.count() - before;
     assert!(during <= most, "{during} calls while it was away");
@@ -226,7 +227,7 @@ async fn what_a_provider_that_hangs_cannot_take_the_other_one_takes() {
     fails_over("pair-hangs", HANGS).await;
 }
 
-/// What a dead replica held of either route comes again, and is sent by the route that can.
+/// Messages of both routes that a dead replica held come again, and are sent by the route that can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_dies_while_one_provider_is_away_loses_nothing() {
     let pair = Pair::of("pair-dies").await;
@@ -249,7 +250,7 @@ async fn a_replica_that_dies_while_one_provider_is_away_loses_nothing() {
     pair.proves(vec![stays]).await;
 }
 
-/// Where both failed, each has messages again to find out with that its provider is back.
+/// After both failed, each has messages again, to notice that its provider is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_both_failed_the_one_that_is_back_sends() {
     let pair = Pair::of("pair-both-away").await;
@@ -269,7 +270,7 @@ async fn after_both_failed_the_one_that_is_back_sends() {
         let is_away = || get(admin, "/metrics").1.contains(&series);
         eventually(LONG, "it is known", is_away).await;
     }
-    // What the second one holds cannot all have been its own.
+    // The second one holds more messages than it had itself.
     let (a, b) = (pair.a.count(), pair.b.numbers().len());
     pair.a.answers(202);
     eventually(LONG, "the first one sends", || pair.a.count() > a + 60).await;
@@ -279,7 +280,7 @@ async fn after_both_failed_the_one_that_is_back_sends() {
     pair.proves(daemons).await;
 }
 
-/// What moved to a slow one goes back once the fast one is back.
+/// Messages that moved to a slow provider return once the fast one is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fast_provider_gets_back_what_a_slow_one_took_over() {
     let mut pair = Pair::of("pair-slower").await;
@@ -348,7 +349,7 @@ async fn what_a_throttling_provider_cannot_take_the_other_one_takes() {
     fails_over("pair-frozen", 429).await;
 }
 
-/// A message gives back what it took of a limit that both routes have, before it asks again for the other route:
+/// A message returns its units of a limit that both routes have before it asks again for the other route:
 /// otherwise it would be denied for an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_moves_is_not_denied_for_what_it_took_itself() {
@@ -371,7 +372,7 @@ async fn a_message_that_moves_is_not_denied_for_what_it_took_itself() {
             .stop(&[&["nothing is kept on disk"], DECLARED].concat())
             .await;
     }
-    // What the first one refused has used its unit, and waits for the next.
+    // A message that the first one refused has used its unit, and waits for the next.
     let refused = pair.a.count() - before;
     let mut waiting = 0;
     for wait in ["1024s", "2048s", "4096s"] {

@@ -1,5 +1,5 @@
-//! A provider that counts in its own fixed windows, is called by others too, and says what is left: it refuses no call
-//! of ours.
+//! A provider that counts in its own fixed windows, is called by others too, and reports what is left: it
+//! refuses no call of ours.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route};
 use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::wait::eventually;
 
-/// Its window, and the units in it.
+/// The provider's window, and the units in it.
 const WINDOW: Duration = Duration::from_secs(5);
 const UNITS: u64 = 60;
 /// Others call so often, all the time.
 const OTHERS_PER_SECOND: f64 = 3.0;
-/// Messages of ours: more than two windows hold beside the others.
+/// Messages of ours: more than two windows hold besides the others.
 const OURS: u64 = 120;
 
 /// What it counted.

@@ -12,7 +12,7 @@ use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
 use crate::support::wait::eventually;
 
-/// Takes everything, and reports on it.
+/// Takes everything, and sends receipts.
 fn centre() -> Provider {
     let behaviour = Behaviour::judging("1000/1s".parse().unwrap());
     Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap()
@@ -112,7 +112,7 @@ async fn what_moved_to_another_centre_has_the_receipt_of_that_one() {
     );
 }
 
-/// No queue takes them: the centre is asked to keep them.
+/// No queue accepts them: the centre is asked to keep them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receipt_that_is_not_safe_stays_with_the_centre() {
     let name = "receipts-missing";

@@ -14,7 +14,7 @@ use crate::support::wait::eventually;
 
 const PAGE: &str = include_str!("../../../docs/recipes.md");
 const EACH: u64 = 6;
-/// What else a new user starts with.
+/// Other files that a new user starts with.
 const FIRST: [(&str, &str); 2] = [
     ("README", include_str!("../../../README.md")),
     ("sms.toml", include_str!("../../../config/sms.toml")),
@@ -40,7 +40,7 @@ fn queues(recipe: &str) -> BTreeSet<&str> {
     values.filter_map(|rest| rest.strip_suffix('"')).collect()
 }
 
-/// Of one sender; every second one has two segments.
+/// Messages of one sender; every second one has two segments.
 fn message(queue: &str, n: u64) -> (Vec<u8>, BasicProperties) {
     let text = "Your code is 123456. ".repeat(if n.is_multiple_of(2) { 9 } else { 1 });
     let mut body = serde_json::json!({
@@ -71,13 +71,13 @@ async fn every_recipe_of_the_documentation_runs() {
         let mut text = recipe
             .replace("127.0.0.1:8080", &provider.address().to_string())
             .replace("127.0.0.1:2775", &provider.address().to_string())
-            // By this the provider knows a message again.
+            // By this the provider recognizes a message.
             .replace(
                 "destination = ",
                 "tlvs = { 0x1403 = \"{{ body.id }}\" }\ndestination = ",
             )
             .replace("open = \"08:00-21:00\"", "open = \"00:00-24:00\"");
-        // Where the results of a recipe go.
+        // The queue of the results of a recipe.
         let answers = format!("recipe-{number}-answers");
         text = text.replace(
             "routing_key = \"sms.answers\"",
@@ -123,7 +123,7 @@ async fn every_recipe_of_the_documentation_runs() {
             daemon.log()
         );
         daemon
-            // The provider of the tests says neither what is left nor what was used.
+            // The provider of the tests reports neither what is left nor what was used.
             .stop(&[
                 "the schedule was lost",
                 "nothing is kept on disk",

@@ -1,5 +1,5 @@
-//! The matrix of README's "Denied: requeue" but for its first row, which is `denied.rs`: what a keyed limit denied,
-//! and `on_denied`.
+//! The matrix of README's "Denied: requeue" but for its first row, which is `denied.rs`: messages that a
+//! keyed limit denied, and `on_denied`.
 
 use sluiced::ports::message::header as known;
 
@@ -18,7 +18,7 @@ const SENDER: &str = "[limits.sender]\nkind = \"gcra\"\nrate = \"1/2s\"\nheadroo
 const CALLS: &str =
     "[limits.calls]\nkind = \"concurrency\"\nlimit = 1\nlease = \"5s\"\nlost_wait = \"0s\"\n";
 
-/// A replica that consumes a queue, and what came of it.
+/// A replica that consumes a queue, and the result.
 struct Denied {
     name: String,
     broker: Broker,
@@ -218,7 +218,7 @@ async fn calls_of_a_whole_route_wait_in_memory_whatever_on_denied_says() {
     }
 }
 
-/// A queue that is consumed would hand each message out again at once, and so on.
+/// A queue that is consumed would deliver each returned message again at once, without end.
 #[test]
 fn nack_is_refused_for_what_counts_message_by_message() {
     for (name, table) in [("all", ALL), ("sender", SENDER), ("calls", CALLS)] {

@@ -1,4 +1,4 @@
-//! Results: what became of a message is published, and safe before the message is settled.
+//! Results: the outcome of a message is published, and safe before the message is settled.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

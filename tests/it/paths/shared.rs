@@ -48,7 +48,8 @@ async fn two_routes_of_one_limit_are_never_over_together() {
 async fn of_what_is_ready_the_higher_priority_goes_first() {
     let broker = queue("ranked", "classic").await;
     let downstream = Recorder::accepting().await;
-    // Ten slots a second, all messages held at once: the order is the scheduler's.
+    // Ten slots a second, and all messages are held from the start: the order is the
+    // scheduler's.
     let messages = (1..=30).map(|n| {
         let priority = if n > 20 { 9 } else { 0 };
         (body(n), BasicProperties::default().with_priority(priority))

@@ -1,4 +1,4 @@
-//! Signed calls, verified as their receivers do it.
+//! Signed calls, verified as receivers verify them.
 
 use lapin::BasicProperties;
 use standardwebhooks::Webhook;
@@ -22,7 +22,7 @@ fn signed_at(call: &Call) -> u64 {
     header(call, "webhook-timestamp").parse().unwrap()
 }
 
-/// The recipe as it stands on the page. Its receiver verifies each call when it comes, and refuses the first one once.
+/// The recipe as on the page. Its receiver verifies each call when it comes, and refuses the first one once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_library_of_standard_webhooks_verifies_the_recipe() {
     let name = "signed-webhooks";
@@ -51,7 +51,7 @@ async fn the_library_of_standard_webhooks_verifies_the_recipe() {
     let servers = format!(
         "\n[rabbitmq]\nurls = [{rabbit:?}]\n[redis]\nurl = {redis:?}\nprefix = {name:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n"
     );
-    // One message has an id of its publisher's, the other one gets ours.
+    // One message has an id of its publisher, the other one gets ours.
     let body = |n| format!("{{\"n\": {n}, \"text\": \"Grüße\"}}").into_bytes();
     let theirs = BasicProperties::default().with_message_id("msg_1".into());
     broker.publish(name, [(body(1), theirs)]).await;
@@ -104,7 +104,7 @@ async fn a_message_that_waits_is_signed_when_it_is_sent() {
     let times: Vec<_> = calls.iter().map(signed_at).collect();
     assert!(times[0] >= before, "{times:?}");
     for two in times.windows(2) {
-        // A second is lost where seconds are cut off, and a call may leave late by the headroom.
+        // Rounding down loses up to a second, and a call may leave late by the headroom.
         assert!(two[1] > two[0], "signed when it was prepared: {times:?}");
     }
 }

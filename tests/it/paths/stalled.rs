@@ -1,4 +1,4 @@
-//! A route that could send and makes no call: the replica says so, and why, until a call leaves.
+//! A route that could send and makes no call: the replica reports it, with the reason, until a call leaves.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ const MESSAGES: u64 = 60;
 const STALLED: &str = "stalled: no call for";
 const FAR: &str = "permits run out before their calls leave";
 
-/// Of the Redis of the tests.
+/// What is logged about the Redis of the tests.
 const UNKEPT: &str = "nothing is kept on disk";
 
-/// The headroom in milliseconds that a text says to write.
+/// The headroom in milliseconds that a text advises.
 fn named(text: &str) -> u64 {
     let text = text.replace('\\', "");
     let figure = text.split_once("write headroom = \"").expect(&text).1;
@@ -24,8 +24,8 @@ fn named(text: &str) -> u64 {
     figure.parse().expect(figure)
 }
 
-/// A replica with Redis 8 ms away in each direction, and permits that are good for 7.5 ms: each has run out
-/// when it comes.
+/// A replica with Redis 8 ms away in each direction, and permits that are valid for 7.5 ms: each has
+/// expired when it arrives.
 async fn far(name: &str, downstream: &Recorder, limits: Vec<&'static str>) -> (Proxy, Daemon) {
     let redis = Proxy::to(RedisServer::shared().port()).await;
     redis.set(Mode::Delay(Duration::from_millis(8), Duration::ZERO));
@@ -105,7 +105,7 @@ async fn the_headroom_that_is_named_makes_the_route_send() {
     let part = format!("progress of route {name}");
     let is_red = || get(admin, "/readyz").1.contains(&part);
     eventually(LONG, "it is not ready", is_red).await;
-    // As much again for a machine that is busier later.
+    // Twice as much, because the machine may be busier later.
     let headroom = named(&get(admin, "/readyz").1) * 2;
     let change = format!("headroom={headroom}ms");
     let file = daemon.config().display().to_string();

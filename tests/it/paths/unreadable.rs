@@ -1,4 +1,5 @@
-//! Messages that the AMQP client cannot read: they go to the dead letters, and nothing else notices.
+//! Messages that the AMQP client cannot read: they become dead letters, and nothing else is
+//! affected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -188,7 +189,8 @@ async fn what_cannot_be_read_is_buried_and_stops_nothing() {
     holds(&broker, name, 0).await;
 }
 
-/// A publisher that sets our own header has its message buried, and no more than that.
+/// If a publisher sets our own header, its message becomes a dead letter, and nothing else
+/// happens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forged_mark_buries_its_own_message_alone() {
     let name = "unreadable-forged";

@@ -1,4 +1,4 @@
-//! A queue with messages in it, on either backend, and what is looked at.
+//! A queue with messages in it, on either backend, and the numbers that tests read.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -82,7 +82,7 @@ impl Bench {
         assert!(more.is_err(), "{why}: {more:?}");
     }
 
-    /// Closes, and answers how many were given back.
+    /// Closes, and returns how many messages were returned.
     pub(crate) async fn close(&mut self) -> u64 {
         let left = within(BOUND, "close", self.subscription.close(BOUND)).await;
         assert_eq!(left.unsettled, 0);

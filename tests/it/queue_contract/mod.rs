@@ -19,7 +19,7 @@ use parked::{the_parked_are_counted_bounded_and_kept, the_parked_make_room_and_c
 
 /// Plenty, also on a busy machine.
 const BOUND: Duration = Duration::from_secs(30);
-/// Long enough for what must not come to come, if it were on its way.
+/// Long enough for a message that must not come to arrive, if it were on its way.
 const QUIET: Duration = Duration::from_millis(300);
 
 fn numbers(deliveries: &[Delivery]) -> BTreeSet<u64> {
@@ -212,7 +212,7 @@ async fn close_flushes_verdicts_and_gives_back_the_rest(backend: Backend) {
     assert_eq!(bench.remaining().await, expected);
     assert_eq!(bench.dead().await.len(), 1);
     assert_eq!(bench.settled("done"), 1);
-    // What came too late to be cancelled is stale, and then the stream ends.
+    // A delivery that came too late to be cancelled is stale, and then the stream ends.
     while let Some(delivery) = within(BOUND, "the end", bench.deliveries.recv()).await {
         assert!(delivery.is_stale());
     }

@@ -1,4 +1,4 @@
-//! Messages that stand parked beside their queue.
+//! Messages that are parked beside their queue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) async fn the_parked_make_room_and_come_back_whole(backend: Backend) {
     for (name, value) in &before.headers {
         assert_eq!(&after.message().headers[name], value);
     }
-    // Back to where it was, beside the work queue's prefetch.
+    // Back to where it was, besides the work queue's prefetch.
     assert!(after.settle(Verdict::GiveBack));
     let again = bench.next().await;
     assert_eq!(number(&again.message().body), 1);
@@ -48,7 +48,7 @@ pub(crate) async fn the_parked_make_room_and_come_back_whole(backend: Backend) {
     bench
         .assert_quiet("four are out, and one beside them")
         .await;
-    // A retry goes round by the work queue, and the mark stays.
+    // A retry passes through the work queue, and the mark stays.
     assert!(again.settle(later(Duration::from_secs(1))));
     assert!(two.remove(0).settle(Verdict::Done));
     assert_eq!(number(&bench.next().await.message().body), 6);
@@ -94,10 +94,10 @@ pub(crate) async fn the_parked_are_counted_bounded_and_kept(backend: Backend) {
         subscription.parked() == Some(3)
     })
     .await;
-    // A closed tap keeps them where they are.
+    // While the tap is closed they stay where they are.
     bench.subscription.set_tap(Tap::Closed);
     assert!(held.remove(from_space.unwrap()).settle(Verdict::Done));
-    // One that came before the tap was closed may yet come.
+    // One that was delivered before the tap was closed may still come.
     let late = timeout(QUIET, bench.deliveries.recv()).await;
     bench.assert_quiet("the tap is closed").await;
     bench.subscription.set_tap(Tap::Open);

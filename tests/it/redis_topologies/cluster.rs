@@ -95,7 +95,7 @@ async fn limits_lie_on_all_masters_and_one_that_dies_takes_only_its_own() {
     }
     cluster.nodes[2].boot();
     is_up(&store).await;
-    // It forgot all, and its slots begin behind those of before.
+    // It lost everything, and its slots begin behind the earlier ones.
     let limit = limit(&names[2]);
     let (grant, guarded) = lease(&store, &limit).await;
     assert!(guarded && grant.first.as_micros() > last);
@@ -149,7 +149,7 @@ async fn a_master_that_dies_is_succeeded_by_its_replica_with_nothing_over() {
     .await;
     assert!(haul.guarded >= 1 && haul.failed > 0 && haul.slots.len() > 300);
     nothing_over(&limit, haul.slots);
-    // The dead node is no longer one of those in use.
+    // The dead node is no longer in use.
     is_up(&store).await;
 }
 

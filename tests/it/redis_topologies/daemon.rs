@@ -1,4 +1,4 @@
-//! The program itself with the keys of `[redis]`: what an operator writes is what runs.
+//! The program itself with the keys of `[redis]`: it runs as the operator configured it.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,7 +20,8 @@ fn secret(dir: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Checks this `[redis]`, then delivers some messages with it. What the check said of Redis.
+/// Checks this `[redis]`, then delivers some messages with it. Returns what the check reported about
+/// Redis.
 async fn works(redis: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let lines: String = (1..=30).map(|n| format!("{{\"n\":{n}}}\n")).collect();
@@ -114,8 +115,8 @@ async fn eviction_is_warned_of() {
     );
 }
 
-/// Keyed limits, with a user that may do what `config/default.toml` says and nothing else: all of the way,
-/// and all that an operator can say.
+/// Keyed limits, with a user that may do what `config/default.toml` lists and nothing else: the whole path
+/// of a message, and every command of an operator.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_user_is_enough_for_keyed_limits_and_their_live_control() {
     let server = RedisServer::start();

@@ -1,5 +1,5 @@
-//! Redis as users run it: with TLS and ACL users, under Sentinels, as a cluster. What fails over
-//! or moves is followed, and no slot is ever granted twice on the way.
+//! Redis as users run it: with TLS and ACL users, under Sentinels, as a cluster. Replicas follow
+//! servers that fail over and keys that move, and no slot is ever granted twice meanwhile.
 
 mod cluster;
 mod daemon;
@@ -116,7 +116,7 @@ async fn ask(
     store.lease(limit, ask).await
 }
 
-/// Reads the clock and asks for slots. Says whether the schedule started behind its guard.
+/// Reads the clock and asks for slots. Returns whether the schedule started behind its guard.
 async fn try_lease(
     store: &RedisStore,
     limit: &PacedLimit,
@@ -130,7 +130,7 @@ async fn try_lease(
     Ok((answer.grant, clock.guarded || answer.guarded))
 }
 
-/// Asks until slots are granted, over errors too. Says whether the schedule was guarded.
+/// Asks until slots are granted, also after errors. Returns whether the schedule was guarded.
 async fn lease(store: &RedisStore, limit: &PacedLimit) -> (Grant, bool) {
     let asking = async {
         let mut guarded = false;
@@ -166,7 +166,7 @@ fn nothing_over(limit: &PacedLimit, mut slots: Vec<u64>) {
     }
 }
 
-/// What two replicas were granted while they kept asking.
+/// The slots that two replicas were granted while they kept asking.
 #[derive(Debug, Default)]
 struct Haul {
     slots: Vec<u64>,
@@ -180,7 +180,7 @@ struct Haul {
 struct Progress([AtomicU32; 2]);
 
 impl Progress {
-    /// Waits until both are granted slots anew.
+    /// Waits until both are granted slots again.
     async fn both_go_on(&self) {
         let count = |of: &AtomicU32| of.load(Ordering::Relaxed);
         let before: Vec<_> = self.0.iter().map(count).collect();
@@ -192,8 +192,8 @@ impl Progress {
     }
 }
 
-/// Keeps both asking until `done` has ended. No other replica may ask meanwhile: what is granted and
-/// guarded must all be seen here.
+/// Keeps both asking until `done` has ended. No other replica may ask meanwhile: all guarded grants
+/// must be seen here.
 async fn hauls(
     stores: [&RedisStore; 2],
     limit: &PacedLimit,
@@ -234,11 +234,11 @@ async fn hauls(
     }
 }
 
-/// Whether the state of a limit lies at `server` and was written by its scripts.
+/// Whether the state of a limit is on `server` and was written by its scripts.
 fn runs_at(server: &RedisServer, name: &str) -> bool {
     let said = server.info();
     let key = format!("{PREFIX}:{{{name}}}:paced");
-    // The node of a cluster that does not serve the key says so.
+    // A node of a cluster that does not serve the key returns an error.
     let run: Option<String> = server
         .ask(redis::cmd("HGET").arg(key).arg("run"))
         .unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Servers of another kind than the configuration says: errors that name the remedy.
+//! Servers of another kind than configured: errors that name the remedy.
 
 use sluiced::limiter::redis::probe;
 use sluiced::settings::types::Redis;
@@ -9,7 +9,7 @@ use crate::support::redis::RedisServer;
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_sentinel::SentinelGroup;
 
-/// What the daemon says, and `check --connect` with it.
+/// What the daemon logs, and `check --connect` reports too.
 async fn says(servers: Redis) -> String {
     let options = options(servers);
     let said = down(&options).await;

@@ -113,7 +113,7 @@ async fn the_documented_rule_suffices_and_all_of_it_is_needed() {
     let mut rule = documented();
     rule.retain(|word| word != "+cluster|slots");
     let options = as_user(single(&server.url()), "right-secret");
-    // Each is taken away in turn; what is said names it and the rule.
+    // Each right is taken away in turn; the error names it and the rule.
     for (word, named) in [
         ("~sluiced:*", "keys ~sluiced:*"),
         ("+@hash", "HGET, HGETALL, HMGET, HDEL, HSET"),
@@ -143,7 +143,7 @@ async fn the_documented_rule_suffices_and_all_of_it_is_needed() {
         );
         assert_eq!(probe(&options).await.unwrap_err().to_string(), said);
     }
-    // Limits hold without channels, but news comes late: the check says so.
+    // Limits hold without channels, but notices come late: the check reports that.
     for word in ["&sluiced:*", "+@pubsub"] {
         let mut less = vec!["sluiced".to_owned(), "reset".to_owned()];
         less.extend(rule[1..].iter().filter(|kept| *kept != word).cloned());
@@ -159,7 +159,7 @@ async fn the_documented_rule_suffices_and_all_of_it_is_needed() {
     allow(&server, &rule);
     let store = connect(&options).await;
     lease(&store, &limit("enough")).await;
-    // CONFIG is not allowed: nothing is known about disks, and nothing is said.
+    // CONFIG is not allowed: nothing is known about disks, and nothing is reported.
     let mut keyed = options.clone();
     keyed.keyed = true;
     assert_eq!(probe(&keyed).await.unwrap().warnings, Vec::<String>::new());

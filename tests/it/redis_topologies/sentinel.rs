@@ -71,7 +71,7 @@ async fn a_primary_that_is_killed_in_flow_is_succeeded_with_nothing_over() {
     is_up(&store).await;
 }
 
-/// The old primary comes back to life without knowing that it was replaced.
+/// The old primary starts again without knowing that it was replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_was_replaced_while_it_hung_is_left_alone() {
     let group = SentinelGroup::start(None);
@@ -152,8 +152,8 @@ async fn servers_and_sentinels_have_passwords_of_their_own() {
     );
 }
 
-/// Daemons whose messages a keyed limit counts: the primary dies in flow. What was lost is waited for as
-/// long as it may count.
+/// Daemons whose messages a keyed limit counts: the primary dies in full flow. The limit waits for lost
+/// units as long as they may count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keyed_limits_lose_and_exceed_nothing_when_their_primary_is_killed_in_flow() {
     const EACH: u64 = 150;

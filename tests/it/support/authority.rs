@@ -27,7 +27,7 @@ impl Authority {
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // With the name of what it signs it would look signed by itself.
+        // If both had the same name, the signed certificate would look self-signed.
         let name = DnValue::Utf8String("a private authority".to_owned());
         params.distinguished_name.push(DnType::CommonName, name);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();

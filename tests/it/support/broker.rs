@@ -54,14 +54,15 @@ impl Broker {
             .expect("the queue can be declared");
     }
 
-    /// Publishes a request whose answer comes by RabbitMQ's direct reply-to, and waits for it.
+    /// Publishes a request whose answer comes by RabbitMQ's direct reply-to, and waits for the
+    /// answer.
     pub async fn request(
         &self,
         queue: &str,
         (body, properties): (Vec<u8>, BasicProperties),
     ) -> Vec<u8> {
         const REPLY_TO: &str = "amq.rabbitmq.reply-to";
-        // The broker wants the consumer and the request on one channel.
+        // The broker requires the consumer and the request on one channel.
         let channel = self.connection.create_channel().await.expect("a channel");
         let options = BasicConsumeOptions {
             no_ack: true,
@@ -197,7 +198,7 @@ impl Broker {
         all
     }
 
-    /// Takes all that is ready and gives it back; says how many there were.
+    /// Takes all ready messages and returns them to the queue; returns how many there were.
     pub async fn give_back(&self, queue: &str) -> u64 {
         let mut last = None;
         let mut count = 0;

@@ -1,8 +1,9 @@
 //! Chromium without a window, driven over its own protocol (DevTools) through two pipes.
 //!
-//! Problem: what a page says is made in the browser, so a test of its text proves nothing about what a
-//! person sees. A pipe needs no port, no driver and no other client than JSON: each message ends with a
-//! zero byte. When the test process is gone, so are the ends of the pipes, and the browser ends by itself.
+//! Problem: the browser builds the text of the page, so a test of the file's text proves nothing about
+//! what a person sees. A pipe needs no port, no driver and no other client than JSON: each message ends
+//! with a zero byte. When the test process ends, its ends of the pipes are closed, and the browser ends
+//! by itself.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -19,7 +20,7 @@ use super::machine;
 use super::process::Leash;
 use super::wait::within;
 
-/// Under which names it is installed.
+/// The names under which it is installed.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 /// No account, no update, no name server: only what the test asks for. It reads commands from file 3
 /// and answers to file 4.
@@ -127,7 +128,7 @@ impl Browser {
         }
     }
 
-    /// What an expression is in the page.
+    /// The value of an expression in the page.
     pub async fn value(&mut self, expression: &str) -> Value {
         let asked = json!({ "expression": expression, "returnByValue": true });
         let mut answer = self.call("Runtime.evaluate", asked).await;
@@ -159,7 +160,7 @@ impl Browser {
             .collect()
     }
 
-    /// What a developer would see in the console: errors, warnings, and what the page may not do.
+    /// What a developer would see in the console: errors, warnings, and refused actions of the page.
     #[must_use]
     pub fn complaints(&self) -> Vec<&Value> {
         let said = |event: &&Value| {
@@ -186,7 +187,7 @@ impl Drop for Browser {
         // It may have ended by itself.
         kill_process_group(group, Signal::KILL).ok();
         drop(self.process.wait());
-        // Its helpers write into its directory until they are gone.
+        // Its helpers write into its directory until they end.
         for _ in 0..1_000 {
             if test_kill_process_group(group).is_err() {
                 return;
@@ -196,13 +197,13 @@ impl Drop for Browser {
     }
 }
 
-/// It runs: on some systems such a name only says how to install it.
+/// Whether it runs: on some systems such a program only prints how to install it.
 fn is_installed(name: &&str) -> bool {
     let asked = Command::new(name).arg("--version").output();
     asked.is_ok_and(|answer| answer.status.success())
 }
 
-/// What comes out of the pipe, as it comes.
+/// Reads what comes out of the pipe, as it comes.
 fn messages(pipe: ChildStdout) -> mpsc::UnboundedReceiver<Value> {
     let (to, from) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

@@ -1,7 +1,8 @@
 //! One suite of tests for every backend of a port.
 
 /// `contract!(redis, memory; (test, …))`: a module for each backend with all the tests in it. A
-/// backend is an async function that makes what each test, an async function too, is given.
+/// backend is an async function that makes the argument of each test, which is an async
+/// function too.
 macro_rules! contract {
     ($backend:ident: $($test:ident),+ $(,)?) => {
         mod $backend {

@@ -1,7 +1,7 @@
 //! The program as a process: configured by a file, watched by its log and its admin listener.
 //!
-//! A daemon under test must not complain: every line of its log must be JSON, and a line of level
-//! WARN or ERROR that the test did not declare fails the test.
+//! Every line of a daemon's log must be JSON, and a line of level WARN or ERROR that the test did
+//! not declare fails the test.
 
 mod config;
 
@@ -23,10 +23,10 @@ pub use config::{Config, Route};
 /// Long enough for anything on a busy machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// What the log says of a schedule that was not used before.
+/// The log line of a schedule that was not used before.
 pub const NEW_SCHEDULE: &str = "the schedule was lost";
 
-/// What it says of an answer that means "not now".
+/// The log line of an answer that means "not now".
 pub const THROTTLED: &str = "the downstream throttles";
 
 /// The program with its arguments, and nothing of the environment that would change it.
@@ -226,7 +226,7 @@ impl Daemon {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Kills it without a goodbye; complaints other than `declared` fail.
+    /// Kills it without a clean stop; warnings and errors other than `declared` fail the test.
     pub async fn kill(mut self, declared: &[&str]) {
         self.signal(Signal::KILL);
         self.ended().await;
@@ -239,7 +239,7 @@ impl Daemon {
         self.stopped(declared).await
     }
 
-    /// Waits for its end by itself, which must be a good one.
+    /// Waits until it ends by itself, without an error.
     pub async fn stopped(&mut self, declared: &[&str]) -> String {
         let status = self.ended().await;
         assert_eq!(status.code(), Some(0), "{status}\n{}", self.log());
@@ -247,7 +247,8 @@ impl Daemon {
         self.log()
     }
 
-    /// Fails if it said WARN or ERROR about anything but `declared`, or wrote other than JSON.
+    /// Fails if it logged WARN or ERROR about anything but `declared`, or wrote anything but
+    /// JSON.
     pub fn complaints(&self, declared: &[&str]) {
         let log = self.log();
         for line in log.lines() {

@@ -1,5 +1,5 @@
-//! Judging when calls arrived, where the provider's own books do not show enough: limits that change
-//! while calls come, and messages that come more than once.
+//! Judges when calls arrived, for cases that the provider's own books do not cover: limits that
+//! change while calls come, and messages that come more than once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -12,14 +12,14 @@ use sluiced::core::time::Mono;
 #[derive(Debug)]
 pub struct History {
     window: Duration,
-    /// A change is in force everywhere so long after it was made.
+    /// Every replica has taken up a change this long after it was made.
     soon: Duration,
-    /// Units of a window, and the time in which some replica may go by them.
+    /// Units of a window, and the time in which some replica may use them.
     allowed: Vec<(u64, Range<Mono>)>,
 }
 
 impl History {
-    /// So many units in a window from the beginning on.
+    /// This many units in a window from the beginning on.
     #[must_use]
     pub fn of(units: u64, window: Duration, soon: Duration) -> Self {
         let always = Mono::default()..Mono::from_micros(u64::MAX);
@@ -39,7 +39,7 @@ impl History {
         self.allowed.push((units, since));
     }
 
-    /// When the last change is in force everywhere.
+    /// When every replica has taken up the last change.
     #[must_use]
     pub fn settled(&self) -> Mono {
         let before = self.allowed.iter().rev().nth(1);

@@ -35,8 +35,8 @@ pub fn two() {
 #[derive(Debug)]
 struct Free {
     shares: usize,
-    /// The places in the line so far, and which of them is at its front: a test that wants much is not
-    /// overtaken by others that want little.
+    /// The places in the line so far, and which of them is at its front: a test that wants many shares
+    /// is not overtaken by others that want few.
     places: u64,
     front: u64,
 }

@@ -1,4 +1,4 @@
-//! What the suites and the benches share: servers, programs under test, judges, bounded waiting.
+//! Shared by the suites and the benches: servers, programs under test, judges, bounded waiting.
 #![allow(
     dead_code,
     unreachable_pub,

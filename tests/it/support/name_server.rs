@@ -1,4 +1,4 @@
-//! A name server of the tests: every name is 127.0.0.1, or questions are taken and never answered.
+//! A name server of the tests: every name is 127.0.0.1, or queries are read and never answered.
 
 use std::net::UdpSocket;
 use std::process::Command;
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
-/// The head of a message: its id, flags, and four counts.
+/// The header of a message: its id, flags, and four counts.
 const HEAD: usize = 12;
-/// The type of a question for an address of IPv4.
+/// The type of a query for an IPv4 address.
 const A: [u8; 2] = [0, 1];
 
 /// Answers until the test process ends.
@@ -49,12 +49,12 @@ impl NameServer {
         Some(server)
     }
 
-    /// Questions from now on are not answered, or are again.
+    /// From now on queries are not answered, or are answered again.
     pub fn set_silent(&self, silent: bool) {
         self.silent.store(silent, Ordering::Relaxed);
     }
 
-    /// How many it took.
+    /// How many queries it read.
     #[must_use]
     pub fn questions(&self) -> usize {
         self.questions.load(Ordering::Relaxed)
@@ -70,7 +70,7 @@ impl NameServer {
     }
 }
 
-/// The question again, with one address if it asks for those of IPv4, and with none otherwise.
+/// The query again, with one address if it asks for IPv4, and with none otherwise.
 fn answer(question: &[u8]) -> Option<Vec<u8>> {
     let name = question.get(HEAD..)?.iter().position(|byte| *byte == 0)?;
     let kind = question.get(HEAD + name + 1..HEAD + name + 3)?;

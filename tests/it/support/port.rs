@@ -1,10 +1,10 @@
 //! Ports for private servers that no other process takes.
 //!
-//! A port that the system picks when it is asked for any comes from the range that it also takes the
-//! client's ends of connections from. Between the picking and the server's start, or while a killed
-//! server is away, a connection of another test can take it, and the server does not start. So these
-//! ports lie outside of that range, and a lock on a file says which of them the tests of this machine
-//! use, until the test process ends in whatever way.
+//! If the system picks a port, it takes it from the range that it also uses for the client side of
+//! connections. Between the choice and the server's start, or while a killed server is away, a
+//! connection of another test can take the port, and the server does not start. So these ports lie
+//! outside of that range, and locks on files record which of them the tests of this machine use,
+//! until the test process ends in whatever way.
 
 use std::fs::{File, create_dir_all};
 use std::net::TcpListener;
@@ -34,7 +34,7 @@ pub fn free_port() -> u16 {
     create_dir_all(&dir).expect("a directory for the locks on ports");
     let mut taken = TAKEN.lock().unwrap();
     let ports = ports();
-    // Test processes begin at different places, so that a port that was just used rests.
+    // Test processes begin at different places, so that a port is not used again at once.
     let count = u32::from(ports.end - ports.start);
     let first = u16::try_from(std::process::id() * 37 % count).unwrap();
     let turned = (ports.start + first..ports.end).chain(ports.start..ports.start + first);
@@ -48,8 +48,8 @@ pub fn free_port() -> u16 {
     panic!("no port of {ports:?} is free");
 }
 
-/// Waits until nothing listens on a port any more: a server that was killed may be a moment from its end
-/// when the shell that killed it has gone already.
+/// Waits until nothing listens on a port any more: a server that was killed may end a moment after the
+/// shell that killed it.
 pub fn released(port: u16) {
     let end = SystemTime::now() + RELEASED;
     while TcpListener::bind(("127.0.0.1", port)).is_err() {
@@ -75,7 +75,7 @@ fn ports() -> Range<u16> {
     } else if u16::MAX - last > ENOUGH {
         last + 1..u16::MAX
     } else {
-        // All ports are the clients': then any may be taken, as the system is set.
+        // All ports are in the clients' range: then any may be used.
         LEAST..u16::MAX
     }
 }

@@ -4,9 +4,9 @@
 //! pipe ends when the test drops its end or dies in any way, SIGKILL included; the watcher then
 //! kills the whole group. So a server in a `static`, which is never dropped, ends too.
 //!
-//! A program under test is a child of the test itself, which wants its exit code. It is kept on a
-//! [`Leash`]: one more watcher knows the processes that run, by their ids, and kills them when the
-//! test process is gone. The same watcher removes the directories of the servers then.
+//! A program under test is a child of the test itself, which reads its exit code. It is kept on a
+//! [`Leash`]: one more watcher knows the running processes by their ids, and kills them when the
+//! test process has ended. The same watcher then removes the directories of the servers.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,17 +19,18 @@ use std::sync::{LazyLock, Mutex};
 use rustix::fs::statvfs;
 use tempfile::TempDir;
 
-/// Where the memory is a file system.
+/// Where memory is mounted as a file system.
 const MEMORY: &str = "/dev/shm";
-/// What must be free there: a broker keeps its queues in it, and says no when it becomes tight.
+/// How much must be free there: a broker keeps its queues in it, and refuses messages when it is nearly
+/// full.
 const ROOM: u64 = 2 << 30;
 
 /// A directory for a server, in memory if there is room.
 ///
-/// What a server makes safe on a disk takes as long as others keep the disk busy: beside a compiler
-/// a broker stood still for two seconds in a single fsync of the log that all its queues share. A test
-/// that asks how much of a limit was used would ask for the speed of the disk. Nothing that is asked
-/// of the program depends on it: a server that is killed finds its files again either way.
+/// A server's writes to a disk take as long as others keep the disk busy: beside a compiler a broker
+/// stood still for two seconds in a single fsync of the log that all its queues share. A test of how
+/// much of a limit was used would then measure the speed of the disk. No promise of the program
+/// depends on the disk: a server that is killed finds its files again either way.
 #[must_use]
 pub fn scratch(prefix: &str) -> TempDir {
     let room = statvfs(MEMORY).is_ok_and(|free| free.f_bavail * free.f_frsize >= ROOM);
@@ -49,8 +50,8 @@ pub struct PrivateProcess {
 }
 
 impl PrivateProcess {
-    /// Starts `script` (shell; background what shall run side by side), with its output in
-    /// `output.log` in `dir`. Can be started again with the same `dir`.
+    /// Starts `script` (shell; it puts commands that run side by side into the background),
+    /// with its output in `output.log` in `dir`. Can be started again with the same `dir`.
     #[must_use]
     pub fn start<K, V>(script: &str, env: impl IntoIterator<Item = (K, V)>, dir: &Path) -> Self
     where
@@ -83,7 +84,7 @@ impl PrivateProcess {
         Self { watcher }
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills it and waits until it has ended.
     pub fn stop(mut self) {
         self.end();
     }
@@ -107,8 +108,9 @@ impl Drop for PrivateProcess {
 pub struct Leash(u32);
 
 /// Reads which processes run, which have ended, and which directories the servers leave. When the test
-/// process is gone, so is the other end of its stdin. Then it kills what runs, and removes the directories
-/// once the watchers of the servers, which saw the same end, have had time to kill those.
+/// process ends, the other end of its stdin is closed. Then it kills the processes that run, and removes
+/// the directories once the watchers of the servers, which noticed the same end, have had time to kill
+/// those.
 static HOLDER: LazyLock<Mutex<Child>> = LazyLock::new(|| {
     let script = "running=\n\
         while read -r what which; do\n\

@@ -65,7 +65,7 @@ impl Prometheus {
         answer["data"]["result"].as_array().map_or(0, Vec::len)
     }
 
-    /// Its rules, as they stand.
+    /// The state of its rules.
     #[must_use]
     pub fn rules(&self) -> Vec<Value> {
         let rules = self.ask("/api/v1/rules").unwrap_or_default();

@@ -1,8 +1,8 @@
 //! A network that fails: a TCP proxy that delays, cuts, refuses, or accepts and stays silent.
 //!
 //! What a connection sends is passed on in its order, however it is delayed. A proxy that is silent reads
-//! and passes nothing; what it was sent meanwhile goes on its way when it passes again, as it does behind a
-//! network that was parted for a while.
+//! and passes nothing; what it was sent meanwhile is passed on when it passes again, as in a network that
+//! was interrupted for a while.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::port::{RELEASED, free_port};
 
-/// So many pieces are under way in each direction of a connection.
+/// This many pieces are under way in each direction of a connection.
 const UNDER_WAY: usize = 1_000;
 
-/// What is done with connections and what they send.
+/// What the proxy does with connections and their data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
     Pass,
@@ -122,7 +122,7 @@ impl Proxy {
         open.iter().for_each(CancellationToken::cancel);
     }
 
-    /// Closes the oldest of the connections that are open; says whether there was one.
+    /// Closes the oldest of the open connections; returns whether there was one.
     pub fn cut_one(&self) -> bool {
         let mut open = self.shared.open.lock().unwrap();
         open.retain(|one| !one.is_cancelled());
@@ -134,8 +134,8 @@ impl Proxy {
     }
 }
 
-/// What runs all proxies. The workers of a test are busy with what the test asks, and a call that waited in a
-/// proxy for one of them would come late without a fault.
+/// The runtime of all proxies. The workers of a test are busy with the test, and a call that waited in a
+/// proxy for one of them would come late although nothing is wrong.
 pub fn network() -> &'static Runtime {
     static NETWORK: OnceLock<Runtime> = OnceLock::new();
     NETWORK.get_or_init(|| {
@@ -153,7 +153,8 @@ fn local(port: u16) -> SocketAddr {
 }
 
 /// The port is the proxy's own. But a process that another test starts has all sockets of this one between
-/// its fork and its exec, also the one that found the port to be free: until then it cannot be bound.
+/// its fork and its exec, including the one that found the port to be free: until the exec the port cannot
+/// be bound.
 async fn listen(port: u16) -> TcpListener {
     let end = Instant::now() + RELEASED;
     loop {
@@ -198,7 +199,7 @@ async fn connection(client: TcpStream, shared: Arc<Shared>) {
     shared.open.lock().unwrap().push(ends.clone());
     let mode = shared.mode.subscribe();
     let passing = async {
-        // One that is accepted in silence gets nothing, not even that its server is gone.
+        // A connection that is accepted in silence gets nothing, not even the end of its server.
         let mut passes = mode.clone();
         if passes.wait_for(|mode| *mode != Mode::Silent).await.is_err() {
             return;

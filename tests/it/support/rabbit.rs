@@ -108,7 +108,7 @@ impl Rabbit {
         nodes
     }
 
-    /// What nodes and their tools show each other: all nodes of a cluster the same.
+    /// The cookie that nodes and their tools show each other: the same for all nodes of a cluster.
     fn write_cookie(&self) {
         let cookie = self.dir.path().join(".erlang.cookie");
         std::fs::write(&cookie, "sluiced").expect("a file for the cookie");
@@ -116,7 +116,7 @@ impl Rabbit {
         std::fs::set_permissions(cookie, secret).expect("its owner may");
     }
 
-    /// What the node calls itself.
+    /// The name of the node.
     #[must_use]
     pub fn name(&self) -> String {
         format!("sluiced-{}@localhost", self.port)
@@ -172,15 +172,15 @@ impl Rabbit {
         }
     }
 
-    /// Kills the server without a goodbye.
+    /// Kills the server without a clean stop.
     pub fn kill(&self) {
         if let Some(process) = self.process.lock().unwrap().take() {
             process.stop();
         }
     }
 
-    /// Stops the server in its tracks: it reads nothing and answers nothing until the guard is dropped, also by a
-    /// test that fails: others use the server after it. It can still be killed.
+    /// Pauses the server: it reads nothing and answers nothing until the guard is dropped, even by a test
+    /// that fails, because other tests use the server later. It can still be killed.
     #[must_use]
     pub fn freeze(&self) -> Frozen<'_> {
         let frozen = Frozen(self);
@@ -202,7 +202,7 @@ impl Rabbit {
             let Ok(stat) = std::fs::read_to_string(thread?.path().join("stat")) else {
                 continue;
             };
-            // Its name is in brackets, and may have some itself.
+            // Its name is in brackets, and may contain brackets itself.
             let state = stat
                 .rsplit_once(") ")
                 .map(|(_, rest)| rest.starts_with('T'));
@@ -487,7 +487,7 @@ fn environment(dir: &tempfile::TempDir, port: u16, lines: &str) -> Vec<(String, 
         ("RABBITMQ_MNESIA_BASE", path("data")),
         ("RABBITMQ_LOG_BASE", path("log")),
         ("RABBITMQ_PID_FILE", path("pid")),
-        // Two schedulers that do not spin: the machine belongs to the tests too.
+        // Two schedulers that do not spin: the tests need the machine too.
         (
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
             "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none".to_owned(),

@@ -101,7 +101,7 @@ impl RawPublisher {
         self.stream.write_all(&frame).unwrap();
     }
 
-    /// The arguments of the next method, which must be that one.
+    /// The arguments of the next method, which must be the given one.
     fn expect(&mut self, name: [u8; 4]) -> Vec<u8> {
         let mut prefix = [0; 7];
         self.stream.read_exact(&mut prefix).unwrap();
@@ -116,7 +116,7 @@ impl RawPublisher {
     }
 }
 
-/// A short string, which may be no text.
+/// A short string, which need not be text.
 #[must_use]
 pub fn short(bytes: &[u8]) -> Vec<u8> {
     [&[u8::try_from(bytes.len()).unwrap()], bytes].concat()

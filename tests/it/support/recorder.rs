@@ -22,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 /// A call as it came.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// When its head arrived, as the kernel says: this process may have been slow to read it.
+    /// When its head arrived, by the kernel's stamp: this process may have been slow to read it.
     pub at: Instant,
     /// The header `x-caller`.
     pub caller: String,
@@ -91,7 +91,7 @@ impl Recorder {
         Self::at(([127, 0, 0, 1], 0).into(), answer).await
     }
 
-    /// Where something else listened before.
+    /// At an address where something else listened before.
     pub async fn at(
         address: SocketAddr,
         answer: impl Fn(&Call) -> Reply + Send + Sync + 'static,

@@ -42,8 +42,8 @@ impl RedisServer {
         Self::new("", None, true)
     }
 
-    /// A server that belongs to a cluster, of itself alone. The port that a node would take for others by itself
-    /// may be a client's.
+    /// A server that belongs to a cluster, of itself alone. The port that a node would choose itself for the
+    /// others may be in the clients' range.
     #[must_use]
     pub fn start_clustered() -> Self {
         let bus = free_port();
@@ -139,7 +139,7 @@ impl RedisServer {
         )
     }
 
-    /// Kills the server without a goodbye.
+    /// Kills the server without a clean stop.
     pub fn kill(&self) {
         if let Some(process) = self.process.lock().unwrap().take() {
             process.stop();
@@ -158,7 +158,7 @@ impl RedisServer {
         question.query(&mut self.try_connection()?)
     }
 
-    /// What the server says of itself; nothing while it cannot be asked.
+    /// What the server reports about itself; empty while it cannot be asked.
     #[must_use]
     pub fn info(&self) -> String {
         self.ask(&redis::cmd("INFO")).unwrap_or_default()
@@ -170,7 +170,7 @@ impl RedisServer {
         self.port
     }
 
-    /// A file of its directory, its snapshot say (`dump.rdb`).
+    /// A file of its directory, for example its snapshot (`dump.rdb`).
     #[must_use]
     pub fn file(&self, name: &str) -> std::path::PathBuf {
         self.dir.path().join(name)
@@ -200,7 +200,7 @@ impl RedisServer {
     }
 }
 
-/// A process that stands still until this is dropped.
+/// A process that is paused until this is dropped.
 #[derive(Debug)]
 pub struct Paused(u32);
 

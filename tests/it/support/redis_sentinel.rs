@@ -10,7 +10,7 @@ use super::process::{PrivateProcess, scratch};
 use super::redis::RedisServer;
 
 const BOOT: Duration = Duration::from_secs(60);
-/// What the Sentinels call the servers.
+/// The Sentinels' name of the group of servers.
 pub const SERVICE: &str = "mymaster";
 
 /// The servers and the Sentinels that watch them.
@@ -113,7 +113,7 @@ impl Sentinel {
         this
     }
 
-    /// What it says of the primary; nothing while it does not answer.
+    /// What it reports about the primary; empty while it does not answer.
     #[must_use]
     pub fn primary(&self) -> HashMap<String, String> {
         let password = self.password.as_ref();
@@ -129,7 +129,7 @@ impl Sentinel {
         asked().unwrap_or_default()
     }
 
-    /// What it wrote.
+    /// Its output.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("output.log")).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! TLS in front of a server of this machine, which has a plain port only. Never in front of a judge: it would
-//! judge this.
+//! TLS in front of a server of this machine, which has a plain port only. Never in front of a judge, which
+//! would then judge this as well.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl SecureFront {
     }
 }
 
-/// Until one of both sides closes, or the client does not like the certificate.
+/// Until one of both sides closes, or the client rejects the certificate.
 async fn pass(client: TcpStream, acceptor: TlsAcceptor, port: u16) {
     drop(client.set_nodelay(true));
     let Ok(mut client) = acceptor.accept(client).await else {
@@ -66,7 +66,7 @@ pub fn for_anybody(signed: &Signed) -> TlsAcceptor {
     acceptor(signed, WebPkiClientVerifier::no_client_auth())
 }
 
-/// Shows that certificate to clients that are to the liking of `clients`.
+/// Shows that certificate to clients that `clients` accepts.
 #[must_use]
 pub fn acceptor(signed: &Signed, clients: Arc<dyn ClientCertVerifier>) -> TlsAcceptor {
     let certificate = CertificateDer::from_pem_slice(signed.certificate.as_bytes()).unwrap();

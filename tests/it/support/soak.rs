@@ -1,4 +1,5 @@
-//! Whether the long variants run: more seeds, more cases, longer fleets. `./test --soak` says so.
+//! Whether the long variants run: more seeds, more cases, longer fleets. `./test --soak` turns
+//! them on.
 
 /// The one place that reads it.
 #[must_use]

@@ -1,18 +1,20 @@
-//! When the machine stood still: for assertions about figures that no program can reach then.
+//! The times when the machine stood still: for assertions about figures that no program can reach
+//! then.
 //!
-//! A test that asks how much of a limit was used, or how long a message took, also asks whether
-//! the machine ran. On a virtual machine whose host takes the processor away, or beside compilers,
-//! it does not always. So a watcher on each processor, as urgent as a process may be, wakes every
-//! [`EVERY`] and notes the intervals by which it came later than [`LATE`]. What passed in such an
-//! interval is left out of the figure, the time as well as the calls.
+//! A test that measures how much of a limit was used, or how long a message took, also measures
+//! whether the machine ran. On a virtual machine whose host takes the processor away, or beside
+//! compilers, it does not always. So a watcher on each processor, at the highest priority that a
+//! process may have, wakes every [`EVERY`] and notes the intervals by which it woke later than
+//! [`LATE`]. What passed in such an interval is left out of the figure, the time as well as the
+//! calls.
 //!
-//! This is honest, because a watcher does nothing but wait. Its place among the threads of the
-//! system is that of the pacer (the same nice value, and hardly any work): a processor that does
-//! not run the watcher would not have run the pacer either. What a program under test delays by
-//! itself (a lock, a slow answer, a wrong decision) delays no watcher and is never excused. A
-//! program that is busy by itself does not delay it either: the scheduler lets a more urgent
-//! thread pass within the time slice of a few milliseconds, which is below [`LATE`]. And a test
-//! never passes for want of time to judge: it asks for enough that is not excused.
+//! This excuses no fault of the program, because a watcher only waits. It is scheduled like the
+//! pacer (the same nice value, and hardly any work): a processor that does not run the watcher
+//! would not have run the pacer either. Delays that a program under test causes itself (a lock,
+//! a slow answer, a wrong decision) delay no watcher and are never excused. A program that is
+//! busy by itself does not delay it either: the scheduler runs a thread of higher priority
+//! within the time slice of a few milliseconds, which is below [`LATE`]. And a test never passes
+//! because there was too little time to judge: it requires enough time that is not excused.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,13 +78,13 @@ impl Still {
         }
     }
 
-    /// What was seen so far. A watcher that is late just now has not said so yet.
+    /// The intervals so far. A watcher that is late just now has not reported it yet.
     #[must_use]
     pub fn seen(&self) -> Standstills {
         Standstills::new(self.late.lock().unwrap().clone())
     }
 
-    /// Ends the watch. What is said is whole: a watcher that is late just now is waited for.
+    /// Ends the watch. The result is complete: it waits for a watcher that is late just now.
     #[must_use]
     pub fn end(mut self) -> Standstills {
         self.done.store(true, Ordering::Relaxed);
@@ -116,7 +118,7 @@ impl Standstills {
         Self(apart)
     }
 
-    /// With so much more behind each of them: what comes late because of one still comes then.
+    /// Each with so much time after it, in which calls that are late because of it still come.
     #[must_use]
     pub fn and_then(&self, more: Duration) -> Self {
         Self::new(
@@ -144,7 +146,7 @@ impl Standstills {
     }
 
     /// How many calls a second came from `start` to `end` while the machine ran. Panics if it ran too
-    /// little to say so.
+    /// little for that.
     #[must_use]
     pub fn pace(&self, calls: impl IntoIterator<Item = Mono>, start: Mono, end: Mono) -> f64 {
         let calls = calls.into_iter();

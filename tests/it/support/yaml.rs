@@ -8,11 +8,11 @@ use serde_json::Value;
 const READ: &str = "import json, sys, yaml\n\
     print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))";
 
-/// The documents of a file of this repository; `None` where nothing can read them.
+/// The documents of a file of this repository; `None` if nothing can read them.
 #[must_use]
 pub fn documents(file: &str) -> Option<Vec<Value>> {
     let path = format!("{}/{file}", env!("CARGO_MANIFEST_DIR"));
-    // Another Python may come first and lack the library.
+    // Another Python may be found first and lack the library.
     ["python3", "/usr/bin/python3"].iter().find_map(|python| {
         let read = Command::new(python).args(["-c", READ, &path]).output();
         let read = read.ok().filter(|read| read.status.success())?;

@@ -1,4 +1,4 @@
-//! What a call writes and when, and what answers and their absence come to.
+//! What a call writes and when, and the outcome of answers and of no answer.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_window_that_is_full_takes_nothing_until_an_answer_makes_room() {
     let (_centre, downstream, mut session) = ready("window = 2").await;
     let first = call(&downstream, "1");
     let (sequence, _) = session.submitted().await;
-    // Two segments have no room beside the one.
+    // Two segments do not fit beside the one.
     let short = Duration::from_millis(50);
     let late = call_within(&downstream, &"a".repeat(200), short);
     assert_eq!(late.await.unwrap(), Err(TooLate));
@@ -72,7 +72,7 @@ async fn segments_are_judged_together() {
         for _ in 0..3 {
             sequences.push(session.submitted().await.0);
         }
-        // The order of the answers means nothing.
+        // The order of the answers does not matter.
         for (sequence, status) in sequences.into_iter().zip(statuses).rev() {
             session.answer(sequence, CommandStatus(status), "id").await;
         }
@@ -104,7 +104,7 @@ async fn no_answer_makes_room_and_may_have_been_delivered() {
     assert_eq!(judgement.reply, Ok(Status::Smpp(CommandStatus::OK)));
 }
 
-/// A nack without a body answers what it names.
+/// A nack without a body answers the request that it names.
 #[tokio::test]
 async fn a_generic_nack_is_an_answer() {
     let (_centre, downstream, mut session) = ready("").await;

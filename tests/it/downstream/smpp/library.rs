@@ -1,4 +1,4 @@
-//! What is written, as another library reads it.
+//! Checks with another library what is written.
 
 use sluiced::core::judge::Outcome;
 use sluiced::ports::downstream::Downstream as _;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::super::BOUND;
 use super::{Centre, call, downstream, judged};
 
-/// What is written is what another library reads, field by field, and its answers are understood.
+/// Another library reads each field as it was written, and its answers are understood.
 #[tokio::test]
 async fn another_library_reads_what_is_written() {
     use rusmpp::pdus::{BindTransceiverResp, SubmitSmResp};

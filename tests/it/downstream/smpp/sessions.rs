@@ -1,4 +1,4 @@
-//! How binds are opened, kept and ended, and what becomes of what the centre delivers.
+//! How binds are opened, kept and ended, and what happens to deliveries of the centre.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ async fn what_is_no_centre_is_named() {
     };
     let (warm, ()) = tokio::join!(downstream.warm(BOUND), http);
     assert_eq!(warm.unwrap_err(), "0 of 1 binds: no SMPP is spoken there");
-    // The next attempt is not answered, so this is still what is known.
+    // The next attempt is not answered, so this state is still shown.
     let judgement = judged(call(&downstream, "1")).await;
     assert_eq!(judgement.detail, "no SMPP is spoken there");
     assert!(!judgement.maybe_delivered);
@@ -88,7 +88,8 @@ async fn a_silent_centre_is_asked_and_then_given_up() {
     centre.bound().await;
 }
 
-/// The centre ends a session: what it has is still answered, and new messages take the next connection.
+/// The centre ends a session: it still answers the messages that it has, and new messages take the next
+/// connection.
 #[tokio::test]
 async fn an_unbind_waits_for_the_answers() {
     let (centre, downstream, mut session) = ready("").await;
@@ -139,7 +140,7 @@ async fn a_close_waits_for_the_centre() {
     assert!(!judgement.maybe_delivered);
 }
 
-/// A receipt that nothing takes stays with the centre, and a command that is not known is refused.
+/// A receipt that nothing accepts stays with the centre, and an unknown command is refused.
 #[tokio::test]
 async fn what_nothing_takes_is_refused() {
     let (_centre, _downstream, mut session) = ready("").await;
@@ -187,7 +188,7 @@ async fn tls_is_verified() {
     drop(stranger);
     let downstream = trusting(&authority);
     let serve = async {
-        // An attempt of the stranger may have been under way.
+        // An attempt of the downstream before may have been under way.
         loop {
             let (stream, _) = centre.0.accept().await.unwrap();
             if let Ok(stream) = tls.accept(stream).await {

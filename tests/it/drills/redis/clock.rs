@@ -28,7 +28,7 @@ async fn stepped() {
         .await;
 }
 
-/// It never goes back to where what was granted before the step would count as it did.
+/// It never returns to a time at which grants from before the step would count again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stepped_for_good() {
     let row = "redis::clock::stepped_for_good";

@@ -14,7 +14,7 @@ pub(super) struct Message {
     pub(super) charges: Vec<(usize, usize, u32)>,
     pub(super) waited: bool,
     pub(super) others_wait: bool,
-    /// One of the last calls is its own: it asks again.
+    /// It asks again, with one of the last calls as its own.
     pub(super) again: Option<prop::sample::Index>,
     /// It became a dead letter so long ago.
     pub(super) died: Option<u64>,
@@ -24,10 +24,10 @@ pub(super) struct Message {
 /// One of the last grants, taken so much earlier or later, with another cost or not.
 pub(super) type Back = (prop::sample::Index, i64, Option<u32>);
 
-/// What an answer says of a key.
+/// What an answer reports about a key.
 #[derive(Clone, Debug)]
 pub(super) enum Said {
-    /// What is left, and for how long.
+    /// How much is left, and for how long.
     Left(u64, u64),
     /// So many units of one of the last grants, taken so much earlier or later, were not used.
     Less(prop::sample::Index, i64, u32),
@@ -38,7 +38,7 @@ pub(super) enum Said {
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Ask(Vec<Message>, u64),
-    /// Answers say something of keys of one limit.
+    /// Answers report something about keys of one limit.
     Correct(usize, Vec<(usize, Said)>),
     /// Offers grants of one key back.
     Refund(Vec<Back>),

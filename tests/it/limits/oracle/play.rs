@@ -1,4 +1,4 @@
-//! A sequence of events on both sides: what the test remembers between them.
+//! A sequence of events on both sides, and what the test remembers between them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -124,8 +124,8 @@ impl Play<'_> {
         text(bytes)
     }
 
-    /// The state, which stays until a script writes it: one that ended between this look and the
-    /// script's would be seen by one side only.
+    /// The state, which stays until a script writes it: if it expired between this look and the
+    /// script's, only one side would see it.
     pub(super) fn kept(&mut self, name: Name) -> Option<String> {
         let key = self.name(name);
         let mut both = redis::pipe();
@@ -145,7 +145,7 @@ impl Play<'_> {
 
     fn put(&mut self, name: Name, text: &str) {
         let key = self.name(name);
-        // A script reads no more of a log than it needs: of one that is spoilt it may find less.
+        // A script reads no more of a log than it needs: of a damaged log it may find less.
         let log = &self.world.rules[KINDS[3].start];
         let is_spoilt = text.starts_with('l') && record::read(text, log).is_none();
         let text = if is_spoilt { "spoilt" } else { text };
@@ -153,7 +153,7 @@ impl Play<'_> {
         () = self.ask(set.clone().arg("EX").arg(10_000));
     }
 
-    /// What Redis' clock shows.
+    /// The time of Redis' clock.
     pub(super) fn time(&mut self) -> StoreTime {
         time_of(self.ask(&redis::cmd("TIME")))
     }
@@ -387,7 +387,7 @@ impl Play<'_> {
             .flat_map(|(asked, _)| asked.charges.iter().map(|charge| charge.key))
             .collect();
         for (i, (name, cell)) in names.iter().zip(&mut cells).enumerate() {
-            // What lies ahead of now is only written down once it is looked at.
+            // A state with times ahead of now is only written once it is looked at.
             cell.changed &= looked.contains(&i);
             self.is_as_decided(*name, limits[&name.0].rule, cell, &before[name], now)?;
         }
@@ -417,7 +417,7 @@ impl Play<'_> {
         let dies = rule.dies_at(state);
         let left = dies.as_micros().saturating_sub(now.as_micros());
         let expected = (left > 0).then(|| record::write(state, now));
-        // It may have ended since.
+        // It may have expired since.
         let ended = (raw.is_none() || ttl == -2) && self.time() >= dies;
         prop_assert!(
             raw == expected || ended && raw.is_none(),

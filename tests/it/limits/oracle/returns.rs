@@ -1,5 +1,6 @@
-//! Refunds, what downstreams say is left, and calls that are renewed or end. Their scripts do not return the time: it lies between two
-//! readings of Redis' clock, and one moment must explain what they did.
+//! Refunds, what downstreams report as left, and calls that are renewed or end. Their scripts do not return
+//! the time: it lies between two readings of Redis' clock, and one moment between them must explain what they
+//! did.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,7 +54,7 @@ impl Play<'_> {
             let limit = Limit { rule: &rule, gate };
             let since = known.since();
             let asked = |at: StoreTime| gate != LimitGate::Outdated && at >= since;
-            // What lies ahead of now is only written down once it is looked at.
+            // A state with times ahead of now is only written once it is looked at.
             cell.changed &= refunds.iter().any(|(_, at)| asked(*at));
             let taken = refunds.iter().filter(|(charge, at)| {
                 let unused = just_asked(*at).unused(charge.cost);
@@ -91,7 +92,7 @@ impl Play<'_> {
                 let own = own.filter(|(_, (at, _))| *at == name.1);
                 let own: Vec<Corrected> = own.map(|(one, _)| one.what).collect();
                 let is_current = gate != LimitGate::Outdated;
-                // What lies ahead of now is only written down once it is looked at.
+                // A state with times ahead of now is only written once it is looked at.
                 cell.changed &= is_current
                     && own.iter().any(|what| match what {
                         Corrected::Less { at, .. } => at.at >= since,
@@ -125,7 +126,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// What is written down of what an answer says.
+    /// What is written down of an answer.
     fn corrected(&self, name: Name, said: &Said) -> Corrected {
         match *said {
             Said::Left(units, length) => Corrected::Left {
@@ -193,7 +194,7 @@ impl Play<'_> {
         self.is_explained(name, (gone, &before), from, explains)
     }
 
-    /// Whether a moment since `from` explains what a script said, and what it made of a state.
+    /// Whether a moment since `from` explains the reply of a script, and the state that it wrote.
     fn is_explained<T: PartialEq + std::fmt::Debug>(
         &mut self,
         name: Name,
@@ -220,7 +221,7 @@ impl Play<'_> {
     }
 }
 
-/// Those of `all` that the numbers mean.
+/// The items of `all` with these numbers.
 fn chosen<'a, 'i, T>(
     all: &'a [T],
     which: impl Iterator<Item = &'i prop::sample::Index>,
@@ -239,7 +240,7 @@ pub(super) enum CallEvent {
     Accepted,
 }
 
-/// It happens, as Rust decides. `false`: the call is not under way.
+/// Applies it, as Rust decides. `false`: the call is not under way.
 fn happened(
     rule: &Rule,
     cell: &mut Cell,

@@ -1,4 +1,4 @@
-//! The limits that are asked, and what was seen of what they are about.
+//! The limits that are asked, and how often each case occurred.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Messages that are called once, in routes that share a queue: whichever of them calls, and whatever dies, none is called
-//! twice, and none becomes a dead letter that certainly was not called.
+//! Messages that are called once, in routes that share a queue: whichever of them calls, and whatever dies,
+//! no message is called twice, and none that was certainly not called becomes a dead letter.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,8 @@ async fn a_message_that_is_called_once_moves_too() {
     }
 }
 
-/// Redis was away when it moved, so its claim stands there: it is its own, and not that of another message.
+/// Redis was away when it moved, so its claim is still there: it is the message's own, and not that of
+/// another message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_moves_while_redis_is_away_keeps_its_claim() {
     const COUNT: u64 = 20;

@@ -1,4 +1,5 @@
-//! A route of a shared queue that waits for long: its messages move, whatever its own settings would make of them.
+//! A route of a shared queue that waits for long: its messages move, whatever its own settings would do with
+//! them.
 
 use super::{DECLARED, LATE_500, MESSAGES, Pair, SLOW};
 use crate::paths::{NO_BREAKER, header, unix};
@@ -56,7 +57,8 @@ async fn what_an_operator_pauses_the_other_one_sends() {
     pair.have(60).await;
     limits(&daemon, "pause");
     daemon.says("its messages move").await;
-    // The slots that were leased before are used until the horizon is over. With all called, none is left to use one.
+    // The slots that were leased before are used until the horizon is over. Once all messages are called,
+    // none is left to use one.
     pair.have(MESSAGES).await;
     let before = pair.a.count();
     pair.publish(MESSAGES + 1, 2 * MESSAGES).await;
@@ -73,8 +75,8 @@ async fn what_an_operator_pauses_the_other_one_sends() {
     nothing_is_left(&pair.broker, pair.name).await;
 }
 
-/// A route that is paused consumes for the other one, whose calls are slow. A stop ends that at once: what the queue
-/// delivered until then would come back again and again.
+/// A route that is paused consumes for the other one, whose calls are slow. A stop ends that at once:
+/// otherwise the queue would deliver the same messages again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_ends_consuming_for_the_other_one() {
     const COUNT: u64 = 400;
@@ -98,7 +100,8 @@ async fn a_stop_ends_consuming_for_the_other_one() {
     assert!(most <= 3, "returned {most} times");
 }
 
-/// A route is taken out of the configuration while its messages wait for another attempt: they are those of the queue.
+/// A route is removed from the configuration while its messages wait for another attempt: the other route
+/// takes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_is_taken_out_leaves_no_message_behind() {
     const COUNT: u64 = 40;
@@ -134,7 +137,8 @@ fn clock(at: u64) -> String {
     format!("{hours:02}:{minutes:02}:{seconds:02}")
 }
 
-/// What fails at the first one just before it closes is tried again over the second one, not tomorrow.
+/// Messages that fail at the first one just before it closes are tried again over the second one, not
+/// tomorrow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_retry_waits_for_an_opening_while_the_other_one_is_open() {
     const COUNT: u64 = 40;

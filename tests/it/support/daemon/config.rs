@@ -23,7 +23,7 @@ pub struct Config {
     pub tables: String,
 }
 
-/// A route, of the limit `provider` alone unless it says otherwise.
+/// A route, of the limit `provider` alone unless others are given.
 #[derive(Clone, Debug)]
 pub struct Route {
     pub name: String,
@@ -71,7 +71,7 @@ impl Config {
         }
     }
 
-    /// One process, unless the tables say something else. They name the input.
+    /// One process, unless the tables configure another mode. They name the input.
     #[must_use]
     pub fn embedded(rate: &str, routes: Vec<Route>) -> Self {
         Self {
