@@ -244,7 +244,7 @@ async fn answer(
     Ok((found.now, answer))
 }
 
-/// Until all limits let it pass and those before it are gone. `None`: it is not known.
+/// Until all limits grant it and the messages before it have been sent. `None`: it is not known.
 fn longest(answers: &[LimitAnswer], ahead: &Ahead) -> Option<Duration> {
     if ahead.stands.is_some() {
         return None;
@@ -252,7 +252,7 @@ fn longest(answers: &[LimitAnswer], ahead: &Ahead) -> Option<Duration> {
     Some(ahead.wait()?.max(of_limits(answers)?))
 }
 
-/// Until all limits let it pass. `None`: it is not known.
+/// Until all limits grant it. `None`: it is not known.
 fn of_limits(answers: &[LimitAnswer]) -> Option<Duration> {
     let mut waits = answers.iter().map(|answer| answer.wait);
     waits.try_fold(Duration::ZERO, |longest, wait| Some(longest.max(wait?)))

@@ -112,7 +112,7 @@ impl Breaker {
         !matches!(self.state, BreakerState::Closed | BreakerState::Ramp(_))
     }
 
-    /// Whether it lets everything pass.
+    /// Whether it allows all calls.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
         matches!(self.state, BreakerState::Closed)

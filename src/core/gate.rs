@@ -1,7 +1,7 @@
 //! Whether a route sends, and whether it consumes.
 //!
 //! Problem: some reasons to wait hold for a route as a whole. Outside its opening hours, while its downstream
-//! is away, or while one of its keyed limits lets nothing pass, every message would be denied by itself and
+//! is away, or while one of its keyed limits grants nothing, every message would be denied by itself and
 //! go through a wait queue. So this is decided once for the route. The messages that the replica holds stay
 //! in memory, the route stops consuming (its *tap* closes), and the other routes of the limit go on.
 //!
@@ -47,7 +47,7 @@ pub enum Sends {
 pub enum Shut {
     /// It is outside its opening hours.
     Hours,
-    /// A keyed limit lets nothing pass.
+    /// A keyed limit grants nothing.
     Limit,
     /// Its breaker is open. Only an answer of the store ends that.
     Away,
@@ -153,7 +153,7 @@ pub struct Gate {
     stretch: Option<Stretch>,
     /// `None`: calls never stop because the downstream is away.
     breaker: Option<Breaker>,
-    /// Until when a keyed limit lets nothing pass.
+    /// Until when a keyed limit grants nothing.
     closed_until: Option<Mono>,
     /// Until when a keyed limit that is for all messages is not asked.
     spent_until: Option<Mono>,
@@ -198,7 +198,7 @@ impl Gate {
         self.breaker.as_ref().is_some_and(|own| !own.is_closed())
     }
 
-    /// Whether the breaker lets nothing pass but its probe. Once that passed, calls begin again, one more at a time.
+    /// Whether the breaker allows only its probe. After the probe, calls begin again, one more at a time.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.breaker.as_ref().is_some_and(Breaker::is_open)
@@ -216,7 +216,7 @@ impl Gate {
         self.breaker.as_ref().map_or(0, Breaker::version)
     }
 
-    /// A keyed limit lets nothing pass before `until`.
+    /// A keyed limit grants nothing before `until`.
     pub fn close(&mut self, until: Mono) {
         self.closed_until = self.closed_until.max(Some(until));
         self.look = None;

@@ -191,7 +191,7 @@ impl Admission {
         }
     }
 
-    /// Logs once that a limit lets nothing pass, and why.
+    /// Logs once that a limit grants nothing, and why.
     fn log_closed(
         &mut self,
         limit: &KeyedLimit,

@@ -2,7 +2,7 @@
 //!
 //! Accepted: the store must know it before the message is settled, or a repeat would be called. If the store
 //! is away, the verdict waits for it, for as long as the claim counts by itself. After that the message is
-//! settled all the same, because it was accepted; its key is unknown to repeats then.
+//! still settled, because it was accepted; for repeats its key is then unknown.
 //!
 //! If dropped, the claims are released: the call failed, and the next attempt may take them.
 

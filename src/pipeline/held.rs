@@ -22,7 +22,7 @@ use super::verdict::{back, dead, expired, later};
 /// often than this.
 const CANCELLED: Duration = Duration::from_secs(2);
 
-/// Sends away the held messages of a route whose limit lets nothing pass for so long.
+/// Sends away the held messages of a route whose limit grants nothing for so long.
 pub(super) fn deny(
     scheduler: &mut Scheduler<Waiting>,
     route: &Arc<Route>,

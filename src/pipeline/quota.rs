@@ -10,7 +10,7 @@
 //!   then say the same (`pacer/events.rs`).
 //! - **keyed**: what this replica has under way for the key, times the replicas that ask. The replica with
 //!   most calls under way gets most of the answers, so its product is no less than what all have together.
-//!   The rest is written into the state of the key, which lets no more pass until the reset (`refunder`).
+//!   The rest is written into the state of the key, which grants no more until the reset (`refunder`).
 //!
 //! Providers round a reset to whole seconds, in either direction: a second is added.
 

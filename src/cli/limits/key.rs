@@ -88,7 +88,7 @@ pub(in crate::cli) async fn look_up(
     }))
 }
 
-/// Why a keyed limit lets nothing pass, if so; a paced one never waits because of a loss.
+/// Why a keyed limit grants nothing, if so; a paced one never waits because of a loss.
 pub(super) async fn closed(
     opened: &OpenLimits,
     name: &str,

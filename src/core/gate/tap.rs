@@ -47,7 +47,7 @@ pub struct TapTurn {
     pub is: Tap,
     /// Why the route itself is shut. `None`: its paced limit decided.
     pub shut: Option<Shut>,
-    /// The held messages must be sent away: the limit lets nothing pass for so long.
+    /// The held messages must be sent away: the limit grants nothing for so long.
     pub denied: Option<Duration>,
     /// The latest time to decide again.
     pub look: Option<Mono>,

@@ -116,7 +116,7 @@ pub enum Decision {
     Ended { by: usize, how: Ended },
     /// The store has another version of the policy of the limit `by`. Nothing was decided.
     Outdated { by: usize },
-    /// The limit `by` lets nothing pass before `until`. Nothing was decided.
+    /// The limit `by` grants nothing before `until`. Nothing was decided.
     Closed {
         by: usize,
         until: StoreTime,

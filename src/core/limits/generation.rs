@@ -40,7 +40,7 @@ pub const BEAT: Duration = Duration::from_millis(500);
 /// [`BEAT`], and reports at once what it saw. The rest is for slow networks.
 pub const HEARS_FIRST: Duration = Duration::from_secs(1);
 
-/// Why a limit lets nothing pass.
+/// Why a limit grants nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
     /// An operator paused it.
@@ -106,7 +106,7 @@ impl Generation {
         }
     }
 
-    /// Until when a limit lets nothing pass because something was lost, or may be. A change of its kind is a
+    /// Until when a limit grants nothing because something was lost, or may be. A change of its kind is a
     /// loss for the limit.
     #[must_use]
     pub fn closed_until(

@@ -57,7 +57,7 @@ use super::time::{ClockMap, Mono};
 pub enum Action<T> {
     /// Send this message now: its slot is due.
     Send(T, Slot),
-    /// Its deadline has passed, or comes before its limits let it pass. No slot was taken for it.
+    /// Its deadline has passed, or comes before its limits can grant it. No slot was taken for it.
     Expired(T),
     /// Its session is gone. No slot was taken for it.
     Stale(T),
@@ -75,7 +75,7 @@ pub enum Action<T> {
     Never { item: T, by: usize, most: u64 },
     /// It is not called, because of its `once` limit number `by`.
     Ended { item: T, by: usize, how: Ended },
-    /// A keyed limit lets no message of this route pass before `until`.
+    /// A keyed limit grants nothing to this route before `until`.
     Close { route: usize, until: Mono },
     /// Nothing to do before this time (`None`: before something is reported).
     Wait(Option<Mono>),

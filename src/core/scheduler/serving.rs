@@ -202,7 +202,7 @@ impl<T: Queued> Scheduler<T> {
         self.hold_back(until, whose);
     }
 
-    /// The same, but those that are admitted are sent: a limit that lets no more pass before `until` granted
+    /// The same, but those that are admitted are sent: a limit that grants no more before `until` granted
     /// them just before, and would grant and deny the same ones again.
     pub fn hold_back(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
         let mut deferred = self.ready.extract(&mut whose);
