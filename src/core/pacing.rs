@@ -262,7 +262,7 @@ impl Pacing {
 
     /// When [`Pacing::ask`] should be called next.
     #[must_use]
-    pub fn next_ask(&self, demand: Sum) -> Option<Mono> {
+    pub(super) fn next_ask(&self, demand: Sum) -> Option<Mono> {
         let Self::Paced(rows) = self else {
             return None;
         };
