@@ -58,19 +58,19 @@ enum Command {
     Demo(demo::DemoArgs),
     /// One message: whether it is a dead letter, and what the limits know of its keys
     Find(find::FindArgs),
-    /// Ask a running daemon whether it is well (for container health checks)
+    /// Check whether a running daemon is ready (for container health checks)
     Health(status::HealthArgs),
     /// The limits of the running fleet: list, show, set, pause, resume, open
     Limits(limits::LimitsArgs),
-    /// What a route would do with messages that are foreseen: waits, backlog, what stands still
+    /// What a route would do with expected messages: waits, backlog, standstills
     Plan(plan::PlanArgs),
-    /// How the fleet is: limits, routes, replicas, last warnings
+    /// The state of the fleet: limits, routes, replicas, last warnings
     Status(status::StatusArgs),
     /// The same, live, until q
     Top(status::TopArgs),
     /// Take units of a limit in Redis, as CL.THROTTLE does (for scripts)
     Throttle(throttle::ThrottleArgs),
-    /// What would become of a message, and why it waits; calls nothing and takes nothing
+    /// What would happen to a message, and why it waits; makes no call and takes no units
     Try(trial::TryArgs),
     /// Print what a shell needs to complete commands and options
     Completions(shell::CompletionsArgs),

@@ -51,7 +51,7 @@ pub(super) struct Admission {
     keyed: Keyed,
     /// As many as the scheduler has under way.
     under_way: FuturesUnordered<BoxFuture<'static, Answered>>,
-    /// The limits that let nothing pass, and until when, as it was logged.
+    /// The limits that grant nothing, and until when, as it was logged.
     logged: BTreeMap<Arc<str>, StoreTime>,
 }
 
@@ -207,9 +207,9 @@ impl Admission {
         let for_ms = micros(until.since(decided)) / 1000;
         match why {
             Closing::Lost => warn!(%pacer, %limit, for_ms,
-                "the store lost its state, or the kind of the limit was changed: the limit lets nothing pass until what was spent before counts no more, or for its lost_wait (`sluiced limits open` ends it)"),
+                "the store lost its state, or the kind of the limit was changed: the limit grants nothing until the units that were spent before no longer count, or for its lost_wait (`sluiced limits open` ends it)"),
             Closing::Guard => info!(%pacer, %limit, for_ms,
-                "the store is new or was restarted: nothing passes while replicas report what they remember"),
+                "the store is new or was restarted: nothing is granted while replicas report what they remember"),
             Closing::Paused => debug!(%pacer, %limit, for_ms, "the limit is paused"),
         }
     }

@@ -97,7 +97,7 @@ pub(super) fn sweep(
     if given_back > 0 {
         let wait_ms = micros(expected.since(now)) / 1000;
         warn!(pacer = %pacer.name, given_back, wait_ms,
-            "it would be held for longer than half of the broker's ack timeout; given back to the queue");
+            "messages would be held for longer than half of the broker's ack timeout; returned to the queue");
     }
     if overnights > 0 {
         info!(pacer = %pacer.name, given_back = overnights,

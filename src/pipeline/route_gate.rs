@@ -271,7 +271,7 @@ impl Route {
                 info!(%route, for_ms = opening_ms, "tap closed: closed hours");
             }
             (Tap::Closed, Some(Shut::Limit), _) => {
-                info!(%route, for_ms = opening_ms, "tap closed: a keyed limit lets nothing pass");
+                info!(%route, for_ms = opening_ms, "tap closed: a keyed limit grants nothing");
             }
             (Tap::Closed, None, Availability::Until(at, Wait::Frozen)) => {
                 let for_ms = for_ms(at, now);

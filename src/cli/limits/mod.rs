@@ -48,7 +48,7 @@ pub enum Command {
     Pause(PauseArgs),
     /// End a pause, or a freeze that a downstream asked for
     Resume(NameArgs),
-    /// Let a keyed limit pass again at once that waits because Redis lost its state
+    /// Open a keyed limit at once that waits because Redis lost its state
     Open(NameArgs),
 }
 

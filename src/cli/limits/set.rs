@@ -39,7 +39,7 @@ pub struct SetArgs {
     /// How long, such as 30m; then the file counts again. Without it until the next change
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
     length: Option<Duration>,
-    /// Do not ask, also where a value is more than twice that of the file
+    /// Do not ask, even if a value is more than twice that of the file
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

@@ -71,7 +71,7 @@ pub struct PlanArgs {
     /// What a message costs: 3, 1-3, provider=1-3
     #[arg(long, value_name = "[LIMIT=]COST")]
     cost: Vec<CostsOf>,
-    /// How long to look at it [default: 10m; with a trace until 10m after its last message]
+    /// How long to simulate [default: 10m; with a trace until 10m after its last message]
     #[arg(long = "for", value_name = "TIME")]
     length: Option<Length>,
     /// When it begins, by the clock of the route's time zone [default: the first opening from Monday 2026-01-05]

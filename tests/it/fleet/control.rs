@@ -18,7 +18,7 @@ const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     "file differs from the current policy",
     // A pause without an end lasts longer than messages may be held.
-    "given back to the queue",
+    "returned to the queue",
 ];
 /// Every replica has taken up a change after this.
 const SOON: Duration = Duration::from_secs(1);

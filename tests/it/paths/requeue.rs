@@ -101,7 +101,7 @@ async fn a_whole_route_on_hold_closes_its_tap() {
     let mut denied = whole_route("hold").await;
     denied
         .daemon
-        .says("tap closed: a keyed limit lets nothing pass")
+        .says("tap closed: a keyed limit grants nothing")
         .await;
     denied.done(9).await;
     for verdict in ["later", "given_back", "dead"] {

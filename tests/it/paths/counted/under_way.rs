@@ -68,7 +68,7 @@ async fn calls_under_way_that_redis_forgot_are_waited_for() {
     let calls = downstream.calls();
     let all: Vec<_> = calls.iter().collect();
     assert!(most(&all, latency - STAMPS) <= 2);
-    let lost = "the limit lets nothing pass until what was spent before counts no more";
+    let lost = "the limit grants nothing until the units that were spent before no longer count";
     assert_eq!(daemon.said(lost), 1, "{}", daemon.log());
     let more = [lost, "a call under way is not counted any more"];
     daemon.stop(&[KNOWN, &more].concat()).await;
