@@ -159,6 +159,46 @@ impl LimitPolicy {
     }
 }
 
+/// A policy that replaces another one in a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Replacement<'a> {
+    /// The version of the other one; [`PolicyVersion::NONE`]: there was none.
+    pub over: PolicyVersion,
+    pub policy: &'a LimitPolicy,
+    /// When it was decided. The store may replace it later, and what it grants until then is granted under the other
+    /// one. So a time that is this one is that of the store's.
+    pub decided: StoreTime,
+}
+
+impl Replacement<'_> {
+    /// Whether the version is one of this update, and not one that was there before or was lost by the store.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.policy.version == self.over.next(self.decided)
+    }
+
+    /// The policy if the store replaces the other one at `now`.
+    #[must_use]
+    pub fn at(&self, now: StoreTime) -> LimitPolicy {
+        let mut policy = self.policy.clone();
+        if self.is_new() {
+            policy.version = self.over.next(now);
+            if self.policy.changed == self.policy.version {
+                policy.changed = policy.version;
+            }
+            if self.policy.remade_at == self.decided {
+                policy.remade_at = now;
+            }
+            if let Some(pause) = policy.pause.as_mut()
+                && pause.until == self.decided + pause.length
+            {
+                pause.until = now + pause.length;
+            }
+        }
+        policy
+    }
+}
+
 /// A replica declares itself. Returns the current policy. Without a change nothing need be stored.
 pub fn declare(
     stored: &mut Option<LimitPolicy>,

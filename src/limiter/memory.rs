@@ -16,14 +16,14 @@ use tokio::sync::{broadcast, watch};
 use self::keyed::Name;
 use crate::core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use crate::core::limits::keyed_states::KeyedStates;
-use crate::core::policy::{LimitPolicy, PolicyVersion, lease_under};
+use crate::core::policy::{LimitPolicy, PolicyVersion, Replacement, lease_under};
 use crate::core::schedule::{self, Answer, Ask, Freeze, Schedule};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::ports::store::{
-    BAR, BEAT, Family, Heard, Inspection, Notice, PLACES, PacedLimit, PolicyStore, SHOWN,
+    BAR, BEAT, Family, Heard, Inspection, Notice, PLACES, PacedLimit, PolicyStore, Replaced, SHOWN,
     StatusReport, StatusStore, Store, StoreFuture,
 };
 
@@ -171,22 +171,24 @@ impl PolicyStore for MemoryStore {
         &'a self,
         _: Family,
         limit: &'a str,
-        over: PolicyVersion,
-        policy: &'a LimitPolicy,
+        replacement: Replacement<'a>,
         thaw: bool,
-    ) -> StoreFuture<'a, Option<bool>> {
+    ) -> StoreFuture<'a, Option<Replaced>> {
         async move {
-            let done = self.decide(&self.policies, |policies, _| {
+            let version = self.decide(&self.policies, |policies, now| {
                 let stored = policies.get(limit);
                 let version = stored.map_or(PolicyVersion::NONE, |policy| policy.version);
-                let is_new = version == over;
-                if is_new {
-                    policies.insert(limit.to_owned(), policy.clone());
-                }
-                is_new
+                (version == replacement.over).then(|| {
+                    let policy = replacement.at(now);
+                    let version = policy.version;
+                    policies.insert(limit.to_owned(), policy);
+                    version
+                })
             });
-            let was_frozen = done && thaw && self.thaw(limit);
-            Ok(done.then_some(was_frozen))
+            Ok(version.map(|version| Replaced {
+                version,
+                was_frozen: thaw && self.thaw(limit),
+            }))
         }
         .boxed()
     }

@@ -25,7 +25,7 @@ use crate::settings::types::Limit;
 use crate::telemetry::meters::PolicyMeters;
 use crate::telemetry::note_change;
 
-use super::follow::{Following, LOOK};
+use super::follow::{Following, LOOK, Update};
 
 /// Replicas that receive a notice of the same change ask for the policy at random times within this.
 const SPREAD: Duration = Duration::from_millis(100);
@@ -140,7 +140,10 @@ impl<T: Send> Watch<T> {
             let known = follower.known.as_ref().map(|known| known.version);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = follower.follow(&mut following, (&*spec.store, spec.family, &spec.replica), clock) => {}
+                // What is begun is done, whatever else comes.
+                update = follower.wanted(&mut following, clock) => {
+                    follower.follow(&update, (&*spec.store, spec.family, &spec.replica)).await;
+                }
                 () = outdated.notified() => tokio::time::sleep(GAP).await,
                 to = changed(&mut notices, &follower.limit, known) => {
                     // An earlier version than ours: the store has lost the policy, and must get it back from
@@ -187,21 +190,23 @@ struct Follower {
 }
 
 impl Follower {
-    /// Waits until the headroom should change, and updates the policy.
-    async fn follow(
-        &self,
-        following: &mut Following,
-        (store, family, replica): (&dyn Store, Family, &str),
-        clock: Clock,
-    ) {
-        let Some(over) = self.known.as_ref().filter(|_| following.is_on()) else {
+    /// Waits until the headroom should change.
+    async fn wanted(&self, following: &mut Following, clock: Clock) -> Update {
+        if self.known.is_none() || !following.is_on() {
             return std::future::pending().await;
-        };
-        let update = loop {
+        }
+        loop {
             tokio::time::sleep(LOOK).await;
             if let Some(update) = following.wanted(clock.now()) {
-                break update;
+                return update;
             }
+        }
+    }
+
+    /// Updates the policy.
+    async fn follow(&self, update: &Update, (store, family, replica): (&dyn Store, Family, &str)) {
+        let Some(over) = &self.known else {
+            return;
         };
         let (limit, why) = (&self.limit, &update.why);
         let by = format!("{replica}: {why}");

@@ -1,10 +1,14 @@
 //! How the policy of a limit is changed in a store: it is read, `core::policy` decides, and the store replaces it unless
-//! another update came first. Then all of that is done again with what is there now.
+//! another update came first. Then all of that is done again with what is there now. What the store grants between the
+//! two calls, it grants under the old policy. So the times of the new one are those of the second call.
 
 use std::time::Duration;
 
-use super::store::{Family, Inspection, PolicyStore, StoreError, Updated};
-use crate::core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
+use super::store::{Family, Inspection, PolicyStore, Replaced, StoreError, Updated};
+use crate::core::policy::{
+    self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, Replacement,
+};
+use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::StoreTime;
 
 /// Another update came first each time: so many replicas and commands do not change a limit in the same moment.
@@ -55,7 +59,12 @@ impl<'a> PolicyOf<'a> {
         let read = present.await?;
         let decide =
             |stored: &mut Option<LimitPolicy>, now| Some(policy::declare(stored, declaration, now));
-        let (policy, _) = self.update(Some(read), false, decide).await?;
+        let (policy, replaced) = self.update(Some(read), false, decide).await?;
+        let policy = match replaced {
+            None => policy,
+            // With the times of the store.
+            Some(_) => self.inspect().await?.policy,
+        };
         policy.ok_or_else(|| self.contested())
     }
 
@@ -65,9 +74,14 @@ impl<'a> PolicyOf<'a> {
     /// The same.
     pub async fn set(self, update: &PolicyUpdate<'_>) -> Result<Option<Updated>, StoreError> {
         let decide = |stored: &mut Option<LimitPolicy>, now| {
-            policy::set(stored, update, now).then(|| updated(stored.as_ref()))
+            let done = policy::set(stored, update, now);
+            stored
+                .as_ref()
+                .filter(|_| done)
+                .map(|policy| policy.updates)
         };
-        Ok(self.update(None, false, decide).await?.0)
+        let (updates, replaced) = self.update(None, false, decide).await?;
+        Ok(updates.and_then(|updates| updated(updates, replaced)))
     }
 
     /// Pauses the limit for `length`. Returns its end too; `None`: no replica has declared the limit.
@@ -80,10 +94,12 @@ impl<'a> PolicyOf<'a> {
         by: &str,
     ) -> Result<Option<(Updated, StoreTime)>, StoreError> {
         let decide = |stored: &mut Option<LimitPolicy>, now| {
-            let until = policy::pause(stored, length, by, now)?;
-            Some((updated(stored.as_ref()), until))
+            policy::pause(stored, length, by, now)?;
+            stored.as_ref().map(|policy| policy.updates)
         };
-        Ok(self.update(None, false, decide).await?.0)
+        let (updates, replaced) = self.update(None, false, decide).await?;
+        let updated = updates.and_then(|updates| updated(updates, replaced));
+        Ok(updated.map(|updated| (updated, updated.version.since() + length.min(FREEZE_MAX))))
     }
 
     /// Ends a pause, and a freeze that a downstream asked for. Returns whether there was one; `None`: no replica has
@@ -94,21 +110,22 @@ impl<'a> PolicyOf<'a> {
     pub async fn resume(self, by: &str) -> Result<Option<(Updated, bool)>, StoreError> {
         let decide = |stored: &mut Option<LimitPolicy>, now| {
             let was = policy::resume(stored, by, now)?;
-            Some((updated(stored.as_ref()), was))
+            stored.as_ref().map(|policy| (policy.updates, was))
         };
-        let (resumed, thawed) = self.update(None, true, decide).await?;
-        Ok(resumed.map(|(updated, was)| (updated, was || thawed)))
+        let (resumed, replaced) = self.update(None, true, decide).await?;
+        let was_frozen = replaced.is_some_and(|replaced| replaced.was_frozen);
+        let resumed = resumed.map(|(updates, was)| (updated(updates, replaced), was || was_frozen));
+        Ok(resumed.and_then(|(updated, was)| Some((updated?, was))))
     }
 
-    /// Changes the policy as `decide` says, and with `thaw` ends the freezes of its rows. Returns what it returned last,
-    /// and whether a row was frozen.
+    /// Changes the policy as `decide` says, and with `thaw` ends the freezes of its rows. Returns what `decide` returned
+    /// last, and what was replaced; `None`: there was nothing to change.
     async fn update<T>(
         self,
         read: Option<(StoreTime, Option<LimitPolicy>)>,
         thaw: bool,
         mut decide: impl FnMut(&mut Option<LimitPolicy>, StoreTime) -> Option<T>,
-    ) -> Result<(Option<T>, bool), StoreError> {
-        let (store, family, limit) = (self.store, self.family, self.limit);
+    ) -> Result<(Option<T>, Option<Replaced>), StoreError> {
         let mut read = read;
         for _ in 0..TRIES {
             let (now, before) = match read.take() {
@@ -119,14 +136,20 @@ impl<'a> PolicyOf<'a> {
                 }
             };
             let mut after = before.clone();
-            let decided = decide(&mut after, now);
+            let done = decide(&mut after, now);
             let Some(after) = after.filter(|after| before.as_ref() != Some(after)) else {
-                return Ok((decided, false));
+                return Ok((done, None));
             };
-            let over = before.map_or(PolicyVersion::NONE, |before| before.version);
-            let replaced = store.replace(family, limit, over, &after, thaw).await?;
-            if let Some(was_frozen) = replaced {
-                return Ok((decided, was_frozen));
+            let replacement = Replacement {
+                over: before.map_or(PolicyVersion::NONE, |before| before.version),
+                policy: &after,
+                decided: now,
+            };
+            let replace = self
+                .store
+                .replace(self.family, self.limit, replacement, thaw);
+            if let Some(replaced) = replace.await? {
+                return Ok((done, Some(replaced)));
             }
         }
         Err(self.contested())
@@ -140,9 +163,7 @@ impl<'a> PolicyOf<'a> {
     }
 }
 
-fn updated(policy: Option<&LimitPolicy>) -> Updated {
-    Updated {
-        version: policy.map_or(PolicyVersion::NONE, |policy| policy.version),
-        updates: policy.map_or(0, |policy| policy.updates),
-    }
+fn updated(updates: u64, replaced: Option<Replaced>) -> Option<Updated> {
+    let version = replaced?.version;
+    Some(Updated { version, updates })
 }

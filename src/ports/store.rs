@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::connect::Link;
 use super::limits::LimitStore;
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
-use crate::core::policy::{LimitPolicy, PolicyVersion};
+use crate::core::policy::{LimitPolicy, PolicyVersion, Replacement};
 use crate::core::schedule::{Answer, Ask, Freeze, Pace};
 use crate::core::time::StoreTime;
 
@@ -221,6 +221,14 @@ pub struct Updated {
     pub updates: u64,
 }
 
+/// What came of a replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    pub version: PolicyVersion,
+    /// A row was frozen, and is not any more.
+    pub was_frozen: bool,
+}
+
 /// A replica that takes part in a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Present {
@@ -262,16 +270,15 @@ pub trait PolicyStore: Send + Sync + fmt::Debug {
         file: &'a str,
     ) -> StoreFuture<'a, (StoreTime, Option<LimitPolicy>)>;
 
-    /// Replaces the policy of version `over`, and with `thaw` ends the freezes of the limit's rows. Returns whether a
-    /// row was frozen; `None`: the store has another version, and nothing was changed.
+    /// Replaces a policy, and with `thaw` ends the freezes of the limit's rows. `None`: the store has another version,
+    /// and nothing was changed.
     fn replace<'a>(
         &'a self,
         family: Family,
         limit: &'a str,
-        over: PolicyVersion,
-        policy: &'a LimitPolicy,
+        replacement: Replacement<'a>,
         thaw: bool,
-    ) -> StoreFuture<'a, Option<bool>>;
+    ) -> StoreFuture<'a, Option<Replaced>>;
 
     /// Opens a keyed limit that is closed because the store lost its state. Returns the store's time:
     /// losses up to then close it no more. `None`: no replica has declared the limit.

@@ -201,3 +201,50 @@ fn the_end_of_a_policy_is_its_last_word() {
         assert_eq!(ends(endless), (endless, None));
     }
 }
+
+#[test]
+fn an_update_has_the_time_at_which_the_store_replaced_the_policy() {
+    let (read, written) = (
+        StoreTime::from_micros(5_000_000),
+        StoreTime::from_micros(5_000_700),
+    );
+    let declaration = |file: &str| Declaration {
+        replica: "host:1".to_owned(),
+        file: file.to_owned(),
+        was_read: true,
+        known: None,
+    };
+    let mut policy = None;
+    let first = declare(&mut policy, &declaration("kind=paced rate=1/1s"), read);
+    let replaced = |over: PolicyVersion, policy: &LimitPolicy, decided| {
+        let replacement = Replacement {
+            over,
+            policy,
+            decided,
+        };
+        replacement.at(written)
+    };
+    assert_eq!(
+        replaced(PolicyVersion::NONE, &first, read),
+        first,
+        "the first one is older than any update"
+    );
+    let other = declare(&mut policy, &declaration("kind=gcra rate=1/1s"), read);
+    let made = replaced(first.version, &other, read);
+    assert_eq!(made.version.number(), written.as_micros());
+    assert_eq!((made.changed, made.remade_at), (made.version, written));
+    let minute = Duration::from_secs(60);
+    let later = StoreTime::from_micros(5_000_500);
+    pause(&mut policy, minute, "op", later).unwrap();
+    let paused = replaced(other.version, policy.as_ref().unwrap(), later);
+    assert_eq!(paused.pause.unwrap().until, written + minute);
+    assert_eq!(
+        (paused.changed, paused.remade_at),
+        (other.changed, other.remade_at)
+    );
+    assert_eq!(
+        replaced(PolicyVersion::NONE, &other, later),
+        other,
+        "one that is given back stays as it is"
+    );
+}

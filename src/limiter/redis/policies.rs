@@ -9,10 +9,10 @@ use redis::Script;
 use super::STORE;
 use super::scripts::{Arg, ScriptCall};
 use super::store::RedisStore;
-use crate::core::policy::{LimitPolicy, Origin, Pause, PolicyVersion};
+use crate::core::policy::{LimitPolicy, Origin, Pause, PolicyVersion, Replacement};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::store::{
-    Family, Inspection, PRESENCE, PolicyStore, Present, StoreError, StoreFuture,
+    Family, Inspection, PRESENCE, PolicyStore, Present, Replaced, StoreError, StoreFuture,
 };
 
 /// For how long a replica counts as present after it was last seen.
@@ -71,10 +71,9 @@ impl PolicyStore for RedisStore {
         &'a self,
         family: Family,
         limit: &'a str,
-        over: PolicyVersion,
-        policy: &'a LimitPolicy,
+        replacement: Replacement<'a>,
         thaw: bool,
-    ) -> StoreFuture<'a, Option<bool>> {
+    ) -> StoreFuture<'a, Option<Replaced>> {
         async move {
             let prefix = self.scripts.prefix();
             let rows = if thaw {
@@ -85,14 +84,17 @@ impl PolicyStore for RedisStore {
             let mut args = vec![
                 Arg::Text(self.scripts.channel()),
                 Arg::Text(limit),
-                Arg::Number(over.number()),
+                Arg::Number(replacement.over.number()),
             ];
-            let fields = fields(policy).into_iter();
+            let fields = fields(&replacement).into_iter();
             args.extend(fields.flat_map(|(name, value)| [Arg::Text(name), value]));
             let key = family.policy(prefix, limit);
             let call = ScriptCall::new(&self.policies.replace, key, rows, args);
-            let (done, was_frozen): (u8, u8) = self.call(call).await?;
-            Ok((done > 0).then_some(was_frozen > 0))
+            let (done, was_frozen, version): (u8, u8, u64) = self.call(call).await?;
+            Ok((done > 0).then_some(Replaced {
+                version: PolicyVersion::new(version),
+                was_frozen: was_frozen > 0,
+            }))
         }
         .boxed()
     }
@@ -138,27 +140,46 @@ impl PolicyStore for RedisStore {
     }
 }
 
-/// A policy as its hash holds it, the version first.
-fn fields(policy: &LimitPolicy) -> [(&'static str, Arg<'_>); 12] {
+/// A policy as its hash holds it, the version first. Times of the update are those of the script.
+fn fields<'a>(replacement: &Replacement<'a>) -> [(&'static str, Arg<'a>); 12] {
+    let Replacement {
+        policy, decided, ..
+    } = *replacement;
+    let is_new = replacement.is_new();
+    let of_update = |is: bool, kept: u64| {
+        if is_new && is {
+            Arg::FromNow(0)
+        } else {
+            Arg::Number(kept)
+        }
+    };
     let pause = policy.pause.as_ref();
+    let paused_until = match pause {
+        Some(pause) if is_new && pause.until == decided + pause.length => {
+            Arg::FromNow(micros(pause.length))
+        }
+        _ => Arg::Number(pause.map_or(0, |pause| pause.until.as_micros())),
+    };
+    let (version, changed) = (policy.version.number(), policy.changed.number());
+    let remade_at = policy.remade_at;
     [
-        ("version", Arg::Number(policy.version.number())),
+        ("version", of_update(true, version)),
         ("updates", Arg::Number(policy.updates)),
         ("origin", Arg::Text(policy.origin.name())),
         ("policy", Arg::Text(&policy.text)),
         ("file", Arg::Text(&policy.file)),
         ("by", Arg::Text(&policy.by)),
-        (
-            "paused_until",
-            Arg::Number(pause.map_or(0, |pause| pause.until.as_micros())),
-        ),
+        ("paused_until", paused_until),
         (
             "paused_for",
             Arg::Number(pause.map_or(0, |pause| micros(pause.length))),
         ),
         ("paused_by", Arg::Text(pause.map_or("", |pause| &pause.by))),
-        ("changed", Arg::Number(policy.changed.number())),
-        ("remade_at", Arg::Number(policy.remade_at.as_micros())),
+        ("changed", of_update(changed == version, changed)),
+        (
+            "remade_at",
+            of_update(remade_at == decided, remade_at.as_micros()),
+        ),
         ("resumed_by", Arg::Text(&policy.resumed_by)),
     ]
 }
@@ -172,7 +193,7 @@ fn read(limit: &str, fields: &Fields) -> Result<Option<LimitPolicy>, StoreError>
         Some(policy) => Ok(Some(policy)),
         None => Err(StoreError::Refused {
             store: STORE,
-            reason: format!("what it keeps of the limit `{limit}` cannot be read: a part of it"),
+            reason: format!("what it keeps of the limit `{limit}` cannot be read"),
         }),
     }
 }

@@ -45,6 +45,8 @@ pub(super) struct ScriptCall<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arg<'a> {
     Number(u64),
+    /// So many microseconds from when the script runs.
+    FromNow(u64),
     /// A point in time, or -1.
     Time(Option<StoreTime>),
     Text(&'a str),
@@ -95,6 +97,7 @@ impl<'a> ScriptCall<'a> {
         for arg in &self.before {
             match *arg {
                 Arg::Number(number) => invocation.arg(number.min(EXACT)),
+                Arg::FromNow(length) => invocation.arg(format!("+{length}")),
                 Arg::Time(Some(time)) => invocation.arg(time.as_micros().min(EXACT)),
                 Arg::Time(None) => invocation.arg(-1),
                 Arg::Text(text) => invocation.arg(text),
