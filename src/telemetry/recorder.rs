@@ -102,7 +102,7 @@ fn labels(metric: &Metric, values: &[&str]) -> Vec<metrics::Label> {
     debug_assert_eq!(
         metric.labels.len(),
         values.len(),
-        "the labels of {} differ from its definition",
+        "{} has another number of labels",
         metric.name
     );
     let labels = metric.labels.iter().zip(values);

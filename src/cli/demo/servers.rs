@@ -30,7 +30,7 @@ async fn within<T, E: Display>(
     let why = match timeout(length, work).await {
         Ok(Ok(done)) => return Ok(done),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer within {PATIENCE:?}"),
+        Err(_) => format!("no answer within {length:?}"),
     };
     Err(Refusal::Failed(format!("{server}: {why}")))
 }

@@ -50,7 +50,7 @@ pub struct Unused {
     /// When they were granted.
     pub at: StoreTime,
     pub cost: Cost,
-    /// How long ago they were asked for, by the clock of the replica: that of the store may have gone back since.
+    /// How long ago that was at most, by the clock of the replica: that of the store may have gone back since.
     pub age: Duration,
 }
 

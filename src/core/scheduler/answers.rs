@@ -122,12 +122,12 @@ impl<T: Queued> Scheduler<T> {
                 self.denied(asked.item, &denial, times);
             }
             Decision::Never { by, most } => {
-                self.ready.forgive(&asked.item);
+                self.forgive(&asked.item);
                 let item = asked.item;
                 self.found.push_back(Action::Never { item, by, most });
             }
             Decision::Ended { by, how } => {
-                self.ready.forgive(&asked.item);
+                self.forgive(&asked.item);
                 let item = asked.item;
                 self.found.push_back(Action::Ended { item, by, how });
             }
@@ -204,7 +204,7 @@ impl<T: Queued> Scheduler<T> {
             let answer = self.key_answer(pass.next, pass.room.remaining, times);
             self.key_queues.answered(key, answer, times.sent, false);
         }
-        item.granted(times.decided, times.now.since(times.sent));
+        item.granted(times.decided, times.now.since(times.since));
         self.enter(item, until);
     }
 
@@ -217,7 +217,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// It may not be asked for before `at`.
     fn put_off(&mut self, item: T, at: Mono) {
-        self.ready.forgive(&item);
+        self.forgive(&item);
         self.delay(item, at);
     }
 
@@ -310,7 +310,7 @@ impl<T: Queued> Scheduler<T> {
         let place = self.place(&item, key, denial, times.decided, times.now);
         if !matches!(place, Place::Here | Place::Route(_)) {
             self.key_queues.answered(key, answer, times.sent, false);
-            self.ready.forgive(&item);
+            self.forgive(&item);
             return self.leaves(item, place, denial, (times.decided, times.now));
         }
         if let Place::Route(until) = place {

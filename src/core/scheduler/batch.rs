@@ -79,8 +79,8 @@ impl<T: Queued> Scheduler<T> {
         if let Some(requests) = &mut self.requests {
             requests.sent(wanted, now);
         }
-        let costs = asked.iter().map(|asked| asked.slots).collect();
-        self.asked_costs.insert(now, costs);
+        let costs = asked.iter().map(|asked| asked.slots);
+        self.asked_costs.entry(now).or_default().extend(costs);
         Ok(Question {
             asked,
             wanted,
@@ -163,7 +163,7 @@ impl<T: Queued> Scheduler<T> {
                 break;
             };
             if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
-                self.ready.forgive(&item);
+                self.forgive(&item);
                 self.found.push_back(dismiss(item));
             } else if !item.is_keyed() {
                 wanted = wanted.saturating_sub(item.cost().units());
@@ -171,7 +171,7 @@ impl<T: Queued> Scheduler<T> {
             } else if let Some(key) = self.waits_for(&item, now) {
                 self.join(key, item);
             } else if let Some(key) = self.key_queues.full(&item, now) {
-                self.ready.forgive(&item);
+                self.forgive(&item);
                 self.full(item, key, now);
             } else {
                 let others_wait = item.keys().any(|key| self.key_queues.has_waiting(key));

@@ -190,8 +190,13 @@ impl<T: Queued> Scheduler<T> {
 
     /// A message that was taken in its turn waits for a key.
     fn join(&mut self, key: KeyId, item: T) {
-        self.ready.forgive(&item);
+        self.forgive(&item);
         self.key_queues.join(key, item);
+    }
+
+    /// A message that was taken was not sent, and is gone or waits for a key.
+    fn forgive(&mut self, item: &T) {
+        self.ready.forgive(item, self.key_queues.open_keys());
     }
 
     /// The key that a message has to wait for in memory, if any.

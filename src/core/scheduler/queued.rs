@@ -97,7 +97,7 @@ pub trait Queued {
     fn usable(&self) -> Duration {
         Duration::ZERO
     }
-    /// Its keyed limits granted it at this time of the store; they were asked so long `ago`.
+    /// Its keyed limits granted it at this time of the store, so long `ago` at most.
     fn granted(&mut self, _at: StoreTime, _ago: Duration) {}
     /// Whether a limit has sent it away before.
     fn waited(&self) -> bool {

@@ -123,9 +123,9 @@ impl<T: Queued> Ready<T> {
 
     /// A message that was taken was not sent, and is gone or waits for a key: its tenant is not charged for
     /// it.
-    pub fn forgive(&mut self, item: &T) {
+    pub fn forgive(&mut self, item: &T, could: usize) {
         if let Some(level) = self.by_priority.get_mut(&item.priority()) {
-            level.forgive(item);
+            level.forgive(item, could);
         }
     }
 
@@ -313,7 +313,7 @@ impl<T: Queued> Level<T> {
         }
     }
 
-    fn forgive(&mut self, item: &T) {
+    fn forgive(&mut self, item: &T, could: usize) {
         let name = item.share().tenant;
         let Some(known) = self.tenants.get(&name).map(|tenant| tenant.turn) else {
             return;
@@ -321,11 +321,10 @@ impl<T: Queued> Level<T> {
         let step = stride(item);
         let turn = known.saturating_sub(step).max(self.earliest());
         // The step of the clock is undone too, but the clock never falls behind the first turn that is due.
-        if let Some((first, _)) = self.turns.first() {
-            let sharing = self.turns.len() as u64 + 1;
-            let back = self.clock.saturating_sub(step / sharing).max(*first);
-            self.clock = self.clock.min(back);
-        }
+        let sharing = (self.turns.len() + could) as u64 + 1;
+        let back = self.clock.saturating_sub(step / sharing);
+        let first = self.turns.first().map_or(0, |(first, _)| *first);
+        self.clock = self.clock.min(back.max(first));
         if turn < known {
             self.set_turn(name, turn);
         }

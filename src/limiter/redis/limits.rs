@@ -221,7 +221,13 @@ impl Limits {
             };
             let answer = self.ask_part(part).await?;
             let granted = |decision: &Decision| matches!(decision, Decision::Granted { .. });
-            let enough = answer.decisions.iter().any(granted);
+            // One that takes more slots than are wanted ends the batch, too.
+            let named = all[decisions.len()..].iter().zip(&answer.decisions);
+            let mut ends = named.map(|(candidate, decision)| {
+                let is_large = candidate.slots.units() > wanted;
+                granted(decision) || is_large && *decision == Decision::NotAsked
+            });
+            let enough = ends.any(|ends| ends);
             decisions.extend(answer.decisions);
             if enough || decisions.len() >= all.len() {
                 decisions.resize(all.len(), Decision::NotAsked);

@@ -1,5 +1,5 @@
 use std::num::NonZeroU32;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 
 use futures::FutureExt as _;
 
@@ -83,12 +83,14 @@ fn of(limit: &Arc<KeyedLimit>, what: Corrected) -> Correction {
     }
 }
 
+static ASKED: LazyLock<Moment> = LazyLock::new(|| Moment::ago(Duration::ZERO));
+
 fn less(units: u32) -> Corrected {
     Corrected::Less {
         units: Cost::new(NonZeroU32::new(units).unwrap()),
         at: GrantedAt {
             at: StoreTime::from_micros(5),
-            asked: Moment::ago(Duration::ZERO),
+            asked: *ASKED,
         },
     }
 }

@@ -236,7 +236,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 self.reply(id, (ask_id, row), answer, back, sent);
             }
             Event::Admit { id: ask, request } => self.decide(id, ask, request),
-            Event::TakeBack { asker, parcels } => self.refund(id, asker, parcels),
+            Event::TakeBack {
+                asker,
+                parcels,
+                sent,
+            } => self.refund(id, asker, parcels, sent),
             Event::Release { asker, parcel } => self.release(asker, &parcel),
             Event::Renew { asker, calls } => self.renew(asker, &calls),
             Event::Freeze { wait, heard } => self.freeze(wait, heard),

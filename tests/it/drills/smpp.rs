@@ -49,7 +49,7 @@ async fn killed() {
 async fn unbound() {
     let row = "smpp::unbound";
     let words = "the centre ends all sessions (unbind)";
-    let mut drill = Drill::start(row, words, centre(row), 2).await;
+    let mut drill = Drill::start(row, words, centre(row), 4).await;
     drill.begins();
     for _ in 0..4 {
         drill.fleet.provider.unbind();
@@ -63,7 +63,7 @@ async fn unbound() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut() {
     let row = "smpp::cut";
-    let mut drill = Drill::start(row, "all connections cut", centre(row), 2).await;
+    let mut drill = Drill::start(row, "all connections cut", centre(row), 4).await;
     drill.begins();
     for _ in 0..4 {
         drill.fleet.provider.cut();

@@ -279,7 +279,8 @@ impl Bench {
             Event::Ask(question) => {
                 let (mut granted, wanted) = (0, question.wanted);
                 let decisions = question.asked.iter().map(|asked| {
-                    if granted >= wanted {
+                    if granted + u64::from(asked.item.cost) > wanted {
+                        granted = wanted;
                         return Decision::NotAsked;
                     }
                     let decision = self.keys.decide(&asked.item, store);

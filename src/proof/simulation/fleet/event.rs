@@ -108,6 +108,7 @@ pub(super) enum Event<'a> {
     TakeBack {
         asker: Asker,
         parcels: Vec<Parcel<'a>>,
+        sent: u64,
     },
     /// A call has ended, or goes on.
     Release {

@@ -184,13 +184,25 @@ impl<'a, W: Watch> Fleet<'a, W> {
             return self.after(STORE_TIMEOUT, replica.id, Event::Again(parcels));
         }
         let (out, asker) = (self.way(), self.asker(replica));
-        self.after(out, replica.id, Event::TakeBack { asker, parcels });
+        let sent = self.t;
+        let event = Event::TakeBack {
+            asker,
+            parcels,
+            sent,
+        };
+        self.after(out, replica.id, event);
     }
 
-    pub(super) fn refund(&mut self, replica: u32, asker: Asker, mut parcels: Vec<Parcel<'a>>) {
+    pub(super) fn refund(
+        &mut self,
+        replica: u32,
+        asker: Asker,
+        mut parcels: Vec<Parcel<'a>>,
+        sent: u64,
+    ) {
         for parcel in &mut parcels {
             if parcel.granted.is_some() && !self.store.is_down(self.t) {
-                let woken = self.store.refund(asker, parcel, self.t);
+                let woken = self.store.refund(asker, parcel, sent, self.t);
                 self.tell_freed(&woken);
             }
             parcel.granted = None;

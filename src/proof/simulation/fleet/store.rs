@@ -212,7 +212,13 @@ impl Store {
 
     /// Takes back what a message was granted and did not use, and ends its call. Returns the messages that
     /// waited for that.
-    pub(super) fn refund(&mut self, asker: Asker, parcel: &Parcel<'_>, t: u64) -> Vec<Woken> {
+    pub(super) fn refund(
+        &mut self,
+        asker: Asker,
+        parcel: &Parcel<'_>,
+        sent: u64,
+        t: u64,
+    ) -> Vec<Woken> {
         let woken = self.release(asker, parcel, t);
         let generation = self.enter(asker, t);
         let since = asker.version.since().max(generation.lost_at);
@@ -223,7 +229,7 @@ impl Store {
                     let unused = Unused {
                         at,
                         cost: charge.cost,
-                        age: Duration::from_micros(t - parcel.asked),
+                        age: Duration::from_micros(sent - parcel.asked),
                     };
                     states.refund(key, since, &unused, now);
                 }

@@ -24,6 +24,8 @@ impl Play<'_> {
         let Some(&&(name, ..)) = first.first() else {
             return Ok(());
         };
+        // One that lies ahead of now is refused or not by how long ago it was asked for, to the millisecond.
+        let latest = self.time();
         let own: Vec<_> = self.grants.iter().filter(|grant| grant.0 == name).collect();
         let refunds = which.iter().map(|(which, by, other)| {
             let (_, units, at) = own[which.index(own.len())];
@@ -32,7 +34,7 @@ impl Play<'_> {
                 KEYS[name.1],
                 other.unwrap_or(*units),
             );
-            (charge, moved(*at, *by))
+            (charge, moved(*at, *by).min(latest))
         });
         let refunds: Vec<(Charge, StoreTime)> = refunds.collect();
         let granted = refunds.iter().cloned();
@@ -67,10 +69,11 @@ impl Play<'_> {
 
     /// Each key of the limit: one moment must explain the reply and all states.
     pub(super) fn correct(&mut self, limit: usize, said: &[(usize, Said)]) -> TestCaseResult {
+        let latest = self.time();
         let corrections = said.iter().map(|(at, said)| Correction {
             limit: self.world.limits[limit].clone(),
             key: key(KEYS[*at]),
-            what: self.corrected((limit, *at), said),
+            what: self.corrected((limit, *at), said, latest),
         });
         let corrections: Vec<Correction> = corrections.collect();
         let names = said.iter().map(|(at, ..)| (limit, *at));
@@ -127,7 +130,7 @@ impl Play<'_> {
     }
 
     /// What is written down of an answer.
-    fn corrected(&self, name: Name, said: &Said) -> Corrected {
+    fn corrected(&self, name: Name, said: &Said, latest: StoreTime) -> Corrected {
         match *said {
             Said::Left(units, length) => Corrected::Left {
                 units,
@@ -140,7 +143,7 @@ impl Play<'_> {
                     .map(|one| one.2);
                 Corrected::Less {
                     units: cost(units),
-                    at: just_asked(moved(at.unwrap_or_default(), by)),
+                    at: just_asked(moved(at.unwrap_or_default(), by).min(latest)),
                 }
             }
             Said::More(units) => Corrected::More { units },
