@@ -202,7 +202,7 @@ impl OpenLimits {
 fn length(text: &str) -> Result<Duration, String> {
     match parse_duration(text).map_err(|wrong| wrong.to_string())? {
         length if length > FREEZE_MAX => Err(format!(
-            "{} at most; without --for it has no end",
+            "it lasts {} at most; without --for it has no end",
             Span(FREEZE_MAX)
         )),
         length => Ok(length),
