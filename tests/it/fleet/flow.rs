@@ -3,7 +3,7 @@
 use sluiced::proof::provider::Behaviour;
 
 use super::Plan;
-use super::keyed::{Counts, numbered};
+use super::keyed::{Counts, DECLARED, numbered};
 use crate::support::daemon::NEW_SCHEDULE;
 use crate::support::redis::RedisServer;
 use crate::support::soak::longer;
@@ -45,12 +45,28 @@ async fn four_replicas_keep_one_limit_and_hardly_ever_ask() {
 /// A lease is for whole messages, so few slots are left over. How few, the simulation asserts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_of_several_slots_share_one_limit() {
+    several_slots(Plan::of("slots")).await;
+}
+
+/// The limit of the keys is never full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_several_slots_share_one_limit_beside_a_keyed_one() {
+    let plan = Plan {
+        limits: &["provider", "recipient"],
+        tables: "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"100/1s\"\nkey = \"{{ body.id }}\"\n",
+        ..Plan::of("slots-keyed")
+    };
+    several_slots(plan).await;
+}
+
+async fn several_slots(plan: Plan) {
     const ALL: u64 = 300;
+    let name = plan.name;
     let plan = Plan {
         marked: "{{ body.id }}\", x-cost = \"{{ body.units }}",
         judged: Some(Behaviour::judging("200/1s".parse().unwrap())),
         rate: "200/1s\"\nmax_cost = 10\ncost = \"{{ body.units }}",
-        ..Plan::of("slots")
+        ..plan
     };
     let mut fleet = plan.prepare().await;
     let units: Vec<u64> = (0..ALL).map(|n| 1 + n * 7 % 10).collect();
@@ -61,12 +77,12 @@ async fn messages_of_several_slots_share_one_limit() {
     let first = fleet.provider.clock().now();
     fleet.arrived(ALL).await;
     let took = fleet.provider.clock().now().since(first);
-    let report = fleet.finish(&[NEW_SCHEDULE]).await;
+    let report = fleet.finish(DECLARED).await;
     let all: u64 = units.iter().sum();
     assert_eq!((report.repeated, report.units), (0, all), "{report:?}");
     // Of 200 units 9 are unused, for messages of ten; the headroom is 50 ms.
     let most = took.as_secs_f64() * 191.0 / 1.05;
-    eprintln!("slots: {:.2} of the limit", all as f64 / most);
+    eprintln!("{name}: {:.2} of the limit", all as f64 / most);
 }
 
 /// Calls of scripts that Redis has counted.
