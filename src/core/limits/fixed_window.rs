@@ -19,7 +19,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Back, Fit, Kind, Room, RuleError, Ticket, remembered};
+use super::{Fit, Kind, Room, RuleError, Ticket, Unused, remembered};
 use crate::calendar::{Calendar, CalendarUnit};
 use crate::headroom::Headroom;
 use crate::rate::Rate;
@@ -254,7 +254,8 @@ impl Kind for FixedWindow {
     }
 
     /// Only in the current window.
-    fn refund(&self, windows: &Windows, Back { at, cost, .. }: Back, now: u64) -> Option<Windows> {
+    fn refund(&self, windows: &Windows, unused: &Unused, now: u64) -> Option<Windows> {
+        let (at, cost) = (unused.at.as_micros(), unused.cost.units());
         let window = self.window(Some(windows), now)?;
         let inside = at >= window.start && at <= windows.last && window.used >= cost;
         inside.then(|| Windows {

@@ -11,7 +11,7 @@
 //! The debt includes its own period. Under another rate the owed units stay owed, as if the new
 //! rate had been the current one since the last grant.
 
-use super::{Back, Fit, Kind, Room, RuleError, Ticket, product, remembered};
+use super::{Fit, Kind, Room, RuleError, Ticket, Unused, product, remembered};
 use crate::headroom::Headroom;
 use crate::rate::Rate;
 use crate::time::micros;
@@ -127,15 +127,15 @@ impl Kind for Gcra {
 
     /// Exact if nothing was taken since. Otherwise units emitted since stay spent: without the
     /// returned units the debt might have ended meanwhile, and emissions are not saved up.
-    fn refund(&self, debt: &Debt, back: Back, now: u64) -> Option<Debt> {
-        let Back { at, cost, .. } = back;
+    fn refund(&self, debt: &Debt, unused: &Unused, now: u64) -> Option<Debt> {
+        let (at, cost) = (unused.at.as_micros(), unused.cost.units());
         if debt.period != self.period || at > debt.at {
             return None;
         }
         let emitted = if debt.at == at {
             0
         } else {
-            back.passed(now).min(self.memory()) * self.units
+            unused.passed(now).min(self.memory()) * self.units
         };
         let back = (cost * self.period).saturating_sub(emitted);
         let parts = debt.parts.saturating_sub(back);

@@ -54,31 +54,18 @@ pub struct Unused {
     pub age: Duration,
 }
 
-/// The same for a kind, in microseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Back {
-    pub(super) at: u64,
-    pub(super) cost: u64,
-    age: u64,
-}
-
-impl Back {
-    pub(super) fn of(unused: &Unused) -> Self {
-        Self {
-            at: unused.at.as_micros(),
-            cost: unused.cost.units(),
-            age: micros(unused.age),
-        }
-    }
-
-    /// How much time may have passed since they were granted: what came back by itself meanwhile is not returned.
-    pub(super) fn passed(self, now: u64) -> u64 {
-        now.saturating_sub(self.at).max(self.age) + UNNOTICED
+impl Unused {
+    /// How much time may have passed since the grant, in microseconds: what came back by itself meanwhile is not
+    /// returned.
+    fn passed(&self, now: u64) -> u64 {
+        now.saturating_sub(self.at.as_micros())
+            .max(micros(self.age))
+            + UNNOTICED
     }
 
     /// Whether the store's clock went back since, as far as it shows.
-    pub(super) fn went_back(self, now: u64) -> bool {
-        self.age > now.saturating_sub(self.at) + UNNOTICED
+    fn went_back(&self, now: u64) -> bool {
+        micros(self.age) > now.saturating_sub(self.at.as_micros()) + UNNOTICED
     }
 }
 
@@ -143,7 +130,7 @@ pub(super) trait Kind {
     -> Self::Taken;
     /// The state without units that are given back; `None` if they count no more, or if the kind cannot
     /// distinguish them from others without risk. Calls end by their tickets instead.
-    fn refund(&self, _taken: &Self::Taken, _back: Back, _now: u64) -> Option<Self::Taken> {
+    fn refund(&self, _taken: &Self::Taken, _unused: &Unused, _now: u64) -> Option<Self::Taken> {
         None
     }
     /// What is left.

@@ -8,7 +8,7 @@ use super::gcra::{Debt, Gcra};
 use super::once::{Claim, Ended, Once};
 use super::sliding_log::{Log, SlidingLog};
 use super::token_bucket::{TokenBucket, Tokens};
-use super::{Back, Fit, Kind, Owed, Room, Ticket, Unused};
+use super::{Fit, Kind, Owed, Room, Ticket, Unused};
 use crate::headroom::Headroom;
 use crate::rate::Cost;
 use crate::time::StoreTime;
@@ -175,9 +175,9 @@ impl Rule {
     /// What was taken, without these units. `None`: they stay spent.
     #[must_use]
     pub fn refund(&self, state: &State, unused: &Unused, now: StoreTime) -> Option<Taken> {
-        let (back, now) = (Back::of(unused), now.as_micros());
+        let now = now.as_micros();
         of_kind!(self, Some(&state.taken), |kind, own, wrap| kind
-            .refund(own?, back, now)
+            .refund(own?, unused, now)
             .map(wrap))
     }
 

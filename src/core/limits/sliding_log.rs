@@ -6,7 +6,7 @@
 //!
 //! The script reads only the entries that a decision depends on: a long log is cheap to ask.
 
-use super::{Back, Fit, Kind, Room, RuleError, Ticket, remembered};
+use super::{Fit, Kind, Room, RuleError, Ticket, Unused, remembered};
 use crate::headroom::Headroom;
 use crate::rate::Rate;
 use crate::time::micros;
@@ -118,7 +118,8 @@ impl Kind for SlidingLog {
         Log { entries }
     }
 
-    fn refund(&self, log: &Log, Back { at, cost, .. }: Back, now: u64) -> Option<Log> {
+    fn refund(&self, log: &Log, unused: &Unused, now: u64) -> Option<Log> {
+        let (at, cost) = (unused.at.as_micros(), unused.cost.units());
         let mut entries: Vec<_> = self.counted(Some(log), now).collect();
         let entry = entries
             .iter_mut()

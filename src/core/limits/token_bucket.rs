@@ -11,7 +11,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Back, Fit, Kind, Room, RuleError, Ticket, product, remembered};
+use super::{Fit, Kind, Room, RuleError, Ticket, Unused, product, remembered};
 use crate::headroom::Headroom;
 use crate::time::micros;
 
@@ -234,8 +234,8 @@ impl Kind for TokenBucket {
     /// Exact if nothing was taken since. Otherwise tokens that came since stay spent: without the
     /// returned units the bucket might have been full meanwhile, and these tokens would have
     /// overflowed.
-    fn refund(&self, tokens: &Tokens, back: Back, now: u64) -> Option<Tokens> {
-        let Back { at, cost, .. } = back;
+    fn refund(&self, tokens: &Tokens, unused: &Unused, now: u64) -> Option<Tokens> {
+        let (at, cost) = (unused.at.as_micros(), unused.cost.units());
         if at == tokens.last {
             let tokens = Tokens {
                 tokens: (tokens.tokens + cost.cast_signed()).min(self.capacity),
@@ -247,9 +247,9 @@ impl Kind for TokenBucket {
         let came = match self.refill {
             // Units that are not in the state cannot be taken out of it.
             Refill::Continuous if at > tokens.last => return None,
-            Refill::Continuous => back.passed(now).min(self.time_for(cost, 0)) * self.amount,
+            Refill::Continuous => unused.passed(now).min(self.time_for(cost, 0)) * self.amount,
             // A step that came since may have filled it, or came before the clock went back.
-            Refill::Stepped if s.last > at || back.went_back(now) => return None,
+            Refill::Stepped if s.last > at || unused.went_back(now) => return None,
             Refill::Stepped => 0,
         };
         let back = (cost * self.period).checked_sub(came);

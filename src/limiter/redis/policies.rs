@@ -9,7 +9,7 @@ use redis::Script;
 use super::STORE;
 use super::scripts::{Arg, ScriptCall};
 use super::store::RedisStore;
-use crate::core::policy::{LimitPolicy, Origin, Pause, PolicyVersion, Replacement};
+use crate::core::policy::{LimitPolicy, Origin, Pause, PolicyVersion, Replacement, Stamp};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::store::{
     Family, Inspection, PRESENCE, PolicyStore, Present, Replaced, StoreError, StoreFuture,
@@ -140,46 +140,27 @@ impl PolicyStore for RedisStore {
     }
 }
 
-/// A policy as its hash holds it, the version first. Times of the update are those of the script.
+/// A policy as its hash holds it, the version first.
 fn fields<'a>(replacement: &Replacement<'a>) -> [(&'static str, Arg<'a>); 12] {
-    let Replacement {
-        policy, decided, ..
-    } = *replacement;
-    let is_new = replacement.is_new();
-    let of_update = |is: bool, kept: u64| {
-        if is_new && is {
-            Arg::FromNow(0)
-        } else {
-            Arg::Number(kept)
-        }
+    let (policy, times) = (replacement.policy, replacement.times());
+    let time = |stamp: Stamp| match stamp {
+        Stamp::Kept(micros) => Arg::Number(micros),
+        Stamp::Later(length) => Arg::FromNow(micros(length)),
     };
     let pause = policy.pause.as_ref();
-    let paused_until = match pause {
-        Some(pause) if is_new && pause.until == decided + pause.length => {
-            Arg::FromNow(micros(pause.length))
-        }
-        _ => Arg::Number(pause.map_or(0, |pause| pause.until.as_micros())),
-    };
-    let (version, changed) = (policy.version.number(), policy.changed.number());
-    let remade_at = policy.remade_at;
+    let paused_for = pause.map_or(Duration::ZERO, |pause| pause.length);
     [
-        ("version", of_update(true, version)),
+        ("version", time(times.version)),
         ("updates", Arg::Number(policy.updates)),
         ("origin", Arg::Text(policy.origin.name())),
         ("policy", Arg::Text(&policy.text)),
         ("file", Arg::Text(&policy.file)),
         ("by", Arg::Text(&policy.by)),
-        ("paused_until", paused_until),
-        (
-            "paused_for",
-            Arg::Number(pause.map_or(0, |pause| micros(pause.length))),
-        ),
+        ("paused_until", time(times.paused_until)),
+        ("paused_for", Arg::Number(micros(paused_for))),
         ("paused_by", Arg::Text(pause.map_or("", |pause| &pause.by))),
-        ("changed", of_update(changed == version, changed)),
-        (
-            "remade_at",
-            of_update(remade_at == decided, remade_at.as_micros()),
-        ),
+        ("changed", time(times.changed)),
+        ("remade_at", time(times.remade_at)),
         ("resumed_by", Arg::Text(&policy.resumed_by)),
     ]
 }

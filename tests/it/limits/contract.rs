@@ -123,6 +123,23 @@ async fn all_limits_of_a_message_or_none((store, _): (Store, Store)) {
     assert!(is_granted(&ask(&store, both("y")).await.1));
 }
 
+/// In Redis this batch takes two scripts.
+async fn a_message_of_too_many_slots_ends_its_batch((store, _): (Store, Store)) {
+    let [one, two] = ["ends-one", "ends-two"].map(|name| limit(name, log("300/1h", MS)));
+    let candidates = (0..200).map(|n| {
+        let key = n.to_string();
+        let mut candidate = new(vec![charge(&one, &key, 1), charge(&two, &key, 1)]);
+        candidate.slots = cost(if n == 0 { 2 } else { 1 });
+        candidate
+    });
+    let candidates: Vec<_> = candidates.collect();
+    let decisions = store.admit(&candidates, 1).await.unwrap().decisions;
+    let asked = decisions.iter().filter(|one| **one != Decision::NotAsked);
+    assert_eq!((asked.count(), decisions.len()), (0, 200));
+    let rest = store.admit(&candidates[1..], 1).await.unwrap().decisions;
+    assert!(is_granted(&rest[0]));
+}
+
 async fn messages_of_a_batch_see_each_other((store, _): (Store, Store)) {
     let limit = limit("batch", log("3/1h", MS));
     let candidates: Vec<_> = (0..5).map(|_| new(vec![charge(&limit, "a", 1)])).collect();
@@ -294,6 +311,7 @@ async fn a_replica_that_waits_is_told_when_a_call_ends((store, other): (Store, S
 contract!(redis, memory; (
     each_kind_grants_its_limit_and_no_more,
     all_limits_of_a_message_or_none,
+    a_message_of_too_many_slots_ends_its_batch,
     messages_of_a_batch_see_each_other,
     no_more_are_granted_than_are_wanted,
     those_sent_away_come_back_one_after_another,

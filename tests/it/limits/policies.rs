@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use sluiced::core::limits::Rule;
-use sluiced::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
+use sluiced::core::policy::{
+    self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, Replacement,
+};
 use sluiced::limiter::memory::MemoryStore;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{Charge, Closing, Decision, Granted, KeyedLimit, LostWait, Policy};
@@ -225,6 +227,48 @@ async fn what_was_granted_under_another_policy_stays_spent() {
         adopt(&limit, log("1/1h", MS), version);
         assert_eq!(place.store.release(&refunds).await.unwrap(), 0);
         assert_eq!(place.all(&limit).await, 0);
+    })
+    .await;
+}
+
+/// An update is decided with what was read, and replaces it a moment later.
+#[tokio::test]
+async fn what_was_granted_while_an_update_was_decided_is_of_the_old_policy() {
+    both(async |place: Place| {
+        let rule = log("2/1h", MS);
+        let limit = limit("decided", rule.clone());
+        let version = place.declare("decided").await.version;
+        adopt(&limit, rule.clone(), version);
+        let found = place.policy("decided").inspect().await.unwrap();
+        let mut policy = found.policy;
+        let update = PolicyUpdate {
+            over: version,
+            text: "other",
+            file: "any",
+            by: "op",
+        };
+        assert!(policy::set(&mut policy, &update, found.now));
+        let candidate = new(vec![charge(&limit, "k", 1)]);
+        let answer = place.store.admit(&[candidate], 1).await.unwrap();
+        assert!(is_granted(&answer.decisions[0]));
+        let replacement = Replacement {
+            over: version,
+            policy: policy.as_ref().unwrap(),
+            decided: found.now,
+        };
+        let store = &place.store;
+        let replaced = store.replace(Family::Keyed, "decided", replacement, false);
+        let version = replaced.await.unwrap().unwrap().version;
+        assert!(version.since() >= answer.now);
+        let found = place.policy("decided").inspect().await.unwrap();
+        let kept = found.policy.unwrap();
+        assert_eq!((kept.version, kept.changed), (version, version));
+        adopt(&limit, rule, version);
+        let refund = Granted::Units {
+            charge: charge(&limit, "k", 1),
+            at: just_asked(answer.now),
+        };
+        assert_eq!(store.release(&[refund]).await.unwrap(), 0, "it stays spent");
     })
     .await;
 }

@@ -5,6 +5,7 @@
 mod askers;
 mod event;
 mod generations;
+mod kept;
 mod later;
 mod play;
 mod returns;

@@ -13,8 +13,9 @@ use sluiced::core::time::StoreTime;
 use sluiced::ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _, Ticket};
 
 use super::event::{Back, Said};
+use super::kept::Known;
 use super::later::moved;
-use super::play::{Known, Name, Play};
+use super::play::{Name, Play};
 use super::world::{KEYS, Sight};
 use crate::limits::rules::*;
 
