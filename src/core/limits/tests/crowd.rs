@@ -34,7 +34,8 @@ pub(super) enum Step {
     Nudge(u64),
     /// Until the last message that was denied fits, or a microsecond less.
     UntilItFits(bool),
-    /// The store's clock goes back, in thousandths of the span.
+    /// The store's clock goes back, in thousandths of the span, and a little: a log knows its entries by their
+    /// microsecond, and those of before must not be those of afterwards by the numbers that are drawn here.
     Back(u64),
 }
 
@@ -100,7 +101,9 @@ impl Crowd {
                     let told = self.told.take().unwrap_or(self.now) - u64::from(early);
                     self.reach(told.max(self.now));
                 }
-                Step::Back(part) => self.back += self.span * part / 1_000,
+                Step::Back(part) => {
+                    self.back += self.span * part / 1_000 + self.span * 137 / 1_000_000
+                }
             }
         }
     }

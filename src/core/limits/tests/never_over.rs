@@ -127,11 +127,14 @@ fn whatever_becomes_of_the_granted_no_window_holds_more_than_the_limit() {
 fn nor_when_the_clock_goes_back() {
     let mut cases = cases();
     cases.retain(|(_, count, ..)| matches!(count, Count::Sliding | Count::Edges));
+    // Where a window has a thousand microseconds, two grants are often of the same one by chance.
+    cases.retain(|(rule, ..)| !matches!(rule, Rule::SlidingLog(_)));
     // These steps are larger than a refund tolerates.
     let second = [MS * 1_000, MS * 100];
     cases.extend([
         (gcra("7/1s", 0, MS * 100), Count::Sliding, 1_000_000, 7),
         (gcra("3/1s", 9, MS * 100), Count::Sliding, 1_000_000, 12),
+        (log("1/1s", MS * 100), Count::Sliding, 1_000_000, 1),
         (log("7/1s", MS * 100), Count::Sliding, 1_000_000, 7),
         (
             bucket([5, 7, 4], second, Refill::Continuous, Start::Full),
