@@ -21,8 +21,6 @@ pub(super) const DECLARED: &[&str] = &[
     "nothing is kept on disk",
     // A wait queue that is used for the first time, on a busy machine.
     "copies are not confirmed",
-    // Their headroom is short for a busy machine.
-    "permits run out before their calls leave",
 ];
 
 const SECOND: Duration = Duration::from_secs(1);

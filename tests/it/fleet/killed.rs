@@ -34,7 +34,6 @@ const DECLARED: &[&str] = &[
     // still notice more calls than are allowed.
     "a call under way is not counted any more",
     "dead letter",
-    "permits run out before their calls leave",
 ];
 
 /// Replicas that are killed, and what they call.

@@ -30,7 +30,6 @@ const ONCE: &[&str] = &[
     "nothing is kept on disk",
     "hardly leaves time to renew",
     "a call under way is not counted any more",
-    "permits run out before their calls leave",
     "dead letter",
 ];
 

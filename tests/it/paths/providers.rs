@@ -26,8 +26,6 @@ const DECLARED: &[&str] = &[
     AWAY,
     THROTTLED,
     "no connection to the downstream yet",
-    // Of keyed limits, on a busy machine.
-    "permits run out before their calls leave",
 ];
 /// Probes find an end of an outage soon.
 const SOON: &str = "breaker = { max_pause = \"500ms\" }\n";

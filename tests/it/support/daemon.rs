@@ -54,6 +54,10 @@ pub struct Daemon {
     _dir: tempfile::TempDir,
 }
 
+/// A busy machine may log this wherever keyed limits are asked: a round trip to Redis took longer than their headroom
+/// allows. Tests about this warning wait for it.
+const SLOW: &[&str] = &["permits run out before their calls leave"];
+
 impl Daemon {
     #[must_use]
     pub fn start(config: &Config) -> Self {
@@ -256,7 +260,7 @@ impl Daemon {
                 panic!("no JSON: {line}\nin\n{log}");
             };
             let level = entry["level"].as_str();
-            let known = declared.iter().any(|text| line.contains(text));
+            let known = declared.iter().chain(SLOW).any(|text| line.contains(text));
             assert!(
                 matches!(level, Some("INFO" | "DEBUG")) || known,
                 "undeclared: {line}\nin\n{log}"
