@@ -86,7 +86,39 @@ struct Caller {
 struct HttpCall {
     caller: Arc<Caller>,
     request: Request<Bytes>,
-    signing: Option<Signing>,
+    signed: Option<Signed>,
+}
+
+/// The signature that a request has.
+struct Signed {
+    at: SystemTime,
+    /// To sign it again.
+    signing: Signing,
+}
+
+/// The signature of a body up to this size takes no time that a slot would notice.
+const QUICK: usize = 64 * 1024;
+/// The signature of a larger body may be this old when it is sent. Receivers take five minutes (Standard
+/// Webhooks, AWS Signature Version 4).
+const FRESH: Duration = Duration::from_secs(60);
+
+impl Signed {
+    /// Makes the signature that is sent. Of a large body it was made before, when no slot waited for it.
+    ///
+    /// # Errors
+    /// When that is too old: the request must be prepared again.
+    fn renew(self, request: &mut Request<Bytes>) -> Result<(), TooLate> {
+        let now = SystemTime::now();
+        if request.body().len() > QUICK {
+            let age = now.duration_since(self.at).unwrap_or_default();
+            return if age <= FRESH { Ok(()) } else { Err(TooLate) };
+        }
+        if let Err(why) = self.signing.sign(request, now) {
+            // Only the time and the secret differ from the first signature, which succeeded.
+            warn!(%why, "a call cannot be signed again; it has the signature of when it was prepared");
+        }
+        Ok(())
+    }
 }
 
 impl HttpDownstream {
@@ -168,15 +200,16 @@ impl HttpDownstream {
         &self,
         message: &Message,
         facts: Facts<'_>,
-    ) -> Result<(Request<Bytes>, Option<Signing>), Undecodable> {
+    ) -> Result<(Request<Bytes>, Option<Signed>), Undecodable> {
         let mut request = self.template.request(message, facts)?;
         let signer = self.signer.as_ref();
         let signing = signer.map(|signer| signer.signing(message, facts));
-        let signing = signing.transpose()?;
-        if let Some(signing) = &signing {
-            signing.sign(&mut request, SystemTime::now())?;
-        }
-        Ok((request, signing))
+        let Some(signing) = signing.transpose()? else {
+            return Ok((request, None));
+        };
+        let at = SystemTime::now();
+        signing.sign(&mut request, at)?;
+        Ok((request, Some(Signed { at, signing })))
     }
 
     /// Scheme and host of every call; none if they differ from message to message.
@@ -208,11 +241,11 @@ fn judge(http: &Http) -> Result<Judge<Code>, Misconfigured> {
 
 impl Downstream for HttpDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
-        let (request, signing) = self.signed(message, facts)?;
+        let (request, signed) = self.signed(message, facts)?;
         Ok(Box::new(HttpCall {
             caller: Arc::clone(&self.caller),
             request,
-            signing,
+            signed,
         }))
     }
 
@@ -242,13 +275,11 @@ impl Call for HttpCall {
         let Self {
             caller,
             mut request,
-            signing,
+            signed,
         } = *self;
         Box::pin(async move {
-            let signed = signing.map(|signing| signing.sign(&mut request, SystemTime::now()));
-            if let Some(Err(why)) = signed {
-                // Only the time and the secret differ from the first signature, which succeeded.
-                warn!(%why, "a call cannot be signed again; it has the signature of when it was prepared");
+            if let Some(signed) = signed {
+                signed.renew(&mut request)?;
             }
             let traces = caller.traces.as_ref();
             let span = traces.map(|traces| traces.begin(&mut request));

@@ -4,7 +4,8 @@
 //! Problem: receivers refuse a signature whose timestamp is some minutes old, and a message may wait that
 //! long after its request was made. So the request is signed when it is prepared, which finds messages that
 //! cannot be signed before they cost a slot, and again when it is sent, with the time and the secret of that
-//! moment.
+//! moment. The signature of a large body would take so long that its slot passes: it is not made again when it
+//! is sent, but the whole request is prepared again if it has waited for too long.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
