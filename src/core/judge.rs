@@ -83,11 +83,13 @@ pub enum DeadReason {
     Denied,
     /// It may have been accepted, and its `once` limit says `on_unknown = "dead_letter"`.
     Unknown,
+    /// The downstream refused it for too long, while it accepted others.
+    Throttled,
 }
 
 impl DeadReason {
     /// Every one.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Rejected,
         Self::AttemptsExhausted,
         Self::Undecodable,
@@ -97,6 +99,7 @@ impl DeadReason {
         Self::Invalid,
         Self::Denied,
         Self::Unknown,
+        Self::Throttled,
     ];
 
     /// The value of the header `x-sluiced-reason` and of the metric label `reason`.
@@ -112,6 +115,7 @@ impl DeadReason {
             Self::Invalid => "invalid",
             Self::Denied => "denied",
             Self::Unknown => "unknown",
+            Self::Throttled => "throttled",
         }
     }
 }

@@ -19,6 +19,7 @@ pub mod pacing;
 pub mod parking;
 pub mod policy;
 pub mod rate;
+pub mod refusals;
 pub mod schedule;
 pub mod scheduler;
 pub mod sharing;

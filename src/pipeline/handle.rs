@@ -7,8 +7,9 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::core::pacing::Row;
+use crate::core::refusals::Refusals;
 use crate::core::schedule::{Freeze, Pace};
-use crate::core::scheduler::Scheduler;
+use crate::core::scheduler::{KeyId, Scheduler};
 use crate::core::time::{ClockMap, Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::limits::{Correction, Granted};
@@ -26,6 +27,7 @@ use super::sharing::Intake;
 
 /// Several calls that were under way together are throttled together.
 static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
+static KEY_REFUSED: LogLimit = LogLimit::new(Duration::from_secs(10));
 static SPENT: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// What a stopped pacer left.
@@ -49,8 +51,14 @@ pub(super) enum Event {
     Freed(Vec<Granted>),
     /// A message that waits for another attempt.
     Again(Box<Waiting>),
-    /// The downstream asked a call of ours to wait for so long; the limit is frozen.
+    /// The downstream refuses all calls for so long; the limit is frozen.
     Throttled(Duration),
+    /// The downstream refuses this key until then.
+    Refused(KeyId, Mono),
+    /// It is refused with all others until then: other keys go first.
+    Behind(Vec<KeyId>, Mono),
+    /// The downstream accepts these keys again.
+    Passes(Vec<KeyId>),
     /// The downstream says that only so many units are left, and for how long: the limit must be frozen.
     Spent(u64, Duration),
     /// The store has frozen the limit.
@@ -79,6 +87,8 @@ pub(super) struct PacerHandle {
     rows: Option<Arc<Mutex<PacedRows>>>,
     pub(super) meters: Arc<LimitMeters>,
     pub(super) measures: Arc<Measures>,
+    /// What the refusals of the downstream are about.
+    pub(super) refusals: Arc<Mutex<Refusals>>,
     refunder: Refunder,
     events: mpsc::UnboundedSender<Event>,
     /// A copy of the pacer's mapping, renewed with every answer of the store.
@@ -100,6 +110,7 @@ impl PacerHandle {
             rows: rows.map(|rows| Arc::new(Mutex::new(rows))),
             meters,
             measures: Arc::default(),
+            refusals: Arc::default(),
             refunder,
             events,
             map: Arc::default(),
@@ -220,6 +231,16 @@ impl PacerHandle {
         if !messages.is_empty() {
             self.send(Event::Decoded(messages));
         }
+    }
+
+    /// The downstream refuses a key for so long: its messages wait in this replica.
+    pub(super) fn refused(&self, key: KeyId, wait: Duration) {
+        let now = self.clock.now();
+        if let Some(more) = KEY_REFUSED.event(now) {
+            warn!(pacer = %self.name, ?wait,
+                "the downstream throttles all messages of a key; these wait, others pass{more}");
+        }
+        self.send(Event::Refused(key, now + wait));
     }
 
     /// The store's time, if it is known.

@@ -31,6 +31,8 @@ pub(super) struct History {
     pub(super) last_status: Option<u32>,
     /// A limit has sent it away before.
     pub(super) waited: bool,
+    /// Since when the downstream refuses it while it accepts others.
+    pub(super) throttled: Option<StoreTime>,
     /// It was parked before.
     pub(super) parked: bool,
     /// When it last became a dead letter; zero: it never was one.
@@ -61,6 +63,7 @@ impl History {
             expires,
             last_status: number(header::LAST_STATUS).and_then(|n| u32::try_from(n).ok()),
             waited: message.headers.contains_key(header::WAITED),
+            throttled: time(header::THROTTLED).map(|at| at.min(now)),
             parked: message.headers.contains_key(header::PARKED),
             // A publisher may write any time into it.
             died: time(header::DIED).map_or_else(StoreTime::default, |at| at.min(now)),
@@ -81,6 +84,9 @@ impl History {
         }
         if let Some(status) = self.last_status {
             patch.push((header::LAST_STATUS, HeaderValue::Int(i64::from(status))));
+        }
+        if let Some(since) = self.throttled {
+            patch.push((header::THROTTLED, time_header(since)));
         }
         if self.waited {
             patch.push((header::WAITED, HeaderValue::Bool(true)));

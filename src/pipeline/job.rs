@@ -16,10 +16,11 @@ use crate::core::scheduler::{HoldRules, KeyId, Queued, Share};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Moment;
 use crate::ports::downstream::{Answer, Call, Undecodable};
-use crate::ports::limits::{Charge, GrantedAt, Ticket};
+use crate::ports::limits::{Charge, GrantedAt, Ticket, limit_key};
 use crate::ports::queue::{Delivery, Verdict};
 use crate::settings::types::OnDenied;
 
+use super::decode::tenant_number;
 use super::history::History;
 use super::journal::Why;
 use super::permit::Permit;
@@ -36,6 +37,8 @@ pub(super) struct Job {
     /// It must not be sent from then on.
     deadline: Option<Mono>,
     takes: Takes,
+    /// Calls in a row that could not leave in time.
+    pub(super) too_late: u32,
     /// The ticket under which its keyed limits were asked last, if they were.
     pub(super) ticket: Option<Ticket>,
     _held: Held,
@@ -81,6 +84,7 @@ impl Job {
             history,
             deadline,
             takes,
+            too_late: 0,
             ticket: None,
             _held: held,
         }
@@ -134,6 +138,18 @@ impl Job {
     /// What it takes of its keyed limits.
     pub(super) fn charges(&self) -> &[Charge] {
         &self.takes.charges
+    }
+
+    /// A number of its message, the same wherever it waited meanwhile.
+    pub(super) fn number(&self) -> u64 {
+        let id = self.delivery.message().id().unwrap_or_default();
+        tenant_number(limit_key(&[id]))
+    }
+
+    /// Its keys that are not for all messages.
+    pub(super) fn own_keys(&self) -> Vec<KeyId> {
+        let keys = self.takes.keys.iter().copied();
+        keys.filter(|key| !self.route.is_for_all(*key)).collect()
     }
 
     /// The route's priority and its own.

@@ -76,8 +76,8 @@ pub(super) enum Why<'a> {
     CallFailed,
     /// A message of its key was accepted before.
     Repeat,
-    /// The answer to its call said when to try again.
-    HeldBack,
+    /// The downstream refuses it for now.
+    Throttled,
     RouteClosed,
     HeldTooLong,
     ReplicaStops,
@@ -89,7 +89,7 @@ impl fmt::Display for Why<'_> {
             Self::DeniedBy(limit) => return write!(f, "denied by limits.{limit}"),
             Self::CallFailed => "its call failed",
             Self::Repeat => "a repeat",
-            Self::HeldBack => "the downstream holds it back",
+            Self::Throttled => "the downstream refuses it for now",
             Self::RouteClosed => "the route is closed",
             Self::HeldTooLong => "held for too long",
             Self::ReplicaStops => "the replica stops",

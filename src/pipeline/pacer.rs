@@ -30,6 +30,7 @@ use crate::core::scheduler::{Action, Scheduler};
 use crate::core::time::Mono;
 use crate::ports::clock::{Clock, urgent_runtime};
 use crate::ports::limits::key_id;
+use crate::ports::lock;
 use crate::ports::store::{Notice, StoreError};
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
@@ -39,7 +40,7 @@ use super::alarm::Alarm;
 use super::follow::Adapting;
 use super::handle::{Event, PacerHandle, Stopped};
 use super::held;
-use super::job::Waiting;
+use super::job::{Job, Waiting};
 use super::progress::Watched;
 use super::route::Route;
 use super::rows::PacedRows;
@@ -48,6 +49,9 @@ use super::verdict::expired;
 
 /// The pacer runs a round at least this often: the watchdog and the gauges need it.
 const ROUND: Duration = Duration::from_millis(500);
+/// A key that the downstream refuses is called one message at a time; if no answer comes, the next one is called
+/// after this.
+const PROBE: Duration = Duration::from_secs(10);
 /// Entries taken from the events at a time.
 const EVENTS: usize = 256;
 /// How long opening connections may keep the taps closed at the start.
@@ -228,7 +232,7 @@ impl Pacer {
     }
 
     /// Starts the call. It is counted before its task runs, whenever that is.
-    fn send(&self, waiting: Waiting, slot: Slot, now: Mono) {
+    fn send(&mut self, waiting: Waiting, slot: Slot, now: Mono) {
         let route = &waiting.job.route;
         let Some(leave_by) = route.gate.sends().leave_by(slot.leave_by) else {
             // Its limits were being asked when the gate was shut.
@@ -237,8 +241,20 @@ impl Pacer {
             return self.handle.unsent(vec![waiting]);
         };
         let under_way = route.begin_call(now);
+        self.probe_keys(&waiting.job, now);
         let slot = Slot { leave_by, ..slot };
         tokio::spawn(send::perform(waiting, slot, under_way, self.handle.clone()));
+    }
+
+    /// A call for a key that the downstream refuses: no other one is made before its answer.
+    fn probe_keys(&mut self, job: &Job, now: Mono) {
+        let keys = job.own_keys();
+        if keys.is_empty() {
+            return;
+        }
+        for key in lock(&self.handle.refusals).probed(&keys) {
+            self.scheduler.refused(key, now + PROBE);
+        }
     }
 
     /// Opens connections before the first slot; the taps stay closed meanwhile.

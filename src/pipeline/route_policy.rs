@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::core::breaker::Sign;
 use crate::core::hours::{HoursError, OpeningHours};
 use crate::core::judge::{DeadReason, Outcome};
+use crate::core::refusals::Ruling;
 use crate::ports::downstream::Judgement;
 use crate::settings::types::{Paced, Route, Settings};
 
@@ -34,13 +35,33 @@ pub(super) enum Next {
     Done,
     /// Try again after the wait; this call counts as an attempt.
     Retry(Duration),
-    /// The downstream is away: try again when it is back; no attempt is spent.
-    Away,
-    /// Denied by the downstream for this message alone: try again after the wait; no attempt is spent.
-    Hold(Duration),
-    /// Denied by the downstream itself: try again when the freeze of the limit ends; no attempt is spent.
-    Thaw(Duration),
+    /// The downstream is away: try again when it is back. An attempt is spent only if the message may have been
+    /// taken: then each call may be one more delivery.
+    Away {
+        spends: bool,
+    },
+    /// Refused, while others may pass: try again after the wait; no attempt is spent.
+    Aside(Duration),
+    /// Refused like all others: the limit is frozen, and the message is tried again behind the others; no attempt
+    /// is spent.
+    Freeze(Duration),
     Dead(DeadReason),
+}
+
+/// What is known after a call, besides the route.
+#[derive(Debug)]
+pub(super) struct Heard<'a> {
+    pub(super) outcome: Outcome,
+    /// Calls that failed before it.
+    pub(super) attempts: u32,
+    /// The breaker is open.
+    pub(super) away: bool,
+    /// The downstream may have taken the message, and its answer is missing or cannot be read.
+    pub(super) maybe_taken: bool,
+    /// What its refusal is about, if it was refused.
+    pub(super) ruling: Option<&'a Ruling>,
+    /// How long ago it was refused for the first time.
+    pub(super) refused_for: Duration,
 }
 
 impl RoutePolicy {
@@ -60,28 +81,36 @@ impl RoutePolicy {
         })
     }
 
-    /// The next step after a call with this outcome. `attempts` counts failed calls before it; `away`:
-    /// the breaker is open; `fraction` is random, from 0 to 1, and made only for a backoff.
-    pub(super) fn next(
-        &self,
-        outcome: Outcome,
-        attempts: u32,
-        away: bool,
-        fraction: impl FnOnce() -> f64,
-    ) -> Next {
-        match outcome {
-            Outcome::Transient if away => Next::Away,
-            Outcome::Accepted => Next::Done,
-            Outcome::Held { wait } => Next::Hold(wait),
-            Outcome::Throttled { wait } => Next::Thaw(wait),
-            Outcome::Permanent => Next::Dead(DeadReason::Rejected),
-            Outcome::Transient if attempts + 1 >= self.settings.max_attempts => {
-                Next::Dead(DeadReason::AttemptsExhausted)
+    /// The next step after a call; `fraction` is random, from 0 to 1, and made only for a backoff.
+    pub(super) fn next(&self, heard: &Heard<'_>, fraction: impl FnOnce() -> f64) -> Next {
+        let is_last = heard.attempts + 1 >= self.settings.max_attempts;
+        match (heard.outcome, heard.ruling) {
+            (Outcome::Accepted, _) => Next::Done,
+            (Outcome::Held { .. } | Outcome::Throttled { .. }, Some(ruling)) => {
+                self.refused(ruling, heard.refused_for)
             }
-            Outcome::Transient => {
+            (Outcome::Held { wait } | Outcome::Throttled { wait }, None) => Next::Aside(wait),
+            (Outcome::Permanent, _) => Next::Dead(DeadReason::Rejected),
+            (Outcome::Transient, _) if heard.away && !heard.maybe_taken => {
+                Next::Away { spends: false }
+            }
+            (Outcome::Transient, _) if is_last => Next::Dead(DeadReason::AttemptsExhausted),
+            (Outcome::Transient, _) if heard.away => Next::Away { spends: true },
+            (Outcome::Transient, _) => {
                 let retry = self.settings.retry.backoff();
-                Next::Retry(retry.full_jitter(attempts + 1, fraction()))
+                Next::Retry(retry.full_jitter(heard.attempts + 1, fraction()))
             }
+        }
+    }
+
+    fn refused(&self, ruling: &Ruling, refused_for: Duration) -> Next {
+        let too_long = refused_for >= self.settings.max_throttled.get();
+        if ruling.is_about_all {
+            Next::Freeze(ruling.wait)
+        } else if too_long && ruling.others_pass {
+            Next::Dead(DeadReason::Throttled)
+        } else {
+            Next::Aside(ruling.wait)
         }
     }
 }
@@ -115,25 +144,54 @@ mod tests {
         RoutePolicy::new(&Settings::default(), Arc::new(route)).expect("no hours are written")
     }
 
+    fn heard(outcome: Outcome, attempts: u32) -> Heard<'static> {
+        Heard {
+            outcome,
+            attempts,
+            away: false,
+            maybe_taken: false,
+            ruling: None,
+            refused_for: Duration::ZERO,
+        }
+    }
+
+    fn ruling(is_about_all: bool, others_pass: bool) -> Ruling {
+        Ruling {
+            wait: Duration::from_secs(7),
+            is_about_all,
+            keys: Vec::new(),
+            others_pass,
+        }
+    }
+
     #[test]
     fn the_last_attempt_that_fails_is_the_end() {
-        let policy = policy();
-        assert!(matches!(
-            policy.next(Outcome::Transient, 0, false, || 0.5),
-            Next::Retry(_)
-        ));
-        assert!(matches!(
-            policy.next(Outcome::Transient, 1, false, || 0.5),
-            Next::Retry(_)
-        ));
-        let last = policy.next(Outcome::Transient, 2, false, || 0.5);
-        assert_eq!(last, Next::Dead(DeadReason::AttemptsExhausted));
+        let next = |attempts| policy().next(&heard(Outcome::Transient, attempts), || 0.5);
+        assert!(matches!(next(0), Next::Retry(_)));
+        assert!(matches!(next(1), Next::Retry(_)));
+        assert_eq!(next(2), Next::Dead(DeadReason::AttemptsExhausted));
     }
 
     #[test]
     fn what_fails_because_the_downstream_is_away_is_never_the_end() {
-        let next = policy().next(Outcome::Transient, u32::MAX - 1, true, || 0.5);
-        assert_eq!(next, Next::Away);
+        let away = Heard {
+            away: true,
+            ..heard(Outcome::Transient, u32::MAX - 1)
+        };
+        assert_eq!(policy().next(&away, || 0.5), Next::Away { spends: false });
+    }
+
+    #[test]
+    fn what_may_have_been_taken_spends_an_attempt_whatever_the_breaker_does() {
+        let unsure = |attempts| Heard {
+            away: true,
+            maybe_taken: true,
+            ..heard(Outcome::Transient, attempts)
+        };
+        let next = |attempts| policy().next(&unsure(attempts), || 0.5);
+        assert_eq!(next(0), Next::Away { spends: true });
+        assert_eq!(next(1), Next::Away { spends: true });
+        assert_eq!(next(2), Next::Dead(DeadReason::AttemptsExhausted));
     }
 
     #[test]
@@ -160,11 +218,33 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_is_never_the_end_however_often_it_comes() {
-        let policy = policy();
+    fn a_refusal_of_all_is_never_the_end_however_long_it_takes() {
+        let all = ruling(true, true);
         for attempts in [0, 2, 3, u32::MAX - 1] {
-            let next = policy.next(THROTTLED, attempts, false, || 0.9);
-            assert!(matches!(next, Next::Thaw(_)));
+            let throttled = Heard {
+                ruling: Some(&all),
+                refused_for: Duration::MAX,
+                ..heard(THROTTLED, attempts)
+            };
+            assert_eq!(policy().next(&throttled, || 0.9), Next::Freeze(all.wait));
         }
+    }
+
+    #[test]
+    fn a_message_that_is_refused_for_too_long_ends_only_while_others_pass() {
+        let longest = policy().settings.max_throttled.get();
+        let next = |others_pass, refused_for| {
+            let ruling = ruling(false, others_pass);
+            let throttled = Heard {
+                ruling: Some(&ruling),
+                refused_for,
+                ..heard(THROTTLED, u32::MAX - 1)
+            };
+            policy().next(&throttled, || 0.9)
+        };
+        let aside = Next::Aside(Duration::from_secs(7));
+        assert_eq!(next(true, longest - Duration::from_secs(1)), aside);
+        assert_eq!(next(false, longest), aside);
+        assert_eq!(next(true, longest), Next::Dead(DeadReason::Throttled));
     }
 }

@@ -4,26 +4,40 @@
 //! follows for the message. Settling hands the verdict to the session that delivered it
 //! (`queue::rabbit::session`, `settle`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::RngExt as _;
 use tracing::warn;
 
+use crate::core::backoff::Backoff;
 use crate::core::judge::{DeadReason, Outcome};
 use crate::core::leases::Slot;
+use crate::core::refusals::{Refusal, Ruling};
 use crate::core::time::Mono;
-use crate::ports::downstream::{Gate, Judgement};
+use crate::ports::downstream::{Gate, Judgement, Undecodable};
+use crate::ports::lock;
 use crate::ports::queue::Verdict;
+use crate::telemetry::LogLimit;
 
 use super::actual::{self, Used};
 use super::claims::Claims;
 use super::handle::{Event, PacerHandle};
 use super::job::{Job, Waiting};
 use super::journal::Why;
+use super::permit::Permit;
 use super::quota;
 use super::route::InFlight;
-use super::route_policy::Next;
+use super::route_policy::{Heard, Next};
 use super::verdict::{dead, keep, later};
+
+/// A request with a body beyond this is made on another thread.
+const LARGE: usize = 64 * 1024;
+/// So many calls of one message in a row may miss their slots before others go before it …
+const TOO_LATE: u32 = 2;
+/// … for so long.
+const BEHIND: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Sends a message whose slot is due and sees it through.
 ///
@@ -56,10 +70,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, under_way: InFlight, p
         }
         Err(_too_late) => {
             missed(under_way, slot, &pacer);
-            if let Some(mut waiting) = prepared(job) {
-                waiting.permit = permit;
-                pacer.unsent(vec![waiting]);
-            }
+            too_late(job, permit, &pacer).await;
         }
     }
 }
@@ -119,14 +130,20 @@ async fn settle(mut job: Job, judgement: Judgement, claims: Claims, pacer: &Pace
     if judgement.outcome != Outcome::Accepted {
         job.history.last_status = judgement.status();
     }
-    let fraction = || rand::rng().random_range(0.0..1.0);
-    let attempts = job.history.attempts;
-    let is_away = away.is_some();
-    let may_be_twice = judgement.maybe_delivered && judgement.reply.is_err();
-    let next = if may_be_twice && claims.keep_unknown() {
+    let refused_for = refused_for(&job, pacer);
+    let ruling = heed(&job, judgement.outcome, refused_for, pacer);
+    let heard = Heard {
+        outcome: judgement.outcome,
+        attempts: job.history.attempts,
+        away: away.is_some(),
+        maybe_taken: judgement.maybe_delivered && judgement.reply.is_err(),
+        ruling: ruling.as_ref(),
+        refused_for,
+    };
+    let next = if heard.maybe_taken && claims.keep_unknown() {
         Next::Dead(DeadReason::Unknown)
     } else {
-        policy.next(judgement.outcome, attempts, is_away, fraction)
+        policy.next(&heard, || rand::rng().random_range(0.0..1.0))
     };
     match next {
         Next::Done => claims.accepted(pacer.clock).await,
@@ -135,65 +152,150 @@ async fn settle(mut job: Job, judgement: Judgement, claims: Claims, pacer: &Pace
     }
     match next {
         Next::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
-        Next::Away => elsewhere(job, pacer, away.and_then(|away| away.behind_others)),
-        Next::Thaw(wait) => {
-            job.route.meters.denials.increment(1);
-            pacer.freeze(wait, &judgement.detail);
-            again(job, pacer, None);
+        Next::Away { spends } => {
+            job.history.attempts += u32::from(spends);
+            elsewhere(job, pacer, away.and_then(|away| away.behind_others)).await;
         }
-        Next::Hold(wait) => {
+        Next::Freeze(wait) => {
             job.route.meters.denials.increment(1);
-            after(job, wait, Why::HeldBack, pacer);
+            job.history.throttled = None;
+            pacer.freeze(wait, &judgement.detail);
+            behind(job, wait, pacer).await;
+        }
+        Next::Aside(wait) => {
+            job.route.meters.denials.increment(1);
+            let now = pacer.store_time(pacer.clock.now());
+            job.history.throttled = job.history.throttled.or(Some(now));
+            after(job, wait, Why::Throttled, pacer).await;
         }
         Next::Retry(wait) => {
             job.history.attempts += 1;
-            after(job, wait, Why::CallFailed, pacer);
+            after(job, wait, Why::CallFailed, pacer).await;
         }
         Next::Dead(reason) => {
             job.history.attempts += 1;
-            let now = pacer.store_time(pacer.clock.now());
-            let mut verdict = dead(&job.route, &job.history, reason, judgement.detail, now);
-            let kept = judgement.answer.as_ref();
-            if let Some(answer) = kept.filter(|_| policy.settings.keep_answer()) {
-                keep(&mut verdict, answer);
-            }
-            job.settle_with(verdict, judgement.answer.as_ref());
+            dies(job, reason, judgement, pacer);
         }
     }
 }
 
+/// How long ago the message was refused for the first time; zero if it was not.
+fn refused_for(job: &Job, pacer: &PacerHandle) -> Duration {
+    let since = job.history.throttled;
+    since.map_or(Duration::ZERO, |since| {
+        pacer.store_time(pacer.clock.now()).since(since)
+    })
+}
+
+/// Judges what a refusal is about, by the other calls. What it is about waits.
+fn heed(job: &Job, outcome: Outcome, refused_for: Duration, pacer: &PacerHandle) -> Option<Ruling> {
+    let now = pacer.clock.now();
+    let (wait, names_message) = match outcome {
+        Outcome::Accepted => {
+            let open = lock(&pacer.refusals).accepted(&job.own_keys(), now);
+            if !open.is_empty() {
+                pacer.send(Event::Passes(open));
+            }
+            return None;
+        }
+        Outcome::Throttled { wait } => (wait, false),
+        Outcome::Held { wait } => (wait, true),
+        Outcome::Transient | Outcome::Permanent => return None,
+    };
+    let keys = job.own_keys();
+    let refusal = Refusal {
+        message: job.number(),
+        keys: &keys,
+        refused_for,
+        wait,
+        names_message,
+    };
+    let ruling = lock(&pacer.refusals).refused(&refusal, now);
+    if ruling.is_about_all && !keys.is_empty() {
+        // After the freeze the next call is for another key.
+        pacer.send(Event::Behind(keys, now + wait + pacer.interval()));
+    }
+    for (key, wait) in &ruling.keys {
+        pacer.refused(*key, *wait);
+    }
+    Some(ruling)
+}
+
+/// To the dead letters, with what was answered.
+fn dies(job: Job, reason: DeadReason, judgement: Judgement, pacer: &PacerHandle) {
+    let now = pacer.store_time(pacer.clock.now());
+    let mut detail = judgement.detail;
+    if judgement.maybe_delivered && judgement.reply.is_err() {
+        detail.push_str("; it may have been taken");
+    }
+    let mut verdict = dead(&job.route, &job.history, reason, detail, now);
+    let kept = judgement.answer.as_ref();
+    if let Some(answer) = kept.filter(|_| job.route.policy.settings.keep_answer()) {
+        keep(&mut verdict, answer);
+    }
+    job.settle_with(verdict, judgement.answer.as_ref());
+}
+
+/// Behind the other messages once the freeze has ended, in memory: the whole route waits.
+async fn behind(job: Job, wait: Duration, pacer: &PacerHandle) {
+    let at = pacer.clock.now() + wait;
+    again(job, pacer, Some(at)).await;
+}
+
 /// Another call after the wait, in the hours of its route: from memory, or through a wait queue.
-fn after(job: Job, wait: Duration, why: Why<'_>, pacer: &PacerHandle) {
+async fn after(job: Job, wait: Duration, why: Why<'_>, pacer: &PacerHandle) {
     let now = pacer.clock.now();
     let store_now = pacer.store_time(now);
     let wait = job.route.opening(store_now + wait).since(store_now);
     if wait <= job.route.policy.settings.max_hold.get() {
-        again(job, pacer, Some(now + wait));
+        again(job, pacer, Some(now + wait)).await;
     } else {
         let verdict = later(&job.history, wait, store_now);
         job.settle_because(verdict, Some(why));
     }
 }
 
+/// The call was not written before its slot had passed. A message that this happens to again and again is the
+/// reason itself, as far as is known: others go before it.
+async fn too_late(mut job: Job, permit: Permit, pacer: &PacerHandle) {
+    job.too_late += 1;
+    let (count, route) = (job.too_late, Arc::clone(&job.route));
+    let Some(mut waiting) = prepared(job).await else {
+        return;
+    };
+    waiting.permit = permit;
+    if count >= TOO_LATE {
+        let now = pacer.clock.now();
+        let wait = BEHIND.ceiling(count - TOO_LATE + 1);
+        waiting.not_before = Some(now + wait);
+        if let Some(more) = LATE.event(now) {
+            let bytes = waiting.job.delivery.message().body.len();
+            warn!(route = %route.name, count, bytes, ?wait,
+                "a call could not be written before its slot had passed, again and again: others go before its message{more}");
+        }
+    }
+    pacer.unsent(vec![waiting]);
+}
+
 /// To another route of the queue that sends, or as `again`.
-fn elsewhere(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
+async fn elsewhere(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
     match job.route.other_that_sends() {
         Some(to) => job.move_to(&to),
-        None => again(job, pacer, at),
+        None => again(job, pacer, at).await,
     }
 }
 
 /// Back to the pacer, with a fresh request; not before `at`, if that is given.
-fn again(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
-    if let Some(mut waiting) = prepared(job) {
+async fn again(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
+    if let Some(mut waiting) = prepared(job).await {
         waiting.not_before = at;
         pacer.send(Event::Again(Box::new(waiting)));
     }
 }
 
 /// With a fresh request. One could be prepared before; if not now, the message goes back to its queue.
-fn prepared(job: Job) -> Option<Waiting> {
-    match job.prepare_again() {
+async fn prepared(job: Job) -> Option<Waiting> {
+    match prepare_aside(job).await? {
         Ok(waiting) => Some(waiting),
         Err(failed) => {
             let (job, why) = *failed;
@@ -202,4 +304,15 @@ fn prepared(job: Job) -> Option<Waiting> {
             None
         }
     }
+}
+
+/// The request of a large message takes longer to make than a slot is wide: not on the thread that sends.
+/// `None`: that task ended, and its message went back to its queue.
+async fn prepare_aside(job: Job) -> Option<Result<Waiting, Box<(Job, Undecodable)>>> {
+    if job.delivery.message().body.len() <= LARGE {
+        return Some(job.prepare_again());
+    }
+    tokio::task::spawn_blocking(move || job.prepare_again())
+        .await
+        .ok()
 }

@@ -101,10 +101,10 @@ pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdi
     Verdict::Later { delay, headers }
 }
 
-/// Back to its queue. A message that has failed before goes there through the wait ladder, when its
-/// `wait` is over: otherwise its attempts would be forgotten.
+/// Back to its queue. A message that has failed or was refused before goes there through the wait ladder, when
+/// its `wait` is over: otherwise that would be forgotten.
 pub(super) fn back(history: &History, wait: Duration, now: StoreTime) -> Verdict {
-    if history.attempts > 0 {
+    if history.attempts > 0 || history.throttled.is_some() {
         later(history, wait, now)
     } else {
         Verdict::GiveBack

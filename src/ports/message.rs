@@ -24,6 +24,8 @@ pub mod header {
     pub const PARKED: &str = "x-sluiced-parked";
     /// A limit has sent it through a wait queue before (a truth value).
     pub const WAITED: &str = "x-sluiced-waited";
+    /// Since when the downstream refuses it while it accepts others: microseconds since 1970.
+    pub const THROTTLED: &str = "x-sluiced-throttled";
     /// The name of the limit that denied it last, if the route writes `denied_headers`; the next four have
     /// details.
     pub const DENIED_BY: &str = "x-sluiced-denied-by";

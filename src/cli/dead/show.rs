@@ -235,6 +235,9 @@ fn in_words(reason: &str) -> String {
         "unknown" => {
             "it may have been accepted, and its `once` limit says on_unknown = \"dead_letter\""
         }
+        "throttled" => {
+            "the downstream refused it for longer than max_throttled, while it accepted others"
+        }
         _ => return reason.to_owned(),
     };
     format!("{reason}: {means}")

@@ -188,6 +188,24 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
+    /// The downstream refuses a key until then, for all that is known. Its messages wait, as for a full limit: it
+    /// may end sooner, and those without a place in memory are sent away. Then one is called at a time, until the
+    /// key [passes](Self::passes).
+    pub fn refused(&mut self, key: KeyId, until: Mono) {
+        self.key_queues.refused(key, until);
+    }
+
+    /// The downstream accepts a key again.
+    pub fn passes(&mut self, key: KeyId) {
+        self.key_queues.passes(key);
+    }
+
+    /// Other keys go before this one until then.
+    pub fn goes_behind(&mut self, key: KeyId, until: Mono, now: Mono) {
+        let answer = KeyAnswer::At(until);
+        self.key_queues.answered(key, answer, now, true);
+    }
+
     /// Permits ran out before they were used: fewer are wanted at a time.
     pub fn ran_out(&mut self) {
         if let Some(requests) = &mut self.requests {

@@ -26,6 +26,9 @@ pub(super) enum KeyAnswer {
     Full(Mono),
 }
 
+/// If no answer comes to the call of a key that the downstream refuses, the next one is made after this.
+const PROBE: Duration = Duration::from_secs(10);
+
 /// By priority, then as they came.
 type Order = (Reverse<u16>, u64);
 
@@ -47,6 +50,8 @@ enum Access {
 #[derive(Debug)]
 struct Queue<T> {
     access: Access,
+    /// The downstream refuses it: one message at a time is called, until one is accepted.
+    refused: bool,
     /// When the last notice came that calls of it ended.
     freed: Option<Mono>,
     /// How far apart its units come free for this replica, smoothed. `None`: not known yet.
@@ -62,6 +67,7 @@ impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self {
             access: Access::Open { at_once: 1 },
+            refused: false,
             freed: None,
             each: None,
             line: Mono::default(),
@@ -103,6 +109,15 @@ impl<T> Queue<T> {
                 is_full: false,
                 at_once,
             },
+        };
+    }
+
+    /// Closed as one that is full: it may end at any time.
+    fn close(&mut self, until: Mono) {
+        self.access = Access::Closed {
+            until,
+            is_full: true,
+            at_once: 1,
         };
     }
 
@@ -158,7 +173,13 @@ impl<T: Queued> KeyQueues<T> {
 
     /// Whether one more message of its route may wait for this key.
     pub(super) fn has_room(&self, item: &T, key: KeyId) -> bool {
-        self.held.get(&item.route()).copied().unwrap_or(0) < item.memory_room(key)
+        // When a refused key passes again is not known, even to messages that waited for it elsewhere.
+        let is_refused = self.queues.get(&key).is_some_and(|queue| queue.refused);
+        let room = match is_refused {
+            true => item.prefetch() / 2,
+            false => item.memory_room(key),
+        };
+        self.held.get(&item.route()).copied().unwrap_or(0) < room
     }
 
     /// The key that a message has to wait for, if any: the one that opens last of those that are
@@ -204,6 +225,8 @@ impl<T: Queued> KeyQueues<T> {
             return;
         }
         self.change(key, |queue| match answer {
+            // This one is called, and the others wait for its answer.
+            KeyAnswer::Now(_) if queue.refused => queue.close(sent + PROBE),
             KeyAnswer::Now(units) => queue.is_not_full(units.max(1)),
             // Notices do not come in order with answers: the notice that calls ended may be newer than this.
             KeyAnswer::Full(_) if queue.freed > Some(sent) => queue.is_not_full(1),
@@ -218,6 +241,24 @@ impl<T: Queued> KeyQueues<T> {
                 };
             }
         });
+    }
+
+    /// The downstream refuses it until then: nothing is called before, and then one message at a time.
+    pub(super) fn refused(&mut self, key: KeyId, until: Mono) {
+        self.change(key, |queue| {
+            queue.refused = true;
+            queue.close(until);
+        });
+    }
+
+    /// The downstream accepts it again.
+    pub(super) fn passes(&mut self, key: KeyId) {
+        if self.queues.contains_key(&key) {
+            self.change(key, |queue| {
+                queue.refused = false;
+                queue.open(1);
+            });
+        }
     }
 
     /// Calls of this key ended: so many units are free again.

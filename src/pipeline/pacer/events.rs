@@ -113,6 +113,18 @@ impl Pacer {
                 }
                 self.scheduler.pacing_mut().frozen_for(length, now);
             }
+            Event::Refused(key, until) => self.scheduler.refused(key, until),
+            Event::Behind(keys, until) => {
+                let now = self.handle.clock.now();
+                for key in keys {
+                    self.scheduler.goes_behind(key, until, now);
+                }
+            }
+            Event::Passes(keys) => {
+                for key in keys {
+                    self.scheduler.passes(key);
+                }
+            }
             Event::Spent(left, length) => self.spent(left, length),
             Event::Frozen(row, freeze) => {
                 self.scheduler

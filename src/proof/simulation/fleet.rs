@@ -34,6 +34,8 @@ use super::trace::{Watch, What, Without};
 
 /// From the pacer's decision to the call's last check, at the median.
 const DISPATCH: Duration = Duration::from_micros(20);
+/// As in `pipeline::pacer`.
+const PROBE: Duration = Duration::from_secs(10);
 /// A time that is further away never comes.
 const NEVER: Duration = Duration::from_secs(3 * 366 * 24 * 3600);
 /// No replica: the world itself.
@@ -59,7 +61,10 @@ struct Fleet<'a, W> {
     /// Until then the store may have lost something that not every replica has reported.
     doubt_until: u64,
     replicas: Vec<Option<Box<Replica<'a>>>>,
-    throttle: Option<(Duration, bool)>,
+    /// Until then all calls are refused; whether replicas get a notice of the freeze.
+    throttle: (u64, bool),
+    /// When messages were refused for the first time, as their headers say.
+    refused: HashMap<u32, u64>,
 }
 
 /// Runs a fleet to its end, or until the watch has seen enough. Returns the watch, and when that was.
@@ -111,7 +116,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
             away: HashMap::new(),
             doubt_until: 0,
             replicas: Vec::new(),
-            throttle: None,
+            throttle: (0, false),
+            refused: HashMap::new(),
         }
     }
 
@@ -273,18 +279,12 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 }
             }
             Event::Call { parcel, slot } => self.last_look(replica, parcel, slot, mono),
-            Event::Settle(parcel) => self.settle(replica, &parcel),
+            Event::Settle(parcel) => self.settle(replica, &parcel, mono),
             Event::Throttled {
                 parcel,
                 wait,
                 heard,
-            } => {
-                replica.turn = None;
-                replica.scheduler.pacing_mut().frozen_for(wait, mono);
-                let way = self.way();
-                self.after(way, WORLD, Event::Freeze { wait, heard });
-                self.again(replica, parcel);
-            }
+            } => self.refused(replica, parcel, (wait, heard), mono),
             Event::Frozen(row, freeze) => {
                 replica.turn = None;
                 replica.scheduler.pacing_mut().frozen(row, &freeze, mono);
@@ -337,6 +337,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
                     };
                     let slot = Slot { leave_by, ..slot };
                     replica.gate.sent(mono);
+                    for key in replica.refusals.probed(&parcel.own_keys()) {
+                        replica.scheduler.refused(key, mono + PROBE);
+                    }
                     let dispatch = self.spread(DISPATCH) + self.late();
                     self.after(dispatch, replica.id, Event::Call { parcel, slot });
                 }

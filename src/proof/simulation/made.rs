@@ -19,7 +19,7 @@ use sluiced_core::zone::Zone;
 use super::fleet;
 use super::scenario::{Fault, Load, Scenario};
 use super::setting::{
-    Dice, Far, Following, KeyCost, Keyed, Message, Route, SetPolicy, Setting, mix,
+    Dice, Far, Following, KeyCost, Keyed, Message, Refuses, Route, SetPolicy, Setting, mix,
 };
 use super::trace::Watch;
 
@@ -130,6 +130,7 @@ impl Scenario {
                 bounds,
             }),
             forgets: self.broken == Broken::Forgets,
+            refuses: Refuses::None,
         };
         fleet::run(&setting, watch)
     }

@@ -16,7 +16,7 @@ use sluiced_core::time::{StoreTime, micros};
 
 use super::fleet;
 pub use super::setting::{Far, KeyCost, Keyed, Message, Route};
-use super::setting::{Fault, Setting, Surroundings};
+use super::setting::{Fault, Refuses, Setting, Surroundings};
 use super::trace::{Away, Watch, What, Without};
 
 /// Before the first message the guard of the schedule passes, and this time, in which replicas get the
@@ -112,6 +112,7 @@ pub fn run_in(plan: &Plan, around: Surroundings, faults: &[(u64, Fault)]) -> Pla
         policies: &[],
         follows: None,
         forgets: false,
+        refuses: Refuses::None,
     };
     let outcome = PlanOutcome {
         fates: vec![MessageFate::default(); plan.messages.len()],

@@ -40,6 +40,7 @@ pub struct Setting<'a> {
     pub follows: Option<Following>,
     /// Replicas do not remember the answers of the store of keyed limits: a deliberate fault.
     pub forgets: bool,
+    pub refuses: Refuses,
 }
 
 /// A headroom of the paced limit that follows what the replicas measure.
@@ -227,6 +228,32 @@ impl Surroundings {
     }
 }
 
+/// The messages that the downstream refuses ("not now") beside others that it accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Refuses {
+    #[default]
+    None,
+    /// So many of a thousand messages, always the same ones.
+    Share(u64),
+    /// All messages with this key of the first keyed limit.
+    Key(u32),
+}
+
+impl Refuses {
+    /// Whether it refuses this message.
+    #[must_use]
+    pub fn refuses(self, number: u32, message: &Message) -> bool {
+        match self {
+            Self::None => false,
+            Self::Share(share) => mix(u64::from(number)) % 1_000 < share,
+            Self::Key(key) => message
+                .charges
+                .first()
+                .is_some_and(|charge| charge.key == key),
+        }
+    }
+}
+
 /// A fault, or another event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -252,7 +279,7 @@ pub enum Fault {
     Rate(Rate),
     /// The way to the downstream is another one from now on.
     Way(Way),
-    /// The downstream asks for a pause; some replicas get a notice at once.
+    /// The downstream refuses all calls for so long; some replicas get a notice of the freeze at once.
     Throttle { wait: Duration, heard: bool },
     /// From now on requests arrive and timers are on time, as in a quiet data centre.
     Heal,

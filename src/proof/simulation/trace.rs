@@ -150,6 +150,8 @@ pub enum Away {
     NoSlot,
     /// It came back before its time.
     Again,
+    /// The downstream refused it.
+    Refused,
 }
 
 /// Why a message ended without a call.

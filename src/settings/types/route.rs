@@ -96,6 +96,9 @@ table! {
         max_body: Size = Text(Form::of::<Size>("^ *[0-9]+ *([KMG]i)?B$")), Default "256KiB";
         /// Calls that may fail before a message goes to the dead letters. Being denied or throttled does not count.
         max_attempts: u32 = Whole(1..=1_000_000), Default 5;
+        /// A message that the downstream throttles while it accepts others waits longer each time, up to ten minutes or
+        /// as long as the answer says. After this it goes to the dead letters (throttled). It spends no attempt.
+        max_throttled: Length = SPAN, Default "1d";
         /// Attempt n is repeated after a random time up to base * 2^(n-1), and never later than max.
         retry: Retry = Section(Retry::KEYS), Default {};
         /// true: logs a line for each call and each verdict, with the target sluiced::journal: message id, attempt,

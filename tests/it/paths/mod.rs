@@ -24,6 +24,7 @@ mod results;
 mod shared;
 mod signed;
 mod stalled;
+mod throttled;
 mod unreadable;
 
 use std::time::Duration;

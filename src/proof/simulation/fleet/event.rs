@@ -199,7 +199,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 self.see(WORLD, What::Stepped { clock });
             }
             Fault::Rate(rate) => self.retime(rate),
-            Fault::Throttle { wait, heard } => self.throttle = Some((wait, heard)),
+            Fault::Throttle { wait, heard } => {
+                self.throttle = (self.t + micros(wait), heard);
+            }
             Fault::Way(way) => self.setting.around.way = way,
             Fault::Heal => self.heal(),
             Fault::Break(how) => self.break_down(victim, how),

@@ -8,6 +8,7 @@ use sluiced_core::backoff::Ladder;
 use sluiced_core::gate::{Tap, TapRule, WhenDenied};
 use sluiced_core::leases::Slot;
 use sluiced_core::limits::Ticket;
+use sluiced_core::refusals::Refusal;
 use sluiced_core::scheduler::Denied;
 use sluiced_core::time::{Mono, StoreTime, micros};
 
@@ -15,6 +16,8 @@ use super::{Event, Fleet, Parcel, Replica, WORLD};
 use crate::setting::Far;
 use crate::trace::{Away, Watch, What, Without};
 
+/// A refusal of one message asks it to wait for so long.
+const REFUSED: Duration = Duration::from_secs(1);
 /// From the queue to a replica, at the median.
 const DELIVERY: Duration = Duration::from_micros(400);
 /// The longest wait that the ladder of a route with keyed limits is made for.
@@ -303,7 +306,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             clock: self.store.clock(self.t),
         };
         self.see(replica, arrived);
-        let answer = match self.throttle.take() {
+        let answer = match self.refuses(&parcel) {
             Some((wait, heard)) => {
                 self.see(replica, What::Throttled { message });
                 Event::Throttled {
@@ -320,7 +323,73 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.after(call, replica, answer);
     }
 
-    pub(super) fn settle(&mut self, replica: &mut Replica<'a>, parcel: &Parcel<'a>) {
+    /// How long the downstream asks this message to wait, if it refuses it; and whether replicas get a notice of
+    /// a freeze.
+    fn refuses(&self, parcel: &Parcel<'a>) -> Option<(Duration, bool)> {
+        let (until, heard) = self.throttle;
+        if until > self.t {
+            return Some((Duration::from_micros(until - self.t), heard));
+        }
+        let refuses = self.setting.refuses.refuses(parcel.id, parcel.message);
+        refuses.then_some((REFUSED, true))
+    }
+
+    /// Like `pipeline::send`: what a refusal is about waits, and other messages go first.
+    pub(super) fn refused(
+        &mut self,
+        replica: &mut Replica<'a>,
+        parcel: Parcel<'a>,
+        (wait, heard): (Duration, bool),
+        mono: Mono,
+    ) {
+        if parcel.granted.is_some() {
+            self.end_call(replica, &parcel);
+        }
+        let parcel = Parcel {
+            granted: None,
+            ..parcel
+        };
+        if replica.stopping {
+            return self.give_up(replica, parcel.id);
+        }
+        let keys = parcel.own_keys();
+        let since = self.refused.get(&parcel.id).copied();
+        let refusal = Refusal {
+            message: parcel.id.into(),
+            keys: &keys,
+            refused_for: Duration::from_micros(since.map_or(0, |since| self.t - since)),
+            wait,
+            names_message: false,
+        };
+        let ruling = replica.refusals.refused(&refusal, mono);
+        for (key, wait) in &ruling.keys {
+            replica.scheduler.refused(*key, mono + *wait);
+        }
+        if ruling.is_about_all {
+            self.refused.remove(&parcel.id);
+            let interval = self.setting.route.rows.first().map(|pace| pace.interval());
+            let until = mono + wait + interval.unwrap_or_default();
+            for key in keys {
+                replica.scheduler.goes_behind(key, until, mono);
+            }
+            replica.turn = None;
+            replica.scheduler.pacing_mut().frozen_for(wait, mono);
+            let way = self.way();
+            self.after(way, WORLD, Event::Freeze { wait, heard });
+            return replica.scheduler.delay(parcel, mono + wait);
+        }
+        self.refused.entry(parcel.id).or_insert(self.t);
+        if ruling.wait <= self.setting.route.max_hold {
+            replica.scheduler.delay(parcel, mono + ruling.wait);
+        } else {
+            self.send_away(replica, parcel.id, ruling.wait, Away::Refused);
+        }
+    }
+
+    pub(super) fn settle(&mut self, replica: &mut Replica<'a>, parcel: &Parcel<'a>, mono: Mono) {
+        for key in replica.refusals.accepted(&parcel.own_keys(), mono) {
+            replica.scheduler.passes(key);
+        }
         replica.unsettled.remove(&parcel.id);
         let message = parcel.id;
         self.see(replica.id, What::Settled { message });

@@ -12,6 +12,7 @@ use sluiced_core::limits::store_watch::StoreWatch;
 use sluiced_core::pacing::Pacing;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::rate::Cost;
+use sluiced_core::refusals::Refusals;
 use sluiced_core::schedule::Turn;
 use sluiced_core::scheduler::{HoldRules, KeyId, Question, Queued, Requests, Scheduler, Share};
 use sluiced_core::time::{Mono, StoreTime, micros};
@@ -32,6 +33,8 @@ pub(super) struct Replica<'a> {
     pub(super) last_delivery: u64,
     /// Whether the route sends and consumes.
     pub(super) gate: Gate,
+    /// What it knows of the refusals of the downstream.
+    pub(super) refusals: Refusals,
     pub(super) paused_until: u64,
     /// It does not reach the store.
     pub(super) is_deaf: bool,
@@ -93,6 +96,7 @@ impl Replica<'_> {
             arrivals: 0,
             last_delivery: 0,
             gate: Gate::new(setting.route.hours.clone(), None),
+            refusals: Refusals::default(),
             paused_until: 0,
             is_deaf: false,
             wake: 0,
@@ -180,6 +184,11 @@ pub(super) struct Parcel<'a> {
 }
 
 impl Parcel<'_> {
+    /// Its keys that are not for all messages.
+    pub(super) fn own_keys(&self) -> Vec<KeyId> {
+        self.keys().filter(|key| !self.is_for_all(*key)).collect()
+    }
+
     fn limit(&self, key: KeyId) -> Option<&Keyed> {
         self.route.keyed.get((key >> 32) as usize)
     }

@@ -3,6 +3,7 @@
 mod costs;
 mod distance;
 mod keyed;
+mod refused;
 mod way;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,206 @@
+//! What a refusal ("not now", `429`, `ESME_RTHROTTLED`) is about: its message, a key of it, or the whole account.
+//!
+//! Problem: providers answer the same way if the account called too often and if one recipient, chat or mailbox
+//! may not get more for now. If each refusal stopped everything, one message that is always refused would stop
+//! its route for ever. If none did, a frozen account would be called by every message in turn.
+//!
+//! So it is judged by the other calls. Only while others are refused too is it about what they share: the
+//! *run* of a key, or of everything, is how many different messages were refused in a row, with none accepted in
+//! between. Two in a row are enough as long as refusals are rare. Where many messages are refused for reasons of
+//! their own, some follow each other by chance: it takes as many in a row as chance explains less than once in a
+//! thousand times. Once that was the judgement, one more refusal confirms it (or a quarter of so many), until a
+//! call is accepted. A message that was refused before says nothing new about others.
+//!
+//! Whatever it is about, the refused message waits by itself, and other messages go before it. While others
+//! pass, it and its key wait longer each time: as long again as they have been refused for. It ends as a dead letter if that
+//! takes longer than its route allows.
+//!
+//! Each replica judges by its own calls; a freeze of the account goes to all of them through the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::scheduler::KeyId;
+use crate::time::Mono;
+
+/// The longest wait of a message that is refused again and again, unless the answer asks for more.
+const LONGEST: Duration = Duration::from_secs(600);
+/// So many answers show how many refusals are about single messages.
+const RECENT: u32 = 128;
+/// A run about all counts as so many refusals.
+const IF_JUDGED: u32 = 3;
+/// A run that chance explains less than once in so many times is about what its messages share.
+const ONCE_IN: f64 = 1_000.0;
+/// The shortest such run, and the longest that is asked for.
+const LEAST: usize = 2;
+const MOST: usize = 64;
+/// The most keys whose runs are remembered.
+const KEYS: usize = 4_096;
+
+/// A call that was refused.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal<'a> {
+    /// The number of its message, different for each.
+    pub message: u64,
+    /// The keys of its message that are not for all messages.
+    pub keys: &'a [KeyId],
+    /// How long ago its message was refused for the first time; zero: it was not.
+    pub refused_for: Duration,
+    /// How long the answer asks to wait.
+    pub wait: Duration,
+    /// The answer says that it is about this message.
+    pub names_message: bool,
+}
+
+/// What follows from a refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruling {
+    /// The message is not called again before this time has passed.
+    pub wait: Duration,
+    /// It is about all messages: nothing is called before the wait that the answer asked for has passed.
+    pub is_about_all: bool,
+    /// It is about these keys: none of their messages is called before so long has passed.
+    pub keys: Vec<(KeyId, Duration)>,
+    /// Other messages pass, while this one does not.
+    pub others_pass: bool,
+}
+
+/// Messages that were refused in a row.
+#[derive(Clone, Debug, Default)]
+struct Run {
+    /// The messages, or their keys, that were refused since it was judged last; at most [`MOST`].
+    refused: BTreeSet<Vec<u64>>,
+    /// It was about what they share.
+    is_judged: bool,
+    /// When the first one and the last one were refused.
+    since: Option<Mono>,
+    last: Mono,
+}
+
+impl Run {
+    /// One more was refused; `subject` is what it says something about. Returns whether it is about what they
+    /// share.
+    fn grows(&mut self, subject: Option<Vec<u64>>, needed: usize, now: Mono) -> bool {
+        self.last = now;
+        self.since.get_or_insert(now);
+        self.refused.extend(subject);
+        let needed = match self.is_judged {
+            true => (needed / 4).max(1),
+            false => needed,
+        };
+        let judged = self.refused.len() >= needed;
+        if judged {
+            self.is_judged = true;
+            self.refused.clear();
+        }
+        judged
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.since.is_none()
+    }
+
+    /// How long ago the first one was refused.
+    fn length(&self, now: Mono) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+}
+
+/// The refusals of one pacer.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals {
+    all: Run,
+    /// Refusals in the run of all, of whichever message.
+    in_a_row: u32,
+    keys: BTreeMap<KeyId, Run>,
+    /// The last [`RECENT`] answers: a bit is set for a refusal.
+    recent: u128,
+    /// When a call was accepted last.
+    accepted: Option<Mono>,
+}
+
+impl Refusals {
+    /// A call of a message with these keys was accepted. Returns those of them that were refused and may be
+    /// called again.
+    pub fn accepted(&mut self, keys: &[KeyId], now: Mono) -> Vec<KeyId> {
+        self.accepted = Some(now);
+        let all = std::mem::take(&mut self.all);
+        // A run about all may have been chance, too: it counts as a short one.
+        let most = if all.is_judged { IF_JUDGED } else { RECENT - 1 };
+        let in_a_row = std::mem::take(&mut self.in_a_row).min(most);
+        self.recent = (self.recent << in_a_row) | ((1 << in_a_row) - 1);
+        self.recent <<= 1;
+        let open = |key: &&KeyId| self.keys.remove(*key).is_some_and(|run| run.is_judged);
+        keys.iter().filter(open).copied().collect()
+    }
+
+    /// A call was refused.
+    pub fn refused(&mut self, refusal: &Refusal<'_>, now: Mono) -> Ruling {
+        let others_pass = self.all.is_empty() && self.accepted.is_some();
+        let again = |refused_for: Duration| refused_for.min(LONGEST).max(refusal.wait);
+        let mut ruling = Ruling {
+            wait: again(refusal.refused_for),
+            is_about_all: false,
+            keys: Vec::new(),
+            others_pass: others_pass || refusal.names_message,
+        };
+        if refusal.names_message {
+            return ruling;
+        }
+        let needed = self.needed();
+        let is_first = refusal.refused_for.is_zero();
+        for key in refusal.keys {
+            let run = self.run(*key);
+            let subject = is_first.then(|| vec![refusal.message]);
+            if run.grows(subject, needed, now) {
+                ruling.keys.push((*key, again(run.length(now))));
+            }
+        }
+        self.in_a_row = self.in_a_row.saturating_add(u32::from(is_first));
+        // Messages of the same keys count once: they may all be refused because of these.
+        let subject = is_first.then(|| match refusal.keys {
+            [] => vec![refusal.message],
+            keys => keys.to_vec(),
+        });
+        if self.all.grows(subject, needed, now) {
+            ruling.is_about_all = true;
+            ruling.wait = refusal.wait;
+            ruling.others_pass = false;
+        }
+        ruling
+    }
+
+    /// Those of the keys that are refused: a call is made to see whether they still are, and until its answer
+    /// comes no other message of them is called.
+    pub fn probed<'a>(&'a self, keys: &'a [KeyId]) -> impl Iterator<Item = KeyId> + 'a {
+        let judged = |key: &&KeyId| self.keys.get(*key).is_some_and(|run| run.is_judged);
+        let keys = if self.keys.is_empty() { &[] } else { keys };
+        keys.iter().filter(judged).copied()
+    }
+
+    /// How many different messages in a row chance does not explain.
+    fn needed(&self) -> usize {
+        let share = f64::from(self.recent.count_ones()) / f64::from(RECENT);
+        let mut by_chance = 1.0;
+        for length in 1..MOST {
+            by_chance *= share;
+            if by_chance * ONCE_IN <= 1.0 {
+                return length.max(LEAST);
+            }
+        }
+        MOST
+    }
+
+    fn run(&mut self, key: KeyId) -> &mut Run {
+        if self.keys.len() >= KEYS && !self.keys.contains_key(&key) {
+            let oldest = self.keys.iter().min_by_key(|(_, run)| run.last);
+            if let Some(oldest) = oldest.map(|(key, _)| *key) {
+                self.keys.remove(&oldest);
+            }
+        }
+        self.keys.entry(key).or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

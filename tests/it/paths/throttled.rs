@@ -1,0 +1,265 @@
+//! A refusal that is about one message, or about one key: it waits, and the others are called.
+//!
+//! The downstreams answer as documented by providers that refuse one recipient: Telegram (429 for one chat, with
+//! `Retry-After`), Slack (429 for one channel), message centres (`ESME_RMSGQFUL` for one full mailbox).
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+
+use super::{config, header, holds, numbered, queue, seconds, to};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED};
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::wait::{eventually, eventually_async};
+
+const REFUSED: &str = "4999";
+const KNOWN: &[&str] = &[
+    NEW_SCHEDULE,
+    "nothing is kept on disk",
+    "the downstream throttles all messages of a key",
+];
+
+/// A provider that refuses one recipient.
+async fn refuses_one(reply: fn() -> Reply) -> Recorder {
+    Recorder::start(move |call| {
+        if call.caller == REFUSED {
+            reply()
+        } else {
+            Reply::status(202)
+        }
+    })
+    .await
+}
+
+fn route(name: &str, downstream: &Recorder) -> Route {
+    let mut route = Route::new(name, downstream.address);
+    route.caller = "{{ body.to }}".to_owned();
+    route
+}
+
+/// One message that is always refused, in front of others: they are called as if it were not there.
+async fn beside_one(name: &str, replicas: usize, others: u64, reply: fn() -> Reply) {
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, [to(1, REFUSED)]).await;
+    let good = (2..=others + 1).map(|n| to(n, &format!("{n}")));
+    broker.publish(name, good).await;
+    let downstream = refuses_one(reply).await;
+    let config = config(name, vec![route(name, &downstream)]);
+    let started = Instant::now();
+    let mut daemons: Vec<_> = (0..replicas).map(|_| Daemon::start(&config)).collect();
+    let all = || downstream.numbers().len() as u64 == others + 1;
+    eventually(LONG, "all others were called", all).await;
+    println!("{name}: {others} others in {:?}", started.elapsed());
+    let refused = downstream.count_of(|call| call.caller == REFUSED);
+    assert!(refused <= 8, "called {refused} times");
+    assert_eq!(downstream.count() - refused, others as usize, "each once");
+    for daemon in &mut daemons {
+        let freezes = daemon.metric("sluiced_freezes_total{limit=\"provider\"}");
+        assert_eq!(freezes.await, 0.0, "nothing was frozen for one message");
+    }
+    for daemon in daemons {
+        daemon.stop(KNOWN).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_message_that_is_always_refused_stops_no_other() {
+    beside_one("throttled-one", 1, 1500, || Reply::status(429)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_with_a_long_wait_and_two_replicas() {
+    let reply = || Reply::retry_after(429, "20");
+    beside_one("throttled-long", 2, 600, reply).await;
+}
+
+/// All messages of one key are refused: those of the other key are called, and few of the first one. Once they are
+/// accepted again, all of them are called.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_key_stops_no_other() {
+    let name = "throttled-key";
+    let broker = queue(name, "quorum").await;
+    // More than the replica holds.
+    let (bad, good) = (150, 300);
+    let messages = (0..bad).map(|n| to(n + 1, REFUSED));
+    broker.publish(name, messages).await;
+    let messages = (0..good).map(|n| to(bad + n + 1, &format!("{}", n % 3)));
+    broker.publish(name, messages).await;
+    let refuses = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&refuses);
+    let downstream = Recorder::start(move |call| {
+        if call.caller == REFUSED && asked.load(Ordering::SeqCst) {
+            Reply::status(429)
+        } else {
+            Reply::status(202)
+        }
+    })
+    .await;
+    let mut route = route(name, &downstream);
+    route.limits = vec!["provider", "channel"];
+    route.keys = "prefetch = 60\n".to_owned();
+    let mut config = config(name, vec![route]);
+    config.tables = "[limits.channel]\nkind = \"gcra\"\nrate = \"1000/1s\"\nburst = 1000\nkey = \"{{ body.to }}\"\n".to_owned();
+    let daemon = Daemon::start(&config);
+    let others = || downstream.count_of(|call| call.caller != REFUSED) as u64;
+    eventually(LONG, "all others were called", || others() >= good).await;
+    let calls = downstream.calls();
+    let refused = calls.iter().filter(|call| call.caller == REFUSED);
+    let refused: Vec<_> = refused
+        .map(|call| (call.at - calls[0].at, call.number))
+        .collect();
+    assert!(refused.len() <= 30, "called {refused:?}");
+    refuses.store(false, Ordering::SeqCst);
+    eventually(LONG, "the key passes again", || {
+        downstream.numbers().len() as u64 == bad + good
+    })
+    .await;
+    holds(&broker, name, 0).await;
+    daemon.stop(&[KNOWN, &[THROTTLED]].concat()).await;
+}
+
+/// An account that is really frozen is not called by every message in turn, and nothing dies of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_account_is_called_once_for_each_wait() {
+    let name = "throttled-all";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 400)).await;
+    let frozen = seconds(6);
+    let begun = Arc::new(Mutex::new(None::<Instant>));
+    let begin = Arc::clone(&begun);
+    let downstream = Recorder::start(move |call| {
+        let mut begun = begin.lock().unwrap();
+        if call.place >= 50 {
+            let begun = *begun.get_or_insert(call.at);
+            if call.at < begun + frozen {
+                return Reply::retry_after(429, "1");
+            }
+        }
+        Reply::status(202)
+    })
+    .await;
+    let mut route = Route::new(name, downstream.address);
+    route.keys = "max_throttled = \"1s\"\n".to_owned();
+    let config = config(name, vec![route]);
+    let daemons = [(); 2].map(|()| Daemon::start(&config));
+    eventually(LONG, "all were called", || {
+        downstream.numbers().len() == 400
+    })
+    .await;
+    holds(&broker, name, 0).await;
+    let refused = downstream.count() - 400;
+    // Six waits; a few calls of each replica are under way when one of them begins.
+    assert!(refused <= 60, "refused {refused} times");
+    for daemon in daemons {
+        daemon.stop(&[NEW_SCHEDULE, THROTTLED]).await;
+    }
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    assert_eq!(broker.counts(&format!("{name}.dead")).await, Some((0, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_refused_for_too_long_dies_of_it() {
+    let name = "throttled-dead";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, [to(1, REFUSED)]).await;
+    let downstream = refuses_one(|| Reply::status(429)).await;
+    let mut route = route(name, &downstream);
+    route.keys = "max_throttled = \"3s\"\n".to_owned();
+    let daemon = Daemon::start(&config(name, vec![route]));
+    eventually(LONG, "it is refused", || downstream.count() >= 1).await;
+    // It dies only while others pass.
+    let mut sent = 1;
+    let dead = format!("{name}.dead");
+    eventually_async(LONG, "it is dead", || {
+        sent += 1;
+        let (broker, dead, sent) = (&broker, dead.as_str(), sent);
+        async move {
+            broker.publish(name, [to(sent, "1")]).await;
+            broker.counts(dead).await.map(|(ready, _)| ready) == Some(1)
+        }
+    })
+    .await;
+    let letter = broker.drain(&dead).await.remove(0);
+    let says = |name| header(&letter.1, name);
+    assert_eq!(says("x-sluiced-reason").as_deref(), Some("throttled"));
+    assert_eq!(says("x-sluiced-attempts").as_deref(), Some("1"));
+    daemon.stop(&[NEW_SCHEDULE, "dead letter"]).await;
+}
+
+/// A provider that takes a message and cuts the connection, as behind a gateway that dies: no call of one message
+/// more than `max_attempts`, although the breaker is open all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_have_been_taken_is_called_no_more_than_max_attempts() {
+    let name = "taken-and-cut";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 1)).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&taken);
+    let provider = tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let counts = Arc::clone(&counts);
+            tokio::spawn(async move {
+                let mut request = vec![0; 4096];
+                while let Ok(read) = socket.read(&mut request).await {
+                    if read == 0 {
+                        return;
+                    }
+                    if request[..read].windows(4).any(|end| end == b"\r\n\r\n") {
+                        counts.fetch_add(1, Ordering::SeqCst);
+                        // The head of an answer, and no more.
+                        socket.write_all(b"HTTP/1.1 200 OK\r\nServ").await.ok();
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let mut route = Route::new(name, address);
+    route.keys = "max_attempts = 5\nretry = { base = \"50ms\", max = \"100ms\" }\n".to_owned();
+    route.downstream =
+        "breaker = { failures = 2, pause = \"100ms\", max_pause = \"200ms\" }\n".to_owned();
+    let daemon = Daemon::start(&config(name, vec![route]));
+    let dead = format!("{name}.dead");
+    holds(&broker, &dead, 1).await;
+    assert_eq!(taken.load(Ordering::SeqCst), 5);
+    let letter = broker.drain(&dead).await.remove(0);
+    let says = |name| header(&letter.1, name).unwrap_or_default();
+    assert_eq!(says("x-sluiced-reason"), "attempts_exhausted");
+    assert!(says("x-sluiced-detail").contains("may have been taken"));
+    let known = [NEW_SCHEDULE, "the downstream is away", "dead letter"];
+    daemon.stop(&known).await;
+    provider.abort();
+}
+
+/// A call that takes long to sign holds up no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_signed_message_is_sent_and_stops_no_other() {
+    let name = "signed-large";
+    let broker = queue(name, "quorum").await;
+    let large = format!(
+        "{{\"n\":1,\"to\":\"1\",\"pad\":\"{}\"}}",
+        "x".repeat(4 << 20)
+    );
+    let message = (large.into_bytes(), lapin::BasicProperties::default());
+    broker.publish(name, [message]).await;
+    broker.publish(name, (2..=31).map(|n| to(n, "1"))).await;
+    let downstream = Recorder::accepting().await;
+    let mut route = route(name, &downstream);
+    route.keys = "max_body = \"8MiB\"\n".to_owned();
+    route.tables = format!(
+        "[routes.{name}.downstream.auth]\nkind = \"hmac\"\nsecret = \"0123456789abcdef0123456789abcdef\"\n\
+         signed = \"{{{{ timestamp }}}}.{{{{ request_body }}}}\"\nheaders = {{ x-signature = \"{{{{ signature_hex }}}}\" }}\n"
+    );
+    let mut config = config(name, vec![route]);
+    config.headroom = "5ms";
+    let daemon = Daemon::start(&config);
+    let all = || downstream.numbers() == (1..=31).collect::<BTreeSet<_>>();
+    eventually(LONG, "all were called", all).await;
+    daemon.stop(&[NEW_SCHEDULE]).await;
+}
