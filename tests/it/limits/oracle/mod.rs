@@ -131,7 +131,7 @@ fn lua_decides_as_rust_does_about_calls_under_way() {
         &[
             (Granted, 150),
             (Full, 80),
-            (Closed, 200),
+            (Closed, 150),
             (Left, 100),
             (Ahead, 5),
             (Again, 150),
