@@ -94,7 +94,7 @@ fn lua_decides_as_rust_does_about_fixed_windows() {
         35,
         &[
             (Granted, 300),
-            (Line, 50),
+            (Line, 35),
             (Closed, 200),
             (Back, 20),
             (Left, 100),
