@@ -7,7 +7,8 @@
 --          each charge: cell, cost
 -- Reply    {now, number, writes, others, …}, and for each candidate
 --          0 (granted), then for each charge remaining, reset_at, next
---          1 (denied), by, fits, until, remaining, reset_at
+--          1 (denied), by, fits, until, lacks (0: room, 1: the debt must be paid, 2: the downstream said that less
+--            is left), remaining, reset_at
 --          2 (never), by, most
 --          3 (outdated: the store has another policy than the asker knows), by
 --          4 (closed), by, until, why (0: paused, 1: guard, 2: lost)
@@ -93,7 +94,8 @@ local function deny(charges, waited)
     if back > latest then latest, by = back, i end
   end
   local cell, fit = charges[by].cell, charges[by].fit
-  answer(1, by - 1, number_of(fit), fit == FULL and 0 or latest, room(cell))
+  local lacks = owed(cell) > 0 and 1 or cell.left and charges[by].cost > cell.left and 2 or 0
+  answer(1, by - 1, number_of(fit), fit == FULL and 0 or latest, lacks, room(cell))
   if fit == FULL then
     cell.full = true
     wait(cell)

@@ -7,14 +7,16 @@
 --            1  units that a call did not use, when they were granted, and how long ago they were asked for by
 --               the asker's clock: `core::limits::cell::refund`
 --            2  units that a call used beyond its cost, 0, 0: `core::limits::owed::charge`
+--            3  0, 0, 0: an operator forgives what is owed and what was said to be left:
+--               `core::limits::owed::forgive`
 -- Reply    those that were not done, by their place from 0: the store has another policy than the asker knows
 --
 -- Invariant: of two overlapping statements about what is left the smaller one counts, which can only tighten.
 -- Units that are taken back cannot let anything exceed the limit. Units used beyond the limit are owed until
--- the limit has paid them. The caller must not repeat what is taken back; repeating the others can only
+-- the limit has paid them, or until an operator forgives them. The caller must not repeat what is taken back; repeating the others can only
 -- tighten.
 
-local LEFT, LESS = 0, 1
+local LEFT, LESS, MORE = 0, 1, 2
 
 local function tighten(cell, left, length)
   if not cell.taken then cell.taken = cell.kind.untouched(cell.rule) end
@@ -39,6 +41,12 @@ local function charge(cell, units)
   cell.owed_from = max(back_at(cell), now)
 end
 
+-- The line lies behind the debt, and goes back with it.
+local function forgive(cell)
+  if not cell.taken then return end
+  cell.owed, cell.left, cell.left_until, cell.line, cell.changed = nil, nil, nil, 0, true
+end
+
 enter()
 declare()
 local undone = {}
@@ -56,8 +64,10 @@ for i = 1, numeric() do
       -- Nothing to write.
     elseif what == LEFT then
       tighten(cell, units, time)
-    else
+    elseif what == MORE then
       charge(cell, units)
+    else
+      forgive(cell)
     end
   end
 end

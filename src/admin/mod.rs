@@ -3,7 +3,10 @@
 //! Problem: it must answer while everything else fails, and must never cause a failure itself. So
 //! it has bounds of its own: few connections at a time, one request for each connection (scrapes
 //! and probes come seconds apart, and an idle connection would take up one of the few), and short
-//! timeouts for headers and connections. It listens only on the configured address.
+//! timeouts for headers and connections. It listens only on the configured address, and answers only to names
+//! that no web page can have (`host`).
+
+mod host;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,6 +16,7 @@ use std::{fmt, io};
 
 use axum::Router;
 use axum::extract::State;
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::StatusCode;
@@ -26,9 +30,11 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::host::Hosts;
 use crate::status::Board;
 use crate::telemetry::Metrics;
 use crate::telemetry::health::Missing;
+use crate::telemetry::waits::Wait;
 
 pub use crate::telemetry::health::Health;
 
@@ -62,13 +68,15 @@ pub enum AdminError {
 pub struct Admin {
     listener: TcpListener,
     address: SocketAddr,
+    hosts: Hosts,
 }
 
-/// Binds `admin.listen`: `host:port`; port 0 takes a free one; empty means none.
+/// Binds `admin.listen`: `host:port`; port 0 takes a free one; empty means none. It answers to addresses, names of
+/// loopback, `listen` and the names `hosts`.
 ///
 /// # Errors
 /// When the text is no address, or the address is in use or of another host.
-pub async fn bind(listen: &str) -> Result<Option<Admin>, AdminError> {
+pub async fn bind(listen: &str, hosts: &[String]) -> Result<Option<Admin>, AdminError> {
     if listen.is_empty() {
         return Ok(None);
     }
@@ -79,7 +87,12 @@ pub async fn bind(listen: &str) -> Result<Option<Admin>, AdminError> {
     };
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    Ok(Some(Admin { listener, address }))
+    let hosts = Hosts::new(listen, hosts);
+    Ok(Some(Admin {
+        listener,
+        address,
+        hosts,
+    }))
 }
 
 const fn advice(kind: io::ErrorKind) -> &'static str {
@@ -110,7 +123,8 @@ impl Admin {
         board: Board,
         stop: CancellationToken,
     ) {
-        let router = router(metrics, health, board);
+        let known = middleware::from_fn_with_state(self.hosts, host::only_known);
+        let router = router(metrics, health, board).layer(known);
         let tasks = TaskTracker::new();
         let mut open: VecDeque<AbortHandle> = VecDeque::new();
         while let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await {
@@ -201,12 +215,13 @@ async fn show_metrics(State(metrics): State<Metrics>) -> Response {
 
 /// 200 while every loop runs; otherwise 503 with the loops that are stuck.
 async fn show_alive(State(health): State<Health>) -> Response {
-    page("alive", "stuck", health.stuck())
+    page("alive", "stuck", health.stuck(), Vec::new())
 }
 
-/// 200 while the work can be done; otherwise 503 with what is missing and since when.
+/// 200 while the work can be done; otherwise 503 with what is missing and since when. Limits that wait are named either
+/// way.
 async fn show_ready(State(health): State<Health>) -> Response {
-    page("ready", "not ready", health.missing())
+    page("ready", "not ready", health.missing(), health.waits().all())
 }
 
 #[derive(Serialize)]
@@ -214,6 +229,16 @@ struct Page {
     status: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing: Vec<MissingPart>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waiting: Vec<WaitingLimit>,
+}
+
+#[derive(Serialize)]
+struct WaitingLimit {
+    limit: Arc<str>,
+    reason: &'static str,
+    /// For how much longer.
+    seconds: f64,
 }
 
 #[derive(Serialize)]
@@ -226,7 +251,12 @@ struct MissingPart {
     seconds: f64,
 }
 
-fn page(good: &'static str, bad: &'static str, missing: Vec<Missing>) -> Response {
+fn page(
+    good: &'static str,
+    bad: &'static str,
+    missing: Vec<Missing>,
+    waits: Vec<Wait>,
+) -> Response {
     let (code, status) = if missing.is_empty() {
         (StatusCode::OK, good)
     } else {
@@ -239,7 +269,17 @@ fn page(good: &'static str, bad: &'static str, missing: Vec<Missing>) -> Respons
         seconds: seconds(missing.lasted),
     });
     let missing = parts.collect();
-    json(code, &Page { status, missing })
+    let waiting = waits.into_iter().map(|wait| WaitingLimit {
+        limit: wait.limit,
+        reason: wait.what.reason(),
+        seconds: seconds(wait.left),
+    });
+    let page = Page {
+        status,
+        missing,
+        waiting: waiting.collect(),
+    };
+    json(code, &page)
 }
 
 fn json(code: StatusCode, page: &impl Serialize) -> Response {

@@ -276,7 +276,8 @@ async fn listen(
     board: &Board,
     stop: &CancellationToken,
 ) -> Result<(), AdminError> {
-    match admin::bind(&loaded.settings.admin.listen).await {
+    let settings = &loaded.settings.admin;
+    match admin::bind(&settings.listen, &settings.hosts).await {
         Ok(None) => Ok(()),
         Ok(Some(admin)) => {
             info!(address = %admin.address(), "serving /metrics, /healthz, /readyz, and how the fleet is on /");

@@ -108,6 +108,10 @@ impl Page {
                     format!("  since start: {taken} taken by estimate, {used} used by answers");
                 lines.push(self.cut(&said));
             }
+            if let Some(wait) = fleet.waits(name) {
+                let wrapped = self.wrapped("  ", &wait.in_words()).into_iter();
+                lines.extend(wrapped.map(|line| self.paint(YELLOW, line)));
+            }
             if let Some(why) = held_up(limit) {
                 lines.push(self.paint(YELLOW, self.cut(&format!("  {why}"))));
             }

@@ -7,6 +7,10 @@
 //!
 //! A call without an answer, or with an answer without the number, may have used any amount: its estimate
 //! stands. Like each message, a call takes at least one unit.
+//!
+//! An answer may claim any number, for example a time in the wrong field: taken as units, that would be a debt of
+//! days. So it is believed up to a bound (`max_actual`, or a multiple of the estimate). Beyond that it says
+//! nothing, and the estimate stands.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,15 +18,17 @@ use std::time::Duration;
 use tracing::warn;
 
 use crate::core::judge::Outcome;
+use crate::core::limits::most_plausible;
 use crate::core::rate::Cost;
 use crate::ports::downstream::Judgement;
 use crate::ports::limits::{Corrected, Correction, Granted};
-use crate::telemetry::LogLimit;
+use crate::telemetry::{LogLimit, names};
 
 use super::handle::PacerHandle;
 use super::job::Job;
 
 static UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
+static IMPLAUSIBLE: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 /// What a call used of a limit.
 #[derive(Clone, Copy, Debug)]
@@ -48,11 +54,15 @@ pub(super) fn read<'a>(
     // An answer that refuses or fails need not say it.
     let must_say = judgement.outcome == Outcome::Accepted || judgement.reply.is_err();
     let mut used = Vec::new();
-    for limit in actuals.limits() {
+    for (limit, written) in actuals.limits() {
         let units = said.next().flatten();
-        let is_charged = granted.iter().any(|one| *one.charge().limit.name == *limit);
+        let mut charges = granted.iter().map(Granted::charge);
+        let Some(charge) = charges.find(|charge| *charge.limit.name == *limit) else {
+            continue;
+        };
+        let most = most_plausible(charge.cost, written);
         match units {
-            _ if !is_charged => {}
+            Some(units) if units > most => implausible(job, limit, most, pacer),
             Some(units) => used.push(Used {
                 limit,
                 units: at_least_one(units),
@@ -96,6 +106,14 @@ pub(super) fn correct(used: &[Used<'_>], granted: &[Granted], pacer: &PacerHandl
 fn at_least_one(units: u64) -> Cost {
     let units = u32::try_from(units).unwrap_or(u32::MAX);
     Cost::new(NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN))
+}
+
+fn implausible(job: &Job, limit: &str, most: u64, pacer: &PacerHandle) {
+    job.route.meters.implausible(names::CLAIM_ACTUAL);
+    if let Some(more) = IMPLAUSIBLE.event(pacer.clock.now()) {
+        warn!(route = %job.route.name, limit, most,
+            "an answer claims that its call used more units than are believed: its cost stands as it was estimated; see limits.X.actual, and max_actual beside it{more}");
+    }
 }
 
 fn unreadable(job: &Job, limit: &str, is_unanswered: bool, pacer: &PacerHandle) {

@@ -23,16 +23,19 @@ use super::journal::Why;
 use super::refunder::{Refunder, Tickets};
 use super::verdict::{self, back, dead, invalid, later, too_dear};
 use crate::core::judge::DeadReason;
+use crate::core::limits::Lacks;
 use crate::core::scheduler::{Asked, Denied, Question, Scheduler};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::limits::{
-    Candidate, Closing, Decision, Decisions, Ended, Granted, KeyedLimit, LimitStore, Room, Ticket,
+    Candidate, Closing, Decision, Decisions, Ended, Fit, Granted, KeyedLimit, LimitStore, Room,
+    Ticket,
 };
 use crate::ports::queue::Verdict;
 use crate::ports::store::StoreError;
 use crate::settings::types::OnDenied;
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::{AdmissionMeters, KeyedMeters};
+use crate::telemetry::waits::{Waits, WaitsFor};
 
 static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
@@ -51,6 +54,7 @@ pub(super) struct Admission {
     keyed: Keyed,
     /// As many as the scheduler has under way.
     under_way: FuturesUnordered<BoxFuture<'static, Answered>>,
+    waits: Waits,
     /// The limits that grant nothing, and until when, as it was logged.
     logged: BTreeMap<Arc<str>, StoreTime>,
 }
@@ -62,9 +66,10 @@ pub(super) struct Answered {
 }
 
 impl Admission {
-    pub(super) fn new(keyed: Keyed) -> Self {
+    pub(super) fn new(keyed: Keyed, waits: Waits) -> Self {
         Self {
             keyed,
+            waits,
             under_way: FuturesUnordered::new(),
             logged: BTreeMap::new(),
         }
@@ -142,7 +147,12 @@ impl Admission {
         self.keyed.meters.decided(label(decision), 1);
         let limit = |by: usize| &item.job.charges()[by].limit;
         match *decision {
-            Decision::Denied { by, .. } => self.count_denial(item, by),
+            Decision::Denied {
+                by, fits, lacks, ..
+            } => {
+                self.count_denial(item, by);
+                self.show_wait(limit(by), (fits, lacks), decided, pacer);
+            }
             Decision::Outdated { by } => limit(by).outdated.notify_one(),
             Decision::Closed { by, until, why } => {
                 self.log_closed(limit(by), until, why, decided, pacer);
@@ -151,6 +161,26 @@ impl Admission {
             | Decision::Never { .. }
             | Decision::Ended { .. }
             | Decision::NotAsked => {}
+        }
+    }
+
+    /// Shows that a message waits for something else than the rate of a limit.
+    fn show_wait(
+        &self,
+        limit: &KeyedLimit,
+        (fits, lacks): (Fit, Lacks),
+        decided: StoreTime,
+        pacer: &PacerHandle,
+    ) {
+        let what = match lacks {
+            Lacks::Room => return,
+            Lacks::Debt => WaitsFor::Debt,
+            Lacks::Quota => WaitsFor::Quota,
+        };
+        if let Fit::At(at) = fits {
+            let left = StoreTime::from_micros(at).since(decided);
+            let until = pacer.clock.now() + left;
+            self.waits.note(&limit.name, what, until);
         }
     }
 

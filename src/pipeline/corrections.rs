@@ -107,6 +107,8 @@ impl Corrections {
             }
             Corrected::Less { .. } => self.less.push(one),
             Corrected::More { units } => self.owe(&one.limit, one.key, units),
+            // Commands write it themselves.
+            Corrected::Forgiven => {}
         }
     }
 

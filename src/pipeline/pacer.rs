@@ -34,6 +34,7 @@ use crate::ports::lock;
 use crate::ports::store::{Notice, StoreError};
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
+use crate::telemetry::waits::{Waits, WaitsFor};
 
 use super::admit::{Admission, Keyed, ended, never};
 use super::alarm::Alarm;
@@ -83,6 +84,7 @@ pub(super) struct Pacer {
     /// At most one for each row.
     asking: FuturesUnordered<Asking>,
     admission: Admission,
+    waits: Waits,
     adapting: Option<Adapting>,
     watched: Watched,
     alarm: Alarm,
@@ -133,6 +135,10 @@ impl Pacer {
             Alarm::new(clock)?
         };
         let meters = Arc::new(LimitMeters::new(&name));
+        health.waits().of(&name, &[WaitsFor::Freeze]);
+        for limit in keyed.limit_meters.keys() {
+            health.waits().of(limit, &[WaitsFor::Debt, WaitsFor::Quota]);
+        }
         meters
             .rate
             .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
@@ -146,7 +152,8 @@ impl Pacer {
             events,
             notices: Some(keyed.store.notices()),
             asking: FuturesUnordered::new(),
-            admission: Admission::new(keyed),
+            admission: Admission::new(keyed, health.waits().clone()),
+            waits: health.waits().clone(),
             adapting,
             alarm,
             heartbeat,
@@ -317,7 +324,11 @@ impl Pacer {
                     let now = self.handle.clock.now();
                     self.scheduler.freed(key_id(&limit, key), units, now);
                 }
-                Ok(Notice::Opened { limit }) => self.updated(&limit, None),
+                Ok(Notice::Opened { limit }) => {
+                    self.waits.end(&limit, WaitsFor::Debt);
+                    self.waits.end(&limit, WaitsFor::Quota);
+                    self.updated(&limit, None);
+                }
                 Ok(Notice::Breaker { route }) => self.breaker_changed(&route),
                 // The task of the limit (`policies`) receives changes and sends the current policy.
                 Ok(Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
@@ -356,8 +367,16 @@ impl Pacer {
     fn review(&mut self, now: Mono) -> Mono {
         self.heartbeat.beat(now);
         let availability = self.scheduler.availability(now, false);
-        let frozen = matches!(availability, Availability::Until(_, Wait::Frozen));
-        self.handle.meters.frozen.set(f64::from(u8::from(frozen)));
+        let frozen = match availability {
+            Availability::Until(until, Wait::Frozen) => Some(until),
+            _ => None,
+        };
+        let is_frozen = u8::from(frozen.is_some());
+        self.handle.meters.frozen.set(f64::from(is_frozen));
+        match frozen {
+            Some(until) => self.waits.note(&self.handle.name, WaitsFor::Freeze, until),
+            None => self.waits.end(&self.handle.name, WaitsFor::Freeze),
+        }
         let mut next = self.gates_due(now + ROUND);
         if matches!(self.phase, Phase::Running) {
             next = next.min(self.review_taps(now));

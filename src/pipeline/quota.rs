@@ -12,7 +12,8 @@
 //!   most calls under way gets most of the answers, so its product is no less than what all have together.
 //!   The rest is written into the state of the key, which grants no more until the reset (`refunder`).
 //!
-//! Providers round a reset to whole seconds, in either direction: a second is added.
+//! Providers round a reset to whole seconds, in either direction: a second is added. A reset may be any number:
+//! `max_throttle_wait` is the longest that counts.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,13 +23,14 @@ use crate::core::judge::Outcome;
 use crate::core::judge::quota::Remaining;
 use crate::ports::downstream::Judgement;
 use crate::ports::limits::{Corrected, Correction};
-use crate::telemetry::LogLimit;
+use crate::telemetry::{LogLimit, names};
 use crate::template::Said;
 
 use super::handle::{Event, PacerHandle};
 use super::job::Job;
 
 static UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
+static IMPLAUSIBLE: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 /// A reset in whole seconds may be so much too early.
 pub(super) const ROUNDED: Duration = Duration::from_secs(1);
@@ -60,6 +62,14 @@ fn unreadable(job: &Job, limit: &str, pacer: &PacerHandle) {
     }
 }
 
+fn implausible(job: &Job, limit: &str, most: Duration, pacer: &PacerHandle) {
+    job.route.meters.implausible(names::CLAIM_QUOTA);
+    if let Some(more) = IMPLAUSIBLE.event(pacer.clock.now()) {
+        warn!(route = %job.route.name, limit, max_throttle_wait = ?most,
+            "the downstream says that its quota is used up for longer than max_throttle_wait: no longer than that counts{more}");
+    }
+}
+
 fn tighten(job: &Job, said: &Said<'_>, left: &[Remaining], took: Duration, pacer: &PacerHandle) {
     let Some(least) = left
         .iter()
@@ -74,14 +84,20 @@ fn tighten(job: &Job, said: &Said<'_>, left: &[Remaining], took: Duration, pacer
     job.route
         .meters
         .quota_remaining(said.limit, least.units, reset);
+    let most = settings.max_throttle_wait();
     let wait = |one: &Remaining| {
         let wait = one.reset.map_or(settings.throttle_wait(), |reset| {
             reset.saturating_add(ROUNDED)
         });
-        wait.min(settings.max_throttle_wait())
+        wait.min(most)
     };
+    let is_far = |one: &Remaining| one.reset.is_some_and(|reset| reset > most);
     let charges = || job.charges().iter();
     if let Some(charge) = charges().find(|charge| *charge.limit.name == *said.limit) {
+        // A quota of a month that has much left makes nothing wait.
+        if is_far(least) && least.units.saturating_sub(said.spare) < charge.cost.units() {
+            implausible(job, said.limit, most, pacer);
+        }
         return pacer.correct(Correction {
             limit: charge.limit.clone(),
             key: charge.key,
@@ -100,8 +116,11 @@ fn tighten(job: &Job, said: &Said<'_>, left: &[Remaining], took: Duration, pacer
     let needed = under_way
         .max(job.slots().units())
         .saturating_add(said.spare);
-    let short = left.iter().filter(|one| one.units < needed);
-    if let Some(wait) = short.map(wait).max() {
+    let short = || left.iter().filter(|one| one.units < needed);
+    if short().any(is_far) {
+        implausible(job, said.limit, most, pacer);
+    }
+    if let Some(wait) = short().map(wait).max() {
         pacer.send(Event::Spent(least.units, wait));
     }
 }

@@ -8,6 +8,10 @@
 //! If the template of the body fails for a message, the result has the default body. Without a routing key it
 //! cannot be published: it is dropped, counted and logged.
 //!
+//! A result may come to a route as a message again, by a binding or a template that no check sees, and the result
+//! of that too, without an end. So a result says how many results it comes from, and after [`MAX_HOPS`] there is
+//! no further one.
+//!
 //! A repeat was accepted before, and its result is published by the delivery that was called. If RabbitMQ delivered
 //! the message again, a replica may have died before that: the result is published again, without the answer.
 
@@ -26,7 +30,7 @@ use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::downstream::{Answer, Facts, ReceiptArrival, Undecodable};
 use crate::ports::message::{HeaderValue, Message, Properties, header};
-use crate::ports::queue::{Publication, Verdict};
+use crate::ports::queue::{HeaderPatch, Publication, Verdict};
 use crate::settings::types::{ResultOn, Results as Settings, Route};
 use crate::telemetry::meters::RouteMeters;
 use crate::telemetry::{LogLimit, names};
@@ -38,6 +42,8 @@ use super::history::History;
 const EVERY: Duration = Duration::from_secs(60);
 /// The longest routing key of AMQP, in bytes.
 const MAX_KEY: usize = 255;
+/// A message that comes from so many results has none of its own.
+const MAX_HOPS: i64 = 8;
 
 /// Makes the results of a route.
 #[derive(Debug)]
@@ -129,6 +135,18 @@ impl Results {
             Verdict::Dead { .. } if self.is_on(ResultOn::Dead) => "dead",
             _ => return None,
         };
+        let hops = hops(end.message);
+        if hops >= MAX_HOPS {
+            self.meters.result(names::CIRCLES);
+            if let Some(more) = self.failing.event(self.clock.now()) {
+                warn!(
+                    route,
+                    hops,
+                    "results come back as messages, again and again: this message has no result any more; name a queue in results.routing_key that no route consumes{more}"
+                );
+            }
+            return None;
+        }
         let facts = Facts {
             route,
             attempt: end.calls().max(1),
@@ -149,7 +167,7 @@ impl Results {
             routing_key,
             body: body.into(),
             properties,
-            headers: vec![(header::ROUTE, HeaderValue::Text(route.to_owned()))],
+            headers: result_headers(route, hops + 1),
         })
     }
 
@@ -192,7 +210,7 @@ impl Results {
                 kind: Some("sluiced.receipt".to_owned()),
                 ..Properties::default()
             },
-            headers: vec![(header::ROUTE, HeaderValue::Text(route.to_owned()))],
+            headers: result_headers(route, 1),
         })
     }
 
@@ -300,6 +318,19 @@ impl Results {
             whole: answer.is_whole,
         }
     }
+}
+
+/// How many results a message comes from. A publisher may write any number, and only loses results by it.
+fn hops(message: &Message) -> i64 {
+    let hops = message.headers.get(header::HOPS);
+    hops.and_then(HeaderValue::as_int).unwrap_or(0).max(0)
+}
+
+fn result_headers(route: &str, hops: i64) -> HeaderPatch {
+    vec![
+        (header::ROUTE, HeaderValue::Text(route.to_owned())),
+        (header::HOPS, HeaderValue::Int(hops)),
+    ]
 }
 
 /// The body of a result without a template.

@@ -307,6 +307,8 @@ pub enum Corrected {
     Less { units: Cost, at: GrantedAt },
     /// A call used so many units more than were granted (`core::limits::charge`).
     More { units: u64 },
+    /// An operator forgives what the key owes, and what the downstream said is left (`core::limits::forgive`).
+    Forgiven,
 }
 
 /// The store of keyed limits. Every call ends within the store's own timeout.

@@ -51,6 +51,8 @@ pub mod header {
     pub const ROUTE: &str = "x-sluiced-route";
     /// The queue it came from, for a replay.
     pub const QUEUE: &str = "x-sluiced-queue";
+    /// Of a result: how many results it comes from, this one included. Absent on messages of publishers.
+    pub const HOPS: &str = "x-sluiced-hops";
     /// Why its properties cannot be read. The next three have the originals.
     pub const UNREADABLE: &str = "x-sluiced-unreadable";
     /// The bytes of its properties as they were on the wire, in base64.

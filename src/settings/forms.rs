@@ -50,6 +50,8 @@ pub(super) const OCTET: Shape = Shape::WholeOr(
 /// Free text that may be a secret.
 pub(super) const SECRET: Shape = Shape::Hidden(ANY);
 pub(super) const LISTEN: Shape = Shape::Text(form(listen));
+/// A name of a host, without a port.
+pub(super) const HOST_NAME: Shape = Shape::Text(form(host_name));
 pub(super) const LOG_LEVEL: Shape = Shape::Text(form(log_level));
 pub(super) const PREFIX: Shape = Shape::Text(form(prefix));
 pub(super) const QUEUE: Shape = Shape::Text(form(queue));
@@ -138,6 +140,16 @@ fn listen(text: &str) -> Result<(), String> {
         text.is_empty() || named || text.parse::<SocketAddr>().is_ok(),
         format!(
             "`{text}` is no address; write HOST:PORT, such as \"127.0.0.1:9464\" or \"[::]:9464\", or \"\" for no listener"
+        ),
+    )
+}
+
+fn host_name(text: &str) -> Result<(), String> {
+    let letters = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    check(
+        !text.is_empty() && text.chars().all(letters),
+        format!(
+            "`{text}` is no name of a host; write one without a port, such as \"sluiced.internal\""
         ),
     )
 }

@@ -17,6 +17,7 @@ mod fault;
 mod forms;
 mod layers;
 mod load;
+mod memory;
 pub mod policy;
 mod reference;
 mod schema;

@@ -23,7 +23,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::conform::unwritten;
-use super::forms::{AMQP_URL, LISTEN, LOG_LEVEL, PREFIX, REDIS_URL, TEXT};
+use super::forms::{AMQP_URL, HOST_NAME, LISTEN, LOG_LEVEL, PREFIX, REDIS_URL, TEXT};
 use super::schema::Shape::{self, Length as Within, List, Named, Section};
 use super::schema::{SPAN, table, words};
 use super::text::Length;
@@ -109,11 +109,15 @@ impl Settings {
             || self.actuals(route).next().is_some()
     }
 
-    /// Where the answers of a route say what a call used, by the names of its limits.
-    pub fn actuals<'a>(&'a self, route: &'a Route) -> impl Iterator<Item = (&'a str, &'a str)> {
+    /// Where the answers of a route say what a call used, by the names of its limits, and the most that they are
+    /// believed.
+    pub fn actuals<'a>(
+        &'a self,
+        route: &'a Route,
+    ) -> impl Iterator<Item = (&'a str, &'a str, Option<NonZeroU32>)> {
         route.limits.iter().filter_map(|name| {
-            let actual = self.limits.get(name)?.actual()?;
-            Some((name.as_str(), actual.as_str()))
+            let limit = self.limits.get(name)?;
+            Some((name.as_str(), limit.actual()?.as_str(), limit.max_actual()))
         })
     }
 
@@ -256,6 +260,9 @@ table! {
     pub struct Admin {
         /// Address of /metrics, /healthz and /readyz. Empty: no listener.
         listen: String = LISTEN, Default "127.0.0.1:9464";
+        /// Names under which these pages and the status page may be asked, besides addresses, localhost and the name
+        /// in listen; without a port. Others are refused, because a web page could have them (DNS rebinding).
+        hosts: Vec<String> = List(&HOST_NAME), Default [];
     }
 }
 

@@ -7,7 +7,8 @@ use super::types::{
 };
 use crate::core::headroom::Headroom;
 use crate::core::limits::generation::LostWait;
-use crate::core::rate::Span;
+use crate::core::limits::most_plausible;
+use crate::core::rate::{Cost, Span};
 use crate::template::{is_template, says_none};
 
 impl Limit {
@@ -93,8 +94,12 @@ impl Limit {
             Costing::Units(cost) => units(cost.get()),
             Costing::Made(text) => format!("`{}`", text.as_str()),
         };
+        let most = match self.max_actual() {
+            Some(most) => most.to_string(),
+            None => format!("{} times the estimate", most_plausible(Cost::ONE, None)),
+        };
         Some(format!(
-            "a message takes {estimate} as an estimate before its call; what the call really used (`{actual}`) is corrected after its answer, and what was used beyond the limit makes later messages wait; without such an answer the estimate stands"
+            "a message takes {estimate} as an estimate before its call; what the call really used (`{actual}`) is corrected after its answer, and what was used beyond the limit makes later messages wait; without such an answer, or with one that says more than {most}, the estimate stands"
         ))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Fleet, Route, Routes};
+use super::{Fleet, LimitWait, Route, Routes};
 
 /// A backlog that is gone within so many seconds does not count.
 const MOMENT: f64 = 10.0;
@@ -19,7 +19,12 @@ impl Fleet {
     /// reason, they wait for a limit.
     pub(super) fn say_why(&mut self, routes: &Routes) {
         let limits = &self.limits;
-        for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
+        let each = self.replicas.iter_mut().flat_map(|replica| {
+            let waits = &replica.waits;
+            let routes = replica.routes.iter_mut();
+            routes.map(move |(name, route)| (waits, name, route))
+        });
+        for (waits, name, route) in each {
             let main = routes.get(name).and_then(|own| own.standby_for.as_ref());
             route.standby_for = main.cloned().unwrap_or_default();
             if route.open && (!route.moving || route.away) || !route.why.is_empty() {
@@ -32,6 +37,7 @@ impl Fleet {
                 let shut = state == "paused" || state == "frozen";
                 shut.then(|| format!("its limit {name} is {state}"))
             });
+            let shut = shut.or_else(|| waited_for(waits, name, own));
             route.why = shut.unwrap_or_else(|| match route.open {
                 true => String::new(),
                 false => NO_TURN.to_owned(),
@@ -77,6 +83,17 @@ impl Fleet {
             }
         }
     }
+}
+
+/// What messages of a route wait for at one of its limits, or at the route itself if none of them is paced.
+fn waited_for(waits: &[LimitWait], route: &str, limits: &[String]) -> Option<String> {
+    waits.iter().find_map(|wait| {
+        if wait.limit.strip_prefix("route.") == Some(route) {
+            return Some(wait.in_words());
+        }
+        let is_own = limits.contains(&wait.limit);
+        is_own.then(|| format!("its limit {}: {}", wait.limit, wait.in_words()))
+    })
 }
 
 /// Which route makes most of the calls of a limit that several routes share; `None`: one route has it alone, or none

@@ -28,9 +28,11 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::core::rate::Span;
 use crate::core::stall::millis;
 use crate::ports::store::{Heard, SILENT};
 use crate::telemetry::health::PROGRESS;
+use crate::telemetry::waits::WaitsFor;
 use crate::telemetry::{CHANGE, RecentLine};
 
 pub use self::board::Board;
@@ -67,6 +69,8 @@ pub struct Replica {
     pub silent: u64,
     /// What it lacks; empty: it is ready.
     pub missing: Vec<Missing>,
+    /// What its limits wait for, although it is ready.
+    pub waits: Vec<LimitWait>,
     pub routes: BTreeMap<String, Route>,
     pub limits: BTreeMap<String, Use>,
     /// The last warnings, and what operators changed.
@@ -80,6 +84,19 @@ pub struct Missing {
     pub name: String,
     pub reason: String,
     /// For how long.
+    pub seconds: u64,
+}
+
+/// A limit that lets messages wait for something else than its rate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LimitWait {
+    /// A limit, or `route.` and the name of a route that has no paced one.
+    pub limit: String,
+    /// `freeze`, `debt` or `quota`.
+    pub what: String,
+    pub reason: String,
+    /// For how much longer.
     pub seconds: u64,
 }
 
@@ -201,6 +218,9 @@ impl Replica {
             limits: BTreeMap::new(),
             ..self.clone()
         };
+        for wait in &mut state.waits {
+            wait.seconds = 0;
+        }
         for part in &mut state.missing {
             part.seconds = 0;
             if part.name.starts_with(PROGRESS) {
@@ -222,6 +242,15 @@ impl Replica {
             };
         }
         state
+    }
+}
+
+impl LimitWait {
+    /// For operators.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let left = Span(Duration::from_secs(self.seconds));
+        format!("{}; for another {left}", self.reason)
     }
 }
 
@@ -325,6 +354,14 @@ impl Fleet {
             )
         });
         (sum.1 > 0).then_some(sum)
+    }
+
+    /// What messages wait for at a limit besides its rate and a freeze: the longest wait that a replica knows.
+    #[must_use]
+    pub fn waits(&self, limit: &str) -> Option<&LimitWait> {
+        let all = self.heard().flat_map(|replica| &replica.waits);
+        all.filter(|wait| wait.limit == limit && wait.what != WaitsFor::Freeze.label())
+            .max_by_key(|wait| wait.seconds)
     }
 
     /// What is left of the downstream's quota for a limit: the least that a replica knows.

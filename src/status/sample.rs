@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::history::{Curve, History};
-use super::{CLOSED_HOURS, Missing, PROBES_ONLY, Replica, Route, Use};
+use super::{CLOSED_HOURS, LimitWait, Missing, PROBES_ONLY, Replica, Route, Use};
 use crate::ports::store::ELSEWHERE;
 use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES, PROGRESS};
 use crate::telemetry::names::{self, Metric};
@@ -97,6 +97,7 @@ impl Sampler {
             name: self.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             missing: missing(health),
+            waits: waits(health),
             events: recent(),
             ..Replica::default()
         };
@@ -301,6 +302,16 @@ fn of_limit(limits: &mut BTreeMap<String, Use>, limit: &str, series: &Series<'_>
     } else {
         entry.total = series.value.max(0.0) as u64;
     }
+}
+
+fn waits(health: &Health) -> Vec<LimitWait> {
+    let waits = health.waits().all().into_iter().map(|wait| LimitWait {
+        limit: wait.limit.to_string(),
+        what: wait.what.label().to_owned(),
+        reason: wait.what.reason().to_owned(),
+        seconds: wait.left.as_secs(),
+    });
+    waits.collect()
 }
 
 fn missing(health: &Health) -> Vec<Missing> {

@@ -24,6 +24,7 @@ use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::telemetry::meters::LinkMeters;
+use crate::telemetry::waits::Waits;
 
 /// A loop that was silent for longer is stuck. A loop beats once a second or more often, idle or
 /// not, so this is ten missed beats.
@@ -49,6 +50,7 @@ struct Inner {
     state: Mutex<HealthState>,
     /// Cancelled by the first failure.
     failed: CancellationToken,
+    waits: Waits,
 }
 
 #[derive(Default)]
@@ -109,6 +111,7 @@ impl Health {
                 clock,
                 state: Mutex::default(),
                 failed: CancellationToken::new(),
+                waits: Waits::new(clock),
             }),
         }
     }
@@ -208,6 +211,12 @@ impl Health {
     #[must_use]
     pub fn stuck(&self) -> Vec<Missing> {
         lock(&self.inner.state).stuck(self.inner.clock.now())
+    }
+
+    /// What its limits wait for: it is ready all the same.
+    #[must_use]
+    pub fn waits(&self) -> &Waits {
+        &self.inner.waits
     }
 
     /// What it lacks; nothing means ready.

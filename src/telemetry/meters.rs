@@ -108,6 +108,11 @@ impl RouteMeters {
         self.answers.increment(answer, 1);
     }
 
+    /// An answer claims more than is believed ([`names::CLAIMS`]).
+    pub fn implausible(&self, what: &'static str) {
+        self.implausible.increment(what, 1);
+    }
+
     /// So many messages are in a part of the route's queues (`Part::label`).
     pub fn stand(&self, part: &'static str, count: u64) {
         self.queue_messages.set(part, count as f64);

@@ -11,6 +11,7 @@ pub mod names;
 pub mod notify;
 mod recorder;
 pub mod traces;
+pub mod waits;
 
 pub use health::Health;
 pub use logs::{CHANGE, LogLimit, RecentLine, Suppressed, note_change, recent};

@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicU64;
 use metrics::{Counter, Gauge, Histogram};
 
 use super::meters::{Counters, Gauges, Handle as _};
+use super::waits::WaitsFor;
 use crate::core::judge::DeadReason;
 use crate::ports::queue::Part;
 
@@ -59,8 +60,10 @@ pub const PARTS: &[&str] = &labels!(Part);
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
 /// A result that was dropped, because no valid routing key could be made for it.
 pub const NO_ROUTING_KEY: &str = "no_routing_key";
-/// The outcomes of results: this one, and those of `queue::ResultOutcome::label`.
-pub const RESULT_OUTCOMES: &[&str] = &["confirmed", "unroutable", NO_ROUTING_KEY];
+/// A result that was dropped, because its message was a result of a result, several times over.
+pub const CIRCLES: &str = "circles";
+/// The outcomes of results: these, and those of `queue::ResultOutcome::label`.
+pub const RESULT_OUTCOMES: &[&str] = &["confirmed", "unroutable", NO_ROUTING_KEY, CIRCLES];
 /// Values of the label `state` of receipts (`core::smpp::ReceiptState::label`).
 pub const RECEIPT_STATES: &[&str] = &[
     "enroute",
@@ -73,6 +76,13 @@ pub const RECEIPT_STATES: &[&str] = &[
     "rejected",
     "other",
 ];
+/// Values of the label `what` of waits (`telemetry::waits`).
+pub const WAITS: &[&str] = &labels!(WaitsFor);
+/// What an answer claims that is bounded, of the label `what`.
+pub const CLAIM_ACTUAL: &str = "actual";
+pub const CLAIM_QUOTA: &str = "quota";
+/// Values of the label `what`.
+pub const CLAIMS: &[&str] = &[CLAIM_ACTUAL, CLAIM_QUOTA];
 /// Values of the label `reason` (`core::judge::DeadReason::label`).
 pub const REASONS: &[&str] = &labels!(DeadReason);
 /// Values of the label `result`.
@@ -277,6 +287,8 @@ metrics! {
             "Accepted answers that do not say what is left, or in a form that cannot be read.";
         actual_unreadable: Counter = ACTUAL_UNREADABLE, "sluiced_actual_unreadable_total",
             "Calls whose answer did not say what they used, or that had none: their costs stand as they were estimated.";
+        implausible: Counters("what", CLAIMS) = IMPLAUSIBLE, "sluiced_implausible_answers_total",
+            "Answers that claim more than is believed: actual, what a call used, beyond max_actual (the estimate stands); quota, a reset further away than max_throttle_wait (that counts).";
         unconfirmed: Counter = UNCONFIRMED, "sluiced_unconfirmed_total",
             "Times that the broker did not confirm a copy for a wait, parked or dead-letter queue. It is tried again.";
         shortened: Counter = SHORTENED, "sluiced_shortened_total",
@@ -358,6 +370,8 @@ metrics! {
     }
 
     + others {
+        LIMIT_WAITS = (MetricKind::Gauge, &["limit", "what"], WAITS), "sluiced_limit_waits_until_time_seconds",
+            "Until when messages wait for a limit, in Unix time, as this replica knows it: because of a freeze, a debt (units that calls used beyond their costs), or the downstream's own quota of a key. 0 or a time that is over: they do not. A wait of less than 5 s is not shown.";
         KEY_RATE = (MetricKind::Gauge, &["limit"], &[]), "sluiced_key_units_per_second",
             "The current rate of a keyed limit, which each of its keys has. Absent for kinds without a rate.";
         LOG_LINES_DROPPED = (MetricKind::Counter, &[], &[]), "sluiced_log_lines_dropped_total",

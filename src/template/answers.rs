@@ -4,6 +4,7 @@
 //! be read says nothing.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::time::SystemTime;
 
 use super::{About, Template, Templates, WrongLabel};
@@ -127,34 +128,48 @@ impl fmt::Debug for RouteQuotas {
 /// Where the answers of a route say what calls really used: for limits with costs that are known only afterwards.
 pub struct RouteActuals {
     templates: Templates,
-    each: Vec<(Box<str>, Template)>,
+    each: Vec<RouteActual>,
+}
+
+/// One of them.
+struct RouteActual {
+    limit: Box<str>,
+    template: Template,
+    most: Option<NonZeroU32>,
 }
 
 impl RouteActuals {
-    /// Compiles the templates of limits, by their names.
+    /// Compiles the templates of limits, by their names, each with the most that it is believed, if that is written.
     ///
     /// # Errors
     /// When a template is wrong, which a checked configuration excludes.
-    pub fn new<'a>(limits: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Self, WrongLabel> {
+    pub fn new<'a>(
+        limits: impl Iterator<Item = (&'a str, &'a str, Option<NonZeroU32>)>,
+    ) -> Result<Self, WrongLabel> {
         let mut templates = Templates::about(About::Answer);
-        let each = limits.map(|(limit, text)| {
+        let each = limits.map(|(limit, text, most)| {
             let template = templates.add_key(format!("limits.{limit}.actual"), text)?;
-            Ok((Box::from(limit), template))
+            let limit = Box::from(limit);
+            Ok(RouteActual {
+                limit,
+                template,
+                most,
+            })
         });
         let each = each.collect::<Result<_, _>>()?;
         Ok(Self { templates, each })
     }
 
-    /// The limits that have one.
-    pub fn limits(&self) -> impl Iterator<Item = &str> {
-        self.each.iter().map(|(limit, _)| &**limit)
+    /// The limits that have one, each with the most that it is believed, if that is written.
+    pub fn limits(&self) -> impl Iterator<Item = (&str, Option<NonZeroU32>)> {
+        self.each.iter().map(|one| (&*one.limit, one.most))
     }
 
     /// What the call of a message used, for each of [`limits`](Self::limits). `None`: its answer says no number.
     pub fn read(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> Vec<Option<u64>> {
         let context = self.templates.context_with(message, facts, Some(answer));
-        let read = |(_, template): &(_, Template)| {
-            let text = self.templates.render(template, context.as_ref().ok()?);
+        let read = |one: &RouteActual| {
+            let text = self.templates.render(&one.template, context.as_ref().ok()?);
             units(&text.ok()?)
         };
         self.each.iter().map(read).collect()
@@ -245,8 +260,8 @@ mod tests {
     fn answers_say_whole_numbers_or_nothing() {
         let actuals = RouteActuals::new(
             [
-                ("tokens", "{{ answer.body.usage.total_tokens }}"),
-                ("bytes", "{{ answer.headers['x-bytes'] }}"),
+                ("tokens", "{{ answer.body.usage.total_tokens }}", None),
+                ("bytes", "{{ answer.headers['x-bytes'] }}", None),
             ]
             .into_iter(),
         )
@@ -268,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_wrong_template_of_what_was_used_is_reported_with_its_key() {
-        let limits = [("tokens", "{{ anser.status }}")];
+        let limits = [("tokens", "{{ anser.status }}", None)];
         let error = RouteActuals::new(limits.into_iter()).unwrap_err();
         assert_eq!(error.key, "limits.tokens.actual");
     }

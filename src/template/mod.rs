@@ -18,10 +18,14 @@
 //!
 //! Numbers: integers from -2^63 to 2^64-1 are exact. A larger one cannot be used (it would be
 //! rounded silently) but does no harm if no template prints it. Fractions are doubles.
+//!
+//! A body in which an object has two members with one name is refused, because the downstream may read the
+//! other one (`json`).
 
 mod answers;
 mod fault;
 mod filters;
+mod json;
 mod labels;
 mod sent;
 pub mod sms;
@@ -306,7 +310,7 @@ impl Templates {
         let mut values = BTreeMap::new();
         for name in &self.used {
             let value = match *name {
-                "body" => filters::parse_json(&message.body)?,
+                "body" => self.body_of(message)?,
                 "headers" => Value::from(Serde(&message.headers)),
                 "properties" => Value::from(Serde(&message.properties)),
                 "routing_key" => Value::from(message.routing_key.as_str()),
@@ -326,6 +330,44 @@ impl Templates {
             values.insert(*name, value);
         }
         Ok(Context(Value::from(values)))
+    }
+
+    /// The body of a message. Once it was called, templates about the answer take the last of two members.
+    fn body_of(&self, message: &Message) -> Result<Value, Undecodable> {
+        let read = match self.about {
+            About::Answer => json::answer(&message.body),
+            _ => json::message(&message.body),
+        };
+        read.map_err(|unread| Undecodable {
+            what: "body".to_owned(),
+            why: self.unread(&unread),
+        })
+    }
+
+    /// Why a body cannot be read. The name of a member is shown only if a template has it: others may be
+    /// content.
+    fn unread(&self, unread: &json::Unread) -> String {
+        let json::Unread {
+            twice,
+            line,
+            column,
+        } = unread;
+        let Some(name) = twice else {
+            return format!("is no JSON, which the templates need (line {line}, column {column})");
+        };
+        let is_ours = self.environment.templates().any(|(_, template)| {
+            let paths = template.undeclared_variables(true);
+            paths
+                .iter()
+                .any(|path| path.split('.').any(|part| part == name))
+        });
+        let member = match is_ours {
+            true => format!("the member `{name}`"),
+            false => "a member".to_owned(),
+        };
+        format!(
+            "has {member} twice in one object (line {line}, column {column}), and the downstream could read the other one"
+        )
     }
 
     /// Whether a template prints a `null` for a message.
@@ -356,7 +398,7 @@ impl Templates {
 
 /// The variables of an answer.
 fn answered(answer: &Answer) -> Value {
-    let body = filters::parse_json(&answer.body)
+    let body = json::answer(&answer.body)
         .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&answer.body)));
     let headers = Value::from(Serde(&answer.headers));
     let fields = [

@@ -372,3 +372,54 @@ fn a_template_about_an_answer_sees_its_body_as_json_or_as_text() {
         assert!(found[0].to_string().contains("no `answer.boddy`; known"));
     }
 }
+
+#[test]
+fn a_member_that_stands_twice_in_one_object_makes_a_body_unreadable() {
+    let unread = "twice in one object";
+    let deep = r#"{"to": "+49170", "parts": [{"lines": {"text": "4711", "text": "4712"}}]}"#;
+    // Written differently, it is the same name.
+    let escaped = r#"{"to": "4711", "t\u006f": "4712"}"#;
+    for body in [r#"{"to": "4711", "to": "4712"}"#, escaped] {
+        assert_eq!(
+            why("{{ body.to }}", body),
+            format!(
+                "body: has the member `to` {unread} (line 1, column {}), and the downstream could read the other one",
+                if body == escaped { 24 } else { 19 }
+            )
+        );
+    }
+    let why_deep = why("{{ body.to }}", deep);
+    assert!(
+        why_deep.contains("a member twice in one object"),
+        "{why_deep}"
+    );
+    assert!(
+        !why_deep.contains("47") && !why_deep.contains("text"),
+        "{why_deep}"
+    );
+    // The name of a member can be content, too.
+    let named = why("{{ body.to }}", r#"{"to": 1, "+49170": 1, "+49170": 2}"#);
+    assert!(!named.contains("49170"), "{named}");
+
+    let apart = message(r#"{"to": "a", "parts": [{"to": "b"}, {"to": "c"}], "by": {"to": "d"}}"#);
+    assert_eq!(render("{{ body.to }}", &apart).unwrap(), "a");
+    let unused = message(r#"{"to": "a", "to": "b"}"#);
+    assert_eq!(render("{{ route }}", &unused).unwrap(), "sms", "not read");
+}
+
+#[test]
+fn of_an_answer_the_last_of_two_members_counts() {
+    let mut templates = Templates::about(About::Answer);
+    let template = templates
+        .add("used", "{{ answer.body.used }} {{ body.to }}")
+        .unwrap();
+    let answer = Answer {
+        body: r#"{"used": 3, "used": 4}"#.into(),
+        ..Answer::default()
+    };
+    let message = message(r#"{"to": "a", "to": "b"}"#);
+    let context = templates
+        .context_with(&message, FACTS, Some(&answer))
+        .unwrap();
+    assert_eq!(templates.render(&template, &context).unwrap(), "4 b");
+}

@@ -35,7 +35,7 @@ struct Running {
 impl Running {
     async fn start() -> Self {
         machine::share();
-        let admin = admin::bind("127.0.0.1:0")
+        let admin = admin::bind("127.0.0.1:0", &["Fleet.internal".to_owned()])
             .await
             .expect("a free port")
             .expect("a listener");
@@ -74,8 +74,10 @@ impl Running {
     }
 
     async fn get(&self, path: &str) -> (String, String) {
-        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"))
-            .await
+        self.ask(&format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost:9464\r\n\r\n"
+        ))
+        .await
     }
 
     async fn until(&self, path: &str, status: &str) -> String {
@@ -113,6 +115,33 @@ async fn check(url: &str) -> (Exit, String) {
     let mut out = Vec::new();
     let exit = health(&args, &mut out).await.expect("it writes");
     (exit, String::from_utf8(out).expect("it writes text"))
+}
+
+/// A page in a browser may lead its own name to this listener, and would then read the answers.
+#[tokio::test]
+async fn a_name_that_any_web_page_could_have_is_not_answered() {
+    let running = Running::start().await;
+    for path in [
+        "/",
+        "/status.json",
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/nothing",
+    ] {
+        let request = |host: &str| format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let (head, body) = running.ask(&request("rebound.example:9464")).await;
+        assert!(head.starts_with("HTTP/1.1 421"), "{path}: {head}");
+        assert!(body.contains("`admin.hosts`"), "{body}");
+        assert!(!body.contains("host:1"), "{body}");
+        for host in ["10.0.0.7:9464", "[::1]:9464", "fleet.internal"] {
+            let (head, _) = running.ask(&request(host)).await;
+            assert!(!head.starts_with("HTTP/1.1 421"), "{path} {host}: {head}");
+        }
+    }
+    let (head, _) = running.ask("GET /healthz HTTP/1.0\r\n\r\n").await;
+    assert!(head.contains("200"), "no browser omits the name: {head}");
+    running.end().await;
 }
 
 #[tokio::test]
@@ -211,16 +240,16 @@ async fn the_health_command_says_by_its_exit_code() {
 async fn a_connection_serves_one_request_and_other_paths_are_refused() {
     let running = Running::start().await;
     // Two requests at once: the answer to the first closes the connection.
-    let request = "GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n";
+    let request = "GET /healthz HTTP/1.1\r\nHost: localhost:9464\r\n\r\n";
     let (head, body) = running.ask(&request.repeat(2)).await;
     assert!(head.to_lowercase().contains("connection: close"), "{head}");
     assert_eq!(body, r#"{"status":"alive"}"#);
 
     assert!(running.get("/nothing").await.0.starts_with("HTTP/1.1 404"));
-    let post = "POST /readyz HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n";
+    let post = "POST /readyz HTTP/1.1\r\nHost: localhost:9464\r\nContent-Length: 0\r\n\r\n";
     assert!(running.ask(post).await.0.starts_with("HTTP/1.1 405"));
     let huge = format!(
-        "GET /healthz HTTP/1.1\r\nHost: test\r\nX-Pad: {}\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: localhost:9464\r\nX-Pad: {}\r\n\r\n",
         "x".repeat(20_000)
     );
     assert!(running.ask(&huge).await.0.starts_with("HTTP/1.1 431"));
@@ -264,7 +293,7 @@ async fn stopping_does_not_wait_for_silent_clients() {
 async fn an_address_that_is_taken_is_named_with_its_key() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("an address").to_string();
-    let text = admin::bind(&address)
+    let text = admin::bind(&address, &[])
         .await
         .expect_err("it is taken")
         .to_string();
@@ -272,7 +301,7 @@ async fn an_address_that_is_taken_is_named_with_its_key() {
     assert!(text.contains(&address), "{text}");
     assert!(text.contains("another process has it"), "{text}");
 
-    let text = admin::bind("nonsense").await.expect_err("no address");
+    let text = admin::bind("nonsense", &[]).await.expect_err("no address");
     assert!(text.to_string().contains("write host:port"), "{text}");
-    assert!(admin::bind("").await.expect("none is fine").is_none());
+    assert!(admin::bind("", &[]).await.expect("none is fine").is_none());
 }

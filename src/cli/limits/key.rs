@@ -17,8 +17,8 @@ use crate::core::policy::PolicyVersion;
 use crate::core::rate::Span;
 use crate::core::time::{StoreTime, micros};
 use crate::limiter::limit_key;
-use crate::ports::limits::{Fit, Look};
-use crate::ports::store::Inspection;
+use crate::ports::limits::{Corrected, Correction, Fit, KeyedLimit, LimitKey, Look};
+use crate::ports::store::{Inspection, Store};
 use crate::settings::policy;
 use crate::settings::types::Limit;
 use crate::wire;
@@ -29,11 +29,22 @@ const SHOWN: usize = 5;
 /// A key and what the limit has left for it.
 pub(in crate::cli) struct KeyState {
     key: Option<String>,
+    /// Its names in the store.
+    of: (Arc<KeyedLimit>, LimitKey),
     look: Look,
     /// Units that calls used beyond their costs and that are not paid yet.
     owed: u64,
     /// For a `once` limit: its `ttl`, and since when it has that.
     ttl: Option<(Duration, StoreTime)>,
+}
+
+/// What a key waited for besides its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Waited {
+    /// Units that it owed.
+    pub(super) owed: u64,
+    /// The downstream said how much is left.
+    pub(super) quota: bool,
 }
 
 /// What the limit has left for `key`, or for all messages if it has no keys. `None`: it has no state to look
@@ -78,9 +89,11 @@ pub(in crate::cli) async fn look_up(
     };
     let parts: Vec<&str> = key.into_iter().collect();
     let limit = Arc::new(limit);
-    let look = opened.store.look(&limit, limit_key(&parts)).await?;
+    let id = limit_key(&parts);
+    let look = opened.store.look(&limit, id).await?;
     let rule = limit.policy().rule.around(look.now);
     Ok(Some(KeyState {
+        of: (limit, id),
         owed: rule.owed(look.state.as_ref(), look.now),
         look,
         key: key.map(str::to_owned),
@@ -127,6 +140,33 @@ fn current(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option
 }
 
 impl KeyState {
+    /// Forgives what it owes, and what the downstream said is left of it. Returns what that was.
+    pub(super) async fn forgive(&self, store: &dyn Store, name: &str) -> Result<Waited, Refusal> {
+        let left = self.look.state.as_ref().map(|state| state.left.until);
+        let waited = Waited {
+            owed: self.owed,
+            quota: left.is_some_and(|until| until > self.look.now.as_micros()),
+        };
+        if waited == Waited::default() {
+            return Ok(waited);
+        }
+        let (limit, key) = &self.of;
+        let correction = Correction {
+            limit: Arc::clone(limit),
+            key: *key,
+            what: Corrected::Forgiven,
+        };
+        let undone = store.correct(&[correction]).await;
+        // It counts as a replica that asks until it leaves.
+        store.leave().await?;
+        if undone?.is_empty() {
+            return Ok(waited);
+        }
+        Err(Refusal::Failed(format!(
+            "the policy of `{name}` has changed just now; try again"
+        )))
+    }
+
     pub(in crate::cli) fn write(&self, out: &mut impl Write) -> Result<(), Refusal> {
         writeln!(out)?;
         match &self.key {
@@ -166,7 +206,7 @@ impl KeyState {
             None => "when a call has ended".to_owned(),
         };
         Some(format!(
-            "{units} that calls used beyond their costs, paid {paid}"
+            "{units} that calls used beyond their costs, paid {paid} (`sluiced limits open` forgives them)"
         ))
     }
 

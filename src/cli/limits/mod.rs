@@ -16,8 +16,10 @@ use clap::{Args, Subcommand};
 use secrecy::SecretString;
 use serde_json::json;
 
+use self::key::Waited;
 use super::exit::{Exit, Refusal, named};
 use super::shell;
+use super::text::counted;
 use crate::core::limits::generation::Closing;
 use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
@@ -48,8 +50,8 @@ pub enum Command {
     Pause(PauseArgs),
     /// End a pause, or a freeze that a downstream asked for
     Resume(NameArgs),
-    /// Open a keyed limit at once that waits because Redis lost its state
-    Open(NameArgs),
+    /// Open a keyed limit at once that waits because Redis lost its state, or forgive what one of its keys owes
+    Open(OpenArgs),
 }
 
 /// The arguments of `sluiced limits pause`.
@@ -65,7 +67,19 @@ pub struct PauseArgs {
     location: Location,
 }
 
-/// The arguments of `sluiced limits resume` and `sluiced limits open`.
+/// The arguments of `sluiced limits open`.
+#[derive(Args, Clone, Debug)]
+pub struct OpenArgs {
+    /// The limit
+    #[arg(add = shell::limits())]
+    name: String,
+    /// The key whose debt is forgiven, if the limit has keys: the text that its template makes of a message
+    key: Option<String>,
+    #[command(flatten)]
+    location: Location,
+}
+
+/// The arguments of `sluiced limits resume`.
 #[derive(Args, Clone, Debug)]
 pub struct NameArgs {
     /// The limit
@@ -246,19 +260,40 @@ async fn resume(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Re
     Ok(())
 }
 
-/// Ends the wait of a keyed limit whose state was lost.
-async fn open(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+/// Ends the wait of a keyed limit whose state was lost, and forgives what a key owes.
+async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let (name, opened) = (&args.name, args.location.open().await?);
     let policy = opened.policy(name).await?;
     let found = policy.inspect().await?;
     let why = key::closed(&opened, name, &found).await?;
+    let state = key::look_up(&opened, name, args.key.as_deref(), &found).await?;
+    let waited = match &state {
+        Some(state) => state.forgive(&*opened.store, name).await?,
+        None => Waited::default(),
+    };
+    // The notice comes last: replicas ask again at once.
     let at = policy.open().await?.ok_or_else(|| unused(name, ""))?;
     if args.location.json {
-        let said = json!({ "name": name, "was_closed": why == Some(Closing::Lost), "opened_us": at.as_micros() });
+        let said = json!({ "name": name, "was_closed": why == Some(Closing::Lost), "opened_us": at.as_micros(),
+            "forgiven_units": waited.owed, "forgot_quota": waited.quota });
         writeln!(out, "{said:#}")?;
         return Ok(());
     }
+    if waited.owed > 0 {
+        let units = counted(waited.owed, "unit");
+        writeln!(
+            out,
+            "{name}: forgiven: {units} that calls used beyond their costs"
+        )?;
+    }
+    if waited.quota {
+        writeln!(
+            out,
+            "{name}: forgotten: what the downstream said is left of its quota"
+        )?;
+    }
     match why {
+        None if waited != Waited::default() => {}
         Some(Closing::Lost) => writeln!(out, "{name}: open, whatever was lost before")?,
         Some(Closing::Paused) => writeln!(
             out,

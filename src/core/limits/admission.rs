@@ -21,7 +21,7 @@ use super::cell::{Cell, Limit, LimitGate};
 use super::generation::Closing;
 use super::once::Ended;
 use super::rule::Line;
-use super::{Fit, Owed, Room, Ticket};
+use super::{Fit, Lacks, Owed, Room, Ticket};
 use crate::rate::Cost;
 use crate::time::StoreTime;
 
@@ -108,6 +108,8 @@ pub enum Decision {
         fits: Fit,
         /// When to come back; not before it fits. Zero if no time is known.
         until: StoreTime,
+        /// What that charge waits for.
+        lacks: Lacks,
         room: Room,
     },
     /// It can never pass: it costs more than the limit `by` ever holds.
@@ -281,7 +283,8 @@ fn deny(
     let by = times.iter().position(|at| *at == latest).unwrap_or(0);
     let charge = &candidate.charges[by];
     let rule = charge.limit.rule;
-    let room = rule.room(cells[charge.key].state.as_ref(), now);
+    let state = cells[charge.key].state.as_ref();
+    let (room, lacks) = (rule.room(state, now), rule.lacks(state, charge.cost, now));
     let full = fits[by] == Fit::Full;
     if !candidate.waited && !full {
         let cell = &mut cells[charge.key];
@@ -298,6 +301,7 @@ fn deny(
         by,
         fits: fits[by],
         until: StoreTime::from_micros(if full { 0 } else { latest }),
+        lacks,
         room,
     }
 }

@@ -112,6 +112,14 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         done
     }
 
+    /// What a key owes, and what the downstream said of it, is forgiven (`limits::forgive`).
+    pub fn forgive(&mut self, (name, limit): (&N, &Limit<'_>), now: StoreTime) -> bool {
+        let mut cell = self.cell(name, limit.rule, now);
+        let done = super::forgive(limit, &mut cell, now);
+        self.put(name, limit.rule, cell, now);
+        done
+    }
+
     /// Gives a call another lease; `false`: it has ended.
     pub fn renew(&mut self, (name, rule): (&N, &Rule), ticket: Ticket, now: StoreTime) -> bool {
         self.change((name, rule), now, |taken| {

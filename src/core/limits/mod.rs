@@ -32,7 +32,7 @@ use std::time::Duration;
 use crate::rate::Cost;
 use crate::time::{StoreTime, micros};
 
-pub use owed::{Owed, charge};
+pub use owed::{Owed, charge, forgive, most_plausible};
 pub use rule::{Left, Line, Rule, State, Taken};
 
 #[cfg(test)]
@@ -102,6 +102,18 @@ pub enum Fit {
     At(u64),
     /// It fits once calls under way have ended: no time is known.
     Full,
+}
+
+/// What a cost lacks that does not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lacks {
+    /// Units of the limit itself: they come back at its rate.
+    #[default]
+    Room,
+    /// The units that calls used beyond their cost must be paid first.
+    Debt,
+    /// The downstream says that less is left of its own quota.
+    Quota,
 }
 
 /// What a limit has left for one key.

@@ -8,13 +8,25 @@
 //!
 //! A debt larger than the limit is paid while nothing passes: each full span of the limit, from when all of
 //! it was back, pays as much as the limit holds. So the key opens again after as much time as the limit needs
-//! for what was used. This is the same for every kind, so it is outside of the kinds.
+//! for what was used. This is the same for every kind, so it is outside of the kinds. An operator can forgive it.
+
+use std::num::NonZeroU32;
 
 use super::cell::{Cell, Limit, LimitGate};
 use super::fixed_window::FixedWindow;
 use super::rule::{Rule, State};
-use super::{Fit, MEMORY_MAX, Taken, Ticket};
+use super::{Fit, Lacks, Left, Line, MEMORY_MAX, Taken, Ticket};
+use crate::rate::Cost;
 use crate::time::{StoreTime, micros};
+
+/// An answer is believed up to so many times the estimate, unless an operator wrote another bound.
+const PLAUSIBLE: u64 = 100;
+
+/// The most units that the answer to a call is believed to have used, if its message took `estimate`.
+#[must_use]
+pub fn most_plausible(estimate: Cost, written: Option<NonZeroU32>) -> u64 {
+    written.map_or(estimate.units() * PLAUSIBLE, |most| most.get().into())
+}
 
 /// The most units that can be owed.
 const UNITS_MAX: u64 = (1 << 32) - 1;
@@ -52,6 +64,18 @@ impl Rule {
         let rested = now.as_micros().saturating_sub(self.rests_from(state));
         let paid = (rested / self.span()).saturating_mul(self.most());
         self.counted(state.owed.units).saturating_sub(paid)
+    }
+
+    /// What a cost waits for, if it does not fit.
+    pub(super) fn lacks(&self, state: Option<&State>, cost: Cost, now: StoreTime) -> Lacks {
+        if self.owed(state, now) > 0 {
+            return Lacks::Debt;
+        }
+        let left = state.and_then(|state| state.left.at(now));
+        match left {
+            Some(left) if cost.units() > left.units => Lacks::Quota,
+            _ => Lacks::Room,
+        }
     }
 
     /// When a cost fits together with what is owed, if that is more than the limit ever holds.
@@ -109,6 +133,22 @@ pub fn charge(limit: &Limit<'_>, cell: &mut Cell, units: u64, now: StoreTime) ->
         };
     }
     cell.changed = true;
+    true
+}
+
+/// An operator forgives what is owed by a key, and what the downstream said is left of it: an answer may have claimed
+/// too much. The line goes back, too, because it lies behind the debt. What was taken of the limit stays taken. `false`:
+/// the asker knows another policy than the store, and nothing was done.
+pub fn forgive(limit: &Limit<'_>, cell: &mut Cell, now: StoreTime) -> bool {
+    if limit.gate == LimitGate::Outdated {
+        return false;
+    }
+    if let Some(state) = &mut cell.state
+        && limit.rule.untouched(now).is_some()
+    {
+        (state.owed, state.left, state.line) = (Owed::default(), Left::default(), Line::default());
+        cell.changed = true;
+    }
     true
 }
 

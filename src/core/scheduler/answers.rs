@@ -112,6 +112,7 @@ impl<T: Queued> Scheduler<T> {
                 fits,
                 until,
                 room,
+                ..
             } => {
                 let denial = Denial {
                     by,

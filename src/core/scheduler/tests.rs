@@ -11,7 +11,7 @@ use super::*;
 use crate::gate::{Sends, Shut, Turn};
 use crate::leases::{Availability, Wait};
 use crate::limits::admission::Decision;
-use crate::limits::{Fit, Room};
+use crate::limits::{Fit, Lacks, Room};
 use crate::rate::Cost;
 use crate::time::StoreTime;
 
@@ -403,6 +403,7 @@ fn a_unit_that_was_refunded_reopens_its_key() {
         by: 0,
         fits: Fit::At(STORE + 900_000_000),
         until: decided(900_000),
+        lacks: Lacks::Room,
         room: Room::default(),
     };
     let granted = || Decision::Granted { passes: Vec::new() };

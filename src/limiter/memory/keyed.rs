@@ -205,6 +205,7 @@ impl LimitStore for MemoryStore {
                             limit.gate != LimitGate::Outdated
                         }
                         Corrected::More { units } => states.charge(key, units, now),
+                        Corrected::Forgiven => states.forgive(key, now),
                     };
                     (!done).then_some(place)
                 });

@@ -12,9 +12,9 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redis::Script;
 
 use super::scripts::Arg;
-use crate::core::limits::Rule;
 use crate::core::limits::generation::{LostWait, Memory};
 use crate::core::limits::store_watch::AnswerHead;
+use crate::core::limits::{Lacks, Rule};
 use crate::core::time::{Direction, StoreTime, micros};
 use crate::ports::limits::{
     BATCH_MAX, Closing, Decision, Ended, Fit, KeyedLimit, LimitKey, Pass, Policy, Room,
@@ -318,6 +318,12 @@ impl Reply {
                 by: self.by(charges)?,
                 fits: fit(self.0.next()?),
                 until: self.time()?,
+                lacks: match self.0.next()? {
+                    0 => Lacks::Room,
+                    1 => Lacks::Debt,
+                    2 => Lacks::Quota,
+                    _ => return None,
+                },
                 room: self.room()?,
             },
             2 => Decision::Never {

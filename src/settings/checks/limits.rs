@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Checks;
-use crate::core::rate::{MAX_WINDOW, Span};
+use crate::core::limits::most_plausible;
+use crate::core::rate::{Cost, MAX_WINDOW, Span};
 use crate::settings::fault::KeyPath;
 use crate::settings::text::{Costing, TemplateText, WindowRate};
 use crate::settings::types::{FixedWindow, Limit, Paced};
@@ -111,12 +112,32 @@ impl Checks<'_> {
         }
     }
 
-    /// Until an answer says what a call used, the call counts with its cost.
+    /// Until an answer says what a call used, the call counts with its cost. What it says is believed up to a bound.
     fn estimate(&mut self, path: &KeyPath, limit: &Limit) {
-        let [actual, cost] = path.all(["actual", "cost"]);
-        if limit.actual().is_some() && !self.is_written(&cost) {
-            let message = "each call counts 1 until its answer says more, so that as many are under way as the limit has units; write a cost beside it: about what a call uses";
-            self.warning([actual, cost], message);
+        let [actual, cost, most] = path.all(["actual", "cost", "max_actual"]);
+        let written = limit.max_actual();
+        if limit.actual().is_none() {
+            if written.is_some() {
+                let message = "no answer says what a call used; write actual beside it, or take max_actual out";
+                self.warning([most, actual], message);
+            }
+            return;
+        }
+        if !self.is_written(&cost) {
+            let believed = most_plausible(Cost::ONE, written);
+            let message = format!(
+                "each call counts 1 until its answer says more, so that as many are under way as the limit has units, and an answer is believed up to {believed}; write a cost beside it: about what a call uses"
+            );
+            self.warning([actual, cost, most], message);
+        } else if let (Some(written), Costing::Units(estimate)) = (written, limit.cost())
+            && written.get() < estimate.get()
+        {
+            let (written, estimate) = (written.get(), estimate.get());
+            let message = format!(
+                "{written} is less than the estimate of {estimate}, so no answer that says more than the estimate would be believed; write more, or leave it out for {}",
+                most_plausible(Cost::ONE, None) * u64::from(estimate)
+            );
+            self.error([most, cost], message);
         }
     }
 

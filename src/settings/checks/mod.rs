@@ -5,6 +5,7 @@
 
 mod downstream;
 mod limits;
+mod loops;
 mod routes;
 mod sections;
 mod sharing;
@@ -38,6 +39,7 @@ pub(super) fn run(settings: &Settings, secrets: &Secrets, faults: &mut Collector
     checks.sections();
     checks.limits();
     checks.routes();
+    checks.loops();
 }
 
 impl Checks<'_> {

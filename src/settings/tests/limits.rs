@@ -410,12 +410,12 @@ fn a_cost_that_is_known_afterwards() {
             .join("\n")
             .matches("estimate")
             .count(),
-        2
+        3
     );
     assert_eq!(
         said_of(&format!("{tokens}{actual}")),
         [
-            "a.toml:15:10: warning: limits.x.actual: each call counts 1 until its answer says more, so that as many are under way as the limit has units; write a cost beside it: about what a call uses"
+            "a.toml:15:10: warning: limits.x.actual: each call counts 1 until its answer says more, so that as many are under way as the limit has units, and an answer is believed up to 100; write a cost beside it: about what a call uses"
         ]
     );
     assert_eq!(
@@ -433,6 +433,18 @@ fn a_cost_that_is_known_afterwards() {
         ]
     );
     // Kinds that cannot be corrected give the reason.
+    assert_eq!(
+        said_of(&format!("{tokens}max_actual = 9")),
+        [
+            "a.toml:15:14: warning: limits.x.max_actual: no answer says what a call used; write actual beside it, or take max_actual out"
+        ]
+    );
+    assert_eq!(
+        said_of(&format!("{tokens}cost = 20\nmax_actual = 9\n{actual}")),
+        [
+            "a.toml:16:14: limits.x.max_actual: 9 is less than the estimate of 20, so no answer that says more than the estimate would be believed; write more, or leave it out for 2000"
+        ]
+    );
     let of_kind = |kind: &str| said_of(&format!("{kind}\n{actual}"));
     assert_eq!(
         of_kind("kind = \"concurrency\"\nlimit = 3"),

@@ -85,16 +85,21 @@ table! {
         /// back or is charged after it; what was charged beyond the limit makes later messages wait. Where an answer
         /// does not say it, the estimate stands. Absent: a message takes its cost.
         actual: Option<TemplateText> = ANSWER_TEMPLATE, Optional "{{ answer.body.usage.total_tokens }}";
+        /// The most that actual is believed: an answer that claims more is counted and warned of, and the estimate
+        /// stands. Otherwise one wrong number, such as a time in the wrong field, would make the limit wait for days.
+        /// Absent: 100 times the estimate of the message.
+        max_actual: Option<NonZeroU32> = UNITS, Optional 100000;
     }
 }
 
-/// Those of a limit of calls in flight: what a call used counts while it runs. The last one is `actual`.
+/// Those of a limit of calls in flight: what a call used counts while it runs. The last ones are `actual` and
+/// `max_actual`.
 const IN_FLIGHT: &[Key] = KeyedCounting::KEYS
-    .split_at(KeyedCounting::KEYS.len() - 1)
+    .split_at(KeyedCounting::KEYS.len() - 2)
     .0;
 
 /// Keys that a kind does not have, and why.
-pub(in crate::settings) const ABSENT: [(&str, &str, &str); 2] = [
+pub(in crate::settings) const ABSENT: [(&str, &str, &str); 4] = [
     (
         "paced",
         "actual",
@@ -105,6 +110,8 @@ pub(in crate::settings) const ABSENT: [(&str, &str, &str); 2] = [
         "actual",
         "a call counts while it is in flight, and not for what it used",
     ),
+    ("paced", "max_actual", "it has no actual"),
+    ("concurrency", "max_actual", "it has no actual"),
 ];
 
 table! {

@@ -90,6 +90,12 @@ impl Limit {
         self.counting()?.actual.as_ref()
     }
 
+    /// The most that `actual` is believed, if that is written.
+    #[must_use]
+    pub fn max_actual(&self) -> Option<NonZeroU32> {
+        self.counting()?.max_actual
+    }
+
     /// The cost of one message.
     #[must_use]
     pub const fn cost(&self) -> &Costing {

@@ -1,6 +1,8 @@
 use super::*;
+use crate::ports::clock::Clock;
 use crate::telemetry::names::{ALL, MetricKind};
 use crate::telemetry::recorder::{self, process};
+use crate::telemetry::waits::{Waits, WaitsFor};
 
 /// The text of a scrape after `fill` ran, with the test's own recorder.
 fn scrape(fill: impl FnOnce()) -> String {
@@ -22,6 +24,7 @@ fn every_series_is_there_before_its_first_event() {
         drop(KeyedMeters::new("sender"));
         rate_of_keys("sender", 3.0);
         drop(LinkMeters::new("redis"));
+        Waits::new(Clock::start()).of("provider", &WaitsFor::ALL);
         process();
     });
     for metric in ALL {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::limits::Rule;
 use sluiced::core::limits::token_bucket::{Refill, Start};
+use sluiced::core::limits::{Lacks, Rule};
 use sluiced::core::policy::PolicyVersion;
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::memory::MemoryStore;
@@ -129,6 +129,41 @@ async fn a_debt_delays_what_follows_and_is_paid_first(store: Store) {
     }
 }
 
+/// What was taken of the limit itself stays taken.
+async fn a_debt_and_a_reported_quota_can_be_forgiven(store: Store) {
+    let lacks = |decision: &Decision| match decision {
+        Decision::Denied { lacks, .. } => *lacks,
+        other => panic!("{other:?}"),
+    };
+    for (i, rule) in kinds(100).into_iter().enumerate() {
+        let limit = limit(&format!("forgiven-{i}"), rule);
+        assert!(is_granted(&take(&store, &limit, 30).await.1));
+        store.correct(&more(&limit, 1_000_000)).await.unwrap();
+        assert_eq!(lacks(&take(&store, &limit, 1).await.1), Lacks::Debt);
+        let forgiven = of(&limit, Corrected::Forgiven);
+        assert_eq!(store.correct(&forgiven).await.unwrap(), [0; 0]);
+        let (at, denied) = take(&store, &limit, 1).await;
+        assert_eq!(lacks(&denied), Lacks::Room, "{limit:?}");
+        let look = store.look(&limit, key("a")).await.unwrap();
+        assert_eq!(look.state.unwrap().owed.units, 0, "{limit:?}");
+        let span = limit.policy().rule.forgotten_at(at).as_micros() - at.as_micros();
+        let Decision::Denied { until, .. } = denied else {
+            unreachable!("it is denied");
+        };
+        // The line lay behind the debt.
+        assert!(until.as_micros() <= at.as_micros() + span, "{limit:?}");
+
+        let limit = self::limit(&format!("forgotten-{i}"), limit.policy().rule.clone());
+        let length = HOUR;
+        let left = of(&limit, Corrected::Left { units: 0, length });
+        store.correct(&left).await.unwrap();
+        assert_eq!(lacks(&take(&store, &limit, 1).await.1), Lacks::Quota);
+        let forgotten = of(&limit, Corrected::Forgiven);
+        store.correct(&forgotten).await.unwrap();
+        assert!(is_granted(&take(&store, &limit, 1).await.1), "{limit:?}");
+    }
+}
+
 /// No answer reports the units of a limit of calls in flight.
 async fn calls_in_flight_are_not_corrected(store: Store) {
     let limit = limit("flight", concurrency(3, HOUR));
@@ -155,6 +190,7 @@ contract!(redis, memory; (
     an_estimate_is_corrected_in_both_directions,
     time_that_only_the_asker_saw_counts_for_what_is_returned,
     a_debt_delays_what_follows_and_is_paid_first,
+    a_debt_and_a_reported_quota_can_be_forgiven,
     calls_in_flight_are_not_corrected,
     under_an_unknown_policy_nothing_is_done,
 ));

@@ -87,6 +87,7 @@ async fn each_kind_grants_its_limit_and_no_more((store, other): (Store, Store)) 
             fits,
             until,
             room,
+            ..
         } = decision
         else {
             panic!("{limit:?} {decision:?}");

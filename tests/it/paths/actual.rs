@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{numbered, queue};
-use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, program};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, get, program};
 use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::wait::{eventually, eventually_by_program};
 
@@ -159,7 +159,7 @@ async fn a_debt_is_shown_with_when_it_is_paid() {
     .await;
     let mut config = config(name, &provider, ACTUAL);
     let tables = &mut config.routes[0].tables;
-    *tables = tables.replace("/6s", "/1h");
+    *tables = tables.replace("/6s", "/1h") + "max_actual = 5000\n";
     let daemon = Daemon::start(&config);
     let at = daemon.config().display().to_string();
     let show = || {
@@ -171,6 +171,93 @@ async fn a_debt_is_shown_with_when_it_is_paid() {
     let shown = show();
     assert!(shown.contains("remaining     0"), "{shown}");
     daemon.stop(&FINE).await;
+}
+
+/// A configuration of one call at a time, in small windows that soon come back.
+fn claimed(name: &'static str, provider: &Recorder, keys: &str) -> Config {
+    let mut config = config(name, provider, "");
+    config.routes[0].keys = "prefetch = 1\n".to_owned();
+    config.routes[0].tables = format!(
+        "[limits.tokens]\nkind = \"sliding_log\"\nrate = \"100/2s\"\ncost = 5\n{ACTUAL}{keys}"
+    );
+    config
+}
+
+/// The downstream writes the time where it should write the tokens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_cannot_be_true_is_not_believed() {
+    let name = "actual-claimed";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 20)).await;
+    let provider = Recorder::start(|_: &Call| Reply {
+        body: r#"{"usage":{"total_tokens":1764170000}}"#,
+        ..Reply::status(200)
+    })
+    .await;
+    let mut daemon = Daemon::start(&claimed(name, &provider, ""));
+    eventually(LONG, "all were called", || provider.count() == 20).await;
+    let claims = format!("sluiced_implausible_answers_total{{route=\"{name}\",what=\"actual\"}}");
+    daemon.says("claims that its call used more units").await;
+    assert!(daemon.metric(&claims).await >= 1.0);
+    assert!(
+        !daemon.log().contains("1764170000"),
+        "no content in the log"
+    );
+    let claim = "claims that its call used more units";
+    daemon.stop(&[FINE[0], FINE[1], claim]).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+/// A bound that is too wide: the limit owes for days, each place says so, and an operator ends it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_debt_of_days_is_named_and_forgiven() {
+    let name = "actual-forgiven";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 20)).await;
+    let provider = Recorder::start(|call: &Call| Reply {
+        body: match call.number {
+            1 => r#"{"usage":{"total_tokens":9000000}}"#,
+            _ => r#"{"usage":{"total_tokens":5}}"#,
+        },
+        ..Reply::status(200)
+    })
+    .await;
+    let config = claimed(name, &provider, "max_actual = 10000000\n");
+    let mut daemon = Daemon::start(&config);
+    daemon.ready().await;
+    let address = daemon.admin().await;
+    let ready = || get(address, "/readyz");
+    eventually(LONG, "the debt is named", || {
+        ready().1.contains("\"limit\":\"tokens\"")
+    })
+    .await;
+    let (status, words) = ready();
+    assert_eq!(status, 200, "nothing is wrong with the replica: {words}");
+    assert!(
+        words.contains("used beyond their costs must be paid first"),
+        "{words}"
+    );
+    let called = provider.count();
+    assert!(called < 20, "{called}");
+    let until = "sluiced_limit_waits_until_time_seconds{limit=\"tokens\",what=\"debt\"}";
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let left = daemon.metric(until).await - now.unwrap().as_secs_f64();
+    assert!(left > 24.0 * 3600.0, "{left}");
+    let page = get(address, "/status.json").1;
+    assert!(page.contains("must be paid first"), "{page}");
+
+    let at = daemon.config().display().to_string();
+    let output = program(&["limits", "open", "tokens", "--config", &at]).output();
+    let said = String::from_utf8(output.unwrap().stdout).unwrap();
+    assert!(
+        said.contains("units that calls used beyond their costs"),
+        "{said}"
+    );
+    eventually(LONG, "all were called", || provider.count() == 20).await;
+    eventually(LONG, "nothing waits", || !ready().1.contains("waiting")).await;
+    assert_eq!(daemon.metric(until).await, 0.0);
+    daemon.stop(&FINE).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
 /// Answers without a number, and none at all: the estimates stand, and that is logged.

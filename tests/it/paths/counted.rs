@@ -222,6 +222,8 @@ async fn what_a_limit_cannot_count_is_buried_with_the_reason_or_dropped() {
         r#"{"n":2,"to":"+49170","units":0}"#,
         r#"{"n":3,"to":"+49170","units":7}"#,
         r#"{"n":4,"to":"+49170","units":"many"}"#,
+        // The downstream could read the other recipient.
+        r#"{"n":5,"to":"+49170","to":"+49171","units":1}"#,
     ];
     let messages = || {
         let messages = bodies.iter().map(|body| body.as_bytes().to_vec());
@@ -240,16 +242,16 @@ async fn what_a_limit_cannot_count_is_buried_with_the_reason_or_dropped() {
         "[limits.segments]\nkind = \"sliding_log\"\nrate = \"5/1m\"\nlost_wait = \"0s\"\nkey = \"{{ body.to }}\"\ncost = \"{{ body.units }}\"\n",
     );
     let mut daemon = Daemon::start(&config);
-    holds(&broker, "uncounted.dead", 4).await;
+    holds(&broker, "uncounted.dead", 5).await;
     let series = "sluiced_settled_total{route=\"uncounted-drop\",verdict=\"dropped\"}";
-    eventually_async(LONG, "four are dropped", || {
+    eventually_async(LONG, "five are dropped", || {
         let page = futures::executor::block_on(daemon.page("/metrics")).1;
-        let told = page.contains(&format!("{series} 4"));
+        let told = page.contains(&format!("{series} 5"));
         async move { told }
     })
     .await;
     assert_eq!(downstream.count(), 0);
-    let details: Vec<_> = broker
+    let mut details: Vec<_> = broker
         .drain("uncounted.dead")
         .await
         .iter()
@@ -260,6 +262,9 @@ async fn what_a_limit_cannot_count_is_buried_with_the_reason_or_dropped() {
             told(known::DETAIL)
         })
         .collect();
+    let twice = details.pop().unwrap_or_default();
+    assert!(twice.contains("the member `to` twice"), "{twice}");
+    assert!(!twice.contains("4917"), "{twice}");
     assert!(details[0].contains("limits.segments.key"), "{details:?}");
     for detail in &details[1..] {
         assert!(detail.contains("limits.segments"), "{details:?}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{numbered, queue};
-use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, get};
 use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::wait::eventually;
 
@@ -113,6 +113,45 @@ rate = "12/1s"
 burst = 3
 "#;
     refuses_none("quota-keyed", "each", tables, says).await;
+}
+
+/// A time in the field for seconds: the longest wait that counts is that of the route, and it is counted. While
+/// it lasts, it is named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_that_is_too_far_away_is_cut_and_counted() {
+    let name = "quota-far";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 2)).await;
+    let downstream = Recorder::start(|call: &Call| Reply {
+        headers: match call.number {
+            1 => vec![("ratelimit", "\"window\";r=0;t=1764170000".to_owned())],
+            _ => Vec::new(),
+        },
+        ..Reply::status(202)
+    })
+    .await;
+    let route = Route {
+        downstream: "max_throttle_wait = \"8s\"\n".to_owned(),
+        tables: format!("[routes.{name}.downstream.quota.provider]\nformat = \"ietf\"\n"),
+        ..Route::new(name, downstream.address)
+    };
+    let config = Config::shared(name, "100/1s", vec![route]);
+    let mut daemon = Daemon::start(&config);
+    let address = daemon.admin().await;
+    let frozen = "frozen, as the downstream asked";
+    eventually(LONG, "the freeze is named", || {
+        get(address, "/readyz").1.contains(frozen)
+    })
+    .await;
+    eventually(LONG, "both came", || downstream.count() == 2).await;
+    let claims = format!("sluiced_implausible_answers_total{{route=\"{name}\",what=\"quota\"}}");
+    assert_eq!(daemon.metric(&claims).await, 1.0);
+    let said = "for longer than max_throttle_wait";
+    daemon.says(said).await;
+    let unread = "does not say what is left";
+    daemon
+        .stop(&[NEW_SCHEDULE, "nothing is kept on disk", said, unread])
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -103,6 +103,29 @@ async fn each_end_is_published_once_with_what_the_answer_says() {
     assert_eq!(dead[0].1["status"], 422);
 }
 
+/// The binding of an exchange leads results back to their own queue, which no check can see.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_that_come_back_end_after_some_rounds() {
+    let name = "results-circle";
+    let broker = queue(name, "quorum").await;
+    let exchange = "results-circle-x";
+    broker.fanout(exchange, name).await;
+    broker.publish(name, [asked(2, None)]).await;
+    let downstream = even().await;
+    let results = format!(
+        "exchange = \"{exchange}\"\nrouting_key = \"any\"\nbody = \"{{{{ body | tojson }}}}\"\n"
+    );
+    let route = route(name, &downstream, &results);
+    let mut daemon = Daemon::start(&config(name, vec![route]));
+    let end = "results come back as messages";
+    daemon.says(end).await;
+    let circles = format!("sluiced_results_total{{route=\"{name}\",outcome=\"circles\"}}");
+    assert_eq!(daemon.metric(&circles).await, 1.0);
+    assert_eq!(downstream.count(), 9, "the message and eight results");
+    daemon.stop(&[NEW_SCHEDULE, end]).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_is_not_settled_before_its_result_is_safe() {
     let name = "results-missing";

@@ -339,7 +339,7 @@ pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
         )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::leases::Phase;
 use crate::limits::admission::Decision;
-use crate::limits::{Fit, Room};
+use crate::limits::{Fit, Lacks, Room};
 use crate::pacing::Pacing;
 use crate::scheduler::{Action, KeyId, Question};
 use crate::time::StoreTime;
@@ -60,6 +60,7 @@ fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
         by: 0,
         fits: Fit::At(EPOCH + 500_000),
         until: decided(500),
+        lacks: Lacks::Room,
         room: Room {
             remaining: 0,
             reset_at: EPOCH,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::*;
 use crate::leases::Phase;
 use crate::limits::admission::Decision;
-use crate::limits::{Fit, Room};
+use crate::limits::{Fit, Lacks, Room};
 use crate::rate::Cost;
 use crate::schedule::{self, Answer, Pace, Schedule};
 use crate::time::{StoreTime, micros};
@@ -102,6 +102,7 @@ impl Plain {
                 by: 0,
                 fits: Fit::At(*next),
                 until: StoreTime::from_micros(*next),
+                lacks: Lacks::Room,
                 room: Room::default(),
             };
         }

@@ -89,6 +89,7 @@ impl Limits {
                         [1, cost.units(), at.as_micros(), micros(age)]
                     }
                     Corrected::More { units } => [2, units, 0, 0],
+                    Corrected::Forgiven => [3, 0, 0, 0],
                 };
                 args.push(cell(place));
                 args.extend(what.map(Arg::Number));

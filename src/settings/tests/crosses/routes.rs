@@ -246,6 +246,80 @@ fn a_queue_of_the_broker() {
     );
 }
 
+/// Two routes with results, in the order of their names.
+fn with_results(first: &str, second: &str) -> Vec<String> {
+    let route = |name: &str, results: &str| {
+        format!(
+            "[routes.{name}]\nqueue = \"{name}\"\nlimits = [\"provider\"]\n\
+             downstream = {{ kind = \"http\", url = \"http://h\" }}\n[routes.{name}.results]\n{results}\n"
+        )
+    };
+    let both = route("a", first) + &route("b", second);
+    changed("[routes.sms]\n", &format!("{both}[routes.sms]\n"))
+}
+
+#[test]
+fn results_that_come_back_over_another_route() {
+    assert_eq!(
+        with_results("routing_key = \"b\"", "routing_key = \"a\""),
+        [
+            "a.toml:9:15: routes.a.results.routing_key: results of `routes.a` come to `b`, and results of `routes.b` come to `a`: each message would be called again and again without an end; name a queue that none of these routes consumes"
+        ]
+    );
+    // In a wait queue of the other route, it is a message of that route a while later.
+    let over_wait = with_results("routing_key = \"b.wait.1s\"", "routing_key = \"a\"");
+    assert!(over_wait[0].contains("again and again"), "{over_wait:?}");
+    for fine in [
+        "routing_key = \"out\"",
+        "exchange = \"x\"\nrouting_key = \"a\"",
+    ] {
+        assert_eq!(with_results("routing_key = \"b\"", fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
+fn results_that_come_back_over_two_routes_or_over_dead_letters() {
+    let over_two = changed(
+        "[routes.sms]\n",
+        "[routes.sms.results]\nrouting_key = \"b\"\n\
+         [routes.b]\nqueue = \"b\"\nlimits = [\"provider\"]\ndownstream = { kind = \"http\", url = \"http://h\" }\n\
+         results = { routing_key = \"c\" }\n\
+         [routes.c]\nqueue = \"c\"\nlimits = [\"provider\"]\ndownstream = { kind = \"http\", url = \"http://h\" }\n\
+         results = { routing_key = \"sms\" }\n[routes.sms]\n",
+    );
+    assert_eq!(over_two.len(), 1, "{over_two:?}");
+    let all = "results of `routes.b` come to `c`, and results of `routes.c` come to `sms`, and results of `routes.sms` come to `b`:";
+    assert!(over_two[0].contains(all), "{over_two:?}");
+
+    let dead = changed(
+        "[routes.sms]\n",
+        "[routes.again]\nqueue = \"sms.dead\"\nlimits = [\"provider\"]\ndownstream = { kind = \"http\", url = \"http://h\" }\n\
+         results = { routing_key = \"sms\" }\n[routes.sms]\n",
+    );
+    assert_eq!(dead.len(), 1, "{dead:?}");
+    let words =
+        "results of `routes.again` come to `sms`, and dead letters of `sms` are in `sms.dead`:";
+    assert!(dead[0].contains(words), "{dead:?}");
+}
+
+#[test]
+fn results_that_may_come_back_as_only_a_template_knows() {
+    let made = "routing_key = \"{{ headers.to }}\"";
+    let warned = with_results(made, "routing_key = \"a\"");
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(
+        warned[0].starts_with("a.toml:9:15: warning: routes.a.results.routing_key: which queue"),
+        "{warned:?}"
+    );
+    let both = with_results(made, made);
+    assert_eq!(both.len(), 2, "{both:?}");
+    // The result of a result has no `reply_to`, and no result of `b` comes to `a`.
+    let reply = "routing_key = \"{{ properties.reply_to }}\"";
+    for fine in ["routing_key = \"out\"", reply] {
+        assert_eq!(with_results(made, fine), [""; 0], "{fine}");
+    }
+}
+
 /// A result in the work queue would be a message, and be called.
 #[test]
 fn results_that_come_back_or_that_no_queue_is_there_for() {

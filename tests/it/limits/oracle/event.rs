@@ -33,6 +33,8 @@ pub(super) enum Said {
     Less(prop::sample::Index, i64, u32),
     /// So many units were used beyond a cost.
     More(u64),
+    /// An operator forgives it.
+    Forgiven,
 }
 
 #[derive(Clone, Debug)]
@@ -124,6 +126,7 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
             .prop_map(|(which, by, units)| Said::Less(which, by, units)),
         4 => prop_oneof![8 => 1..9_u64, 3 => 1..200_u64, 1 => any::<u64>().prop_map(|u| (u >> 12).max(1))]
             .prop_map(Said::More),
+        1 => Just(Said::Forgiven),
     ];
     let moved = prop_oneof![5 => Just(0_i64), 1 => -20_000..20_000_i64];
     prop_oneof![

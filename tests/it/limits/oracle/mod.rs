@@ -94,7 +94,7 @@ fn lua_decides_as_rust_does_about_fixed_windows() {
         35,
         &[
             (Granted, 300),
-            (Line, 50),
+            (Line, 35),
             (Closed, 200),
             (Back, 20),
             (Left, 100),
@@ -131,7 +131,7 @@ fn lua_decides_as_rust_does_about_calls_under_way() {
         &[
             (Granted, 150),
             (Full, 80),
-            (Closed, 200),
+            (Closed, 150),
             (Left, 100),
             (Ahead, 5),
             (Again, 150),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluiced::core::limits::cell::{self, Cell, Limit, LimitGate};
-use sluiced::core::limits::{Rule, State, charge as charge_more, record};
+use sluiced::core::limits::{Rule, State, charge as charge_more, forgive, record};
 use sluiced::core::time::StoreTime;
 use sluiced::ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _, Ticket};
 
@@ -116,6 +116,9 @@ impl Play<'_> {
                         Corrected::More { units } => {
                             charge_more(&limit, &mut cell, units, now);
                         }
+                        Corrected::Forgiven => {
+                            forgive(&limit, &mut cell, now);
+                        }
                     }
                 }
                 let units = cell.state.as_ref().map_or(0, |state| state.owed.units);
@@ -148,6 +151,7 @@ impl Play<'_> {
                 }
             }
             Said::More(units) => Corrected::More { units },
+            Said::Forgiven => Corrected::Forgiven,
         }
     }
 
