@@ -346,6 +346,7 @@ impl Caller {
                 is_whole: read == AnswerRead::Whole,
             }),
             maybe_delivered: true,
+            rest: None,
         }
     }
 
@@ -371,6 +372,7 @@ impl Caller {
             detail: failure.detail,
             answer: None,
             maybe_delivered: failure.maybe_delivered,
+            rest: None,
         }
     }
 }

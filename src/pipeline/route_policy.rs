@@ -156,6 +156,7 @@ mod tests {
             detail: String::new(),
             answer: None,
             maybe_delivered: true,
+            rest: None,
         }
     }
 

@@ -128,9 +128,15 @@ async fn settle(mut job: Job, judgement: Judgement, claims: Claims, pacer: &Pace
     } else {
         policy.next(judgement.outcome, attempts, is_away, fraction)
     };
+    job.rest = judgement.rest;
+    // Where this call spends no attempt, the message spends one if its rest cannot be sent from here.
+    let is_free = matches!(next, Next::Away | Next::Hold(_) | Next::Thaw(_));
+    job.history.in_parts = is_free && job.rest.is_some();
     match next {
         Next::Done => claims.accepted(pacer.clock).await,
         Next::Dead(DeadReason::Unknown) => claims.unknown(),
+        // Only this message may go on: if it leaves this replica, whether all of it was taken is unknown.
+        _ if job.rest.is_some() && claims.keep_unknown() => claims.unknown(),
         _ => drop(claims),
     }
     match next {
