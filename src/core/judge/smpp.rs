@@ -39,7 +39,6 @@ impl Judge<CommandStatus> {
     }
 
     /// What the answer to one segment means, and what it counts as.
-    #[must_use]
     pub fn one(&self, heard: Heard) -> (Outcome, Result<Status, Silence>) {
         let silent = |silence| (self.silence(silence), Err(silence));
         match heard {
