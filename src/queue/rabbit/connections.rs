@@ -4,8 +4,8 @@
 //! acknowledgements must not wait behind them. So there are two connections. Each is built when a
 //! route first needs it, and again after a loss: one attempt at a time, with backoff, each attempt
 //! to the next URL. A connection that ends soon after it was made is a failed attempt, too: otherwise a broker that
-//! accepts connections and closes them would be dialled without a pause. lapin's own recovery is off, because this supervision must also notice what
-//! that does not recover.
+//! accepts connections and closes them would be dialled without a pause. lapin's own recovery is off, because this
+//! supervision must also notice what that does not recover.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
