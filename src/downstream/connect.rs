@@ -5,7 +5,8 @@
 //! the network, and keeps idle connections that are open, TLS included, and have carried nothing.
 //! When the pool asks for a new connection it gets one of those, if one is still good: younger than
 //! the idle timeout, not closed by the peer, and silent. When the last one is taken, more are
-//! opened in the background, because the number of calls at a time may still grow.
+//! opened in the background, because the number of calls at a time may still grow. A peer that closes them before
+//! they are used gets fewer and fewer: otherwise each call would open as many again.
 //!
 //! The handshake of TCP is the measure of the way to the downstream. It is made on a thread that does nothing
 //! else, because the runtimes have other work, and their delays would count as part of the way. The kernel
@@ -41,6 +42,7 @@ use tower_service::Service;
 
 use super::auth::Misconfigured;
 use super::gate::{GatedIo, connect_detail};
+use crate::core::backoff::{Backoff, Failures};
 use crate::ports::clock::Clock;
 use crate::ports::connect::{ClientCertificate, Resolver};
 use crate::ports::downstream::Handshake;
@@ -48,6 +50,8 @@ use crate::ports::lock;
 
 /// A peer that vanished without closing is noticed by the kernel after this long without traffic.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+/// Waits before more idle connections are opened, after the peer closed those that were.
+const CLOSED: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 /// How many connections are opened at the same time while warming.
 const WARM_AT_ONCE: usize = 32;
 
@@ -95,6 +99,9 @@ struct IdleConnections {
     wanted: AtomicUsize,
     /// A top-up is under way.
     filling: AtomicBool,
+    /// How often in a row the peer had closed one that was wanted. Top-ups wait for that.
+    closed: Mutex<Failures>,
+    clock: Clock,
     spare: Mutex<Vec<IdleConnection>>,
 }
 
@@ -130,6 +137,8 @@ impl WarmConnector {
                 idle_timeout,
                 wanted: AtomicUsize::new(0),
                 filling: AtomicBool::new(false),
+                closed: Mutex::new(Failures::new(CLOSED)),
+                clock: Clock::start(),
                 spare: Mutex::default(),
             }),
         }
@@ -171,7 +180,8 @@ impl WarmConnector {
     /// a call that has to wait for a handshake misses its slot.
     fn top_up(&self) {
         let wanted = self.idle.wanted.load(Ordering::Relaxed);
-        if wanted == 0 || self.idle.filling.swap(true, Ordering::Relaxed) {
+        let waits = lock(&self.idle.closed).retry_at() > self.idle.clock.now();
+        if wanted == 0 || waits || self.idle.filling.swap(true, Ordering::Relaxed) {
             return;
         }
         let this = self.clone();
@@ -244,10 +254,16 @@ impl IdleConnections {
             return None;
         }
         let mut spare = lock(&self.spare);
+        let mut is_closed = false;
         while let Some(mut candidate) = spare.pop() {
             if candidate.is_good(self.idle_timeout) {
+                lock(&self.closed).succeeded();
                 return Some(candidate.connection);
             }
+            is_closed |= candidate.opened.elapsed() < self.idle_timeout;
+        }
+        if is_closed {
+            lock(&self.closed).failed(self.clock.now(), rand::random());
         }
         None
     }

@@ -377,6 +377,7 @@ impl Caller {
                 is_whole: read == AnswerRead::Whole,
             }),
             maybe_delivered: true,
+            rest: None,
         }
     }
 
@@ -402,6 +403,7 @@ impl Caller {
             detail: failure.detail,
             answer: None,
             maybe_delivered: failure.maybe_delivered,
+            rest: None,
         }
     }
 }

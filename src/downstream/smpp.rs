@@ -6,10 +6,13 @@
 //!
 //! **Segments.** A message of several segments takes as many units of its limits, and all of its segments are
 //! written together at its slot, which is the last of those units. So no window holds more than was taken for
-//! it: the units lie before that moment, unused. The message has one outcome: see `core::judge::smpp`.
+//! it: the units lie before that moment, unused. The message has one outcome: see `core::judge::smpp`. If some segments
+//! were accepted and others were not, the judgement has the [`Rest`]: the next call sends only that, with the same
+//! reference.
 //!
 //! **Is a repeat a duplicate?** Not if no connection was bound, none had room, or the gate was closed:
-//! nothing was written then. In every other case without an answer the centre may have the message.
+//! nothing was written then. In every other case without an answer the centre may have the message. An answer that
+//! cannot be used is none: acceptance is only a `submit_sm_resp` whose status means that. Its message id may be missing.
 
 mod centre;
 mod link;
@@ -39,11 +42,12 @@ use self::submission::SubmitTemplate;
 use super::auth::{Credentials, Misconfigured};
 use super::connect::{tls, way};
 use super::request::trace;
-use crate::core::judge::{Judge, Lists};
+use crate::core::judge::smpp::Heard;
+use crate::core::judge::{Judge, Lists, Outcome};
 use crate::core::smpp::{BindAs, CommandStatus};
 use crate::ports::downstream::{
-    Answer, Call, Downstream, Facts, Gate, Handshake, Judgement, ReceiptArrival, Silence, TooLate,
-    Undecodable,
+    Answer, Call, Downstream, Facts, Gate, Handshake, Judgement, ReceiptArrival, Rest, Silence,
+    TooLate, Undecodable,
 };
 use crate::ports::message::Message;
 use crate::settings::types::{Smpp, SmppBind};
@@ -71,7 +75,7 @@ struct Caller {
 
 struct SmppCall {
     caller: Arc<Caller>,
-    pdus: Vec<Vec<u8>>,
+    rest: Rest,
     /// The headers of the message's trace; empty where calls are no spans.
     trace: HeaderMap,
 }
@@ -177,9 +181,18 @@ fn judge(smpp: &Smpp) -> Result<Judge<CommandStatus>, Misconfigured> {
 impl Downstream for SmppDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
         let submission = self.template.submission(message, facts)?;
+        self.go_on(message, facts, Rest::all(submission.pdus()?))
+    }
+
+    fn go_on(
+        &self,
+        message: &Message,
+        _: Facts<'_>,
+        rest: Rest,
+    ) -> Result<Box<dyn Call>, Undecodable> {
         Ok(Box::new(SmppCall {
             caller: Arc::clone(&self.caller),
-            pdus: submission.pdus()?,
+            rest,
             trace: match self.caller.traces {
                 Some(_) => trace(message),
                 None => HeaderMap::new(),
@@ -222,13 +235,13 @@ impl Call for SmppCall {
     fn send(self: Box<Self>, gate: Gate) -> BoxFuture<'static, Result<Judgement, TooLate>> {
         let Self {
             caller,
-            pdus,
+            rest,
             trace,
         } = *self;
         Box::pin(async move {
             let traces = caller.traces.as_ref();
             let span = traces.map(|traces| traces.begin_submit(&trace, &caller.host));
-            let sent = caller.call(pdus, gate).await;
+            let sent = caller.call(rest, gate).await;
             if let Some(span) = span {
                 span.end(&sent);
             }
@@ -238,27 +251,27 @@ impl Call for SmppCall {
 }
 
 impl Caller {
-    async fn call(&self, mut pdus: Vec<Vec<u8>>, gate: Gate) -> Result<Judgement, TooLate> {
+    async fn call(&self, mut rest: Rest, gate: Gate) -> Result<Judgement, TooLate> {
         let deadline = Instant::now() + self.timeout;
         self.links.start();
         let outstanding = loop {
             // Registered before the check, so that no notice of room is missed.
             let mut room = pin!(self.links.room.notified());
             room.as_mut().enable();
-            match self.links.write(&mut pdus, gate) {
+            match self.links.write(&mut rest.left, gate) {
                 Ok(Written::Begun(outstanding)) => break outstanding,
                 Ok(Written::TooLate) => return Err(TooLate),
                 Ok(Written::Broken) => {
                     let why = "connection lost while the request was written".to_owned();
-                    return Ok(self.silent(Silence::Connection, why, true));
+                    return Ok(self.silent(rest, why, true));
                 }
                 Ok(Written::Full) => {}
-                Err(why) => return Ok(self.silent(Silence::Connection, why, false)),
+                Err(why) => return Ok(self.silent(rest, why, false)),
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let why = format!("no room in the window within {:?}", self.timeout);
-                return Ok(self.silent(Silence::Connection, why, false));
+                return Ok(self.silent(rest, why, false));
             }
             if gate.is_closed() {
                 return Err(TooLate);
@@ -266,79 +279,84 @@ impl Caller {
             // The rest of a slot is short; the gate is checked again after it.
             drop(timeout(gate.left().min(left), room).await);
         };
-        Ok(self.judged(&outstanding.answers(deadline).await))
+        Ok(self.judged(rest, outstanding.answers(deadline).await))
     }
 
-    /// There was no answer.
-    fn silent(&self, silence: Silence, detail: String, maybe_delivered: bool) -> Judgement {
+    /// Nothing was written, or it is not known how much.
+    fn silent(&self, rest: Rest, why: String, maybe_delivered: bool) -> Judgement {
+        let taken = rest.taken.iter().flatten().count();
         Judgement {
-            outcome: self.judge.silence(silence),
-            reply: Err(silence),
-            detail,
+            outcome: self.judge.silence(Silence::Connection),
+            reply: Err(Silence::Connection),
+            detail: match taken {
+                0 => why,
+                taken => format!("{taken} of {} segments taken; {why}", rest.taken.len()),
+            },
             answer: None,
             maybe_delivered,
+            rest: Some(rest).filter(Rest::is_in_between),
         }
     }
 
-    /// The answers to all segments of a message.
-    fn judged(&self, responses: &[Result<Response, Silence>]) -> Judgement {
-        let replies = responses.iter();
-        let replies = replies.map(|reply| reply.as_ref().map(|one| one.status).map_err(|no| *no));
-        let replies: Vec<_> = replies.collect();
-        let Some((outcome, reply)) = self.judge.all(&replies) else {
-            let why = "there was nothing to send".to_owned();
-            return self.silent(Silence::Connection, why, false);
+    /// The answers to the segments of a message that were sent.
+    fn judged(&self, rest: Rest, responses: Vec<Response>) -> Judgement {
+        let heard: Vec<Heard> = responses.iter().map(|response| response.heard).collect();
+        let Some((outcome, reply)) = self.judge.all(&heard) else {
+            return self.silent(rest, "there was nothing to send".to_owned(), false);
         };
+        let sent = rest.taken.iter().enumerate();
+        let sent: Vec<usize> = sent
+            .filter_map(|(at, id)| id.is_none().then_some(at))
+            .collect();
+        let id = |response: Response| {
+            let (outcome, _) = self.judge.one(response.heard);
+            (outcome == Outcome::Accepted).then_some(response.message_id)
+        };
+        let rest = rest.after(responses.into_iter().map(id));
         let answer = reply.ok().filter(|_| self.keeps_answers);
         Judgement {
             outcome,
             reply,
-            detail: self.detail(&replies),
+            detail: self.detail(&rest, sent.into_iter().zip(heard)),
             answer: answer.map(|status| Answer {
                 status: status.number(),
-                body: body(responses).into(),
+                body: body(&rest).into(),
                 is_whole: true,
                 ..Answer::default()
             }),
             maybe_delivered: true,
+            rest: Some(rest).filter(Rest::is_in_between),
         }
     }
 
-    /// The answers of the centre, in a few words.
-    fn detail(&self, replies: &[Result<CommandStatus, Silence>]) -> String {
-        let said = |reply: &Result<CommandStatus, Silence>| match reply {
-            Ok(status) => status.to_string(),
-            Err(Silence::Timeout) => format!("no answer within {:?}", self.timeout),
-            Err(Silence::Connection) => "connection lost before the answer".to_owned(),
-        };
-        if let [only] = replies {
-            return said(only);
-        }
-        let mut texts: Vec<String> = Vec::new();
-        for (number, reply) in replies.iter().enumerate() {
-            if *reply != Ok(CommandStatus::OK) && texts.len() < 3 {
-                texts.push(format!("segment {}: {}", number + 1, said(reply)));
+    /// The answers of the centre, in a few words. `heard` has the places of the segments that were sent.
+    fn detail(&self, rest: &Rest, heard: impl Iterator<Item = (usize, Heard)>) -> String {
+        let said = |heard| match heard {
+            Heard::Response(status) => status.to_string(),
+            Heard::Nack(CommandStatus::OK) => {
+                "generic_nack with status 0, which accepts nothing".to_owned()
             }
+            Heard::Nack(status) => format!("generic_nack {status}"),
+            Heard::Nothing(Silence::Timeout) => format!("no answer within {:?}", self.timeout),
+            Heard::Nothing(Silence::Connection) => "connection lost before the answer".to_owned(),
+        };
+        let all = rest.taken.len();
+        if all == 1 {
+            return heard.map(|(_, heard)| said(heard)).collect();
         }
-        let taken = replies
-            .iter()
-            .filter(|reply| **reply == Ok(CommandStatus::OK));
-        texts.insert(
-            0,
-            format!("{} of {} segments taken", taken.count(), replies.len()),
-        );
+        let missing = heard.filter(|(place, _)| rest.taken[*place].is_none());
+        let missing =
+            missing.map(|(place, heard)| format!("segment {}: {}", place + 1, said(heard)));
+        let taken = rest.taken.iter().flatten().count();
+        let mut texts = vec![format!("{taken} of {all} segments taken")];
+        texts.extend(missing.take(3));
         texts.join("; ")
     }
 }
 
 /// What results and the journal see as the body of the answer.
-fn body(responses: &[Result<Response, Silence>]) -> String {
-    let known = responses
-        .iter()
-        .filter_map(|response| response.as_ref().ok());
-    let ids: Vec<&str> = known
-        .map(|response| response.message_id.as_str())
-        .filter(|id| !id.is_empty())
-        .collect();
+fn body(rest: &Rest) -> String {
+    let known = rest.taken.iter().flatten();
+    let ids: Vec<&String> = known.filter(|id| !id.is_empty()).collect();
     json!({ "message_id": ids.first(), "message_ids": ids }).to_string()
 }

@@ -25,6 +25,9 @@ pub(super) struct History {
     pub(super) made_id: Option<Uuid>,
     /// Calls that were made and failed.
     pub(super) attempts: u32,
+    /// Some of its parts were taken, and no attempt was spent, because this replica sends only the others. No header
+    /// has the parts: after a wait queue the message is sent as a whole, and that is an attempt.
+    pub(super) in_parts: bool,
     pub(super) first_seen: StoreTime,
     /// The end of its AMQP expiration.
     pub(super) expires: Option<StoreTime>,
@@ -58,6 +61,7 @@ impl History {
             attempts: number(header::ATTEMPTS)
                 .and_then(|n| u32::try_from(n).ok())
                 .map_or(0, |n| n.min(MOST_ATTEMPTS)),
+            in_parts: false,
             // A later time, which a publisher may write, would keep it young forever.
             first_seen: time(header::FIRST_SEEN).map_or(now, |at| at.min(now)),
             expires,
@@ -70,10 +74,24 @@ impl History {
         }
     }
 
+    /// Failed calls, as they count once the message leaves this replica or its route.
+    pub(super) fn spent(&self) -> u32 {
+        self.attempts.saturating_add(u32::from(self.in_parts))
+    }
+
+    /// The history of a message that moves to another route, which sends it as a whole.
+    pub(super) fn moved(self) -> Self {
+        Self {
+            attempts: self.spent(),
+            in_parts: false,
+            ..self
+        }
+    }
+
     /// The headers that carry it, through a wait queue or into the dead-letter queue.
     pub(super) fn headers(&self) -> HeaderPatch {
         let mut patch = vec![
-            (header::ATTEMPTS, HeaderValue::Int(i64::from(self.attempts))),
+            (header::ATTEMPTS, HeaderValue::Int(i64::from(self.spent()))),
             (header::FIRST_SEEN, time_header(self.first_seen)),
         ];
         if let Some(id) = self.made_id {
@@ -149,7 +167,7 @@ mod tests {
     use super::*;
     use crate::core::parking::Space;
     use crate::core::scheduler::Share;
-    use crate::pipeline::verdict::{later, parked};
+    use crate::pipeline::verdict::{back, later, parked};
     use crate::ports::queue::Verdict;
 
     const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
@@ -263,6 +281,26 @@ mod tests {
             },
             before
         );
+    }
+
+    /// Which of its parts were taken is known only here.
+    #[test]
+    fn a_message_that_was_taken_in_part_leaves_as_an_attempt() {
+        let whole = History::of(&Message::default(), NOW);
+        let in_parts = History {
+            in_parts: true,
+            ..whole
+        };
+        assert_eq!(back(&whole, Duration::ZERO, NOW), Verdict::GiveBack);
+        let left = back(&in_parts, Duration::ZERO, NOW);
+        assert_eq!(left, later(&in_parts, Duration::ZERO, NOW));
+        let Verdict::Later { headers, .. } = left else {
+            panic!("it goes through the wait ladder");
+        };
+        assert!(headers.contains(&(header::ATTEMPTS, HeaderValue::Int(1))));
+        let moved = in_parts.moved();
+        assert_eq!((moved.attempts, moved.in_parts), (1, false));
+        assert_eq!(whole.moved(), whole);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! ```
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::core::rate::Cost;
 use crate::core::scheduler::{HoldRules, KeyId, Queued, Share};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Moment;
-use crate::ports::downstream::{Answer, Call, Undecodable};
+use crate::ports::downstream::{Answer, Call, Rest, Undecodable};
 use crate::ports::limits::{Charge, GrantedAt, Ticket, limit_key};
 use crate::ports::queue::{Delivery, Verdict};
 use crate::settings::types::OnDenied;
@@ -28,6 +29,7 @@ use super::refunder::Refunder;
 use super::results::LastCall;
 use super::route::{Held, Route};
 use super::sharing::{Intake, Moved};
+use super::verdict::leaves_in_parts;
 
 /// A message that was decoded: its delivery, what it takes, and its history.
 pub(super) struct Job {
@@ -41,6 +43,8 @@ pub(super) struct Job {
     pub(super) too_late: u32,
     /// The ticket under which its keyed limits were asked last, if they were.
     pub(super) ticket: Option<Ticket>,
+    /// What is left to send, if its last call was taken in part.
+    pub(super) rest: Option<Rest>,
     _held: Held,
 }
 
@@ -86,6 +90,7 @@ impl Job {
             takes,
             too_late: 0,
             ticket: None,
+            rest: None,
             _held: held,
         }
     }
@@ -102,14 +107,25 @@ impl Job {
         }
     }
 
-    /// Makes the request again, for another call.
+    /// Makes the request again, for another call: of the rest, if it was taken in part, which takes a slot for each
+    /// part. Its keyed limits count it with its whole cost again.
     ///
     /// # Errors
     /// When no request can be made from it any more; the message is returned.
-    pub(super) fn prepare_again(self) -> Result<Waiting, Box<(Self, Undecodable)>> {
+    pub(super) fn prepare_again(mut self) -> Result<Waiting, Box<(Self, Undecodable)>> {
         let facts = self.route.facts(&self.history);
-        let message = self.delivery.message();
-        match self.route.downstream.prepare(message, facts) {
+        let (downstream, message) = (&self.route.downstream, self.delivery.message());
+        let call = match &self.rest {
+            Some(rest) => {
+                let left = u32::try_from(rest.left.len())
+                    .ok()
+                    .and_then(NonZeroU32::new);
+                self.takes.slots = left.map_or(self.takes.slots, Cost::new);
+                downstream.go_on(message, facts, rest.clone())
+            }
+            None => downstream.prepare(message, facts),
+        };
+        match call {
             Ok(call) => Ok(self.waiting(call)),
             Err(why) => Err(Box::new((self, why))),
         }
@@ -120,7 +136,7 @@ impl Job {
         self.route.meters.moved.increment(1);
         to.take(Moved {
             delivery: self.delivery,
-            history: self.history,
+            history: self.history.moved(),
             ticket: self.ticket,
         });
     }
@@ -165,6 +181,7 @@ impl Job {
 
     /// The same, with a reason for the journal that the verdict does not have.
     pub(super) fn settle_because(self, verdict: Verdict, why: Option<Why<'_>>) {
+        let verdict = leaves_in_parts(&self.route, &self.history, &verdict).unwrap_or(verdict);
         self.journal_verdict(&verdict, why);
         let last_call = match why {
             Some(Why::Repeat) => LastCall::Repeat,

@@ -214,6 +214,7 @@ mod tests {
             detail: String::new(),
             answer: None,
             maybe_delivered: true,
+            rest: None,
         }
     }
 

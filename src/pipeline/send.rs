@@ -31,6 +31,8 @@ use super::route::InFlight;
 use super::route_policy::{Heard, Next};
 use super::verdict::{dead, keep, later};
 
+/// A message that was taken in part waits in memory for at least so long.
+const REST: Duration = Duration::from_secs(60);
 /// A request with a body beyond this is made on another thread.
 const LARGE: usize = 64 * 1024;
 /// So many calls of one message in a row may miss their slots before others go before it …
@@ -121,7 +123,7 @@ fn measure(
 }
 
 /// The verdict on a call that was made.
-async fn settle(mut job: Job, judgement: Judgement, claims: Claims, pacer: &PacerHandle) {
+async fn settle(mut job: Job, mut judgement: Judgement, claims: Claims, pacer: &PacerHandle) {
     let policy = &job.route.policy;
     // Where a message may be called only once, a call that may have arrived is not repeated.
     let repeatable = policy.settings.max_attempts > 1 || !judgement.maybe_delivered;
@@ -145,9 +147,19 @@ async fn settle(mut job: Job, judgement: Judgement, claims: Claims, pacer: &Pace
     } else {
         policy.next(&heard, || rand::rng().random_range(0.0..1.0))
     };
+    job.rest = judgement.rest.take();
+    // Where this call spends no attempt, the message spends one if its rest cannot be sent from here.
+    let is_free = match next {
+        Next::Away { spends } => !spends,
+        Next::Freeze(_) | Next::Aside(_) => true,
+        Next::Done | Next::Retry(_) | Next::Dead(_) => false,
+    };
+    job.history.in_parts = is_free && job.rest.is_some();
     match next {
         Next::Done => claims.accepted(pacer.clock).await,
         Next::Dead(DeadReason::Unknown) => claims.unknown(),
+        // Only this message may go on: if it leaves this replica, whether all of it was taken is unknown.
+        _ if job.rest.is_some() && claims.keep_unknown() => claims.unknown(),
         _ => drop(claims),
     }
     match next {
@@ -247,7 +259,14 @@ async fn after(job: Job, wait: Duration, why: Why<'_>, pacer: &PacerHandle) {
     let now = pacer.clock.now();
     let store_now = pacer.store_time(now);
     let wait = job.route.opening(store_now + wait).since(store_now);
-    if wait <= job.route.policy.settings.max_hold.get() {
+    let most = job.route.policy.settings.max_hold.get();
+    // A message that was taken in part goes on only from here.
+    let most = if job.rest.is_some() {
+        most.max(REST)
+    } else {
+        most
+    };
+    if wait <= most {
         again(job, pacer, Some(now + wait)).await;
     } else {
         let verdict = later(&job.history, wait, store_now);

@@ -36,6 +36,7 @@ use super::route::Route;
 
 /// How often each reason of death is logged for a route.
 const EVERY: Duration = Duration::from_secs(10);
+static IN_PARTS: LogLimit = LogLimit::new(EVERY);
 /// The largest part of an answer that a dead letter keeps, in bytes.
 const MAX_KEPT: usize = 1024;
 
@@ -101,14 +102,50 @@ pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdi
     Verdict::Later { delay, headers }
 }
 
-/// Back to its queue. A message that has failed or was refused before goes there through the wait ladder, when
-/// its `wait` is over: otherwise that would be forgotten.
+/// Back to its queue. A message that has failed or was refused before, or was taken in part, goes there through the
+/// wait ladder, when its `wait` is over: otherwise that would be forgotten.
 pub(super) fn back(history: &History, wait: Duration, now: StoreTime) -> Verdict {
-    if history.attempts > 0 || history.throttled.is_some() {
+    if history.spent() > 0 || history.throttled.is_some() {
         later(history, wait, now)
     } else {
         Verdict::GiveBack
     }
+}
+
+/// The verdict of a message that was taken in part and leaves this replica. It would be sent as a whole, which spends an
+/// attempt: after its last one it is a dead letter. `None`: nothing else follows.
+pub(super) fn leaves_in_parts(
+    route: &Route,
+    history: &History,
+    verdict: &Verdict,
+) -> Option<Verdict> {
+    let Verdict::Later { delay, headers } = verdict else {
+        return None;
+    };
+    if !history.in_parts {
+        return None;
+    }
+    let not_before = value(headers, header::NOT_BEFORE).and_then(HeaderValue::as_int);
+    let not_before = StoreTime::from_micros(not_before.map_or(0, |at| at.unsigned_abs()));
+    let (spent, most) = (history.spent(), route.policy.settings.max_attempts);
+    if spent >= most {
+        let detail = format!(
+            "some of its segments were taken, and the others cannot be sent from this replica; {spent} of {most} attempts are spent"
+        );
+        let now = not_before - *delay;
+        return Some(dead(
+            route,
+            history,
+            DeadReason::AttemptsExhausted,
+            detail,
+            now,
+        ));
+    }
+    if let Some(more) = IN_PARTS.event(route.deaths.clock.now()) {
+        info!(route = %route.name, attempts = spent,
+            "a message that was taken in part leaves this replica: all of its segments are sent again, and an attempt is spent{more}");
+    }
+    None
 }
 
 /// Into a parked queue, so that the messages behind it pass. Nothing about the message changes.

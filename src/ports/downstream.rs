@@ -85,6 +85,59 @@ pub struct Judgement {
     /// connection came about, or it closed before anything was written to it. A repeat after
     /// `true` may be a duplicate; a repeat after `false` cannot.
     pub maybe_delivered: bool,
+    /// What is left of a message that was taken in part. `None`: nothing of it was taken, or all of it.
+    pub rest: Option<Rest>,
+}
+
+/// A message that is sent in parts, of which the downstream has taken some: what is still to be sent. Only the
+/// downstream that made it reads it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Rest {
+    /// For each part of the message the downstream's id, once it was taken; empty if it gave none.
+    pub taken: Vec<Option<String>>,
+    /// The other parts in their order, as they were made for the first call.
+    pub left: Vec<Vec<u8>>,
+}
+
+impl Rest {
+    /// All parts of a message.
+    #[must_use]
+    pub fn all(parts: Vec<Vec<u8>>) -> Self {
+        Self {
+            taken: vec![None; parts.len()],
+            left: parts,
+        }
+    }
+
+    /// What is left after a call. `ids` has one entry for each part that was sent: the id of one that was taken.
+    #[must_use]
+    pub fn after(self, ids: impl IntoIterator<Item = Option<String>>) -> Self {
+        let (mut taken, mut left) = (self.taken, Vec::new());
+        let sent = taken.iter_mut().filter(|id| id.is_none());
+        for ((part, place), id) in self.left.into_iter().zip(sent).zip(ids) {
+            match id {
+                Some(id) => *place = Some(id),
+                None => left.push(part),
+            }
+        }
+        Self { taken, left }
+    }
+
+    /// Whether some parts were taken and others were not.
+    #[must_use]
+    pub fn is_in_between(&self) -> bool {
+        !self.left.is_empty() && self.left.len() < self.taken.len()
+    }
+}
+
+impl fmt::Debug for Rest {
+    /// Shows nothing of the message.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rest")
+            .field("parts", &self.taken.len())
+            .field("left", &self.left.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Judgement {
@@ -172,6 +225,20 @@ pub trait Downstream: Send + Sync + fmt::Debug {
     /// When the message lacks what the templates need.
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable>;
 
+    /// Makes the request that sends the rest of a message. A downstream that sends messages whole has no rests.
+    ///
+    /// # Errors
+    /// As [`Downstream::prepare`].
+    fn go_on(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+        rest: Rest,
+    ) -> Result<Box<dyn Call>, Undecodable> {
+        drop(rest);
+        self.prepare(message, facts)
+    }
+
     /// Opens connections without making a call, so that the first slot does not pay for a
     /// handshake. Best effort, within `bound`; must run on the runtime that will send.
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>>;
@@ -193,4 +260,25 @@ pub struct Handshake {
     pub took: Duration,
     /// It leads to this host, and is not made: what varies then is the time that processes get, and no way.
     pub is_local: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_is_not_left() {
+        let all = Rest::all(vec![vec![1], vec![2], vec![3]]);
+        assert!(!all.is_in_between());
+        let id = |text: &str| Some(text.to_owned());
+        let some = all.after([None, id("b"), None]);
+        assert_eq!(some.taken, [None, id("b"), None]);
+        assert_eq!(some.left, [[1], [3]]);
+        assert!(some.is_in_between());
+        let one = some.after([id("a"), None]);
+        assert_eq!(one.left, [[3]]);
+        let none = one.after([id("")]);
+        assert_eq!(none.taken, [id("a"), id("b"), id("")]);
+        assert!(!none.is_in_between());
+    }
 }

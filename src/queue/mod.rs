@@ -14,6 +14,8 @@ use crate::ports::queue::Part;
 /// Between attempts to reach a broker, or to have a copy confirmed. However long it was away, everything
 /// works again within three seconds: one attempt in two seconds is no load for a broker.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+/// A connection or a session that lived so long was healthy: the next failure starts with a short wait.
+const HEALTHY: Duration = Duration::from_secs(10);
 /// How often a fault that lasts is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 

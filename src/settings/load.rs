@@ -98,7 +98,10 @@ pub fn load_with(
     conform(&mut root, &ROOT, &KeyPath::default(), &mut faults);
     // An error means that the table and the types disagree, which tests exclude. Its reason may quote a
     // secret.
-    let settings: Result<Settings, _> = serde_path_to_error::deserialize(root.clone());
+    let mut settings: Result<Settings, _> = serde_path_to_error::deserialize(root.clone());
+    if let Ok(settings) = &mut settings {
+        settings.follow();
+    }
     match &settings {
         Ok(settings) => checks::run(settings, &secrets, &mut faults),
         Err(error) => faults.whole(format!(

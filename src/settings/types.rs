@@ -90,6 +90,21 @@ impl Settings {
         })
     }
 
+    /// What follows for limits from the routes that name them: the messages of a route that sends segments cost up to so
+    /// many. Without `max_cost`: 10, but no more than half of the rate, and than fit into the window of a connection.
+    pub(super) fn follow(&mut self) {
+        for route in self.routes.values() {
+            let Some(smpp) = route.in_segments() else {
+                continue;
+            };
+            for name in &route.limits {
+                if let Some(Limit::Paced(paced)) = self.limits.get_mut(name) {
+                    paced.counts_segments(smpp.window.into());
+                }
+            }
+        }
+    }
+
     /// How many messages of a route one replica holds.
     #[must_use]
     pub fn prefetch(&self, route: &Route) -> u16 {

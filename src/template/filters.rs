@@ -5,7 +5,7 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, Output, State};
 
 use super::fault::{IS_NULL, OPTION, TOO_LARGE};
-use super::sms::{Encoding, Reference, encoding, segments_as};
+use super::sms::{Cutting, Encoding, Reference};
 
 /// Prints a value. A `null` is an error: it would be printed as text.
 pub(super) fn print(
@@ -114,8 +114,11 @@ pub(super) fn sms_segments(text: &Value, options: Kwargs) -> Result<u32, Error> 
     let text = text
         .as_str()
         .ok_or_else(|| Error::from(ErrorKind::InvalidOperation))?;
-    let encoding = forced.unwrap_or_else(|| encoding(text));
-    Ok(segments_as(text, encoding, reference).get())
+    let cutting = Cutting {
+        encoding: forced,
+        reference,
+    };
+    Ok(cutting.count(text).get())
 }
 
 fn wrong_option(what: &str) -> Error {

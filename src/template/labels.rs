@@ -7,6 +7,7 @@
 use std::fmt;
 
 use super::fault::says_none;
+use super::sms::Cutting;
 use super::{Context, Template, Templates, WrongLabel};
 use crate::core::limits::admission::Charge;
 use crate::core::rate::Cost;
@@ -28,6 +29,16 @@ pub struct LabelCounting<'a> {
     pub largest: Option<Cost>,
 }
 
+/// The texts that a route sends in segments, as configured.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentCounting<'a> {
+    /// The limit that counts the segments: one unit each, whatever its own cost is.
+    pub limit: &'a str,
+    /// The template of the text.
+    pub text: &'a str,
+    pub cutting: Cutting,
+}
+
 /// What a message takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CostOf<T> {
@@ -44,6 +55,16 @@ pub struct RouteLabels {
     any: bool,
     limits: Vec<Counter>,
     tenant: Option<Template>,
+    segments: Option<Segments>,
+}
+
+/// What counts the segments of a text. A missing field is treated as where the text is sent.
+struct Segments {
+    /// The place of their limit.
+    limit: usize,
+    templates: Templates,
+    text: Template,
+    cutting: Cutting,
 }
 
 struct Counter {
@@ -93,7 +114,31 @@ impl RouteLabels {
             templates,
             limits: counters,
             tenant,
+            segments: None,
         })
+    }
+
+    /// The same, with a limit that counts segments. Nothing changes if the route does not have it.
+    ///
+    /// # Errors
+    /// When the template of the text is wrong, which a checked configuration excludes.
+    pub fn counting_segments(
+        mut self,
+        limits: &[LabelCounting<'_>],
+        of: SegmentCounting<'_>,
+    ) -> Result<Self, WrongLabel> {
+        let Some(limit) = limits.iter().position(|limit| limit.limit == of.limit) else {
+            return Ok(self);
+        };
+        let mut templates = Templates::new();
+        let text = templates.add_key("downstream.text".to_owned(), of.text)?;
+        self.segments = Some(Segments {
+            limit,
+            templates,
+            text,
+            cutting: of.cutting,
+        });
+        Ok(self)
     }
 
     /// The text that a template makes, which must not be empty.
@@ -160,7 +205,23 @@ impl RouteLabels {
         };
         let charges = self.limits.iter();
         let charges = charges.map(|limit| self.charge(limit, message, &context));
-        let charges: Box<[_]> = charges.collect::<Result<_, _>>()?;
+        let mut charges: Box<[_]> = charges.collect::<Result<_, _>>()?;
+        if let Some(segments) = &self.segments
+            && let Some(Some(charge)) = charges.get_mut(segments.limit)
+        {
+            charge.cost = segments.of(message, facts);
+            let largest = self.limits[segments.limit].largest;
+            if let Some(most) = largest.filter(|most| charge.cost > *most) {
+                return Err(Undecodable {
+                    what: "downstream.text".to_owned(),
+                    why: format!(
+                        "takes {} segments, and the limit lets up to {} pass (max_cost)",
+                        charge.cost.get(),
+                        most.get()
+                    ),
+                });
+            }
+        }
         if !charges.is_empty() && charges.iter().all(Option::is_none) {
             return Err(Undecodable {
                 what: "limits".to_owned(),
@@ -173,6 +234,15 @@ impl RouteLabels {
             charges,
             tenant: tenant.transpose()?,
         })
+    }
+}
+
+impl Segments {
+    /// How many segments a message takes. One from which no text can be made is not sent: making its request says why.
+    fn of(&self, message: &Message, facts: Facts<'_>) -> Cost {
+        let context = self.templates.context(message, facts);
+        let text = context.and_then(|context| self.templates.render(&self.text, &context));
+        text.map_or(Cost::ONE, |text| Cost::new(self.cutting.count(&text)))
     }
 }
 

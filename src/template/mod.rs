@@ -39,7 +39,7 @@ use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 pub use self::answers::{QuotaIn, RouteActuals, RouteQuotas, Said};
 pub use self::fault::{WrongLabel, WrongTemplate, says_none};
 use self::fault::{is_null, render_error, unreadable};
-pub use self::labels::{CostOf, LabelCounting, RouteLabels};
+pub use self::labels::{CostOf, LabelCounting, RouteLabels, SegmentCounting};
 pub use self::sent::Sent;
 use self::sent::{REQUEST_NAMES, SIGNATURE_NAMES};
 use crate::ports::downstream::{Answer, Facts, Undecodable};

@@ -78,15 +78,36 @@ fn places(character: char, encoding: Encoding) -> u32 {
     }
 }
 
-/// The segments of a text that is written in `encoding`; an empty one is one segment.
-#[must_use]
-pub fn segments_as(text: &str, encoding: Encoding, reference: Reference) -> NonZeroU32 {
-    let more = parts(text, encoding, reference).skip(1);
-    more.fold(NonZeroU32::MIN, |count, _| count.saturating_add(1))
+/// How texts are cut into segments. The one place that decides it, for what is counted and for what is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cutting {
+    /// `None`: the shortest for each text.
+    pub encoding: Option<Encoding>,
+    pub reference: Reference,
 }
 
-/// The segments themselves, one or more, in their order.
-pub fn parts(
+impl Cutting {
+    /// How this text is written.
+    #[must_use]
+    pub fn encoding(self, text: &str) -> Encoding {
+        self.encoding.unwrap_or_else(|| encoding(text))
+    }
+
+    /// Its segments, one or more, in their order. An empty text is one segment.
+    pub fn parts(self, text: &str) -> impl Iterator<Item = &str> + Clone {
+        parts(text, self.encoding(text), self.reference)
+    }
+
+    /// How many they are.
+    #[must_use]
+    pub fn count(self, text: &str) -> NonZeroU32 {
+        let more = self.parts(text).skip(1);
+        more.fold(NonZeroU32::MIN, |count, _| count.saturating_add(1))
+    }
+}
+
+/// The segments of a text that is written in `encoding`.
+fn parts(
     text: &str,
     encoding: Encoding,
     reference: Reference,

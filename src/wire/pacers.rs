@@ -30,7 +30,7 @@ use crate::ports::store::{PacedLimit, Store};
 use crate::settings::Loaded;
 use crate::settings::text::Costing;
 use crate::settings::types::{Auth, Downstream, Limit, Paced, Route, Settings};
-use crate::template::{CostOf, LabelCounting, QuotaIn, RouteLabels, RouteQuotas};
+use crate::template::{CostOf, LabelCounting, QuotaIn, RouteLabels, RouteQuotas, SegmentCounting};
 
 /// The pacers, built route by route.
 pub(super) struct Pacers<'a> {
@@ -143,7 +143,19 @@ pub(super) fn route_labels(
         });
     }
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
-    RouteLabels::new(&labels, fair_by).map_err(|e| WireError::new(format!("routes.{name}"), e))
+    let wrong = |e| WireError::new(format!("routes.{name}"), e);
+    let counting = RouteLabels::new(&labels, fair_by).map_err(wrong)?;
+    match (settings.paced_limit(route), route.in_segments()) {
+        (Some((limit, _)), Some(smpp)) => {
+            let segments = SegmentCounting {
+                limit,
+                text: smpp.text.as_str(),
+                cutting: smpp.cutting(),
+            };
+            counting.counting_segments(&labels, segments).map_err(wrong)
+        }
+        _ => Ok(counting),
+    }
 }
 
 /// Where the answers of a route report what is left of the provider's quota.

@@ -64,12 +64,13 @@ pub(super) fn replica(common: &Common, servers: Servers<'_>, prefix: &str, name:
 
 impl Common {
     fn limit_and_route(&self, caller: Option<&str>) -> String {
-        let downstream = match self.smpp {
-            false => self.http(caller),
-            true => self.message_centre(caller),
+        // Over SMPP a message may take several slots, and the texts of the demo take one.
+        let (downstream, most) = match self.smpp {
+            false => (self.http(caller), ""),
+            true => (self.message_centre(caller), "max_cost = 1\n"),
         };
         format!(
-            "[limits.{LIMIT}]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\n\n\
+            "[limits.{LIMIT}]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\n{most}\n\
              [routes.{ROUTE}]\nqueue = {}\nlimits = [\"{LIMIT}\"]\n\n\
              [routes.{ROUTE}.downstream]\ntimeout = \"10s\"\nlatency = \"{}\"\n{downstream}",
             self.rate,

@@ -8,10 +8,14 @@
 //!   codes that no specification names, and no answer. A useless repeat ends in a dead letter, too, but a
 //!   dead letter that could have passed is work for a person.
 //!
+//! A `generic_nack` says that the centre could not read a request (section 4.3). So it never accepts a message,
+//! whatever its status is and whatever the lists say: with a status that means acceptance, the answer cannot be used,
+//! and whether the message was taken is unknown.
+//!
 //! A message of several segments has as many answers, and one outcome ([`Judge::all`]). It is accepted if all of
 //! them are. If one is permanent, the message can never be complete: it is a dead letter, and its detail says which
-//! segments were taken. Else the whole message is sent again later, with the same reference, so that a phone puts a
-//! segment that comes twice in its place again.
+//! segments were taken. Else the segments that were not accepted are sent again later. If there was no answer to one of
+//! them, it may have been taken: then the call has failed, even if another one was throttled.
 
 use super::entries::Entry;
 use super::{Judge, Listed, Meaning, Outcome, Silence, Status};
@@ -34,33 +38,52 @@ impl Judge<CommandStatus> {
         self.outcome(meaning, || None)
     }
 
+    /// What the answer to one segment means, and what it counts as.
+    pub fn one(&self, heard: Heard) -> (Outcome, Result<Status, Silence>) {
+        let silent = |silence| (self.silence(silence), Err(silence));
+        match heard {
+            Heard::Nothing(silence) => silent(silence),
+            Heard::Response(status) => (self.status(status), Ok(Status::Smpp(status))),
+            Heard::Nack(status) => match self.status(status) {
+                Outcome::Accepted => silent(Silence::Connection),
+                outcome => (outcome, Ok(Status::Smpp(status))),
+            },
+        }
+    }
+
     /// What the answers to the segments of one message mean together, and the answer that decides. `None`: there are
     /// none.
     #[must_use]
-    pub fn all(
-        &self,
-        replies: &[Result<CommandStatus, Silence>],
-    ) -> Option<(Outcome, Result<Status, Silence>)> {
-        let judged = replies.iter().map(|reply| match *reply {
-            Ok(status) => (self.status(status), *reply),
-            Err(silence) => (self.silence(silence), *reply),
-        });
+    pub fn all(&self, heard: &[Heard]) -> Option<(Outcome, Result<Status, Silence>)> {
+        let judged = heard.iter().map(|heard| self.one(*heard));
         // Of equal ones the first decides.
-        let decides = judged.rev().max_by_key(|(outcome, _)| weight(*outcome));
-        decides.map(|(outcome, reply)| (outcome, reply.map(Status::Smpp)))
+        judged.rev().max_by_key(weight)
     }
 }
 
+/// The centre's answer to one `submit_sm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A `submit_sm_resp` with this status.
+    Response(CommandStatus),
+    /// A `generic_nack` with this status.
+    Nack(CommandStatus),
+    /// None.
+    Nothing(Silence),
+}
+
 /// Which outcome decides for a message.
-const fn weight(outcome: Outcome) -> u8 {
-    match outcome {
-        Outcome::Accepted => 0,
-        Outcome::Transient => 1,
-        Outcome::Held { .. } => 2,
+const fn weight((outcome, reply): &(Outcome, Result<Status, Silence>)) -> u8 {
+    match (outcome, reply) {
+        (Outcome::Accepted, _) => 0,
+        (Outcome::Transient, Ok(_)) => 1,
+        (Outcome::Held { .. }, Ok(_)) => 2,
         // It is about all messages.
-        Outcome::Throttled { .. } => 3,
+        (Outcome::Throttled { .. }, Ok(_)) => 3,
+        // The segment may have been taken, and no refusal of another one changes that.
+        (Outcome::Held { .. } | Outcome::Throttled { .. } | Outcome::Transient, Err(_)) => 4,
         // It can never be complete.
-        Outcome::Permanent => 4,
+        (Outcome::Permanent, _) => 5,
     }
 }
 
@@ -184,7 +207,8 @@ mod tests {
     #[test]
     fn segments_have_one_outcome() {
         let judge = judge();
-        let status = |code| Ok(CommandStatus(code));
+        let status = |code| Heard::Response(CommandStatus(code));
+        let nothing = Heard::Nothing;
         let of = |replies: &[_]| judge.all(replies).expect("answers");
         let decides = |code| Ok(Status::Smpp(CommandStatus(code)));
         assert_eq!(of(&[status(0), status(0)]), (Outcome::Accepted, decides(0)));
@@ -193,13 +217,37 @@ mod tests {
             (THROTTLED, decides(0x58))
         );
         assert_eq!(
-            of(&[status(0x58), Err(Silence::Timeout), status(0x0b)]),
+            of(&[status(0x58), nothing(Silence::Timeout), status(0x0b)]),
             (Outcome::Permanent, decides(0x0b))
         );
         assert_eq!(
-            of(&[status(0), Err(Silence::Connection), status(8)]),
+            of(&[status(0), nothing(Silence::Connection), status(8)]),
             (Outcome::Transient, Err(Silence::Connection))
         );
+        // A segment that may have been taken counts more than one that was refused.
+        for refused in [0x58, 0x45] {
+            for replies in [
+                [nothing(Silence::Timeout), status(refused)],
+                [status(refused), nothing(Silence::Timeout)],
+            ] {
+                let unknown = (Outcome::Transient, Err(Silence::Timeout));
+                assert_eq!(of(&replies), unknown, "{refused:#x}");
+            }
+        }
         assert_eq!(judge.all(&[]), None);
+    }
+
+    #[test]
+    fn a_nack_never_accepts() {
+        let nack = |code| Heard::Nack(CommandStatus(code));
+        let unknown = (Outcome::Transient, Err(Silence::Connection));
+        assert_eq!(judge().one(nack(0)), unknown);
+        // The list says that a response with this status accepts.
+        let own = own();
+        let accepted = own.one(Heard::Response(CommandStatus(0x0b)));
+        assert_eq!(accepted.0, Outcome::Accepted);
+        assert_eq!(own.one(nack(0x0b)), unknown);
+        let refused = Ok(Status::Smpp(CommandStatus(0x03)));
+        assert_eq!(judge().one(nack(0x03)), (Outcome::Permanent, refused));
     }
 }

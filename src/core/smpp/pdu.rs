@@ -137,6 +137,17 @@ pub enum BindAs {
     Transceiver,
 }
 
+impl BindAs {
+    /// The bind that asks for it.
+    #[must_use]
+    pub const fn command(self) -> Command {
+        match self {
+            Self::Transmitter => Command::BIND_TRANSMITTER,
+            Self::Transceiver => Command::BIND_TRANSCEIVER,
+        }
+    }
+}
+
 /// A bind (sections 4.1.1 and 4.1.5).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Bind<'a> {
@@ -165,11 +176,7 @@ impl<'a> Bind<'a> {
     /// # Errors
     /// When a text is too long, or has an octet of zero.
     pub fn write(&self, sequence: u32) -> Result<Vec<u8>, Malformed> {
-        let command = match self.bind_as {
-            BindAs::Transmitter => Command::BIND_TRANSMITTER,
-            BindAs::Transceiver => Command::BIND_TRANSCEIVER,
-        };
-        let mut pdu = Writing::new(command, CommandStatus::OK, sequence);
+        let mut pdu = Writing::new(self.bind_as.command(), CommandStatus::OK, sequence);
         pdu.text(self.system_id.as_bytes(), 15)?;
         pdu.text(self.password.as_bytes(), 64)?;
         pdu.text(self.system_type.as_bytes(), 12)?;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::super::gate::connect_detail;
-use crate::core::smpp::{Bind, BindAs, CommandStatus, Malformed, frame};
+use crate::core::smpp::{Bind, BindAs, Command, CommandStatus, Malformed, frame};
 use crate::ports::connect::{Resolver, Secret};
 
 /// The sequence number of a bind.
@@ -41,6 +41,8 @@ pub(super) enum OpenError {
     Unreached(String),
     #[error("the centre refused the bind: {0}")]
     Refused(CommandStatus),
+    #[error("the centre could not read the bind: generic_nack, {0}")]
+    Unread(CommandStatus),
     #[error("the bind cannot be written: {0}")]
     Unwritable(Malformed),
 }
@@ -102,6 +104,7 @@ impl Centre {
             system_type: &self.system_type,
         };
         let bind = bind.write(FIRST).map_err(OpenError::Unwritable)?;
+        let answer = self.bind_as.command().response();
         stream.write_all(&bind).await.map_err(lost)?;
         stream.flush().await.map_err(lost)?;
         let mut received = Vec::new();
@@ -111,13 +114,17 @@ impl Centre {
             let first =
                 first.map_err(|_| OpenError::Unreached("no SMPP is spoken there".to_owned()))?;
             match first {
-                Some(first) if first.command.is_response() => {
+                Some(first) if first.command == answer => {
                     return match first.status {
                         CommandStatus::OK => Ok(()),
                         refused => Err(OpenError::Refused(refused)),
                     };
                 }
-                // A request before the answer to the bind is ignored.
+                // Nothing but the response to the bind says that it stands (section 4.1).
+                Some(first) if first.command == Command::GENERIC_NACK => {
+                    return Err(OpenError::Unread(first.status));
+                }
+                // What else comes before the answer to the bind is ignored.
                 Some(_) => received.clear(),
                 None => {}
             }

@@ -4,6 +4,10 @@
 //! When the connection ends for any reason, the calls without an answer end at once, and the task tries again
 //! with backoff: soon if the centre could not be reached, more slowly if it refused the bind, because centres
 //! lock accounts that try too often.
+//!
+//! Some centres accept a bind and end the session at once, with or without an `unbind`: the account has too many binds,
+//! or the machine behind a balancer is down. So a session is good only once it lived for some seconds ([`GOOD`]). A
+//! shorter one counts as a failure, and the waits double until a session is good.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,13 +25,67 @@ use super::reading::{Reading, UNBINDING};
 use super::session::{Session, Written};
 use crate::core::backoff::Backoff;
 use crate::core::smpp::Command;
+use crate::ports::clock::Clock;
 use crate::ports::downstream::{Gate, ReceiptArrival};
 use crate::ports::lock;
+use crate::telemetry::LogLimit;
 
-/// Waits after a centre could not be reached, or ended a session.
+/// A session that lived for so long after its bind was good.
+const GOOD: Duration = Duration::from_secs(5);
+/// Waits after a centre could not be reached, or ended a good session.
 const UNREACHED: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
+/// Waits after sessions that were not good.
+const SHORT: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 /// Waits after it refused a bind.
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+/// How often a failure that lasts is logged, for each bind.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+
+/// How an attempt to keep a bind ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Unreached,
+    Refused,
+    /// It was bound for so long.
+    Bound(Duration),
+}
+
+/// What failed in a row, each kind by itself: a centre that is back after an outage may refuse the first binds, and they
+/// must not wait for as long as if it had refused all the time.
+#[derive(Debug, Default)]
+struct Tries {
+    unreached: u32,
+    refused: u32,
+    short: u32,
+}
+
+impl Tries {
+    /// How long to wait before the next attempt. `fraction` is random, from 0 to 1.
+    fn wait(&mut self, end: End, fraction: f64) -> Duration {
+        match end {
+            End::Unreached => {
+                self.unreached += 1;
+                UNREACHED.half_jitter(self.unreached, fraction)
+            }
+            End::Refused => {
+                self.refused += 1;
+                REFUSED.half_jitter(self.refused, fraction)
+            }
+            End::Bound(lived) if lived < GOOD => {
+                let short = self.short + 1;
+                *self = Self {
+                    short,
+                    ..Self::default()
+                };
+                SHORT.half_jitter(short, fraction)
+            }
+            End::Bound(_) => {
+                *self = Self::default();
+                UNREACHED.full_jitter(1, fraction)
+            }
+        }
+    }
+}
 
 /// The settings of a bound connection.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +113,7 @@ pub(super) struct Links {
     /// The tasks of the binds.
     tasks: TaskTracker,
     stop: CancellationToken,
+    clock: Clock,
 }
 
 impl Links {
@@ -74,6 +133,7 @@ impl Links {
             receipts,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            clock: Clock::start(),
         })
     }
 
@@ -145,39 +205,35 @@ impl Links {
 
     /// The life of one bind.
     async fn keep(&self, number: usize, stop: CancellationToken) {
-        let (mut unreached, mut refused) = (0, 0);
-        // The same failure is logged once.
-        let mut logged = None;
+        let mut tries = Tries::default();
+        let (bound, failed) = (LogLimit::new(LOG_EVERY), LogLimit::new(LOG_EVERY));
         while let Some(opened) = stop.run_until_cancelled(self.centre.open()).await {
-            let fraction = rand::rng().random_range(0.0..1.0);
-            let (why, wait) = match opened {
+            let (end, why) = match opened {
                 Ok(stream) => {
-                    (unreached, refused, logged) = (1, 0, None);
-                    info!(bind = number, centre = %self.name(), "bound");
+                    let since = self.clock.now();
+                    if let Some(more) = bound.event(since) {
+                        info!(bind = number, centre = %self.name(), "bound{more}");
+                    }
                     let why = self.hold(stream, &stop).await;
-                    (why, UNREACHED.full_jitter(1, fraction))
+                    let lived = self.clock.now().since(since);
+                    if lived >= GOOD {
+                        bound.over();
+                        failed.over();
+                    }
+                    (End::Bound(lived), why)
                 }
-                Err(error @ OpenError::Unreached(_)) => {
-                    unreached += 1;
-                    (
-                        error.to_string(),
-                        UNREACHED.half_jitter(unreached, fraction),
-                    )
-                }
-                Err(error) => {
-                    refused += 1;
-                    (error.to_string(), REFUSED.half_jitter(refused, fraction))
-                }
+                Err(error @ OpenError::Unreached(_)) => (End::Unreached, error.to_string()),
+                Err(error) => (End::Refused, error.to_string()),
             };
             if stop.is_cancelled() {
                 return;
             }
-            if logged.as_ref() != Some(&why) {
-                warn!(bind = number, centre = %self.name(), why, "not bound");
+            if let Some(more) = failed.fault(&why, self.clock.now()) {
+                warn!(bind = number, centre = %self.name(), why, "not bound{more}");
             }
-            lock(&self.failure).clone_from(&why);
-            logged = Some(why);
+            *lock(&self.failure) = why;
             self.tried.send_modify(|tried| *tried += 1);
+            let wait = tries.wait(end, rand::rng().random_range(0.0..1.0));
             if stop.run_until_cancelled(sleep(wait)).await.is_none() {
                 return;
             }
@@ -202,5 +258,35 @@ impl Links {
         lock(&self.sessions).retain(|other| !Arc::ptr_eq(other, &session));
         session.end();
         why
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORTLY: End = End::Bound(Duration::from_millis(3));
+
+    /// The longest waits after these ends.
+    fn waits(ends: impl IntoIterator<Item = End>) -> Vec<u64> {
+        let mut tries = Tries::default();
+        let waits = ends.into_iter().map(|end| tries.wait(end, 1.0));
+        waits.map(|wait| wait.as_millis() as u64).collect()
+    }
+
+    #[test]
+    fn sessions_that_end_at_once_are_bound_less_and_less_often() {
+        let waits = waits([SHORTLY; 10]);
+        let first = [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600];
+        assert_eq!(waits[..8], first);
+        assert_eq!(waits[8..], [30_000; 2]);
+    }
+
+    #[test]
+    fn only_a_session_that_lived_makes_up_for_those_before_it() {
+        let ends = [SHORTLY, End::Refused, SHORTLY, End::Bound(GOOD), SHORTLY];
+        assert_eq!(waits(ends), [200, 1_000, 400, 200, 200]);
+        let ends = [End::Unreached, End::Unreached, End::Refused, SHORTLY];
+        assert_eq!(waits(ends), [200, 400, 1_000, 200]);
     }
 }

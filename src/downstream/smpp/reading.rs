@@ -5,6 +5,9 @@
 //! connection as soon as it is answered, and then it is unknown whether messages without an answer were
 //! taken.
 //!
+//! Only a `submit_sm_resp` or a `generic_nack` answers a `submit_sm`. A response to another command is none, even if it
+//! has the number of a message: that message then has no answer.
+//!
 //! A receipt is answered once it is safe. A delivery that is no receipt, or cannot be taken now, stays with
 //! the centre (`ESME_RX_T_APPN`), which delivers it again, or to another client.
 
@@ -19,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::centre::BoxStream;
 use super::link::Keeping;
 use super::session::{Response, Session};
+use crate::core::judge::smpp::Heard;
 use crate::core::smpp::{
     Command, CommandStatus, Frame, Message, Receipt, frame, plain, response, response_id,
 };
@@ -151,11 +155,18 @@ impl<'a> Reading<'a> {
         let (session, sequence) = (self.session, pdu.sequence);
         let ours = |command: Command, status| plain(command, status, sequence);
         match pdu.command {
-            ANSWER | Command::GENERIC_NACK => session.answered(
+            ANSWER => session.answered(
                 sequence,
                 Response {
-                    status: pdu.status,
+                    heard: Heard::Response(pdu.status),
                     message_id: response_id(pdu.body),
+                },
+            ),
+            Command::GENERIC_NACK => session.answered(
+                sequence,
+                Response {
+                    heard: Heard::Nack(pdu.status),
+                    message_id: String::new(),
                 },
             ),
             UNBOUND => return Err("the centre ended the session".to_owned()),

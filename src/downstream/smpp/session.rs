@@ -21,6 +21,7 @@ use tokio::io::AsyncWrite;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
+use crate::core::judge::smpp::Heard;
 use crate::core::smpp::{Command, CommandStatus, LAST_SEQUENCE, plain, set_sequence};
 use crate::ports::downstream::{Gate, Silence};
 use crate::ports::lock;
@@ -31,11 +32,21 @@ const MAX_UNWRITTEN: usize = 64 * 1024;
 /// Where PDUs are written.
 pub(super) type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// The centre's answer to one `submit_sm`.
+/// The centre's answer to one `submit_sm`, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Response {
-    pub(super) status: CommandStatus,
+    pub(super) heard: Heard,
+    /// Empty if it gave none.
     pub(super) message_id: String,
+}
+
+impl Response {
+    const fn none(silence: Silence) -> Self {
+        Self {
+            heard: Heard::Nothing(silence),
+            message_id: String::new(),
+        }
+    }
 }
 
 /// The result of an attempt to write.
@@ -267,14 +278,14 @@ pub(super) struct Outstanding {
 }
 
 impl Outstanding {
-    /// One answer for each PDU, in their order, or why there is none.
-    pub(super) async fn answers(mut self, deadline: Instant) -> Vec<Result<Response, Silence>> {
+    /// One entry for each PDU, in their order.
+    pub(super) async fn answers(mut self, deadline: Instant) -> Vec<Response> {
         let mut all = Vec::with_capacity(self.answers.len());
         for answer in std::mem::take(&mut self.answers) {
             all.push(match timeout_at(deadline, answer).await {
-                Ok(Ok(response)) => Ok(response),
-                Ok(Err(_)) => Err(Silence::Connection),
-                Err(_) => Err(Silence::Timeout),
+                Ok(Ok(response)) => response,
+                Ok(Err(_)) => Response::none(Silence::Connection),
+                Err(_) => Response::none(Silence::Timeout),
             });
         }
         all

@@ -3,7 +3,8 @@
 //! All of them are made before the message's slot. So a message from which none can be made costs no slot,
 //! and when the slot comes only sequence numbers must be written.
 //!
-//! The segments are those that `sms_segments` counts (`template::sms`). The reference that joins them follows from the
+//! `template::sms` cuts the text, and the paced limit counts what it cuts (`template::labels`): a message takes as many
+//! slots as it has segments. The reference that joins them follows from the
 //! message's id: when a message is sent again, a phone puts a segment that comes twice in its place again, whichever
 //! replica sent it.
 
@@ -16,8 +17,8 @@ use crate::core::smpp::{Address, Command, Malformed, Message as Sms, Tlv, tag};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
 use crate::settings::text::OctetText;
-use crate::settings::types::{Smpp, SmppEncoding, SmppLong};
-use crate::template::sms::{self, Encoding, Reference};
+use crate::settings::types::{Smpp, SmppLong};
+use crate::template::sms::{self, Cutting, Encoding};
 use crate::template::{Context, Template, Templates, is_template};
 
 /// The longest address, in octets.
@@ -41,7 +42,7 @@ pub(super) struct SubmitTemplate {
     source: Party,
     destination: Party,
     text: Field,
-    encoding: SmppEncoding,
+    cutting: Cutting,
     data_coding: Option<Octet>,
     long: SmppLong,
     registered_delivery: Octet,
@@ -122,7 +123,7 @@ impl SubmitTemplate {
                 npi: compiler.octet("dest_npi", smpp.dest_npi.as_ref())?,
             },
             text: compiler.field("text", smpp.text.as_str())?,
-            encoding: smpp.encoding,
+            cutting: smpp.cutting(),
             data_coding: compiler.octet("data_coding", smpp.data_coding.as_ref())?,
             long: smpp.long,
             registered_delivery: compiler
@@ -152,11 +153,7 @@ impl SubmitTemplate {
             context: context.as_ref(),
         };
         let text = making.text(&self.text)?;
-        let encoding = match self.encoding {
-            SmppEncoding::Auto => sms::encoding(&text),
-            SmppEncoding::Gsm7 => Encoding::Gsm7,
-            SmppEncoding::Ucs2 => Encoding::Ucs2,
-        };
+        let encoding = self.cutting.encoding(&text);
         let data_coding = match (&self.data_coding, encoding) {
             (Some(octet), _) => making.octet(octet)?,
             (None, Encoding::Gsm7) => 0,
@@ -195,11 +192,7 @@ impl SubmitTemplate {
         common: Sms,
         id: u16,
     ) -> Result<Vec<Sms>, Undecodable> {
-        let reference = match self.long {
-            SmppLong::Udh | SmppLong::Payload => Reference::Short,
-            SmppLong::Udh16 => Reference::Long,
-        };
-        let parts = sms::parts(text, encoding, reference);
+        let parts = self.cutting.parts(text);
         let all = parts.clone().count();
         if all == 1 {
             let text = sms::octets(text, encoding);
@@ -224,7 +217,7 @@ impl SubmitTemplate {
             return Err(undecodable("text", why));
         }
         let numbered = parts.zip(1..=u8::MAX).map(|(part, number)| {
-            let mut text = sms::joining(id, reference, all as u8, number);
+            let mut text = sms::joining(id, self.cutting.reference, all as u8, number);
             text.extend(sms::octets(part, encoding));
             let common = common.clone();
             Sms { text, ..common }.with_header()

@@ -12,7 +12,7 @@ use futures::StreamExt;
 use redis::Msg;
 use redis::aio::PubSub;
 use tokio::sync::broadcast;
-use tokio::time::{MissedTickBehavior, timeout};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tracing::debug;
 
 use super::batch::read_key;
@@ -39,8 +39,12 @@ pub(super) async fn listen(
         match subscribe(&connection, channel).await {
             Ok((at, subscription)) => {
                 debug!(channel, server = %at, "listening for notices");
-                failures = 0;
+                let since = Instant::now();
                 forward(&at, subscription, &connection, (&replica, &notices)).await;
+                // One that was taken and ended at once is no success.
+                if since.elapsed() >= CHECK {
+                    failures = 0;
+                }
             }
             Err(error) => debug!(channel, %error, "cannot listen for notices"),
         }

@@ -1,6 +1,7 @@
 //! The state of a provider while it answers: its behaviour, its script, and the answers to
 //! receipts.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ struct Answering {
     receipts: u32,
     /// … and the answers to them.
     receipted: Vec<(u32, u32)>,
+    /// The segments that were taken of messages of which others were not.
+    segments: HashMap<Box<str>, BTreeSet<u8>>,
 }
 
 impl Endpoint {
@@ -55,6 +58,7 @@ impl Endpoint {
                 passed: Tally::new(behaviour.rate),
                 receipts: 0,
                 receipted: Vec::new(),
+                segments: HashMap::new(),
             }),
             way: watch::Sender::default(),
             unbind: watch::Sender::default(),
@@ -91,6 +95,18 @@ impl Endpoint {
 
     fn state(&self) -> MutexGuard<'_, Answering> {
         lock(&self.state)
+    }
+
+    /// A segment of a message was taken. Returns whether that makes all of them.
+    pub(super) fn took(&self, message: &str, number: u8, all: u8) -> bool {
+        let mut state = self.state();
+        let taken = state.segments.entry(message.into()).or_default();
+        taken.insert(number);
+        let is_whole = taken.len() >= usize::from(all);
+        if is_whole {
+            state.segments.remove(message);
+        }
+        is_whole
     }
 
     pub(super) fn plan(&self, at: Mono) -> ResponsePlan {

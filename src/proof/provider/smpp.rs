@@ -3,7 +3,7 @@
 //!
 //! Each `submit_sm` is a call of one unit. Tests use optional parameters of their own where HTTP has headers:
 //! the message's id ([`ID`]) and a key ([`KEY`]); the caller is the `system_id`. A message of several
-//! segments is taken once all of its segments are.
+//! segments is taken once all of its segments are, in one call or in several, on any connection.
 //!
 //! **When did it arrive?** Calls are pipelined here. If one read has more than one message, the kernel's
 //! stamp is that of the last of them, and the others came at some time before. They have no time, as if their
@@ -58,7 +58,6 @@ pub(super) async fn serve(
         received,
         system_id: None,
         takes_receipts: false,
-        taking: None,
         count: 0,
     };
     let mut chunk = vec![0; 64 * 1024];
@@ -95,8 +94,6 @@ struct Centre {
     received: Vec<u8>,
     system_id: Option<Box<str>>,
     takes_receipts: bool,
-    /// Whether all segments so far of the current message were taken.
-    taking: Option<bool>,
     count: u64,
 }
 
@@ -214,17 +211,24 @@ impl Centre {
         }
     }
 
-    /// Enters a message once its last segment is there.
-    fn enter(&mut self, one: &Submitted, plan: &ResponsePlan) {
+    /// Enters a message once all of its segments were taken, or the last one came.
+    fn enter(&self, one: &Submitted, plan: &ResponsePlan) {
         let (number, all) = one.part();
-        let before = if number == 1 { None } else { self.taking };
-        let taken = before.unwrap_or(true) && plan.accepted;
-        self.taking = Some(taken);
-        if number == all {
+        let id = one.text(ID);
+        let is_whole = match all {
+            1 => plan.accepted,
+            _ => {
+                plan.accepted
+                    && self
+                        .endpoint
+                        .took(id.as_deref().unwrap_or_default(), number, all)
+            }
+        };
+        if is_whole || number == all {
             self.endpoint.ledger().read(Entry {
-                id: one.text(ID),
+                id,
                 caller: self.system_id.clone(),
-                accepted: taken,
+                accepted: is_whole,
             });
         }
     }

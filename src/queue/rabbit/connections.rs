@@ -3,8 +3,9 @@
 //! Problem: a broker that raises an alarm stops reading from connections that publish, and
 //! acknowledgements must not wait behind them. So there are two connections. Each is built when a
 //! route first needs it, and again after a loss: one attempt at a time, with backoff, each attempt
-//! to the next URL. lapin's own recovery is off, because this supervision must also notice what
-//! that does not recover.
+//! to the next URL. A connection that ends soon after it was made is a failed attempt, too: otherwise a broker that
+//! accepts connections and closes them would be dialled without a pause. lapin's own recovery is off, because this
+//! supervision must also notice what that does not recover.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,7 +24,7 @@ use super::guard::Control;
 use super::{RabbitError, reason};
 use crate::ports::clock::Clock;
 use crate::ports::connect::{Link, Resolver, Secret, Tls};
-use crate::queue::{BACKOFF, LOG_EVERY, QueueEvents, Uncounted};
+use crate::queue::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents, Uncounted};
 use crate::telemetry::LogLimit;
 
 /// How long closing may take.
@@ -132,6 +133,7 @@ impl Connections {
             events: Arc::clone(events),
             state: Mutex::new(ConnectionState::default()),
             log: LogLimit::new(LOG_EVERY),
+            made: LogLimit::new(LOG_EVERY),
             seen: watch::Sender::new(Link::Connecting),
         };
         Ok(Self {
@@ -177,6 +179,8 @@ pub(super) struct SharedConnection {
     events: Arc<dyn QueueEvents>,
     state: Mutex<ConnectionState>,
     log: LogLimit,
+    /// For the lines about connections that were made.
+    made: LogLimit,
     seen: watch::Sender<Link>,
 }
 
@@ -188,6 +192,17 @@ struct ConnectionState {
     attempts: usize,
     failures: u32,
     not_before: Option<Instant>,
+    /// When the last connection was made.
+    made: Option<Instant>,
+}
+
+impl ConnectionState {
+    /// The next attempt waits.
+    fn failed(&mut self) {
+        self.failures += 1;
+        let wait = BACKOFF.half_jitter(self.failures, rand::random());
+        self.not_before = Some(Instant::now() + wait);
+    }
 }
 
 impl std::fmt::Debug for SharedConnection {
@@ -216,6 +231,12 @@ impl SharedConnection {
             self.seen
                 .send_replace(Link::Down(live.fault().to_string().into()));
             state.live = None;
+            if state.made.is_some_and(|made| made.elapsed() >= HEALTHY) {
+                state.failures = 0;
+                self.made.over();
+            } else {
+                state.failed();
+            }
         }
         if let Some(at) = state.not_before {
             sleep_until(at).await;
@@ -227,24 +248,24 @@ impl SharedConnection {
                 let live = Arc::new(live);
                 state.live = Some(Arc::clone(&live));
                 state.not_before = None;
-                state.failures = 0;
+                state.made = Some(Instant::now());
                 self.log.over();
                 self.seen.send_replace(Link::Up);
                 if std::mem::replace(&mut state.known, true) {
                     self.events.reconnected();
                 }
-                tracing::info!(
-                    host = address.host,
-                    purpose = self.purpose,
-                    "connected to RabbitMQ"
-                );
+                if let Some(more) = self.made.event(self.clock.now()) {
+                    tracing::info!(
+                        host = address.host,
+                        purpose = self.purpose,
+                        "connected to RabbitMQ{more}"
+                    );
+                }
                 Ok(live)
             }
             Err(error) => {
                 self.seen.send_replace(Link::Down(error.to_string().into()));
-                state.failures += 1;
-                let wait = BACKOFF.half_jitter(state.failures, rand::random());
-                state.not_before = Some(Instant::now() + wait);
+                state.failed();
                 if let Some(more) = self.log.fault(&error.to_string(), self.clock.now()) {
                     tracing::warn!(purpose = self.purpose, %error, "no connection to RabbitMQ, trying again{more}");
                 }

@@ -15,14 +15,12 @@ use super::connections::Connections;
 use super::dial::{RabbitOptions, RouteOptions};
 use super::session::{Ended, KeptVerdicts, Session};
 use crate::core::backoff::Ladder;
+use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::queue::{Delivery, Leftover, ServeChannels, Subscription};
-use crate::queue::{BACKOFF, LOG_EVERY, QueueEvents};
+use crate::queue::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents};
 use crate::telemetry::LogLimit;
-
-/// A session that lived so long was healthy: the next failure starts with a short wait.
-const HEALTHY: Duration = Duration::from_secs(10);
 
 /// What the sessions of a route share.
 pub(super) struct Context {
@@ -108,7 +106,9 @@ async fn supervise(context: Arc<Context>, channels: ServeChannels) {
     } = channels;
     let mut history = SessionHistory {
         failures: 0,
+        is_down: false,
         log: LogLimit::new(LOG_EVERY),
+        again: LogLimit::new(LOG_EVERY),
     };
     let left = loop {
         let mut closed = closing.clone();
@@ -120,7 +120,7 @@ async fn supervise(context: Arc<Context>, channels: ServeChannels) {
         let error = match session {
             Ok(session) => {
                 link.send_replace(Link::Up);
-                history.opened(&context.route);
+                history.opened(&context.route, context.clock.now());
                 match session.run(&mut tap, &mut closing).await {
                     Ended::Closed(left) => break left,
                     Ended::Lost(error) => error,
@@ -145,34 +145,45 @@ async fn supervise(context: Arc<Context>, channels: ServeChannels) {
 }
 
 /// The recent failures of a route's sessions: whether to log them, and how long to wait.
+///
+/// A session that ends at once is no end of the fault: a broker may open channels and close them, again and again. So only
+/// a session that lived ([`HEALTHY`]) begins the waits and the log lines anew.
 struct SessionHistory {
     failures: u32,
+    /// A failure was logged, and no session was opened since.
+    is_down: bool,
     log: LogLimit,
+    again: LogLimit,
 }
 
 impl SessionHistory {
     /// A session was opened.
-    fn opened(&mut self, route: &RouteOptions) {
-        if self.log.over() {
+    fn opened(&mut self, route: &RouteOptions, now: Mono) {
+        if std::mem::take(&mut self.is_down)
+            && let Some(more) = self.again.event(now)
+        {
             tracing::info!(
                 route = %route.name,
                 queue = route.queue(),
-                "the queue can be consumed again"
+                "the queue can be consumed again{more}"
             );
         }
     }
 
     /// A session was lost or refused. Returns how long to wait before the next one.
     fn lost(&mut self, context: &Context, error: &RabbitError, started: Instant) -> Duration {
+        if started.elapsed() >= HEALTHY {
+            self.failures = 0;
+            self.log.over();
+            self.again.over();
+        }
+        self.failures += 1;
         let now = context.clock.now();
         if let Some(more) = self.log.fault(&error.to_string(), now) {
             let route = &context.route;
             tracing::warn!(route = %route.name, queue = route.queue(), %error, "the queue cannot be consumed, trying again{more}");
+            self.is_down = true;
         }
-        if started.elapsed() >= HEALTHY {
-            self.failures = 0;
-        }
-        self.failures += 1;
         BACKOFF.half_jitter(self.failures, rand::random())
     }
 }

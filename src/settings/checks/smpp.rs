@@ -1,12 +1,14 @@
 //! A downstream over SMPP: its password, certificates and times; whether its window keeps the rate busy and has room
 //! for the longest message.
 
+use std::collections::BTreeSet;
+
 use super::Checks;
 use crate::core::rate::Span;
 use crate::settings::fault::KeyPath;
 use crate::settings::text::Costing;
 use crate::settings::types::{
-    Downstream, Limit, ResultOn, Results, Route, Smpp, SmppBind, SmppEncoding, SmppLong,
+    Downstream, Limit, ResultOn, Results, Route, Smpp, SmppBind, SmppEncoding,
 };
 use crate::template::{About, NAMES, Templates};
 
@@ -86,6 +88,7 @@ impl Checks<'_> {
         let Some((limit, rate)) = self.pace_of(route) else {
             return;
         };
+        self.segments(path, limit, smpp);
         self.longest(path, limit, smpp);
         let (binds, window) = (u32::from(smpp.binds.get()), u32::from(smpp.window.get()));
         let latency = smpp.latency.get();
@@ -104,20 +107,51 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether a window has room for the longest message that the limit lets pass, if it counts segments.
+    /// A limit that counts segments has no other cost: what is counted is what is sent.
+    fn segments(&mut self, path: &KeyPath, limit: &str, smpp: &Smpp) {
+        let at = KeyPath::of(&["limits", limit, "cost"]);
+        let Some(paced) = self.settings.limits.get(limit).and_then(Limit::as_paced) else {
+            return;
+        };
+        let counts_segments = match &paced.cost {
+            Costing::Made(text) => text.as_str().contains("sms_segments"),
+            Costing::Units(_) => false,
+        };
+        if !self.is_written(&at) || !smpp.sends_segments() && !counts_segments {
+            return;
+        }
+        let right = smpp.segments_cost();
+        if let (Costing::Made(text), Some(right)) = (&paced.cost, &right)
+            && counting(text.as_str()) == counting(right)
+        {
+            return;
+        }
+        let sends = match smpp.sends_segments() {
+            true => format!(
+                "`{path}` takes a slot for each segment that it sends, and this counts otherwise; take cost out"
+            ),
+            false => format!(
+                "this counts other segments than those of the text of `{path}`; take cost out for one slot a message"
+            ),
+        };
+        let message = match right {
+            Some(right) => format!("{sends}, or write cost = '{right}'"),
+            None => sends,
+        };
+        let keys = path
+            .join("downstream")
+            .all(["kind", "text", "encoding", "long"]);
+        self.error([vec![at], keys.to_vec()].concat(), message);
+    }
+
+    /// Whether a window has room for the longest message that the limit lets pass.
     fn longest(&mut self, path: &KeyPath, limit: &str, smpp: &Smpp) {
         let paced = self.settings.limits.get(limit).and_then(Limit::as_paced);
-        let segments = paced.filter(|paced| {
-            matches!(&paced.cost, Costing::Made(text) if text.as_str().contains("sms_segments"))
-        });
-        let (most, window) = (
-            segments.map(|paced| paced.largest_cost().get()),
-            smpp.window,
-        );
+        let (most, window) = (paced.map(|paced| paced.largest_cost().get()), smpp.window);
         let Some(most) = most.filter(|most| *most > u32::from(window.get())) else {
             return;
         };
-        if smpp.long != SmppLong::Payload {
+        if smpp.sends_segments() {
             let message = format!(
                 "a message of more than {window} segments is a dead letter, for they are sent together, and limits.{limit} lets up to {most} pass; write window = {most} or more, or max_cost = {window}"
             );
@@ -126,4 +160,19 @@ impl Checks<'_> {
             self.warning([window_at, most_at], message);
         }
     }
+}
+
+/// What a cost counts: the expression of its text, and the options that are no defaults. `None`: no segments.
+fn counting(cost: &str) -> Option<(String, BTreeSet<String>)> {
+    let bare = cost.chars().filter(|c| !c.is_whitespace());
+    let bare: String = bare.map(|c| if c == '\'' { '"' } else { c }).collect();
+    let inner = bare.strip_prefix("{{")?.strip_suffix("}}")?;
+    let (text, options) = inner.rsplit_once("|sms_segments")?;
+    let options = match options {
+        "" => "",
+        options => options.strip_prefix('(')?.strip_suffix(')')?,
+    };
+    let options = options.split(',').filter(|one| !one.is_empty());
+    let options = options.filter(|one| ![r#"encoding="auto""#, "reference=8"].contains(one));
+    Some((text.to_owned(), options.map(str::to_owned).collect()))
 }

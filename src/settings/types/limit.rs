@@ -134,10 +134,12 @@ table! {
         /// times the headroom, at least 150ms.
         horizon: Option<Length> = Within(MIN_HORIZON..=MAX_HORIZON), Optional "150ms" live;
         /// The cost of a message: a whole number, or a template that returns one from 1 up, such as
-        /// "{{ body.text | sms_segments }}". It is sent at the last of its slots.
+        /// "{{ body.text | sms_segments }}". It is sent at the last of its slots. A route of the kind smpp takes a slot for
+        /// each segment that it sends, whether or not that is written here; another cost is refused.
         cost: Costing = COST, Default 1;
         /// The most that one message may cost; a message that costs more is invalid. (max_cost - 1) / units of the
-        /// rate stay unused for it. Absent: the plain cost, or 10 for a template.
+        /// rate stay unused for it. Absent: the plain cost, or 10 for a template; for a route of the kind smpp 10, but no
+        /// more than half of the rate and the window of its connections.
         max_cost: Option<NonZeroU32> = UNITS, Optional 10;
         /// The share of the rate that only messages of reserve_priority and above may use; they may use the rest too.
         /// Absent: none.

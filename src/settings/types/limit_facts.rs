@@ -314,6 +314,16 @@ impl Paced {
         (units / 10).max(largest).min(units)
     }
 
+    /// A route counts segments with it, and sends up to `window` of them together.
+    pub(super) fn counts_segments(&mut self, window: NonZeroU32) {
+        if self.max_cost.is_some() || matches!(self.cost, Costing::Made(_)) {
+            return;
+        }
+        let half = NonZeroU32::new(self.open_rate().units().get() / 2);
+        let half = half.unwrap_or(NonZeroU32::MIN);
+        self.max_cost = Some(MAX_COST.min(half).min(window));
+    }
+
     /// From which priority on messages may take from the reserve; `None`: there is none.
     #[must_use]
     pub fn urgent_from(&self) -> Option<u8> {

@@ -183,6 +183,15 @@ impl Route {
         unwritten(&Section(Self::KEYS))
     }
 
+    /// Its downstream, if it sends a message in segments: then its paced limit counts these.
+    #[must_use]
+    pub fn in_segments(&self) -> Option<&Smpp> {
+        match &self.downstream {
+            Downstream::Smpp(smpp) if smpp.sends_segments() => Some(smpp),
+            _ => None,
+        }
+    }
+
     /// The weight of a tenant.
     #[must_use]
     pub fn weight_of(&self, tenant: &str) -> NonZeroU16 {

@@ -17,6 +17,7 @@ use crate::settings::schema::Shape::{List, Named, Section, Whole};
 use crate::settings::schema::{SPAN, table, words};
 use crate::settings::show::Redacted;
 use crate::settings::text::{Length, OctetText, TemplateText};
+use crate::template::sms::{Cutting, Encoding, Reference};
 
 table! {
     /// One message, one or more `submit_sm`. Exactly one of `password` and `password_file`.
@@ -66,15 +67,14 @@ table! {
         /// The text, a template.
         text: TemplateText = TEMPLATE, Required "{{ body.text }}";
         /// How the text is written. auto: in the GSM alphabet if all of it can be, else UCS-2. gsm7: always, with `?` for
-        /// what the alphabet lacks. ucs2: always. The same word belongs into the cost of a limit:
-        /// sms_segments(encoding="ucs2").
+        /// what the alphabet lacks. ucs2: always. The paced limit of the route counts the segments that follow from it.
         encoding: SmppEncoding = SmppEncoding::SHAPE, Default "auto";
         /// The number that says how the text is written, where encoding is gsm7 or ucs2. Absent: 0 for the GSM alphabet,
         /// 8 for UCS-2.
         data_coding: Option<OctetText> = OCTET, Apart 0;
         /// A text that is longer than one segment. udh: one submit_sm for each segment, joined by a header with a reference
-        /// of 8 bits. udh16: the same with 16 bits; the cost of a limit is then sms_segments(reference=16). payload: one
-        /// submit_sm with message_payload, and the centre cuts it.
+        /// of 8 bits. udh16: the same with 16 bits. payload: one submit_sm with message_payload, and the centre cuts it; it
+        /// takes one slot, or the cost of the limit: sms_segments, if the provider counts segments.
         long: SmppLong = SmppLong::SHAPE, Default "udh";
         /// Whether the centre reports what became of a message: 0 never, 1 at its end, 2 if it fails.
         registered_delivery: OctetText = OCTET, Default 0;
@@ -101,6 +101,52 @@ table! {
         outcomes: SmppOutcomes = Section(SmppOutcomes::KEYS), Default {};
         /// How long a throttled call freezes the limit for every replica, and how long a message is held.
         throttle_wait: Length = SPAN, Default "1s";
+    }
+}
+
+impl Smpp {
+    /// How its texts are cut into segments. A `message_payload` is cut by the centre, in the usual way.
+    #[must_use]
+    pub fn cutting(&self) -> Cutting {
+        Cutting {
+            encoding: match self.encoding {
+                SmppEncoding::Auto => None,
+                SmppEncoding::Gsm7 => Some(Encoding::Gsm7),
+                SmppEncoding::Ucs2 => Some(Encoding::Ucs2),
+            },
+            reference: match self.long {
+                SmppLong::Udh | SmppLong::Payload => Reference::Short,
+                SmppLong::Udh16 => Reference::Long,
+            },
+        }
+    }
+
+    /// Whether a message becomes a `submit_sm` for each of its segments.
+    #[must_use]
+    pub const fn sends_segments(&self) -> bool {
+        !matches!(self.long, SmppLong::Payload)
+    }
+
+    /// The cost that counts its segments, as it would be written. `None`: its text is not one expression.
+    #[must_use]
+    pub fn segments_cost(&self) -> Option<String> {
+        let text = self.text.as_str().trim();
+        let expression = text.strip_prefix("{{")?.strip_suffix("}}")?.trim();
+        let is_one = !["{{", "}}", "{%", "{#"]
+            .iter()
+            .any(|tag| expression.contains(tag));
+        let encoding = match self.encoding {
+            SmppEncoding::Auto => None,
+            SmppEncoding::Gsm7 => Some("encoding=\"gsm7\""),
+            SmppEncoding::Ucs2 => Some("encoding=\"ucs2\""),
+        };
+        let reference = (self.long == SmppLong::Udh16).then_some("reference=16");
+        let options: Vec<&str> = encoding.into_iter().chain(reference).collect();
+        let options = match options.is_empty() {
+            true => String::new(),
+            false => format!("({})", options.join(", ")),
+        };
+        is_one.then(|| format!("{{{{ {expression} | sms_segments{options} }}}}"))
     }
 }
 

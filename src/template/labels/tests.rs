@@ -2,6 +2,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::ports::message::HeaderValue;
+use crate::template::sms::Encoding;
 use crate::template::{About, WrongTemplate};
 
 const FACTS: Facts<'_> = Facts {
@@ -219,4 +220,49 @@ fn an_id_that_is_made_here_tells_no_repeat() {
     assert!(once("{{ body.message_id }}").of(&made, facts).is_ok());
     made.properties.message_id = Some("own".to_owned());
     assert!(once("{{ message_id }}").of(&made, facts).is_ok());
+}
+
+/// Whatever the cost of the limit says, the text is counted as it is cut when it is sent.
+#[test]
+fn segments_are_counted_by_the_text_that_is_sent() {
+    let of = |text: &str, cutting: Cutting, body: &str| {
+        let limits = [
+            counting(Some("{{ body.to }}"), None),
+            LabelCounting {
+                limit: "account",
+                ..counting(None, None)
+            },
+        ];
+        let segments = SegmentCounting {
+            limit: "account",
+            text,
+            cutting,
+        };
+        let labels = RouteLabels::new(&limits, None).unwrap();
+        let labels = labels.counting_segments(&limits, segments).unwrap();
+        let label = labels.of(&message(body), FACTS)?;
+        let cost = |place: usize| label.charges[place].as_ref().unwrap().cost.get();
+        assert_eq!(cost(0), 2, "other limits have their own costs");
+        Ok::<_, Undecodable>(cost(1))
+    };
+    let auto = Cutting::default();
+    let ucs2 = Cutting {
+        encoding: Some(Encoding::Ucs2),
+        ..auto
+    };
+    let body = |length: usize| format!(r#"{{"to": "1", "text": "{}"}}"#, "a".repeat(length));
+    let text = "{{ body.text }}";
+    assert_eq!(of(text, auto, &body(160)), Ok(1));
+    assert_eq!(of(text, auto, &body(161)), Ok(2));
+    assert_eq!(of(text, ucs2, &body(71)), Ok(2));
+    let composed = "{% if body.name %}{{ body.name }}: {% endif %}{{ body.text }}!";
+    assert_eq!(of(composed, auto, &body(160)), Ok(2));
+    assert_eq!(of("always the same", auto, &body(1)), Ok(1));
+    // Making its request says what is wrong with it.
+    assert_eq!(of("{{ body.missing }}", auto, &body(1)), Ok(1));
+    let why = of(text, auto, &body(2_000)).unwrap_err().to_string();
+    assert_eq!(
+        why,
+        "downstream.text: takes 14 segments, and the limit lets up to 10 pass (max_cost)"
+    );
 }

@@ -3,8 +3,15 @@ use proptest::prelude::*;
 use super::*;
 
 /// In its shortest encoding.
+fn cutting(encoding: Encoding, reference: Reference) -> Cutting {
+    Cutting {
+        encoding: Some(encoding),
+        reference,
+    }
+}
+
 fn segments(text: &str) -> NonZeroU32 {
-    segments_as(text, encoding(text), Reference::Short)
+    Cutting::default().count(text)
 }
 
 #[test]
@@ -124,7 +131,7 @@ fn octets_are_those_of_the_standard() {
 
 #[test]
 fn the_encoding_and_the_reference_can_be_given() {
-    let as_given = |text: &str, encoding, reference| segments_as(text, encoding, reference).get();
+    let as_given = |text: &str, encoding, reference| cutting(encoding, reference).count(text).get();
     let text = "a".repeat(71);
     assert_eq!(as_given(&text, Encoding::Ucs2, Reference::Short), 2);
     assert_eq!(
@@ -184,7 +191,7 @@ proptest! {
         for (encoding, places, alone, joined) in cases {
             let all: usize = places.iter().sum();
             let wanted = if all <= alone { 1 } else { fewest(&places, joined) };
-            prop_assert_eq!(segments_as(&text, encoding, reference).get(), wanted);
+            prop_assert_eq!(cutting(encoding, reference).count(&text).get(), wanted);
         }
     }
 
@@ -193,9 +200,9 @@ proptest! {
     fn the_parts_are_the_text(text in "[aéж€{😀\n]{0,400}", long in any::<bool>()) {
         let reference = if long { Reference::Long } else { Reference::Short };
         for encoding in [Encoding::Gsm7, Encoding::Ucs2] {
-            let parts: Vec<&str> = parts(&text, encoding, reference).collect();
+            let parts: Vec<&str> = cutting(encoding, reference).parts(&text).collect();
             prop_assert_eq!(parts.concat(), text.clone());
-            prop_assert_eq!(parts.len(), segments_as(&text, encoding, reference).get() as usize);
+            prop_assert_eq!(parts.len(), cutting(encoding, reference).count(&text).get() as usize);
             let header = if parts.len() == 1 { 0 } else if long { 7 } else { 6 };
             for part in parts {
                 let octets = octets(part, encoding);

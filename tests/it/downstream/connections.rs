@@ -145,6 +145,26 @@ async fn warm_connections_that_the_peer_closed_or_that_are_old_are_not_used() {
     assert!(peer.seen.connections() >= before + 3);
 }
 
+/// Each call finds that its connections were closed. That it opened all of them again would make a storm.
+#[tokio::test]
+async fn a_peer_that_closes_every_connection_is_not_connected_to_without_end() {
+    const CALLS: usize = 30;
+    const WARM: u16 = 10;
+    let peer = Peer::start(|stream, _| async move { drop(stream) }).await;
+    let mut options = options(&peer.url());
+    options.warm_connections = WARM;
+    let downstream = downstream(&options);
+    downstream.warm(BOUND).await.unwrap();
+    for _ in 0..CALLS {
+        assert!(call(&downstream).await.reply.is_err());
+        // The pace of the calls; connections are opened in the background meanwhile.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // One for each call, and what was opened ahead: after 0.1, 0.2, 0.4 s and so on at least.
+    let (all, ahead) = (peer.seen.connections(), usize::from(WARM));
+    assert!(all <= CALLS + 9 * ahead, "{all} connections");
+}
+
 #[tokio::test]
 async fn a_connection_that_the_server_closed_while_idle_is_replaced() {
     let (told, mut closed) = mpsc::unbounded_channel();

@@ -21,6 +21,7 @@ mod receipts;
 mod recipes;
 mod requeue;
 mod results;
+mod segments;
 mod shared;
 mod signed;
 mod stalled;

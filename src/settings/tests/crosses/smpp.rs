@@ -3,8 +3,8 @@
 use crate::settings::tests::{Files, lines, shown};
 use crate::settings::types::Downstream;
 
-const SMPP: &str = r#"[limits.provider]
-rate = "20/1s"
+const SMPP: &str = r#"limits.provider.rate = "20/1s"
+limits.provider.max_cost = 3
 [routes.sms]
 queue = "sms"
 limits = ["provider"]
@@ -197,8 +197,13 @@ fn a_window_that_is_too_small_for_the_rate() {
 #[test]
 fn a_window_that_is_too_small_for_the_longest_message() {
     let of_segments = |cost: &str, keys: &str| {
-        let rate = format!("rate = \"100/1s\"\ncost = \"{{{{ {cost} }}}}\"\nmax_cost = 12");
-        let text = SMPP.replace("rate = \"20/1s\"", &rate);
+        let rate = format!(
+            "limits.provider.rate = \"100/1s\"\nlimits.provider.cost = \"{{{{ {cost} }}}}\"\nlimits.provider.max_cost = 12"
+        );
+        let text = SMPP.replace(
+            "limits.provider.rate = \"20/1s\"\nlimits.provider.max_cost = 3",
+            &rate,
+        );
         lines(
             &[&format!("{text}password = \"p\"\nbinds = 8\n{keys}\n")],
             &[],
@@ -208,7 +213,7 @@ fn a_window_that_is_too_small_for_the_longest_message() {
     assert_eq!(
         of_segments(segments, "window = 10"),
         [
-            "a.toml:17:10: warning: routes.sms.downstream.window: a message of more than 10 segments is a dead letter, for they are sent together, and limits.provider lets up to 12 pass; write window = 12 or more, or max_cost = 10"
+            "a.toml:16:10: warning: routes.sms.downstream.window: a message of more than 10 segments is a dead letter, for they are sent together, and limits.provider lets up to 12 pass; write window = 12 or more, or max_cost = 10"
         ]
     );
     for (cost, keys) in [
@@ -216,8 +221,85 @@ fn a_window_that_is_too_small_for_the_longest_message() {
         // One submit_sm.
         (segments, "long = \"payload\""),
         // Units of something else.
-        ("body.price", ""),
+        ("body.price", "long = \"payload\""),
     ] {
         assert_eq!(of_segments(cost, keys), [""; 0], "{cost} {keys}");
     }
+}
+
+/// What is counted is what is sent: a cost that says something else is refused, with the one that is right.
+#[test]
+fn a_cost_that_does_not_count_the_segments_is_refused() {
+    let costs = |cost: &str, keys: &str| {
+        let text = SMPP.replace(
+            "20/1s\"",
+            &format!("100/1s\"\nlimits.provider.cost = {cost}"),
+        );
+        lines(
+            &[&format!("{text}password = \"p\"\nwindow = 60\n{keys}\n")],
+            &[],
+        )
+    };
+    let segments = "'{{ body.text | sms_segments }}'";
+    let ucs2 = r#"'{{ body.text|sms_segments(encoding="ucs2", reference=8) }}'"#;
+    let both = "\"{{ body.text | sms_segments(reference=16, encoding='ucs2') }}\"";
+    let composed = "text = \"{{ body.name }}: {{ body.text }}\"";
+    for (cost, keys) in [
+        (segments, ""),
+        ("\"{{ body.text | sms_segments(encoding='auto') }}\"", ""),
+        (ucs2, "encoding = \"ucs2\""),
+        (both, "encoding = \"ucs2\"\nlong = \"udh16\""),
+        ("1", "long = \"payload\""),
+        (segments, "long = \"payload\""),
+    ] {
+        assert_eq!(costs(cost, keys), [""; 0], "{cost} {keys}");
+    }
+    let sends = "a.toml:2:24: limits.provider.cost: `routes.sms` takes a slot for each segment that it sends, and this counts otherwise; take cost out";
+    let or = |cost: &str| format!("{sends}, or write cost = '{cost}'");
+    let plain = "{{ body.text | sms_segments }}";
+    for (cost, keys, right) in [
+        ("1", "", or(plain)),
+        ("3", "", or(plain)),
+        ("\"{{ body.title | sms_segments }}\"", "", or(plain)),
+        ("\"{{ 2 * (body.text | sms_segments) }}\"", "", or(plain)),
+        (
+            segments,
+            "encoding = \"ucs2\"",
+            or("{{ body.text | sms_segments(encoding=\"ucs2\") }}"),
+        ),
+        (
+            segments,
+            "long = \"udh16\"",
+            or("{{ body.text | sms_segments(reference=16) }}"),
+        ),
+        (ucs2, "", or(plain)),
+    ] {
+        assert_eq!(costs(cost, keys), [right], "{cost} {keys}");
+    }
+    let text = SMPP.replace(
+        "20/1s\"",
+        "100/1s\"\nlimits.provider.cost = \"{{ body.text | sms_segments }}\"",
+    );
+    let text = text.replace("text = \"{{ body.text }}\"", composed);
+    let said = lines(&[&format!("{text}password = \"p\"\nwindow = 60\n")], &[]);
+    assert_eq!(said, [sends]);
+}
+
+/// Without a cost a message may take 10 slots, and no more than fit.
+#[test]
+fn the_most_segments_follow_from_the_rate_and_the_window() {
+    let most = |rate: &str, keys: &str| {
+        let text = SMPP.replace(
+            "\"20/1s\"\nlimits.provider.max_cost = 3",
+            &format!("{rate:?}"),
+        );
+        let files = Files::new(&[&format!("{text}password = \"p\"\n{keys}\n")]);
+        let loaded = files.load(&[]).unwrap_or_else(|faults| panic!("{faults}"));
+        loaded.settings.limits["provider"].largest_cost().get()
+    };
+    assert_eq!(most("100/1s", "window = 60"), 10);
+    assert_eq!(most("100/1s", "window = 7"), 7);
+    assert_eq!(most("12/1s", "window = 60"), 6);
+    assert_eq!(most("1/1s", ""), 1);
+    assert_eq!(most("100/1s", "long = \"payload\""), 1);
 }

@@ -82,7 +82,70 @@ async fn segments_are_judged_together() {
             (outcome, detail)
         );
         assert!(judgement.maybe_delivered);
+        let rest = judgement.rest.map(|rest| rest.left.len());
+        let refused = statuses.iter().filter(|status| **status != 0).count();
+        assert_eq!(rest, (refused > 0).then_some(refused));
     }
+}
+
+/// What was taken is not sent again: the next call sends the rest, with the same reference.
+#[tokio::test]
+async fn a_message_goes_on_at_the_segment_that_was_refused() {
+    let (_centre, downstream, mut session) = ready("").await;
+    let called = call(&downstream, &"a".repeat(400));
+    let mut texts = Vec::new();
+    for status in [0, 0x58, 0] {
+        let (sequence, sms) = session.submitted().await;
+        texts.push(sms.text);
+        session
+            .answer(sequence, CommandStatus(status), &format!("id-{sequence}"))
+            .await;
+    }
+    let mut judgement = judged(called).await;
+    for refused in 1..=2 {
+        let rest = judgement.rest.take().expect("a rest");
+        let next = downstream.go_on(&message("another"), FACTS, rest).unwrap();
+        let next = tokio::spawn(next.send(Gate::open(Clock::start())));
+        let (sequence, sms) = session.submitted().await;
+        assert_eq!(sms.text, texts[1], "the same segment");
+        assert!(session.is_quiet().await, "and only that");
+        let status = [0x14, 0][refused - 1];
+        session
+            .answer(sequence, CommandStatus(status), "late")
+            .await;
+        judgement = judged(next).await;
+        if refused == 1 {
+            assert_eq!(
+                judgement.detail,
+                "2 of 3 segments taken; segment 2: ESME_RMSGQFUL (0x14)"
+            );
+        }
+    }
+    assert_eq!(
+        (judgement.outcome, judgement.rest),
+        (Outcome::Accepted, None)
+    );
+    let answer = judgement.answer.expect("it is kept");
+    let ids = r#"{"message_id":"id-2","message_ids":["id-2","late","id-4"]}"#;
+    assert_eq!(answer.body, ids.as_bytes());
+}
+
+/// A segment without an answer may have been taken, whatever the answers to the others are.
+#[tokio::test]
+async fn a_silent_segment_beside_a_throttled_one_is_unknown() {
+    let (_centre, downstream, mut session) = ready("timeout = \"300ms\"\nlatency = \"10ms\"").await;
+    let called = call(&downstream, &"a".repeat(200));
+    session.submitted().await;
+    let (sequence, _) = session.submitted().await;
+    session.answer(sequence, CommandStatus::THROTTLED, "").await;
+    let judgement = judged(called).await;
+    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert_eq!(judgement.reply, Err(Silence::Timeout));
+    assert!(judgement.maybe_delivered);
+    assert_eq!(
+        judgement.detail,
+        "0 of 2 segments taken; segment 1: no answer within 300ms; segment 2: ESME_RTHROTTLED (0x58)"
+    );
 }
 
 /// Without an answer the message may be there, and its place in the window is free again.
@@ -115,6 +178,40 @@ async fn a_generic_nack_is_an_answer() {
         .await;
     let judgement = judged(called).await;
     assert_eq!(judgement.outcome, Outcome::Permanent);
+}
+
+/// A nack is never acceptance, and no response to another command answers a message.
+#[tokio::test]
+async fn only_a_response_to_the_message_accepts_it() {
+    let (_centre, downstream, mut session) = ready("timeout = \"1s\"\nlatency = \"10ms\"").await;
+    let called = call(&downstream, "1");
+    let (sequence, _) = session.submitted().await;
+    let answer = |command| plain(command, CommandStatus::OK, sequence);
+    session.write(&answer(Command::GENERIC_NACK)).await;
+    let judgement = judged(called).await;
+    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert_eq!(judgement.reply, Err(Silence::Connection));
+    assert!(judgement.maybe_delivered);
+    assert_eq!(
+        judgement.detail,
+        "generic_nack with status 0, which accepts nothing"
+    );
+    let called = call(&downstream, "2");
+    let (sequence, _) = session.submitted().await;
+    // deliver_sm, enquire_link, query_sm, submit_multi, data_sm.
+    for command in [0x05, 0x15, 0x03, 0x21, 0x103] {
+        let answer = plain(Command(command).response(), CommandStatus::OK, sequence);
+        session.write(&answer).await;
+    }
+    let judgement = judged(called).await;
+    assert_eq!(judgement.reply, Err(Silence::Timeout));
+    assert!(judgement.maybe_delivered);
+    // The status accepts; some centres give no id.
+    let called = call(&downstream, "3");
+    let (sequence, _) = session.submitted().await;
+    let bare = plain(Command::SUBMIT_SM.response(), CommandStatus::OK, sequence);
+    session.write(&bare).await;
+    assert_eq!(judged(called).await.outcome, Outcome::Accepted);
 }
 
 #[tokio::test]

@@ -46,6 +46,57 @@ async fn a_bind_that_is_refused_is_named_and_no_message_may_have_arrived() {
     );
 }
 
+/// Only the response to the bind says that it stands.
+#[tokio::test]
+async fn a_bind_that_is_not_answered_by_its_response_does_not_stand() {
+    let centre = Centre::new().await;
+    let downstream = downstream(&centre, "");
+    let refused = async {
+        let mut session = centre.accepted().await;
+        let got = session.next().await.unwrap();
+        let other = Command::ENQUIRE_LINK.response();
+        for command in [other, Command::GENERIC_NACK] {
+            let answer = plain(command, CommandStatus::OK, got.sequence);
+            session.write(&answer).await;
+        }
+        session.next().await;
+    };
+    let (warm, ()) = tokio::join!(downstream.warm(BOUND), refused);
+    assert_eq!(
+        warm.unwrap_err(),
+        "0 of 1 binds: the centre could not read the bind: generic_nack, ESME_ROK (0x00)"
+    );
+}
+
+/// A centre that accepts each bind and ends the session at once, for so long. The time is the fault itself.
+async fn binds_in_three_seconds(unbinds: bool) -> usize {
+    let centre = Centre::new().await;
+    let downstream = downstream(&centre, "");
+    let mut binds = 0;
+    let storm = async {
+        loop {
+            let mut session = centre.bound().await;
+            binds += 1;
+            if unbinds {
+                session.request(Command::UNBIND, 1).await;
+            }
+        }
+    };
+    let warming = downstream.warm(BOUND);
+    let both = async { tokio::join!(warming, storm) };
+    drop(tokio::time::timeout(Duration::from_secs(3), both).await);
+    binds
+}
+
+/// 0.1, 0.2, 0.4, 0.8 and 1.6 s at least lie between them.
+#[tokio::test]
+async fn a_centre_that_ends_each_session_at_once_is_bound_less_and_less_often() {
+    for unbinds in [false, true] {
+        let binds = binds_in_three_seconds(unbinds).await;
+        assert!((1..=6).contains(&binds), "{binds} binds");
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_centre_is_named() {
     let centre = Centre::new().await;
