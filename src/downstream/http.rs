@@ -6,11 +6,15 @@
 //! of the answer is read up to a bound, so that the connection can be used again.
 //!
 //! No more than the first 64 KiB of an answer are read: reading on would cost more than a new connection. If
-//! the configuration names texts, they are searched for there. If the answer breaks off before that, the
-//! missing part might contain such a text: it counts as no answer, unless its status or the received part
-//! already means another try.
+//! the configuration has texts or a template for the meaning of answers, they are applied to that, after its coding is
+//! undone (`encoding`). If the answer breaks off before, or cannot be decoded, the missing part might mean something
+//! else: it counts as no answer, unless its status or what came already means another try.
 //!
-//! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy is
+//! Answers that other clients take are taken: a space before the colon of a header, a header on several lines, a line
+//! that is no header, many headers. The message may have been taken, and a repeat would be a duplicate.
+//!
+//! Redirects are not followed: a 3xx is judged like any code, and permanent by default; its reason says where it leads
+//! (`redirect`). No proxy is
 //! used, whatever the environment says. In both cases the call would not be the one that the limit
 //! counted.
 //!
@@ -33,10 +37,12 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::header::{DATE, HeaderName, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::response::Parts;
 use http::uri::Scheme;
-use http::{HeaderMap, Request, StatusCode, Uri};
+use http::{HeaderName, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -45,21 +51,25 @@ use tracing::warn;
 
 use super::auth::{Credentials, Misconfigured, RotatingAuth};
 use super::connect::{WarmConnector, place, tls, way};
+use super::encoding::decode;
 use super::gate::{AnswerRead, Failure, Writing, find, joined, read_out, text};
+use super::redirect;
 use super::request::RequestTemplate;
 use super::sign::{Signer, Signing};
-use crate::core::judge::{Code, Hints, Judge, Lists, Outcome, Reply, Silence, Status, Texts};
+use crate::core::judge::{Code, Judge, Read, Reply, Silence, Status};
 use crate::ports::downstream::{
     Answer, Call, Downstream, Facts, Gate, Handshake, Judgement, TooLate, Undecodable,
 };
 use crate::ports::message::Message;
+use crate::settings::text::TemplateText;
 use crate::settings::types::{Auth, Http};
 use crate::telemetry::traces::RouteTraces;
+use crate::template::{AnswerWords, Heard};
 
-/// Headers with a wait, besides those of RFC 9110.
-const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
-const X_RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+/// A key by which the downstream recognizes repeats (draft-ietf-httpapi-idempotency-key-header).
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// So many headers an answer may have.
+const MAX_ANSWER_HEADERS: usize = 256;
 /// The largest header of an answer.
 const MAX_ANSWER_HEAD: usize = 64 * 1024;
 
@@ -77,8 +87,11 @@ pub struct HttpDownstream {
 struct Caller {
     client: Client<WarmConnector, Full<Bytes>>,
     judge: Judge<Code>,
+    words: AnswerWords,
     auth: Option<RotatingAuth>,
     timeout: Duration,
+    /// Every call has the same URL.
+    is_fixed: bool,
     keeps_answers: bool,
     traces: Option<RouteTraces>,
 }
@@ -87,6 +100,33 @@ struct HttpCall {
     caller: Arc<Caller>,
     request: Request<Bytes>,
     signing: Option<Signing>,
+    asks: Asks,
+}
+
+/// What the meaning of an answer depends on besides the answer.
+struct Asks {
+    /// The URL that was called.
+    uri: Uri,
+    /// An earlier call of the message may have been taken, or the downstream recognizes repeats by a key.
+    may_repeat: bool,
+    /// The message, if templates need it.
+    about: Option<Box<AskedAbout>>,
+}
+
+struct AskedAbout {
+    message: Message,
+    route: String,
+    attempt: u32,
+}
+
+/// What came of an answer.
+struct Received {
+    head: Parts,
+    read: AnswerRead,
+    /// Why it cannot be read, if `read` says that.
+    why: Option<String>,
+    /// If it matters.
+    body: Bytes,
 }
 
 impl HttpDownstream {
@@ -131,16 +171,22 @@ impl HttpDownstream {
             .pool_idle_timeout(http.idle_timeout.get())
             .pool_max_idle_per_host(usize::MAX)
             .http1_max_buf_size(MAX_ANSWER_HEAD)
+            .http1_max_headers(MAX_ANSWER_HEADERS)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
+            .http1_ignore_invalid_headers_in_responses(true)
             .retry_canceled_requests(true)
             .build(connector.clone());
         Ok(Self {
             caller: Arc::new(Caller {
                 client,
                 judge: judge(http)?,
+                words: words(http)?,
                 auth: auth.map(|(auth, secret)| {
                     RotatingAuth::new(auth.clone(), secret.clone(), signer.clone())
                 }),
                 timeout: http.timeout.get(),
+                is_fixed: template.is_fixed(),
                 keeps_answers,
                 traces: traces.filter(|_| template.passes_trace()),
             }),
@@ -188,31 +234,38 @@ impl HttpDownstream {
 
 /// What answers mean.
 fn judge(http: &Http) -> Result<Judge<Code>, Misconfigured> {
-    let outcomes = &http.outcomes;
-    let lists = Lists {
-        accepted: &outcomes.accepted,
-        throttled: &outcomes.throttled,
-        transient: &outcomes.transient,
-        permanent: &outcomes.permanent,
-        texts: Texts {
-            throttled: &outcomes.throttled_text,
-            held: &outcomes.held_text,
-            transient: &outcomes.transient_text,
-            permanent: &outcomes.permanent_text,
-        },
-        ..Lists::default()
-    };
     let (wait, most) = (http.throttle_wait.get(), http.max_throttle_wait.get());
-    Judge::new(lists, wait, most).map_err(|error| Misconfigured::new("outcomes", error))
+    Judge::new(http.outcomes.lists(), wait, most)
+        .map_err(|error| Misconfigured::new("outcomes", error))
+}
+
+fn words(http: &Http) -> Result<AnswerWords, Misconfigured> {
+    let [outcome, wait] =
+        [&http.outcome, &http.wait].map(|text| text.as_ref().map(TemplateText::as_str));
+    AnswerWords::new(outcome, wait).map_err(|wrong| Misconfigured::new(&wrong.key, wrong.wrong))
 }
 
 impl Downstream for HttpDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
         let (request, signing) = self.signed(message, facts)?;
+        let has_key = request.headers().contains_key(IDEMPOTENCY_KEY);
+        let about = (!self.caller.words.is_empty()).then(|| {
+            Box::new(AskedAbout {
+                message: message.clone(),
+                route: facts.route.to_owned(),
+                attempt: facts.attempt,
+            })
+        });
+        let asks = Asks {
+            uri: request.uri().clone(),
+            may_repeat: facts.attempt > 1 || message.redelivered || has_key,
+            about,
+        };
         Ok(Box::new(HttpCall {
             caller: Arc::clone(&self.caller),
             request,
             signing,
+            asks,
         }))
     }
 
@@ -243,6 +296,7 @@ impl Call for HttpCall {
             caller,
             mut request,
             signing,
+            asks,
         } = *self;
         Box::pin(async move {
             let signed = signing.map(|signing| signing.sign(&mut request, SystemTime::now()));
@@ -252,7 +306,7 @@ impl Call for HttpCall {
             }
             let traces = caller.traces.as_ref();
             let span = traces.map(|traces| traces.begin(&mut request));
-            let sent = caller.call(request, gate).await;
+            let sent = caller.call(request, &asks, gate).await;
             if let Some(span) = span {
                 span.end(&sent);
             }
@@ -262,7 +316,12 @@ impl Call for HttpCall {
 }
 
 impl Caller {
-    async fn call(&self, request: Request<Bytes>, gate: Gate) -> Result<Judgement, TooLate> {
+    async fn call(
+        &self,
+        request: Request<Bytes>,
+        asks: &Asks,
+        gate: Gate,
+    ) -> Result<Judgement, TooLate> {
         let deadline = Instant::now() + self.timeout;
         let mut request = request.map(Full::new);
         if let Some(auth) = &self.auth {
@@ -278,17 +337,11 @@ impl Caller {
         let answer = timeout_at(deadline, answer).await;
         Ok(match answer {
             Ok(Ok(answer)) => {
-                let (head, body) = answer.into_parts();
                 if let Some(auth) = &self.auth {
-                    auth.answered(head.status);
+                    auth.answered(answer.status());
                 }
-                // An answer that goes on after the deadline is cut off by dropping it.
-                let wanted = self.keeps_answers || self.judge.reads();
-                let mut kept = wanted.then(Vec::new);
-                let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
-                let read = read.unwrap_or(AnswerRead::Cut(Silence::Timeout));
-                let body = Bytes::from(kept.unwrap_or_default());
-                self.answered(head.status, &head.headers, read, body)
+                let received = self.receive(answer, deadline).await;
+                self.answered(received, asks)
             }
             Ok(Err(error)) if find::<TooLate>(&error).is_some() => return Err(TooLate),
             Ok(Err(error)) => self.broken(&error, writing.maybe_begun()),
@@ -296,56 +349,92 @@ impl Caller {
         })
     }
 
-    fn answered(
-        &self,
-        status: StatusCode,
-        headers: &HeaderMap,
-        read: AnswerRead,
-        body: Bytes,
-    ) -> Judgement {
-        let said = |name: &HeaderName| text(headers, name);
-        let hints = Hints {
-            retry_after: said(&RETRY_AFTER),
-            date: said(&DATE),
-            rate_limit: said(&RATE_LIMIT),
-            reset: said(&RATE_LIMIT_RESET).or_else(|| said(&X_RATE_LIMIT_RESET)),
+    /// Whether what an answer means depends on its body.
+    fn reads(&self) -> bool {
+        self.judge.reads() || self.words.decides()
+    }
+
+    /// Reads an answer. One that goes on after the deadline is cut off by dropping it.
+    async fn receive(&self, answer: Response<Incoming>, deadline: Instant) -> Received {
+        let (mut head, body) = answer.into_parts();
+        let is_wanted = self.keeps_answers || self.judge.reads() || !self.words.is_empty();
+        let mut kept = is_wanted.then(Vec::new);
+        let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
+        let read = read.unwrap_or(AnswerRead::Cut(Silence::Timeout));
+        let Some(kept) = kept else {
+            return Received {
+                head,
+                read,
+                why: None,
+                body: Bytes::new(),
+            };
         };
+        let decoded = decode(&head.headers, kept, read);
+        // They are about the bytes on the wire.
+        if head.headers.remove(CONTENT_ENCODING).is_some() {
+            head.headers.remove(CONTENT_LENGTH);
+        }
+        Received {
+            head,
+            read: decoded.read,
+            why: decoded.why,
+            body: decoded.body.into(),
+        }
+    }
+
+    fn answered(&self, received: Received, asks: &Asks) -> Judgement {
+        let Received {
+            head,
+            read,
+            why,
+            body,
+        } = received;
+        let status = head.status;
+        let is_wanted = self.keeps_answers || asks.about.is_some();
+        let answer = is_wanted.then(|| Answer {
+            status: status.as_u16().into(),
+            headers: joined(&head.headers),
+            body: body.clone(),
+            is_whole: read == AnswerRead::Whole,
+        });
+        let heard = asks.hear(&self.words, answer.as_ref());
         let reply = Reply {
             status: status.as_u16(),
-            hints,
+            headers: &|name| text(&head.headers, name),
             body: &body,
+            lacks: self.reads() && matches!(read, AnswerRead::Cut(_) | AnswerRead::Unreadable),
+            may_repeat: asks.may_repeat,
+            read: Read {
+                outcome: heard.outcome,
+                wait: heard.wait.as_deref(),
+            },
         };
         // The clock matters only if the answer has no `Date`.
         let now = match status.is_success() && body.is_empty() {
             true => SystemTime::UNIX_EPOCH,
             false => SystemTime::now(),
         };
-        let mut detail = match status.canonical_reason() {
-            Some(reason) => format!("{} {reason}", status.as_str()),
-            None => status.as_str().to_owned(),
-        };
-        if read != AnswerRead::Whole {
+        let leads_to = redirect::leads_to(status, &head.headers, &asks.uri, self.is_fixed);
+        let mut detail = named(status) + &leads_to.unwrap_or_default();
+        if read != AnswerRead::Whole && why.is_none() {
             detail.push_str(" (the answer was not read to its end)");
+        } else if let Some(why) = why.or(heard.why) {
+            detail.push_str(&format!(" (the answer cannot be read: {why})"));
         }
-        let outcome = self.judge.reply(reply, now);
-        if let AnswerRead::Cut(silence) = read
-            && self.judge.reads()
-            && matches!(outcome, Outcome::Accepted | Outcome::Permanent)
-            && !self.judge.says(&body)
-        {
+        let Some(judged) = self.judge.reply(reply, now) else {
+            let silence = match read {
+                AnswerRead::Cut(silence) => silence,
+                _ => Silence::Unreadable,
+            };
             return self.silent(silence, Failure::unsure(detail));
-        }
+        };
         Judgement {
-            outcome,
+            outcome: judged.outcome,
             reply: Ok(Status::Http(status.as_u16())),
             detail,
-            answer: self.keeps_answers.then(|| Answer {
-                status: status.as_u16().into(),
-                headers: joined(headers),
-                body,
-                is_whole: read == AnswerRead::Whole,
-            }),
+            answer: answer.filter(|_| self.keeps_answers),
             maybe_delivered: true,
+            cut_from: judged.cut_from,
         }
     }
 
@@ -371,6 +460,29 @@ impl Caller {
             detail: failure.detail,
             answer: None,
             maybe_delivered: failure.maybe_delivered,
+            cut_from: None,
         }
+    }
+}
+
+impl Asks {
+    /// What the templates say of the answer.
+    fn hear(&self, words: &AnswerWords, answer: Option<&Answer>) -> Heard {
+        let (Some(about), Some(answer)) = (&self.about, answer) else {
+            return Heard::default();
+        };
+        let facts = Facts {
+            route: &about.route,
+            attempt: about.attempt,
+        };
+        words.read(&about.message, facts, answer)
+    }
+}
+
+/// `503 Service Unavailable`.
+fn named(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_str()),
+        None => status.as_str().to_owned(),
     }
 }

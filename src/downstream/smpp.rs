@@ -277,6 +277,7 @@ impl Caller {
             detail,
             answer: None,
             maybe_delivered,
+            cut_from: None,
         }
     }
 
@@ -301,6 +302,7 @@ impl Caller {
                 ..Answer::default()
             }),
             maybe_delivered: true,
+            cut_from: None,
         }
     }
 
@@ -309,7 +311,9 @@ impl Caller {
         let said = |reply: &Result<CommandStatus, Silence>| match reply {
             Ok(status) => status.to_string(),
             Err(Silence::Timeout) => format!("no answer within {:?}", self.timeout),
-            Err(Silence::Connection) => "connection lost before the answer".to_owned(),
+            Err(Silence::Connection | Silence::Unreadable) => {
+                "connection lost before the answer".to_owned()
+            }
         };
         if let [only] = replies {
             return said(only);

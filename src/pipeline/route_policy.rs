@@ -70,17 +70,18 @@ impl RoutePolicy {
         fraction: impl FnOnce() -> f64,
     ) -> Next {
         match outcome {
-            Outcome::Transient if away => Next::Away,
+            Outcome::Transient { .. } if away => Next::Away,
             Outcome::Accepted => Next::Done,
             Outcome::Held { wait } => Next::Hold(wait),
             Outcome::Throttled { wait } => Next::Thaw(wait),
             Outcome::Permanent => Next::Dead(DeadReason::Rejected),
-            Outcome::Transient if attempts + 1 >= self.settings.max_attempts => {
+            Outcome::Transient { .. } if attempts + 1 >= self.settings.max_attempts => {
                 Next::Dead(DeadReason::AttemptsExhausted)
             }
-            Outcome::Transient => {
+            Outcome::Transient { wait } => {
                 let retry = self.settings.retry.backoff();
-                Next::Retry(retry.full_jitter(attempts + 1, fraction()))
+                let backoff = retry.full_jitter(attempts + 1, fraction());
+                Next::Retry(backoff.max(wait.unwrap_or_default()))
             }
         }
     }
@@ -89,9 +90,9 @@ impl RoutePolicy {
 /// What a call shows about the downstream. A permanent outcome is about the message.
 pub(super) fn sign(judgement: &Judgement) -> Sign {
     match (judgement.outcome, judgement.reply.ok()) {
-        (Outcome::Transient, None) => Sign::Away,
-        (Outcome::Transient, Some(status)) if status.is_about_us() => Sign::Away,
-        (Outcome::Transient, Some(_)) | (_, None) => Sign::Unclear,
+        (Outcome::Transient { .. }, None) => Sign::Away,
+        (Outcome::Transient { .. }, Some(status)) if status.is_about_us() => Sign::Away,
+        (Outcome::Transient { .. }, Some(_)) | (_, None) => Sign::Unclear,
         (Outcome::Accepted, Some(_)) => Sign::Accepted,
         (Outcome::Permanent, Some(_)) => Sign::Rejected,
         (Outcome::Throttled { .. } | Outcome::Held { .. }, Some(_)) => Sign::Alive,
@@ -119,20 +120,31 @@ mod tests {
     fn the_last_attempt_that_fails_is_the_end() {
         let policy = policy();
         assert!(matches!(
-            policy.next(Outcome::Transient, 0, false, || 0.5),
+            policy.next(Outcome::TRANSIENT, 0, false, || 0.5),
             Next::Retry(_)
         ));
         assert!(matches!(
-            policy.next(Outcome::Transient, 1, false, || 0.5),
+            policy.next(Outcome::TRANSIENT, 1, false, || 0.5),
             Next::Retry(_)
         ));
-        let last = policy.next(Outcome::Transient, 2, false, || 0.5);
+        let last = policy.next(Outcome::TRANSIENT, 2, false, || 0.5);
+        assert_eq!(last, Next::Dead(DeadReason::AttemptsExhausted));
+    }
+
+    #[test]
+    fn a_failed_call_comes_back_no_earlier_than_its_answer_says() {
+        let policy = policy();
+        let wait = Duration::from_secs(4);
+        let next = |wait| policy.next(Outcome::Transient { wait }, 0, false, || 0.0);
+        assert_eq!(next(Some(wait)), Next::Retry(wait));
+        assert!(matches!(next(None), Next::Retry(early) if early < wait));
+        let last = policy.next(Outcome::Transient { wait: Some(wait) }, 2, false, || 0.0);
         assert_eq!(last, Next::Dead(DeadReason::AttemptsExhausted));
     }
 
     #[test]
     fn what_fails_because_the_downstream_is_away_is_never_the_end() {
-        let next = policy().next(Outcome::Transient, u32::MAX - 1, true, || 0.5);
+        let next = policy().next(Outcome::TRANSIENT, u32::MAX - 1, true, || 0.5);
         assert_eq!(next, Next::Away);
     }
 
@@ -140,9 +152,9 @@ mod tests {
     fn a_call_says_of_the_downstream_whether_it_is_there() {
         let of = |outcome, status| sign(&judgement(outcome, status));
         for status in [None, Some(500), Some(503), Some(401), Some(403), Some(407)] {
-            assert_eq!(of(Outcome::Transient, status), Sign::Away, "{status:?}");
+            assert_eq!(of(Outcome::TRANSIENT, status), Sign::Away, "{status:?}");
         }
-        assert_eq!(of(Outcome::Transient, Some(408)), Sign::Unclear);
+        assert_eq!(of(Outcome::TRANSIENT, Some(408)), Sign::Unclear);
         assert_eq!(of(Outcome::Permanent, None), Sign::Unclear);
         assert_eq!(of(Outcome::Permanent, Some(403)), Sign::Rejected);
         assert_eq!(of(Outcome::Accepted, Some(200)), Sign::Accepted);
@@ -156,6 +168,7 @@ mod tests {
             detail: String::new(),
             answer: None,
             maybe_delivered: true,
+            cut_from: None,
         }
     }
 

@@ -11,9 +11,11 @@ use tracing::warn;
 
 use crate::core::judge::{DeadReason, Outcome};
 use crate::core::leases::Slot;
+use crate::core::rate::Span;
 use crate::core::time::Mono;
 use crate::ports::downstream::{Gate, Judgement};
 use crate::ports::queue::Verdict;
+use crate::telemetry::LogLimit;
 
 use super::actual::{self, Used};
 use super::claims::Claims;
@@ -24,6 +26,8 @@ use super::quota;
 use super::route::InFlight;
 use super::route_policy::Next;
 use super::verdict::{dead, keep, later};
+
+static CUT: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 /// Sends a message whose slot is due and sees it through.
 ///
@@ -106,6 +110,19 @@ fn measure(
     meters.call(judgement.outcome.label(), judgement.reply_label());
     if judgement.maybe_delivered && judgement.reply.is_err() {
         meters.maybe_delivered.increment(1);
+    }
+    if let Some(asked) = judgement.cut_from {
+        cut(job, asked, pacer);
+    }
+}
+
+/// The answer asked to wait for longer than is believed.
+fn cut(job: &Job, asked: Duration, pacer: &PacerHandle) {
+    job.route.meters.waits_cut.increment(1);
+    if let Some(more) = CUT.event(pacer.clock.now()) {
+        let most = Span(job.route.policy.settings.max_throttle_wait());
+        warn!(route = %job.route.name, asked = %Span(asked),
+            "the downstream asks to wait for longer than max_throttle_wait; calls go on after {most}{more}");
     }
 }
 

@@ -85,6 +85,8 @@ pub struct Judgement {
     /// connection came about, or it closed before anything was written to it. A repeat after
     /// `true` may be a duplicate; a repeat after `false` cannot.
     pub maybe_delivered: bool,
+    /// The wait that the answer asked for, where it was cut to `max_throttle_wait`.
+    pub cut_from: Option<Duration>,
 }
 
 impl Judgement {
@@ -101,6 +103,7 @@ impl Judgement {
             Ok(status) => status.label(),
             Err(Silence::Timeout) => "timeout",
             Err(Silence::Connection) => "connection",
+            Err(Silence::Unreadable) => "unreadable",
         }
     }
 }

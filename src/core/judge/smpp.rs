@@ -14,11 +14,13 @@
 //! segment that comes twice in its place again.
 
 use super::entries::Entry;
+use super::wait::Waits;
 use super::{Judge, Listed, Meaning, Outcome, Silence, Status};
 use crate::smpp::CommandStatus;
 
 impl Listed for CommandStatus {
     const RIGHT: &'static str = "write a name such as \"ESME_RTHROTTLED\", a number such as \"0x58\" or \"88\", \"timeout\" or \"connection\"";
+    const CAN_BE_UNREADABLE: bool = false;
     const NEVER_ACCEPTED: &'static [Silence] = &[Silence::Connection, Silence::Timeout];
 
     fn read(text: &str) -> Option<Self> {
@@ -31,7 +33,7 @@ impl Judge<CommandStatus> {
     fn status(&self, status: CommandStatus) -> Outcome {
         let listed = self.entries.find(Entry::Status(status));
         let meaning = listed.unwrap_or_else(|| default_meaning(status));
-        self.outcome(meaning, || None)
+        self.judged(meaning, Waits::default()).outcome
     }
 
     /// What the answers to the segments of one message mean together, and the answer that decides. `None`: there are
@@ -55,7 +57,7 @@ impl Judge<CommandStatus> {
 const fn weight(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::Accepted => 0,
-        Outcome::Transient => 1,
+        Outcome::Transient { .. } => 1,
         Outcome::Held { .. } => 2,
         // It is about all messages.
         Outcome::Throttled { .. } => 3,
@@ -128,14 +130,14 @@ mod tests {
             0x4ff,
             u32::MAX,
         ] {
-            assert_eq!(of(code), Outcome::Transient, "{code:#x}");
+            assert_eq!(of(code), Outcome::TRANSIENT, "{code:#x}");
         }
         for code in [
             0x01, 0x03, 0x07, 0x0a, 0x0b, 0x15, 0x43, 0x48, 0x50, 0x51, 0x62, 0xc2, 0x104,
         ] {
             assert_eq!(of(code), Outcome::Permanent, "{code:#x}");
         }
-        assert_eq!(judge.silence(Silence::Timeout), Outcome::Transient);
+        assert_eq!(judge.silence(Silence::Timeout), Outcome::TRANSIENT);
     }
 
     #[test]
@@ -147,7 +149,7 @@ mod tests {
         assert_eq!((of(0x400), of(0x401)), (THROTTLED, THROTTLED));
         assert_eq!(of(0x08), Outcome::Permanent);
         assert_eq!(judge.silence(Silence::Timeout), Outcome::Permanent);
-        assert_eq!(judge.silence(Silence::Connection), Outcome::Transient);
+        assert_eq!(judge.silence(Silence::Connection), Outcome::TRANSIENT);
     }
 
     #[test]
@@ -198,7 +200,7 @@ mod tests {
         );
         assert_eq!(
             of(&[status(0), Err(Silence::Connection), status(8)]),
-            (Outcome::Transient, Err(Silence::Connection))
+            (Outcome::TRANSIENT, Err(Silence::Connection))
         );
         assert_eq!(judge.all(&[]), None);
     }
