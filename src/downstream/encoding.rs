@@ -4,6 +4,8 @@
 //! compressed bytes. So each coding is undone before the body is judged, kept or shown. A few bytes can become
 //! gigabytes: no more than the usual bound of an answer is made of them.
 //!
+//! A character set or `none` in this header is a mistake that occurs, and no coding.
+//!
 //! RFC 9110, section 8.4: `gzip` and `x-gzip`, `deflate` (with the header of zlib, and as some servers send it,
 //! without), and `br`; several are undone from the last to the first.
 
@@ -18,6 +20,22 @@ use crate::ports::downstream::MAX_ANSWER;
 
 /// No server applies more.
 const MOST_CODINGS: usize = 4;
+/// Words that some servers write there and that are no coding of HTTP: the body is as it is. Character sets, encodings of
+/// mail, and what storage services keep of an upload.
+const NONE: [&str; 12] = [
+    "identity",
+    "none",
+    "utf-8",
+    "utf8",
+    "us-ascii",
+    "ascii",
+    "iso-8859-1",
+    "latin1",
+    "binary",
+    "7bit",
+    "8bit",
+    "aws-chunked",
+];
 /// What a decoder of brotli reads at once, in bytes.
 const CHUNK: usize = 4096;
 
@@ -98,7 +116,7 @@ fn codings(headers: &HeaderMap) -> Vec<String> {
     let names = texts.flat_map(|text| text.split(','));
     names
         .map(|name| name.trim().to_ascii_lowercase())
-        .filter(|name| !name.is_empty() && name != "identity")
+        .filter(|name| !name.is_empty() && !NONE.contains(&name.as_str()))
         .collect()
 }
 
@@ -212,6 +230,7 @@ mod tests {
             ("deflate", deflate(TEXT)),
             ("br", BROTLI.to_vec()),
             ("identity", TEXT.to_vec()),
+            ("UTF-8", TEXT.to_vec()),
             ("deflate, gzip", gzip(&zlib(TEXT))),
             ("identity, gzip,", gzip(TEXT)),
         ] {
@@ -266,7 +285,7 @@ mod tests {
         assert_eq!(damaged.why.as_deref(), Some("its gzip is cut or damaged"));
         for (coding, why) in [
             ("zstd", "its coding `zstd` is unknown"),
-            ("aws-chunked\u{e4}", "its coding `` is unknown"),
+            ("gzip\u{e4}", "its coding `` is unknown"),
             ("gzip, gzip, gzip, gzip, gzip", "it has too many codings"),
         ] {
             let decoded = of(coding, TEXT.to_vec(), AnswerRead::Whole);
