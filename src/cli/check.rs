@@ -175,7 +175,12 @@ mod tests {
         let said = "limits.provider: at most 400 units in any 1s, over all replicas\n  \
             a call may leave up to 3ms750us after its slot; the time of its way to the downstream may vary by 1ms250us\n\
             routes.sms: a message is a dead letter once 5 calls have failed; the first repeat comes within 1s, later ones within up to 5m\n  \
-            a message is sent however old it is\n\
+            a message is sent however old it is\n  \
+            answers mean by their status (* by default):\n    \
+            accepted: 2xx*\n    \
+            throttled: 420*, 429-430*; if it says when to come back: 403*, 503*, 529*\n    \
+            transient: 401*, 403*, 407-408*, 421*, 423*, 425*, 5xx*, timeout*, connection*, unreadable*; if it says when to come back: 400*, 402*, 404-406*, 409-419*, 422*, 424*, 426-428*, 431-499*; if the call may be a repeat: 409*\n    \
+            permanent: 1xx*, 3xx*, 400*, 402*, 404-406*, 409-419*, 422*, 424*, 426-428*, 431-499*\n\
             configuration ok\n";
         assert_eq!((exit.code(), out.as_str()), (0, said));
     }

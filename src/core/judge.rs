@@ -4,25 +4,34 @@
 //! An operator lists status codes, classes, `timeout` and `connection`. A code beats its class.
 //! What no list names follows the defaults:
 //! - 2xx: accepted;
-//! - 429: throttled;
-//! - 503: throttled if it has a `Retry-After` (RFC 9110 section 10.2.3), else transient;
-//! - 401, 403, 407, 408, 425 and other 5xx, and no answer: transient;
+//! - 420, 429 and 430: throttled;
+//! - 403, 503 and 529: throttled if they say when to come back, else transient;
+//! - 401, 407, 408, 421, 423, 425 and other 5xx, and no answer: transient;
+//! - 409: transient if the call may be a repeat of one that was taken, since the first one may still run
+//!   (draft-ietf-httpapi-idempotency-key-header, section 2.7);
+//! - every other 4xx that says when to come back: transient;
 //! - everything else, redirects included: permanent.
 //!
-//! Texts in the body have precedence over the status: some downstreams answer 200 and say
-//! "throttled". A date in `Retry-After` is compared with the answer's own `Date`, because both
-//! come from one clock. Our own clock is used only if there is no `Date`.
+//! Texts in the body have precedence over the status: some downstreams answer 200 and say "throttled". A template of
+//! the operator has precedence over both. What an answer says of when to come back is read in `wait`.
 
 mod entries;
+mod moment;
 pub mod quota;
 pub mod smpp;
+mod table;
+mod texts;
 mod wait;
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use self::entries::{Entries, Entry};
 pub use self::entries::{ListError, Listed, Lists, Texts};
-pub use self::wait::{Hints, date, retry_after};
+pub use self::moment::date;
+use self::texts::Said;
+pub use self::wait::Headers;
+use self::wait::Waits;
 use super::smpp::CommandStatus;
 
 /// The outcome of one call.
@@ -42,12 +51,18 @@ pub enum Outcome {
         wait: Duration,
     },
     /// It may pass later: a retry with backoff, up to `max_attempts`.
-    Transient,
+    Transient {
+        /// At least so long, if the downstream asked for it.
+        wait: Option<Duration>,
+    },
     /// It can never pass: dead letter.
     Permanent,
 }
 
 impl Outcome {
+    /// It may pass later, and nothing says when.
+    pub const TRANSIENT: Self = Self::Transient { wait: None };
+
     /// The value of the metric label `outcome`.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -55,7 +70,7 @@ impl Outcome {
             Self::Accepted => "accepted",
             Self::Throttled { .. } => "throttled",
             Self::Held { .. } => "held",
-            Self::Transient => "transient",
+            Self::Transient { .. } => "transient",
             Self::Permanent => "permanent",
         }
     }
@@ -120,15 +135,38 @@ impl DeadReason {
     }
 }
 
-/// What an entry of the configuration means.
+/// What an entry of the configuration, or a template over an answer, says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+pub enum Meaning {
     Accepted,
     Throttled,
-    Transient,
-    Permanent,
     /// "Not now", for this message.
     Held,
+    Transient,
+    Permanent,
+}
+
+impl Meaning {
+    /// Every one.
+    pub const ALL: [Self; 5] = [
+        Self::Accepted,
+        Self::Throttled,
+        Self::Held,
+        Self::Transient,
+        Self::Permanent,
+    ];
+
+    /// As the configuration writes it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Throttled => "throttled",
+            Self::Held => "held",
+            Self::Transient => "transient",
+            Self::Permanent => "permanent",
+        }
+    }
 }
 
 /// What a downstream answered, in its protocol's own numbers.
@@ -185,26 +223,67 @@ pub enum Silence {
     Timeout,
     /// No connection came about, or it broke before the answer.
     Connection,
+    /// An answer came that cannot be read as far as its meaning depends on it.
+    Unreadable,
 }
 
 /// The parts of an answer that matter.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy)]
 pub struct Reply<'a> {
     /// 100 to 999.
     pub status: u16,
-    pub hints: Hints<'a>,
+    pub headers: Headers<'a>,
     /// Its first bytes, if [`Judge::reads`] them.
     pub body: &'a [u8],
+    /// Its body matters, and a part of it did not come or cannot be decoded.
+    pub lacks: bool,
+    /// An earlier call of this message may have been taken, or the downstream recognizes repeats by a key.
+    pub may_repeat: bool,
+    pub read: Read<'a>,
 }
 
-/// A text, and the meaning of an answer that contains it.
-type Said = (Box<[u8]>, Meaning);
+impl fmt::Debug for Reply<'_> {
+    /// Shows neither its headers nor its body: both may repeat content of the message.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply")
+            .field("status", &self.status)
+            .field("bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the templates of the operator found in an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Read<'a> {
+    pub outcome: Found,
+    /// When to come back, as it stands there.
+    pub wait: Option<&'a str>,
+}
+
+/// The result of the template `outcome`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Found {
+    /// There is no template, or it makes nothing of this answer.
+    #[default]
+    Nothing,
+    Meaning(Meaning),
+    /// It cannot be applied to this answer, or makes a word that is no meaning.
+    Failed,
+}
+
+/// The meaning of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    pub outcome: Outcome,
+    /// The wait that the answer asked for, where it is longer than `max_throttle_wait` and was cut to that.
+    pub cut_from: Option<Duration>,
+}
 
 /// Judges answers, whose statuses the lists name by `E`.
 #[derive(Clone, Debug)]
 pub struct Judge<E> {
     entries: Entries<E>,
-    texts: Vec<Said>,
+    texts: Said,
     throttle_wait: Duration,
     max_throttle_wait: Duration,
 }
@@ -227,7 +306,7 @@ impl<E: Listed> Judge<E> {
         }
         Ok(Self {
             entries,
-            texts: texts(lists.texts)?,
+            texts: Said::new(lists.texts)?,
             throttle_wait,
             max_throttle_wait,
         })
@@ -237,52 +316,68 @@ impl<E: Listed> Judge<E> {
     #[must_use]
     pub fn silence(&self, silence: Silence) -> Outcome {
         let meaning = self.entries.silence(silence);
-        self.outcome(meaning.unwrap_or(Meaning::Transient), || None)
+        self.judged(meaning.unwrap_or(Meaning::Transient), Waits::default())
+            .outcome
     }
 
-    /// `wait`: as long as the answer asks to wait. A wait of zero, one in the past and one that cannot be read
-    /// count as none. Otherwise a downstream that throttles and answers "at once" would be called at once, again
-    /// and again.
-    fn outcome(&self, meaning: Meaning, wait: impl FnOnce() -> Option<Duration>) -> Outcome {
-        let wait = || {
-            wait()
-                .unwrap_or(self.throttle_wait)
-                .min(self.max_throttle_wait)
+    /// With the wait of an answer that says when to come back, within `max_throttle_wait`.
+    fn judged(&self, meaning: Meaning, waits: Waits) -> Judged {
+        let waited = match meaning {
+            Meaning::Accepted | Meaning::Permanent => None,
+            Meaning::Transient => waits.asked,
+            Meaning::Held | Meaning::Throttled => waits.longest_known(),
         };
-        match meaning {
+        let most = self.max_throttle_wait;
+        let wait = waited.unwrap_or(self.throttle_wait).min(most);
+        let outcome = match meaning {
             Meaning::Accepted => Outcome::Accepted,
-            Meaning::Transient => Outcome::Transient,
+            Meaning::Transient => Outcome::Transient {
+                wait: waited.map(|wait| wait.min(most)),
+            },
             Meaning::Permanent => Outcome::Permanent,
-            Meaning::Held => Outcome::Held { wait: wait() },
-            Meaning::Throttled => Outcome::Throttled { wait: wait() },
+            Meaning::Held => Outcome::Held { wait },
+            Meaning::Throttled => Outcome::Throttled { wait },
+        };
+        Judged {
+            outcome,
+            cut_from: waited.filter(|wait| *wait > most),
         }
     }
 }
 
 impl Judge<Code> {
-    /// What an answer means. `now` is the fallback for a `Retry-After` date without a `Date`.
+    /// What an answer means. `None`: nothing is certain, because what it lacks, or what cannot be read, may decide.
+    /// `now` counts for points in time if the answer has no `Date`.
     #[must_use]
-    pub fn reply(&self, reply: Reply<'_>, now: SystemTime) -> Outcome {
+    pub fn reply(&self, reply: Reply<'_>, now: SystemTime) -> Option<Judged> {
+        let said = match reply.read.outcome {
+            Found::Meaning(meaning) => Some(meaning),
+            Found::Nothing | Found::Failed => self.texts.find(reply.body),
+        };
+        let waits = || Waits::read(reply.headers, reply.read.wait, now);
+        let meaning = match said.or_else(|| self.listed(reply.status)) {
+            Some(meaning) => meaning,
+            // The usual answer needs no more.
+            None if reply.status / 100 == 2 => Meaning::Accepted,
+            None => default_meaning(reply.status, waits().asked.is_some(), reply.may_repeat),
+        };
+        let is_unsure = match meaning {
+            Meaning::Accepted => reply.lacks || reply.read.outcome == Found::Failed,
+            Meaning::Permanent => reply.lacks && said.is_none(),
+            _ => false,
+        };
+        let needs_wait = !matches!(meaning, Meaning::Accepted | Meaning::Permanent);
+        let waits = if needs_wait {
+            waits()
+        } else {
+            Waits::default()
+        };
+        (!is_unsure).then(|| self.judged(meaning, waits))
+    }
+
+    fn listed(&self, status: u16) -> Option<Meaning> {
         let listed = |entry| self.entries.find(Entry::Status(entry));
-        let meaning = self
-            .said(reply.body)
-            .or_else(|| listed(Code::One(reply.status)))
-            .or_else(|| listed(Code::Class(reply.status / 100)))
-            .unwrap_or_else(|| default_meaning(&reply));
-        self.outcome(meaning, || reply.hints.wait(now))
-    }
-
-    /// What the texts in an answer mean; `None` if it has none of them.
-    fn said(&self, body: &[u8]) -> Option<Meaning> {
-        let mut texts = self.texts.iter();
-        let said = texts.find(|(text, _)| contains(body, text));
-        said.map(|(_, meaning)| *meaning)
-    }
-
-    /// Whether an answer has a text that means something.
-    #[must_use]
-    pub fn says(&self, body: &[u8]) -> bool {
-        self.said(body).is_some()
+        listed(Code::One(status)).or_else(|| listed(Code::Class(status / 100)))
     }
 
     /// Whether the bodies of answers matter.
@@ -292,37 +387,21 @@ impl Judge<Code> {
     }
 }
 
-fn default_meaning(reply: &Reply<'_>) -> Meaning {
-    match reply.status {
+/// `asks`: the answer says when to come back. `may_repeat`: as in [`Reply`].
+const fn default_meaning(status: u16, asks: bool, may_repeat: bool) -> Meaning {
+    match status {
         200..=299 => Meaning::Accepted,
-        429 => Meaning::Throttled,
-        503 if reply.hints.retry_after.is_some() => Meaning::Throttled,
-        // Unauthorised, forbidden, a proxy that does not know us: about us, as a rule, not the message.
-        401 | 403 | 407 | 408 | 425 | 500..=599 => Meaning::Transient,
+        // 420 is X's, and 430 Shopify's.
+        420 | 429 | 430 => Meaning::Throttled,
+        // A limit (GitHub answers 403), a maintenance, and an overload (529 is Anthropic's): about all messages.
+        403 | 503 | 529 if asks => Meaning::Throttled,
+        // Unauthorized, forbidden, a proxy that does not know us: about us, as a rule, not the message. The others
+        // are about the moment: too slow, the wrong server, locked, too early.
+        401 | 403 | 407 | 408 | 421 | 423 | 425 | 500..=599 => Meaning::Transient,
+        409 if may_repeat => Meaning::Transient,
+        400..=499 if asks => Meaning::Transient,
         _ => Meaning::Permanent,
     }
-}
-
-/// The texts with their meanings; those that are more about the message come last.
-fn texts(lists: Texts<'_>) -> Result<Vec<Said>, ListError> {
-    let lists = [
-        (Meaning::Throttled, lists.throttled),
-        (Meaning::Held, lists.held),
-        (Meaning::Transient, lists.transient),
-        (Meaning::Permanent, lists.permanent),
-    ];
-    let all = lists
-        .iter()
-        .flat_map(|(meaning, texts)| texts.iter().map(|text| (text.as_bytes().into(), *meaning)));
-    let all: Vec<Said> = all.collect();
-    if all.iter().any(|(text, _)| text.is_empty()) {
-        return Err(ListError::EmptyText);
-    }
-    Ok(all)
-}
-
-fn contains(body: &[u8], text: &[u8]) -> bool {
-    body.windows(text.len()).any(|part| part == text)
 }
 
 /// The statuses of HTTP that an entry names.
@@ -334,9 +413,9 @@ pub enum Code {
 }
 
 impl Listed for Code {
-    const RIGHT: &'static str =
-        "write a code such as \"409\", a class such as \"5xx\", \"timeout\" or \"connection\"";
-    const NEVER_ACCEPTED: &'static [Silence] = &[Silence::Connection];
+    const RIGHT: &'static str = "write a code such as \"409\", a class such as \"5xx\", \"timeout\", \"connection\" or \"unreadable\"";
+    const CAN_BE_UNREADABLE: bool = true;
+    const NEVER_ACCEPTED: &'static [Silence] = &[Silence::Connection, Silence::Unreadable];
 
     fn read(text: &str) -> Option<Self> {
         match text.as_bytes() {

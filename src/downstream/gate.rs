@@ -24,7 +24,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use http::header::HeaderName;
 use http::{Extensions, HeaderMap};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -312,6 +311,8 @@ pub(super) enum AnswerRead {
     Enough,
     /// It broke off before; the connection closes.
     Cut(Silence),
+    /// It came, and cannot be decoded.
+    Unreadable,
 }
 
 /// Reads an answer to its end, if it is not too long. The body is in `kept`, if that is given.
@@ -341,8 +342,8 @@ pub(super) async fn read_out(mut body: Incoming, mut kept: Option<&mut Vec<u8>>)
     AnswerRead::Whole
 }
 
-pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    // A value that is no text is still sent.
+/// The value of a header, by its name in lower case. One that is no text is still sent: it is empty.
+pub(super) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers
         .get(name)
         .map(|value| value.to_str().unwrap_or_default())

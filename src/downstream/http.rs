@@ -2,17 +2,15 @@
 //!
 //! One timeout covers a call from the first poll of `send` to the end of the answer. The status
 //! code decides: once it is there, an answer that breaks off, takes too long or is too large does
-//! not change the outcome (a repeat would be a duplicate), it only costs the connection. The body
-//! of the answer is read up to a bound, so that the connection can be used again.
+//! not change the outcome (a repeat would be a duplicate), it only costs the connection, unless the configuration judges
+//! bodies (`answer`). The body of the answer is read up to a bound, so that the connection can be used again.
 //!
-//! No more than the first 64 KiB of an answer are read: reading on would cost more than a new connection. If
-//! the configuration names texts, they are searched for there. If the answer breaks off before that, the
-//! missing part might contain such a text: it counts as no answer, unless its status or the received part
-//! already means another try.
+//! Answers that other clients take are taken: a space before the colon of a header, a header on several lines, a line
+//! that is no header, many headers. The message may have been taken, and a repeat would be a duplicate.
 //!
-//! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy is
-//! used, whatever the environment says. In both cases the call would not be the one that the limit
-//! counted.
+//! Redirects are not followed: a 3xx is judged like any code, and permanent by default; its reason says where it leads
+//! (`redirect`). No proxy is used, whatever the environment says. In both cases the call would not be the one that the
+//! limit counted.
 //!
 //! A call that cannot be written before its gate closes is not written at all (`gate`).
 //!
@@ -33,9 +31,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::header::{DATE, HeaderName, RETRY_AFTER};
 use http::uri::Scheme;
-use http::{HeaderMap, Request, StatusCode, Uri};
+use http::{Request, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
@@ -43,23 +40,22 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
+use super::answer::{AnswerReader, Asks};
 use super::auth::{Credentials, Misconfigured, RotatingAuth};
 use super::connect::{WarmConnector, place, tls, way};
-use super::gate::{AnswerRead, Failure, Writing, find, joined, read_out, text};
+use super::gate::{Failure, Writing, find};
 use super::request::RequestTemplate;
 use super::sign::{Signer, Signing};
-use crate::core::judge::{Code, Hints, Judge, Lists, Outcome, Reply, Silence, Status, Texts};
+use crate::core::judge::Silence;
 use crate::ports::downstream::{
-    Answer, Call, Downstream, Facts, Gate, Handshake, Judgement, TooLate, Undecodable,
+    Call, Downstream, Facts, Gate, Handshake, Judgement, TooLate, Undecodable,
 };
 use crate::ports::message::Message;
 use crate::settings::types::{Auth, Http};
 use crate::telemetry::traces::RouteTraces;
 
-/// Headers with a wait, besides those of RFC 9110.
-const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
-const X_RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+/// So many headers an answer may have.
+const MAX_ANSWER_HEADERS: usize = 256;
 /// The largest header of an answer.
 const MAX_ANSWER_HEAD: usize = 64 * 1024;
 
@@ -76,10 +72,9 @@ pub struct HttpDownstream {
 /// What a call needs after it was prepared.
 struct Caller {
     client: Client<WarmConnector, Full<Bytes>>,
-    judge: Judge<Code>,
+    answers: AnswerReader,
     auth: Option<RotatingAuth>,
     timeout: Duration,
-    keeps_answers: bool,
     traces: Option<RouteTraces>,
 }
 
@@ -87,6 +82,7 @@ struct HttpCall {
     caller: Arc<Caller>,
     request: Request<Bytes>,
     signed: Option<Signed>,
+    asks: Asks,
 }
 
 /// The signature that a request has.
@@ -163,17 +159,20 @@ impl HttpDownstream {
             .pool_idle_timeout(http.idle_timeout.get())
             .pool_max_idle_per_host(usize::MAX)
             .http1_max_buf_size(MAX_ANSWER_HEAD)
+            .http1_max_headers(MAX_ANSWER_HEADERS)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
+            .http1_ignore_invalid_headers_in_responses(true)
             .retry_canceled_requests(true)
             .build(connector.clone());
         Ok(Self {
             caller: Arc::new(Caller {
                 client,
-                judge: judge(http)?,
+                answers: AnswerReader::new(http, template.is_fixed(), keeps_answers)?,
                 auth: auth.map(|(auth, secret)| {
                     RotatingAuth::new(auth.clone(), secret.clone(), signer.clone())
                 }),
                 timeout: http.timeout.get(),
-                keeps_answers,
                 traces: traces.filter(|_| template.passes_trace()),
             }),
             template,
@@ -219,33 +218,15 @@ impl HttpDownstream {
     }
 }
 
-/// What answers mean.
-fn judge(http: &Http) -> Result<Judge<Code>, Misconfigured> {
-    let outcomes = &http.outcomes;
-    let lists = Lists {
-        accepted: &outcomes.accepted,
-        throttled: &outcomes.throttled,
-        transient: &outcomes.transient,
-        permanent: &outcomes.permanent,
-        texts: Texts {
-            throttled: &outcomes.throttled_text,
-            held: &outcomes.held_text,
-            transient: &outcomes.transient_text,
-            permanent: &outcomes.permanent_text,
-        },
-        ..Lists::default()
-    };
-    let (wait, most) = (http.throttle_wait.get(), http.max_throttle_wait.get());
-    Judge::new(lists, wait, most).map_err(|error| Misconfigured::new("outcomes", error))
-}
-
 impl Downstream for HttpDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
         let (request, signed) = self.signed(message, facts)?;
+        let asks = self.caller.answers.asks(message, facts, &request);
         Ok(Box::new(HttpCall {
             caller: Arc::clone(&self.caller),
             request,
             signed,
+            asks,
         }))
     }
 
@@ -276,6 +257,7 @@ impl Call for HttpCall {
             caller,
             mut request,
             signed,
+            asks,
         } = *self;
         Box::pin(async move {
             if let Some(signed) = signed {
@@ -283,7 +265,7 @@ impl Call for HttpCall {
             }
             let traces = caller.traces.as_ref();
             let span = traces.map(|traces| traces.begin(&mut request));
-            let sent = caller.call(request, gate).await;
+            let sent = caller.call(request, &asks, gate).await;
             if let Some(span) = span {
                 span.end(&sent);
             }
@@ -293,7 +275,12 @@ impl Call for HttpCall {
 }
 
 impl Caller {
-    async fn call(&self, request: Request<Bytes>, gate: Gate) -> Result<Judgement, TooLate> {
+    async fn call(
+        &self,
+        request: Request<Bytes>,
+        asks: &Asks,
+        gate: Gate,
+    ) -> Result<Judgement, TooLate> {
         let deadline = Instant::now() + self.timeout;
         let mut request = request.map(Full::new);
         if let Some(auth) = &self.auth {
@@ -309,17 +296,10 @@ impl Caller {
         let answer = timeout_at(deadline, answer).await;
         Ok(match answer {
             Ok(Ok(answer)) => {
-                let (head, body) = answer.into_parts();
                 if let Some(auth) = &self.auth {
-                    auth.answered(head.status);
+                    auth.answered(answer.status());
                 }
-                // An answer that goes on after the deadline is cut off by dropping it.
-                let wanted = self.keeps_answers || self.judge.reads();
-                let mut kept = wanted.then(Vec::new);
-                let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
-                let read = read.unwrap_or(AnswerRead::Cut(Silence::Timeout));
-                let body = Bytes::from(kept.unwrap_or_default());
-                self.answered(head.status, &head.headers, read, body)
+                self.answers.judge(answer, asks, deadline).await
             }
             Ok(Err(error)) if find::<TooLate>(&error).is_some() => return Err(TooLate),
             Ok(Err(error)) => self.broken(&error, writing.maybe_begun()),
@@ -327,83 +307,19 @@ impl Caller {
         })
     }
 
-    fn answered(
-        &self,
-        status: StatusCode,
-        headers: &HeaderMap,
-        read: AnswerRead,
-        body: Bytes,
-    ) -> Judgement {
-        let said = |name: &HeaderName| text(headers, name);
-        let hints = Hints {
-            retry_after: said(&RETRY_AFTER),
-            date: said(&DATE),
-            rate_limit: said(&RATE_LIMIT),
-            reset: said(&RATE_LIMIT_RESET).or_else(|| said(&X_RATE_LIMIT_RESET)),
-        };
-        let reply = Reply {
-            status: status.as_u16(),
-            hints,
-            body: &body,
-        };
-        // The clock matters only if the answer has no `Date`.
-        let now = match status.is_success() && body.is_empty() {
-            true => SystemTime::UNIX_EPOCH,
-            false => SystemTime::now(),
-        };
-        let mut detail = match status.canonical_reason() {
-            Some(reason) => format!("{} {reason}", status.as_str()),
-            None => status.as_str().to_owned(),
-        };
-        if read != AnswerRead::Whole {
-            detail.push_str(" (the answer was not read to its end)");
-        }
-        let outcome = self.judge.reply(reply, now);
-        if let AnswerRead::Cut(silence) = read
-            && self.judge.reads()
-            && matches!(outcome, Outcome::Accepted | Outcome::Permanent)
-            && !self.judge.says(&body)
-        {
-            return self.silent(silence, Failure::unsure(detail));
-        }
-        Judgement {
-            outcome,
-            reply: Ok(Status::Http(status.as_u16())),
-            detail,
-            answer: self.keeps_answers.then(|| Answer {
-                status: status.as_u16().into(),
-                headers: joined(headers),
-                body,
-                is_whole: read == AnswerRead::Whole,
-            }),
-            maybe_delivered: true,
-            rest: None,
-        }
-    }
-
     fn broken(&self, error: &Error, begun: bool) -> Judgement {
-        self.silent(Silence::Connection, Failure::of(error, begun))
+        self.answers
+            .silent(Silence::Connection, Failure::of(error, begun))
     }
 
     fn late(&self, begun: bool) -> Judgement {
         let waited = self.timeout;
         if begun {
             let failure = Failure::unsure(format!("no answer within {waited:?}"));
-            self.silent(Silence::Timeout, failure)
+            self.answers.silent(Silence::Timeout, failure)
         } else {
             let failure = Failure::sure(format!("no connection within {waited:?}"));
-            self.silent(Silence::Connection, failure)
-        }
-    }
-
-    fn silent(&self, silence: Silence, failure: Failure) -> Judgement {
-        Judgement {
-            outcome: self.judge.silence(silence),
-            reply: Err(silence),
-            detail: failure.detail,
-            answer: None,
-            maybe_delivered: failure.maybe_delivered,
-            rest: None,
+            self.answers.silent(Silence::Connection, failure)
         }
     }
 }

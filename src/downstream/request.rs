@@ -14,6 +14,7 @@
 //! | `x-message-id` | the publisher's `message_id`, if there is one |
 //! | `x-attempt` | 1 for the first call |
 //! | `traceparent`, `tracestate` | the message's headers of these names (W3C Trace Context); where calls are spans (`telemetry::traces`), the call's |
+//! | `accept-encoding` | `identity`: an answer that is compressed is decoded, but costs time |
 //! | `user-agent` | `sluiced/<version>` |
 //!
 //! `Idempotency-Key` is sent only if it is configured, because a downstream may give it a meaning
@@ -25,8 +26,8 @@ use std::fmt;
 
 use bytes::Bytes;
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
+    EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
@@ -46,6 +47,7 @@ const TRACE: [HeaderName; 2] = [
 const X_MESSAGE_ID: HeaderName = HeaderName::from_static("x-message-id");
 const X_ATTEMPT: HeaderName = HeaderName::from_static("x-attempt");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("sluiced/", env!("CARGO_PKG_VERSION")));
 
 /// Headers that say how a request is framed. They belong to the connection, and a wrong one could
@@ -123,6 +125,7 @@ impl RequestTemplate {
             templates,
         };
         template.fixed.insert(USER_AGENT, AGENT);
+        template.fixed.insert(ACCEPT_ENCODING, IDENTITY);
         // Otherwise the client would make it for each request.
         if let Some(host) = template.origin().and_then(host_header) {
             template.fixed.insert(HOST, host);
@@ -145,6 +148,11 @@ impl RequestTemplate {
             Url::Fixed(uri) => Some(uri),
             Url::Made { origin, .. } => origin.as_ref(),
         }
+    }
+
+    /// Whether every call has the same URL.
+    pub(super) const fn is_fixed(&self) -> bool {
+        matches!(self.url, Url::Fixed(_))
     }
 
     /// The method.

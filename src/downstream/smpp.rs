@@ -294,6 +294,7 @@ impl Caller {
             },
             answer: None,
             maybe_delivered,
+            cut_from: None,
             rest: Some(rest).filter(Rest::is_in_between),
         }
     }
@@ -325,6 +326,7 @@ impl Caller {
                 ..Answer::default()
             }),
             maybe_delivered: true,
+            cut_from: None,
             rest: Some(rest).filter(Rest::is_in_between),
         }
     }
@@ -338,7 +340,9 @@ impl Caller {
             }
             Heard::Nack(status) => format!("generic_nack {status}"),
             Heard::Nothing(Silence::Timeout) => format!("no answer within {:?}", self.timeout),
-            Heard::Nothing(Silence::Connection) => "connection lost before the answer".to_owned(),
+            Heard::Nothing(Silence::Connection | Silence::Unreadable) => {
+                "connection lost before the answer".to_owned()
+            }
         };
         let all = rest.taken.len();
         if all == 1 {

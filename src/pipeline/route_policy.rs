@@ -91,14 +91,15 @@ impl RoutePolicy {
             }
             (Outcome::Held { wait } | Outcome::Throttled { wait }, None) => Next::Aside(wait),
             (Outcome::Permanent, _) => Next::Dead(DeadReason::Rejected),
-            (Outcome::Transient, _) if heard.away && !heard.maybe_taken => {
+            (Outcome::Transient { .. }, _) if heard.away && !heard.maybe_taken => {
                 Next::Away { spends: false }
             }
-            (Outcome::Transient, _) if is_last => Next::Dead(DeadReason::AttemptsExhausted),
-            (Outcome::Transient, _) if heard.away => Next::Away { spends: true },
-            (Outcome::Transient, _) => {
+            (Outcome::Transient { .. }, _) if is_last => Next::Dead(DeadReason::AttemptsExhausted),
+            (Outcome::Transient { .. }, _) if heard.away => Next::Away { spends: true },
+            (Outcome::Transient { wait }, _) => {
                 let retry = self.settings.retry.backoff();
-                Next::Retry(retry.full_jitter(heard.attempts + 1, fraction()))
+                let backoff = retry.full_jitter(heard.attempts + 1, fraction());
+                Next::Retry(backoff.max(wait.unwrap_or_default()))
             }
         }
     }
@@ -118,9 +119,9 @@ impl RoutePolicy {
 /// What a call shows about the downstream. A permanent outcome is about the message.
 pub(super) fn sign(judgement: &Judgement) -> Sign {
     match (judgement.outcome, judgement.reply.ok()) {
-        (Outcome::Transient, None) => Sign::Away,
-        (Outcome::Transient, Some(status)) if status.is_about_us() => Sign::Away,
-        (Outcome::Transient, Some(_)) | (_, None) => Sign::Unclear,
+        (Outcome::Transient { .. }, None) => Sign::Away,
+        (Outcome::Transient { .. }, Some(status)) if status.is_about_us() => Sign::Away,
+        (Outcome::Transient { .. }, Some(_)) | (_, None) => Sign::Unclear,
         (Outcome::Accepted, Some(_)) => Sign::Accepted,
         (Outcome::Permanent, Some(_)) => Sign::Rejected,
         (Outcome::Throttled { .. } | Outcome::Held { .. }, Some(_)) => Sign::Alive,
@@ -166,17 +167,30 @@ mod tests {
 
     #[test]
     fn the_last_attempt_that_fails_is_the_end() {
-        let next = |attempts| policy().next(&heard(Outcome::Transient, attempts), || 0.5);
+        let next = |attempts| policy().next(&heard(Outcome::TRANSIENT, attempts), || 0.5);
         assert!(matches!(next(0), Next::Retry(_)));
         assert!(matches!(next(1), Next::Retry(_)));
         assert_eq!(next(2), Next::Dead(DeadReason::AttemptsExhausted));
     }
 
     #[test]
+    fn a_failed_call_comes_back_no_earlier_than_its_answer_says() {
+        let wait = Duration::from_secs(4);
+        let next =
+            |wait, attempts| policy().next(&heard(Outcome::Transient { wait }, attempts), || 0.0);
+        assert_eq!(next(Some(wait), 0), Next::Retry(wait));
+        assert!(matches!(next(None, 0), Next::Retry(early) if early < wait));
+        assert_eq!(
+            next(Some(wait), 2),
+            Next::Dead(DeadReason::AttemptsExhausted)
+        );
+    }
+
+    #[test]
     fn what_fails_because_the_downstream_is_away_is_never_the_end() {
         let away = Heard {
             away: true,
-            ..heard(Outcome::Transient, u32::MAX - 1)
+            ..heard(Outcome::TRANSIENT, u32::MAX - 1)
         };
         assert_eq!(policy().next(&away, || 0.5), Next::Away { spends: false });
     }
@@ -186,7 +200,7 @@ mod tests {
         let unsure = |attempts| Heard {
             away: true,
             maybe_taken: true,
-            ..heard(Outcome::Transient, attempts)
+            ..heard(Outcome::TRANSIENT, attempts)
         };
         let next = |attempts| policy().next(&unsure(attempts), || 0.5);
         assert_eq!(next(0), Next::Away { spends: true });
@@ -198,9 +212,9 @@ mod tests {
     fn a_call_says_of_the_downstream_whether_it_is_there() {
         let of = |outcome, status| sign(&judgement(outcome, status));
         for status in [None, Some(500), Some(503), Some(401), Some(403), Some(407)] {
-            assert_eq!(of(Outcome::Transient, status), Sign::Away, "{status:?}");
+            assert_eq!(of(Outcome::TRANSIENT, status), Sign::Away, "{status:?}");
         }
-        assert_eq!(of(Outcome::Transient, Some(408)), Sign::Unclear);
+        assert_eq!(of(Outcome::TRANSIENT, Some(408)), Sign::Unclear);
         assert_eq!(of(Outcome::Permanent, None), Sign::Unclear);
         assert_eq!(of(Outcome::Permanent, Some(403)), Sign::Rejected);
         assert_eq!(of(Outcome::Accepted, Some(200)), Sign::Accepted);
@@ -214,6 +228,7 @@ mod tests {
             detail: String::new(),
             answer: None,
             maybe_delivered: true,
+            cut_from: None,
             rest: None,
         }
     }

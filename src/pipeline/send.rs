@@ -13,6 +13,7 @@ use tracing::warn;
 use crate::core::backoff::Backoff;
 use crate::core::judge::{DeadReason, Outcome};
 use crate::core::leases::Slot;
+use crate::core::rate::Span;
 use crate::core::refusals::{Refusal, Ruling};
 use crate::core::time::Mono;
 use crate::ports::downstream::{Gate, Judgement, Undecodable};
@@ -40,6 +41,7 @@ const TOO_LATE: u32 = 2;
 /// … for so long.
 const BEHIND: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
+static CUT: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 /// Sends a message whose slot is due and sees it through.
 ///
@@ -119,6 +121,19 @@ fn measure(
     meters.call(judgement.outcome.label(), judgement.reply_label());
     if judgement.maybe_delivered && judgement.reply.is_err() {
         meters.maybe_delivered.increment(1);
+    }
+    if let Some(asked) = judgement.cut_from {
+        cut(job, asked, pacer);
+    }
+}
+
+/// The answer asked to wait for longer than is believed.
+fn cut(job: &Job, asked: Duration, pacer: &PacerHandle) {
+    job.route.meters.waits_cut.increment(1);
+    if let Some(more) = CUT.event(pacer.clock.now()) {
+        let most = Span(job.route.policy.settings.max_throttle_wait());
+        warn!(route = %job.route.name, asked = %Span(asked),
+            "the downstream asks to wait for longer than max_throttle_wait; calls go on after {most}{more}");
     }
 }
 
@@ -212,7 +227,7 @@ fn heed(job: &Job, outcome: Outcome, refused_for: Duration, pacer: &PacerHandle)
         }
         Outcome::Throttled { wait } => (wait, false),
         Outcome::Held { wait } => (wait, true),
-        Outcome::Transient | Outcome::Permanent => return None,
+        Outcome::Transient { .. } | Outcome::Permanent => return None,
     };
     let keys = job.own_keys();
     let refusal = Refusal {

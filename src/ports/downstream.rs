@@ -85,6 +85,8 @@ pub struct Judgement {
     /// connection came about, or it closed before anything was written to it. A repeat after
     /// `true` may be a duplicate; a repeat after `false` cannot.
     pub maybe_delivered: bool,
+    /// The wait that the answer asked for, where it was cut to `max_throttle_wait`.
+    pub cut_from: Option<Duration>,
     /// What is left of a message that was taken in part. `None`: nothing of it was taken, or all of it.
     pub rest: Option<Rest>,
 }
@@ -154,6 +156,7 @@ impl Judgement {
             Ok(status) => status.label(),
             Err(Silence::Timeout) => "timeout",
             Err(Silence::Connection) => "connection",
+            Err(Silence::Unreadable) => "unreadable",
         }
     }
 }

@@ -225,14 +225,22 @@ fn wrong_in_header(text: &str, about: About) -> Result<(), String> {
 }
 
 fn answer(text: &str) -> Result<(), String> {
-    let classes = ["timeout", "connection", "2xx", "3xx", "4xx", "5xx"];
+    let classes = [
+        "timeout",
+        "connection",
+        "unreadable",
+        "2xx",
+        "3xx",
+        "4xx",
+        "5xx",
+    ];
     let code = text
         .parse::<u16>()
         .is_ok_and(|code| (100..=599).contains(&code));
     check(
         classes.contains(&text) || (text.len() == 3 && code),
         format!(
-            "`{text}` is no answer; write a code (\"409\"), a class (\"2xx\" to \"5xx\"), \"timeout\" or \"connection\""
+            "`{text}` is no answer; write a code (\"409\"), a class (\"2xx\" to \"5xx\"), \"timeout\", \"connection\" or \"unreadable\""
         ),
     )
 }
@@ -269,7 +277,7 @@ fn octet(text: &str) -> Result<(), String> {
 /// An answer that is there.
 fn is_given(text: &str) -> Result<(), String> {
     check(
-        !matches!(text, "timeout" | "connection"),
+        !matches!(text, "timeout" | "connection" | "unreadable"),
         format!("`{text}` is no answer, so nothing can have been accepted; take it out"),
     )
 }

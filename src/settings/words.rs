@@ -6,6 +6,7 @@ use super::types::{
     Results, Route, Settings, Unroutable, WindowStart,
 };
 use crate::core::headroom::Headroom;
+use crate::core::judge::Judge;
 use crate::core::limits::generation::LostWait;
 use crate::core::limits::most_plausible;
 use crate::core::rate::{Cost, Span};
@@ -241,6 +242,7 @@ impl Route {
         let quotas = quotas.map(|(limit, quota)| quota_words(limit, quota));
         [fails, old]
             .into_iter()
+            .chain(self.answers_words())
             .chain(self.hours_words())
             .chain(self.signed_words())
             .chain(self.results_words())
@@ -248,6 +250,27 @@ impl Route {
             .chain(self.journal_words())
             .chain(quotas)
             .collect()
+    }
+
+    /// What is done with which answer of HTTP.
+    fn answers_words(&self) -> Vec<String> {
+        let Downstream::Http(http) = &self.downstream else {
+            return Vec::new();
+        };
+        let (wait, most) = (http.throttle_wait.get(), http.max_throttle_wait.get());
+        // Wrong lists are faults of the configuration, which are reported as such.
+        let Ok(judge) = Judge::new(http.outcomes.lists(), wait, most) else {
+            return Vec::new();
+        };
+        let before = match (&http.outcome, judge.reads()) {
+            (Some(_), true) => "after the template outcome and the texts, ",
+            (Some(_), false) => "after the template outcome, ",
+            (None, true) => "after the texts, ",
+            (None, false) => "",
+        };
+        let head = format!("{before}answers mean by their status (* by default):");
+        let table = judge.table().into_iter().map(|line| format!("  {line}"));
+        std::iter::once(head).chain(table).collect()
     }
 
     fn results_words(&self) -> Option<String> {

@@ -53,6 +53,7 @@ pub const ANSWER_CLASSES: &[&str] = &[
     "vendor",
     "timeout",
     "connection",
+    "unreadable",
 ];
 /// Values of the label `part`: where messages of a route stand (`ports::queue::Part`).
 pub const PARTS: &[&str] = &labels!(Part);
@@ -232,7 +233,7 @@ metrics! {
         calls: Counters("outcome", OUTCOMES) = CALLS, "sluiced_calls_total",
             "Calls to the downstream, by what they came to.";
         answers: Counters("answer", ANSWER_CLASSES) = ANSWERS, "sluiced_answers_total",
-            "Answers of the downstream by status, and calls without one: no answer in time, or no connection.";
+            "Answers of the downstream by status, and calls without one: none in time, no connection, or one that cannot be read.";
         call_seconds: Histogram(CALL_BOUNDS) = CALL_DURATION, "sluiced_call_duration_seconds",
             "From sending a call to the end of its answer.";
         receipts: Counters("state", RECEIPT_STATES) = RECEIPTS, "sluiced_receipts_total",
@@ -259,6 +260,8 @@ metrics! {
             "1 while all messages of the route move to another route of its queue.";
         repeats: Counter = REPEATS, "sluiced_repeats_total",
             "Messages that were settled without a call, because one of their key was accepted before.";
+        waits_cut: Counter = WAITS_CUT, "sluiced_waits_cut_total",
+            "Answers that asked to wait for longer than max_throttle_wait, and were believed only so far.";
         maybe_delivered: Counter = MAYBE_DELIVERED, "sluiced_maybe_delivered_total",
             "Calls without an answer that the downstream may have taken: each may become a duplicate.";
         breaker_open: Gauge = BREAKER_OPEN, "sluiced_breaker_open",

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use super::{About, Template, Templates, WrongLabel};
 use crate::core::judge::quota::{self, Format, Remaining};
+use crate::core::judge::{Found, Meaning};
 use crate::ports::downstream::{Answer, Facts};
 use crate::ports::message::Message;
 
@@ -176,6 +177,92 @@ impl RouteActuals {
     }
 }
 
+/// What the templates of an operator say that answers mean.
+#[derive(Debug)]
+pub struct AnswerWords {
+    templates: Templates,
+    outcome: Option<Template>,
+    wait: Option<Template>,
+}
+
+/// What they say of one answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    pub outcome: Found,
+    /// Why the template `outcome` failed, if it did. Nothing of the answer.
+    pub why: Option<String>,
+    /// When to come back, as it stands there.
+    pub wait: Option<String>,
+}
+
+impl AnswerWords {
+    /// Compiles the templates `outcome` and `wait` of a downstream.
+    ///
+    /// # Errors
+    /// When one is wrong, with its key.
+    pub fn new(outcome: Option<&str>, wait: Option<&str>) -> Result<Self, WrongLabel> {
+        let mut templates = Templates::about(About::Answer);
+        let mut compile = |key: &str, text: Option<&str>| {
+            let added = text.map(|text| templates.add_key(key.to_owned(), text));
+            added.transpose()
+        };
+        Ok(Self {
+            outcome: compile("outcome", outcome)?,
+            wait: compile("wait", wait)?,
+            templates,
+        })
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.outcome.is_none() && self.wait.is_none()
+    }
+
+    /// Whether one of them says what an answer means.
+    #[must_use]
+    pub const fn decides(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    /// Reads the answer to a message.
+    #[must_use]
+    pub fn read(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> Heard {
+        let context = self.templates.context_with(message, facts, Some(answer));
+        let text = |template: &Template| match &context {
+            Ok(context) => self.templates.render(template, context),
+            Err(undecodable) => Err(undecodable.clone()),
+        };
+        let wait = self.wait.as_ref().and_then(|wait| text(wait).ok());
+        let Some(outcome) = &self.outcome else {
+            return Heard {
+                wait,
+                ..Heard::default()
+            };
+        };
+        let found = text(outcome).map_err(|undecodable| undecodable.to_string());
+        let found = found.and_then(|text| meaning(text.trim()));
+        let (outcome, why) = match found {
+            Ok(Some(meaning)) => (Found::Meaning(meaning), None),
+            Ok(None) => (Found::Nothing, None),
+            Err(why) => (Found::Failed, Some(why)),
+        };
+        Heard { outcome, why, wait }
+    }
+}
+
+/// The meaning that a template names, if it names one.
+fn meaning(text: &str) -> Result<Option<Meaning>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let named = Meaning::ALL.into_iter().find(|one| one.word() == text);
+    // The text may be content of the answer.
+    named.map(Some).ok_or_else(|| {
+        "outcome: returns none of accepted, throttled, held, transient and permanent".to_owned()
+    })
+}
+
 /// Whole units; a fraction of one counts as one.
 fn units(text: &str) -> Option<u64> {
     let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), "0"));
@@ -279,6 +366,47 @@ mod tests {
             read("no JSON", "99999999999999999999"),
             [None, Some(u64::MAX)]
         );
+    }
+
+    #[test]
+    fn templates_say_what_an_answer_means_and_when_to_come_back() {
+        let outcome = "{% set failed = answer.body.messages | selectattr('status', 'ne', '0') | list %}\
+            {{ 'permanent' if failed and failed[0].status == '6' else 'held' if failed }}";
+        let wait = "{{ answer.body.parameters.retry_after }}";
+        let words = AnswerWords::new(Some(outcome), Some(wait)).unwrap();
+        let read = |body: &str| {
+            let heard = words.read(&Message::default(), FACTS, &answer(&[], body));
+            (heard.outcome, heard.wait)
+        };
+        let found = |meaning| (Found::Meaning(meaning), None);
+        assert_eq!(
+            read(r#"{"messages": [{"status": "0"}]}"#),
+            (Found::Nothing, None)
+        );
+        let refused = "{\n \"messages\": [\n  {\"status\": \"0\"}, {\"status\": \"6\"}\n ]\n}";
+        assert_eq!(read(refused), found(Meaning::Permanent));
+        assert_eq!(
+            read(r#"{"messages": [{"status": "1"}]}"#),
+            found(Meaning::Held)
+        );
+        // Telegram: docs of the Bot API, ResponseParameters.
+        let telegram = r#"{"ok": false, "messages": [], "parameters": {"retry_after": 7}}"#;
+        assert_eq!(read(telegram), (Found::Nothing, Some("7".to_owned())));
+        assert_eq!(read("<html>"), (Found::Failed, None));
+    }
+
+    #[test]
+    fn a_word_that_is_no_outcome_is_a_failure_that_does_not_repeat_it() {
+        let words = AnswerWords::new(Some("{{ answer.body.status }}"), None).unwrap();
+        let read = |body: &str| words.read(&Message::default(), FACTS, &answer(&[], body));
+        let heard = read(r#"{"status": "held"}"#);
+        assert_eq!(heard.outcome, Found::Meaning(Meaning::Held));
+        let heard = read(r#"{"status": "+49170"}"#);
+        assert_eq!(heard.outcome, Found::Failed);
+        assert!(!heard.why.unwrap().contains("49170"));
+        assert_eq!(read("{}").outcome, Found::Failed);
+        let error = AnswerWords::new(None, Some("{{ anser.status }}")).unwrap_err();
+        assert_eq!(error.key, "wait");
     }
 
     #[test]

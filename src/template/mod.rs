@@ -36,7 +36,7 @@ use std::fmt;
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 
-pub use self::answers::{QuotaIn, RouteActuals, RouteQuotas, Said};
+pub use self::answers::{AnswerWords, Heard, QuotaIn, RouteActuals, RouteQuotas, Said};
 pub use self::fault::{WrongLabel, WrongTemplate, says_none};
 use self::fault::{is_null, render_error, unreadable};
 pub use self::labels::{CostOf, LabelCounting, RouteLabels, SegmentCounting};

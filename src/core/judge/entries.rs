@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::{Meaning, Silence};
 
-/// The lists of the configuration. Entries are statuses as a protocol has them ([`Listed`]), `"timeout"` and
-/// `"connection"`.
+/// The lists of the configuration. Entries are statuses as a protocol has them ([`Listed`]), `"timeout"`,
+/// `"connection"` and `"unreadable"`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lists<'a> {
     pub accepted: &'a [String],
@@ -20,6 +20,7 @@ pub struct Lists<'a> {
 /// Texts in the body of an answer that mean something, whatever its status.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Texts<'a> {
+    pub accepted: &'a [String],
     pub throttled: &'a [String],
     pub held: &'a [String],
     pub transient: &'a [String],
@@ -53,6 +54,8 @@ pub enum ListError {
 pub trait Listed: Copy + PartialEq + fmt::Debug {
     /// What an entry must be.
     const RIGHT: &'static str;
+    /// Whether an answer may come and its meaning still be unknown.
+    const CAN_BE_UNREADABLE: bool;
     /// What must not be in `accepted`.
     const NEVER_ACCEPTED: &'static [Silence];
 
@@ -71,6 +74,7 @@ impl<E: Listed> Entry<E> {
         match text {
             "timeout" => Some(Self::Silence(Silence::Timeout)),
             "connection" => Some(Self::Silence(Silence::Connection)),
+            "unreadable" if E::CAN_BE_UNREADABLE => Some(Self::Silence(Silence::Unreadable)),
             status => E::read(status).map(Self::Status),
         }
     }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::wait;
+use super::moment::{self, Moment};
 
 /// What is left of one of the provider's quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,18 +66,10 @@ pub fn remaining(text: &str) -> Option<u64> {
     })
 }
 
-/// How long until a reset: seconds (`30`), a length of time (`6m0s`, `20ms`), or a point in time (seconds or
-/// milliseconds since 1970, RFC 3339, a date of HTTP). One in the past is now.
+/// How long until a reset, in any form of [`moment`]. One in the past is now.
 #[must_use]
 pub fn reset(text: &str, now: SystemTime) -> Option<Duration> {
-    let text = text.trim();
-    if text.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
-        return wait::moment(text).map(|at| at.since(now));
-    }
-    let since = |at: SystemTime| at.duration_since(now).unwrap_or_default();
-    length(text)
-        .or_else(|| rfc_3339(text).map(since))
-        .or_else(|| httpdate::parse_http_date(text).ok().map(since))
+    Moment::read(text).map(|at| at.since(now))
 }
 
 /// What a `RateLimit` says of a policy, as far as it can be read.
@@ -93,7 +85,7 @@ pub(super) fn policies(text: &str) -> Vec<Policy<'_>> {
         Policy {
             item,
             left: value(&["r", "remaining"]).and_then(remaining),
-            reset: value(&["t", "reset"]).and_then(seconds),
+            reset: value(&["t", "reset"]).and_then(moment::seconds),
         }
     };
     if text.contains(';') {
@@ -116,7 +108,7 @@ fn ietf(text: &str, described: &str) -> Option<Vec<Remaining>> {
     };
     let policies = policies(text).into_iter().filter(is_over_time);
     let read = policies.map(|policy| {
-        let window = || described(&policy, "w").and_then(seconds);
+        let window = || described(&policy, "w").and_then(moment::seconds);
         Some(Remaining {
             units: policy.left?,
             reset: policy.reset.or_else(window),
@@ -144,41 +136,6 @@ fn parameter<'a>(item: &'a str, separator: char, names: &[&str]) -> Option<&'a s
         let (name, value) = part.split_once('=')?;
         names.contains(&name.trim()).then(|| value.trim())
     })
-}
-
-fn seconds(text: &str) -> Option<Duration> {
-    wait::seconds(text).map(Duration::from_secs)
-}
-
-/// A length of time as Go writes it: `6m0s`, `1h2m3.5s`, `20ms`.
-fn length(text: &str) -> Option<Duration> {
-    let (mut rest, mut nanos) = (text, 0.0);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, behind) = rest.split_at(digits);
-        let unit = behind.find(|c: char| c.is_ascii_digit() || c == '.');
-        let (unit, behind) = behind.split_at(unit.unwrap_or(behind.len()));
-        let of = match unit {
-            "d" => 86_400e9,
-            "h" => 3_600e9,
-            "m" => 60e9,
-            "s" => 1e9,
-            "ms" => 1e6,
-            "us" | "\u{b5}s" => 1e3,
-            "ns" => 1.0,
-            _ => return None,
-        };
-        nanos += number.parse::<f64>().ok()? * of;
-        rest = behind;
-    }
-    let length = Duration::try_from_secs_f64(nanos / 1e9);
-    (!text.is_empty()).then(|| length.unwrap_or(Duration::MAX))
-}
-
-/// `2026-01-15T14:23:15Z`, with a fraction or another offset or without.
-fn rfc_3339(text: &str) -> Option<SystemTime> {
-    let at: jiff::Timestamp = text.parse().ok()?;
-    Some(SystemTime::from(at))
 }
 
 fn is_digits(text: &str) -> bool {

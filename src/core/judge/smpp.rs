@@ -18,11 +18,13 @@
 //! them, it may have been taken: then the call has failed, even if another one was throttled.
 
 use super::entries::Entry;
+use super::wait::Waits;
 use super::{Judge, Listed, Meaning, Outcome, Silence, Status};
 use crate::smpp::CommandStatus;
 
 impl Listed for CommandStatus {
     const RIGHT: &'static str = "write a name such as \"ESME_RTHROTTLED\", a number such as \"0x58\" or \"88\", \"timeout\" or \"connection\"";
+    const CAN_BE_UNREADABLE: bool = false;
     const NEVER_ACCEPTED: &'static [Silence] = &[Silence::Connection, Silence::Timeout];
 
     fn read(text: &str) -> Option<Self> {
@@ -35,7 +37,7 @@ impl Judge<CommandStatus> {
     fn status(&self, status: CommandStatus) -> Outcome {
         let listed = self.entries.find(Entry::Status(status));
         let meaning = listed.unwrap_or_else(|| default_meaning(status));
-        self.outcome(meaning, || None)
+        self.judged(meaning, Waits::default()).outcome
     }
 
     /// What the answer to one segment means, and what it counts as.
@@ -76,12 +78,12 @@ pub enum Heard {
 const fn weight((outcome, reply): &(Outcome, Result<Status, Silence>)) -> u8 {
     match (outcome, reply) {
         (Outcome::Accepted, _) => 0,
-        (Outcome::Transient, Ok(_)) => 1,
+        (Outcome::Transient { .. }, Ok(_)) => 1,
         (Outcome::Held { .. }, Ok(_)) => 2,
         // It is about all messages.
         (Outcome::Throttled { .. }, Ok(_)) => 3,
         // The segment may have been taken, and no refusal of another one changes that.
-        (Outcome::Held { .. } | Outcome::Throttled { .. } | Outcome::Transient, Err(_)) => 4,
+        (Outcome::Held { .. } | Outcome::Throttled { .. } | Outcome::Transient { .. }, Err(_)) => 4,
         // It can never be complete.
         (Outcome::Permanent, _) => 5,
     }
@@ -151,14 +153,14 @@ mod tests {
             0x4ff,
             u32::MAX,
         ] {
-            assert_eq!(of(code), Outcome::Transient, "{code:#x}");
+            assert_eq!(of(code), Outcome::TRANSIENT, "{code:#x}");
         }
         for code in [
             0x01, 0x03, 0x07, 0x0a, 0x0b, 0x15, 0x43, 0x48, 0x50, 0x51, 0x62, 0xc2, 0x104,
         ] {
             assert_eq!(of(code), Outcome::Permanent, "{code:#x}");
         }
-        assert_eq!(judge.silence(Silence::Timeout), Outcome::Transient);
+        assert_eq!(judge.silence(Silence::Timeout), Outcome::TRANSIENT);
     }
 
     #[test]
@@ -170,7 +172,7 @@ mod tests {
         assert_eq!((of(0x400), of(0x401)), (THROTTLED, THROTTLED));
         assert_eq!(of(0x08), Outcome::Permanent);
         assert_eq!(judge.silence(Silence::Timeout), Outcome::Permanent);
-        assert_eq!(judge.silence(Silence::Connection), Outcome::Transient);
+        assert_eq!(judge.silence(Silence::Connection), Outcome::TRANSIENT);
     }
 
     #[test]
@@ -222,7 +224,7 @@ mod tests {
         );
         assert_eq!(
             of(&[status(0), nothing(Silence::Connection), status(8)]),
-            (Outcome::Transient, Err(Silence::Connection))
+            (Outcome::TRANSIENT, Err(Silence::Connection))
         );
         // A segment that may have been taken counts more than one that was refused.
         for refused in [0x58, 0x45] {
@@ -230,7 +232,7 @@ mod tests {
                 [nothing(Silence::Timeout), status(refused)],
                 [status(refused), nothing(Silence::Timeout)],
             ] {
-                let unknown = (Outcome::Transient, Err(Silence::Timeout));
+                let unknown = (Outcome::TRANSIENT, Err(Silence::Timeout));
                 assert_eq!(of(&replies), unknown, "{refused:#x}");
             }
         }
@@ -240,7 +242,7 @@ mod tests {
     #[test]
     fn a_nack_never_accepts() {
         let nack = |code| Heard::Nack(CommandStatus(code));
-        let unknown = (Outcome::Transient, Err(Silence::Connection));
+        let unknown = (Outcome::TRANSIENT, Err(Silence::Connection));
         assert_eq!(judge().one(nack(0)), unknown);
         // The list says that a response with this status accepts.
         let own = own();

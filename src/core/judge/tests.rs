@@ -33,26 +33,51 @@ fn judge_with(
     )
 }
 
-fn status(judge: &Judge<Code>, status: u16) -> Outcome {
-    let reply = Reply {
+/// An answer with no more than a status.
+fn plain<'a>(status: u16) -> Reply<'a> {
+    Reply {
         status,
-        ..Reply::default()
+        headers: &|_| None,
+        body: b"",
+        lacks: false,
+        may_repeat: false,
+        read: Read::default(),
+    }
+}
+
+fn outcome(judge: &Judge<Code>, reply: Reply<'_>) -> Option<Outcome> {
+    let judged = judge.reply(reply, SystemTime::UNIX_EPOCH);
+    judged.map(|judged| judged.outcome)
+}
+
+fn status(judge: &Judge<Code>, status: u16) -> Outcome {
+    outcome(judge, plain(status)).expect("nothing is missing")
+}
+
+/// An answer that asks to come back after four seconds.
+fn asking(judge: &Judge<Code>, status: u16) -> Outcome {
+    let reply = Reply {
+        headers: &|name| (name == "retry-after").then_some("4"),
+        ..plain(status)
     };
-    judge.reply(reply, SystemTime::UNIX_EPOCH)
+    outcome(judge, reply).expect("nothing is missing")
 }
 
 fn throttled_for(text: &str, date: Option<&str>, now: SystemTime) -> Duration {
-    let reply = Reply {
-        status: 429,
-        hints: Hints {
-            retry_after: Some(text),
-            date,
-            ..Hints::default()
-        },
-        body: b"",
+    let headers = |name: &str| match name {
+        "retry-after" => Some(text),
+        "date" => date,
+        _ => None,
     };
-    match default_judge().reply(reply, now) {
-        Outcome::Throttled { wait } => wait,
+    let reply = Reply {
+        headers: &headers,
+        ..plain(429)
+    };
+    match default_judge()
+        .reply(reply, now)
+        .map(|judged| judged.outcome)
+    {
+        Some(Outcome::Throttled { wait }) => wait,
         other => panic!("{other:?}"),
     }
 }
@@ -71,18 +96,24 @@ fn defaults_by_status() {
         (302, Outcome::Permanent),
         (308, Outcome::Permanent),
         (400, Outcome::Permanent),
-        (401, Outcome::Transient),
+        (401, Outcome::TRANSIENT),
         (404, Outcome::Permanent),
-        (408, Outcome::Transient),
+        (408, Outcome::TRANSIENT),
         (409, Outcome::Permanent),
-        (425, Outcome::Transient),
+        (413, Outcome::Permanent),
+        (420, THROTTLED),
+        (421, Outcome::TRANSIENT),
+        (423, Outcome::TRANSIENT),
+        (425, Outcome::TRANSIENT),
         (429, THROTTLED),
+        (430, THROTTLED),
         (499, Outcome::Permanent),
-        (500, Outcome::Transient),
-        (502, Outcome::Transient),
-        (503, Outcome::Transient),
-        (504, Outcome::Transient),
-        (599, Outcome::Transient),
+        (500, Outcome::TRANSIENT),
+        (502, Outcome::TRANSIENT),
+        (503, Outcome::TRANSIENT),
+        (504, Outcome::TRANSIENT),
+        (529, Outcome::TRANSIENT),
+        (599, Outcome::TRANSIENT),
         (600, Outcome::Permanent),
         (999, Outcome::Permanent),
         (0, Outcome::Permanent),
@@ -90,28 +121,167 @@ fn defaults_by_status() {
     ] {
         assert_eq!(status(&judge, code), outcome, "{code}");
     }
-    assert_eq!(judge.silence(Silence::Timeout), Outcome::Transient);
-    assert_eq!(judge.silence(Silence::Connection), Outcome::Transient);
+    assert_eq!(judge.silence(Silence::Timeout), Outcome::TRANSIENT);
+    assert_eq!(judge.silence(Silence::Connection), Outcome::TRANSIENT);
 }
 
 #[test]
-fn unavailable_is_throttled_only_if_it_says_when() {
+fn an_answer_that_says_when_to_come_back_is_no_refusal_of_the_message() {
     let judge = default_judge();
-    let reply = Reply {
-        status: 503,
-        hints: Hints {
-            retry_after: Some("7"),
-            ..Hints::default()
-        },
-        body: b"",
+    let four = Duration::from_secs(4);
+    for code in [403, 420, 429, 430, 503, 529] {
+        assert_eq!(
+            asking(&judge, code),
+            Outcome::Throttled { wait: four },
+            "{code}"
+        );
+    }
+    for code in [
+        400, 401, 404, 408, 409, 413, 422, 423, 425, 500, 502, 504, 599,
+    ] {
+        let later = Outcome::Transient { wait: Some(four) };
+        assert_eq!(asking(&judge, code), later, "{code}");
+    }
+    assert_eq!(asking(&judge, 202), Outcome::Accepted);
+    // It may say when to follow; nothing follows here.
+    assert_eq!(asking(&judge, 301), Outcome::Permanent);
+    // What a list says goes before all that.
+    let judge = judge_with(&["409"], &[], &["429"], &["503"]).unwrap();
+    assert_eq!(asking(&judge, 409), Outcome::Accepted);
+    assert_eq!(asking(&judge, 429), Outcome::Transient { wait: Some(four) });
+    assert_eq!(asking(&judge, 503), Outcome::Permanent);
+}
+
+/// The first call with the same `Idempotency-Key` still runs, or ran.
+#[test]
+fn a_conflict_of_a_repeat_is_no_refusal() {
+    let judge = default_judge();
+    let repeat = |status| Reply {
+        may_repeat: true,
+        ..plain(status)
     };
-    assert_eq!(
-        judge.reply(reply, SystemTime::UNIX_EPOCH),
-        Outcome::Throttled {
-            wait: Duration::from_secs(7)
+    assert_eq!(outcome(&judge, repeat(409)), Some(Outcome::TRANSIENT));
+    assert_eq!(outcome(&judge, repeat(404)), Some(Outcome::Permanent));
+    let judge = judge_with(&["409"], &[], &[], &[]).unwrap();
+    assert_eq!(outcome(&judge, repeat(409)), Some(Outcome::Accepted));
+}
+
+/// GitHub: "If the x-ratelimit-remaining header is 0, you should not make another request until after the time
+/// specified by the x-ratelimit-reset header" (docs.github.com, troubleshooting the REST API).
+#[test]
+fn a_forbidden_call_with_a_spent_quota_is_throttled() {
+    let judge = default_judge();
+    let github = |left: &'static str| {
+        let headers = move |name: &str| match name {
+            "x-ratelimit-remaining" => Some(left),
+            "x-ratelimit-reset" => Some("1795708587"),
+            "date" => Some("Thu, 26 Nov 2026 15:56:23 GMT"),
+            _ => None,
+        };
+        let reply = Reply {
+            headers: &headers,
+            ..plain(403)
+        };
+        outcome(&judge, reply).expect("nothing is missing")
+    };
+    let wait = Duration::from_secs(4);
+    assert_eq!(github("0"), Outcome::Throttled { wait });
+    assert_eq!(github("4711"), Outcome::TRANSIENT);
+}
+
+#[test]
+fn where_a_wait_is_cut_it_says_from_what() {
+    let judge = default_judge();
+    let judged = |status, text: &'static str| {
+        let headers = move |name: &str| (name == "retry-after").then_some(text);
+        let reply = Reply {
+            headers: &headers,
+            ..plain(status)
+        };
+        judge
+            .reply(reply, SystemTime::UNIX_EPOCH)
+            .expect("nothing is missing")
+    };
+    assert_eq!(judged(429, "3600").cut_from, None);
+    let day = Duration::from_secs(86_400);
+    for status in [429, 503, 500, 413] {
+        let judged = judged(status, "86400");
+        assert_eq!(judged.cut_from, Some(day), "{status}");
+        match judged.outcome {
+            Outcome::Throttled { wait } => assert_eq!(wait, MAX_WAIT),
+            other => assert_eq!(
+                other,
+                Outcome::Transient {
+                    wait: Some(MAX_WAIT)
+                }
+            ),
         }
+    }
+    assert_eq!(judged(200, "86400").cut_from, None);
+}
+
+#[test]
+fn a_template_goes_before_texts_and_statuses() {
+    let texts = list(&["busy"]);
+    let lists = Lists {
+        texts: Texts {
+            throttled: &texts,
+            ..Texts::default()
+        },
+        ..Lists::default()
+    };
+    let judge = Judge::new(lists, DEFAULT_WAIT, MAX_WAIT).unwrap();
+    let found = |status, body: &'static str, found| {
+        let reply = Reply {
+            body: body.as_bytes(),
+            read: Read {
+                outcome: found,
+                wait: Some("7"),
+            },
+            ..plain(status)
+        };
+        outcome(&judge, reply)
+    };
+    let seven = Duration::from_secs(7);
+    let held = Found::Meaning(Meaning::Held);
+    assert_eq!(
+        found(200, "busy", held),
+        Some(Outcome::Held { wait: seven })
     );
-    assert_eq!(status(&judge, 503), Outcome::Transient);
+    let throttled = Some(Outcome::Throttled { wait: seven });
+    assert_eq!(found(200, "busy", Found::Nothing), throttled);
+    assert_eq!(found(200, "busy", Found::Failed), throttled);
+    assert_eq!(found(200, "", Found::Nothing), Some(Outcome::Accepted));
+    // What cannot be applied is never accepted; a refusal stays one.
+    assert_eq!(found(200, "", Found::Failed), None);
+    let transient = Some(Outcome::Transient { wait: Some(seven) });
+    assert_eq!(found(502, "<html>", Found::Failed), transient);
+}
+
+#[test]
+fn an_answer_that_lacks_something_is_not_accepted() {
+    let judge = default_judge();
+    let lacking = |status, found| {
+        let read = Read {
+            outcome: found,
+            wait: None,
+        };
+        outcome(
+            &judge,
+            Reply {
+                lacks: true,
+                read,
+                ..plain(status)
+            },
+        )
+    };
+    assert_eq!(lacking(200, Found::Nothing), None);
+    assert_eq!(lacking(400, Found::Nothing), None);
+    assert_eq!(lacking(200, Found::Meaning(Meaning::Accepted)), None);
+    let permanent = Found::Meaning(Meaning::Permanent);
+    assert_eq!(lacking(200, permanent), Some(Outcome::Permanent));
+    assert_eq!(lacking(429, Found::Nothing), Some(THROTTLED));
+    assert_eq!(judge.silence(Silence::Unreadable), Outcome::TRANSIENT);
 }
 
 #[test]
@@ -119,11 +289,11 @@ fn a_code_beats_a_class_and_a_class_beats_the_default() {
     let judge = judge_with(&["409"], &["403", "timeout"], &["4xx"], &["5xx", "501"]).unwrap();
     assert_eq!(status(&judge, 409), Outcome::Accepted);
     assert_eq!(status(&judge, 403), THROTTLED);
-    assert_eq!(status(&judge, 404), Outcome::Transient);
-    assert_eq!(status(&judge, 429), Outcome::Transient);
+    assert_eq!(status(&judge, 404), Outcome::TRANSIENT);
+    assert_eq!(status(&judge, 429), Outcome::TRANSIENT);
     assert_eq!(status(&judge, 503), Outcome::Permanent);
     assert_eq!(judge.silence(Silence::Timeout), THROTTLED);
-    assert_eq!(judge.silence(Silence::Connection), Outcome::Transient);
+    assert_eq!(judge.silence(Silence::Connection), Outcome::TRANSIENT);
 }
 
 #[test]
@@ -159,7 +329,6 @@ fn retry_after_in_seconds() {
         ("1", 1),
         (" 30 ", 30),
         ("0030", 30),
-        ("1.5", 2),
         ("2.0", 2),
         ("3599", 3599),
         ("3600", 3600),
@@ -188,9 +357,8 @@ fn retry_after_that_says_nothing_useful_is_as_if_not_given() {
         ".5",
         "1e3",
         "soon",
-        "12 s",
+        "12 parsecs",
         "NaN",
-        "1,5",
         "\u{0661}",
         "Sun, 06 Nov 1994",
         "Sun, 99 Nov 1994 08:49:37 GMT",
@@ -278,11 +446,10 @@ fn a_text_in_the_body_beats_the_status() {
     assert!(judge.reads() && !default_judge().reads());
     let says = |status, body: &'static str| {
         let reply = Reply {
-            status,
             body: body.as_bytes(),
-            ..Reply::default()
+            ..plain(status)
         };
-        judge.reply(reply, SystemTime::UNIX_EPOCH)
+        outcome(&judge, reply).expect("nothing is missing")
     };
     assert_eq!(says(200, "{\"code\":\"LIMIT_EXCEEDED\"}"), THROTTLED);
     let wait = DEFAULT_WAIT;

@@ -1,173 +1,149 @@
-//! How long a downstream that says "not now" asks to wait, in the headers that are in use.
+//! When to come back, as answers say it in headers.
+//!
+//! Problem: each provider has its own header for it, and many send a reset with every answer, successes included. So
+//! there are three kinds, from the clearest on:
+//! 1. "Come back after": `Retry-After` and its relatives. They count on any answer without success.
+//! 2. A quota that has nothing left, with its reset. It counts likewise.
+//! 3. A reset without a word about what is left. It counts only where the answer means "not now": an error of the
+//!    server has nothing to do with it.
+//!
+//! A reset beside units that are left says nothing: GitHub's secondary limits refuse while the primary one has
+//! thousands left until its reset in most of an hour.
+//!
+//! A point in time is compared with the answer's own `Date`, because both come from one clock. Zero, a time in the
+//! past, and values that cannot be read count as none: a downstream that refuses and answers "at once" would be called
+//! at once, again and again.
 
 use std::time::{Duration, SystemTime};
 
+use super::moment::{self, Moment, date};
 use super::quota;
 
-/// A reset beyond this is a point in time (in seconds since 1970), not a length.
-const EPOCH_SECONDS: u64 = 1_000_000_000;
-/// And beyond this, in milliseconds.
-const EPOCH_MILLIS: u64 = 1_000_000_000_000;
+/// The value of a header by its name in lower case; `""` if it is no text.
+pub type Headers<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
-/// The headers of an answer that ask to wait, each as it came; `""` if it is no text.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Hints<'a> {
-    /// `Retry-After`.
-    pub retry_after: Option<&'a str>,
-    /// `Date`.
-    pub date: Option<&'a str>,
-    /// `RateLimit`: `"default";r=0;t=30` (draft-ietf-httpapi-ratelimit-headers), or `limit=10,
-    /// remaining=0, reset=30` (its earlier drafts).
-    pub rate_limit: Option<&'a str>,
-    /// `RateLimit-Reset` or `X-RateLimit-Reset`: seconds to wait, or a point in time.
-    pub reset: Option<&'a str>,
+/// How long to wait at least, in milliseconds. More precise than the standard header that may stand beside them.
+const MILLIS: [&str; 2] = [
+    // OpenAI and Azure OpenAI.
+    "retry-after-ms",
+    // Azure Cosmos DB and Azure Communication Services.
+    "x-ms-retry-after-ms",
+];
+
+/// When to come back, in any form.
+const AFTER: [&str; 2] = [
+    // RFC 9110, section 10.2.3.
+    "retry-after",
+    // Docker Hub: seconds since 1970.
+    "x-retry-after",
+];
+
+/// What is left, and the reset.
+const QUOTAS: [(&str, &str); 12] = [
+    // Discord.
+    ("x-ratelimit-remaining", "x-ratelimit-reset-after"),
+    // Earlier drafts of the IETF; Zendesk, GitLab, Resend.
+    ("ratelimit-remaining", "ratelimit-reset"),
+    // GitHub, SendGrid, Vonage, Sinch.
+    ("x-ratelimit-remaining", "x-ratelimit-reset"),
+    // X, Okta.
+    ("x-rate-limit-remaining", "x-rate-limit-reset"),
+    // OpenAI.
+    (
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-reset-requests",
+    ),
+    ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+    // Anthropic.
+    (
+        "anthropic-ratelimit-requests-remaining",
+        "anthropic-ratelimit-requests-reset",
+    ),
+    (
+        "anthropic-ratelimit-tokens-remaining",
+        "anthropic-ratelimit-tokens-reset",
+    ),
+    (
+        "anthropic-ratelimit-input-tokens-remaining",
+        "anthropic-ratelimit-input-tokens-reset",
+    ),
+    (
+        "anthropic-ratelimit-output-tokens-remaining",
+        "anthropic-ratelimit-output-tokens-reset",
+    ),
+    // Brevo.
+    ("x-sib-ratelimit-remaining", "x-sib-ratelimit-reset"),
+    // Amazon Marketplace Web Service.
+    ("x-mws-quota-remaining", "x-mws-quota-resetson"),
+];
+
+/// What an answer says of when to come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Waits {
+    /// The first two kinds: it asks for this wait, whatever its status.
+    pub(super) asked: Option<Duration>,
+    /// The third kind.
+    pub(super) reset: Option<Duration>,
 }
 
-impl Hints<'_> {
-    /// The wait, from the most precise header. `now` is the fallback for an answer without a
-    /// `Date`. Zero, a time in the past, and values that cannot be read count as none.
-    #[must_use]
-    pub fn wait(&self, now: SystemTime) -> Option<Duration> {
-        let now = self.date.and_then(date).unwrap_or(now);
-        let some = |wait: Option<Duration>| wait.filter(|wait| !wait.is_zero());
-        some(self.retry_after.and_then(|text| retry_after(text, now)))
-            .or_else(|| some(self.rate_limit.and_then(rate_limit)))
-            .or_else(|| some(self.reset.and_then(|text| reset(text, now))))
+impl Waits {
+    /// Reads an answer. `said` is what a template of the operator found, which is clearer than all headers. `now`
+    /// counts if the answer has no `Date`.
+    pub(super) fn read(headers: Headers<'_>, said: Option<&str>, now: SystemTime) -> Self {
+        let now = headers("date").and_then(date).unwrap_or(now);
+        let asked = some(said.and_then(|text| since(text, now)))
+            .or_else(|| after(headers, now))
+            .or_else(|| some(headers("ratelimit").and_then(rate_limit)))
+            .or_else(|| spent(headers, now));
+        Self {
+            asked,
+            reset: resets(headers, now, None),
+        }
+    }
+
+    /// For an answer that means "not now".
+    pub(super) fn longest_known(self) -> Option<Duration> {
+        self.asked.or(self.reset)
     }
 }
 
-/// A date of HTTP, as in `Date`.
-#[must_use]
-pub fn date(text: &str) -> Option<SystemTime> {
-    httpdate::parse_http_date(text.trim()).ok()
+fn some(wait: Option<Duration>) -> Option<Duration> {
+    wait.filter(|wait| !wait.is_zero())
 }
 
-/// How long a `Retry-After` asks to wait: seconds, or a date. A fraction of a second is not in
-/// the standard, but occurs; it counts as a whole second. `None` if it is neither or in the past.
-#[must_use]
-pub fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
-    match seconds(text.trim()) {
-        Some(seconds) => Some(Duration::from_secs(seconds)),
-        None => date(text)?.duration_since(now).ok(),
-    }
+fn since(text: &str, now: SystemTime) -> Option<Duration> {
+    Moment::read(text).map(|moment| moment.since(now))
 }
 
-/// The longest wait among the policies that have nothing left.
+fn after(headers: Headers<'_>, now: SystemTime) -> Option<Duration> {
+    let millis = |name: &&str| some(headers(name).and_then(moment::millis));
+    let any = |name: &&str| some(headers(name).and_then(|text| since(text, now)));
+    let precise = MILLIS.iter().find_map(millis);
+    precise.or_else(|| AFTER.iter().find_map(any))
+}
+
+/// The longest wait among the policies of `RateLimit` that have nothing left: `"default";r=0;t=4`
+/// (draft-ietf-httpapi-ratelimit-headers), or `limit=10, remaining=0, reset=4` (its earlier drafts).
 fn rate_limit(text: &str) -> Option<Duration> {
     let policies = quota::policies(text).into_iter();
     let spent = policies.filter(|policy| policy.left == Some(0));
     spent.filter_map(|policy| policy.reset).max()
 }
 
-fn reset(text: &str, now: SystemTime) -> Option<Duration> {
-    moment(text.trim()).map(|moment| moment.since(now))
+/// The longest wait among the quotas that have nothing left.
+fn spent(headers: Headers<'_>, now: SystemTime) -> Option<Duration> {
+    resets(headers, now, Some(0))
 }
 
-/// When a reset comes.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Moment {
-    In(Duration),
-    At(SystemTime),
-}
-
-impl Moment {
-    /// How long that is from `now`; zero if it is past.
-    pub(super) fn since(self, now: SystemTime) -> Duration {
-        match self {
-            Self::In(wait) => wait,
-            Self::At(at) => at.duration_since(now).unwrap_or_default(),
-        }
-    }
-}
-
-/// A reset in digits: seconds from now, or a point in time since 1970.
-pub(super) fn moment(text: &str) -> Option<Moment> {
-    let number = seconds(text)?;
-    let at = match number {
-        EPOCH_MILLIS.. => Duration::from_millis(number),
-        EPOCH_SECONDS.. => Duration::from_secs(number),
-        _ => return Some(Moment::In(Duration::from_secs(number))),
-    };
-    SystemTime::UNIX_EPOCH.checked_add(at).map(Moment::At)
-}
-
-/// Whole seconds, rounded up. More digits than fit mean "very long", not a fault.
-pub(super) fn seconds(text: &str) -> Option<u64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) {
-        return None;
-    }
-    let more = u64::from(fraction.bytes().any(|b| b != b'0'));
-    Some(whole.parse().unwrap_or(u64::MAX).saturating_add(more))
+/// The longest of the resets beside which so much is left; `None`: nothing is said of that.
+fn resets(headers: Headers<'_>, now: SystemTime, left: Option<u64>) -> Option<Duration> {
+    let said = |name| headers(name).and_then(quota::remaining);
+    let quotas = QUOTAS
+        .iter()
+        .filter(|(remaining, _)| said(remaining) == left);
+    let resets = quotas.filter_map(|(_, reset)| since(headers(reset)?, now));
+    some(resets.max())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: Duration = Duration::from_secs(1_800_000_000);
-
-    fn wait(hints: Hints<'_>) -> Option<u64> {
-        let wait = hints.wait(SystemTime::UNIX_EPOCH + NOW)?;
-        Some(wait.as_secs())
-    }
-
-    #[test]
-    fn the_rate_limit_headers_that_are_in_use_are_understood() {
-        let rate_limit = |text| {
-            wait(Hints {
-                rate_limit: Some(text),
-                ..Hints::default()
-            })
-        };
-        assert_eq!(rate_limit("\"default\";r=0;t=30"), Some(30));
-        assert_eq!(
-            rate_limit("\"second\";r=0;t=1, \"day\";r=0;t=3600"),
-            Some(3600)
-        );
-        assert_eq!(
-            rate_limit("\"second\";r=0;t=1, \"day\";r=9;t=3600"),
-            Some(1)
-        );
-        assert_eq!(rate_limit("\"a,b\";r=0;t=2"), Some(2));
-        assert_eq!(rate_limit("limit=10, remaining=0, reset=7"), Some(7));
-        assert_eq!(rate_limit("limit=10, remaining=3, reset=7"), None);
-        for text in ["", "default", ";;;", "\"a\";r=x;t=y", "r=0;t=-4"] {
-            assert_eq!(rate_limit(text), None, "{text}");
-        }
-        let reset = |text| {
-            wait(Hints {
-                reset: Some(text),
-                ..Hints::default()
-            })
-        };
-        assert_eq!(reset("12"), Some(12));
-        assert_eq!(reset("1800000012"), Some(12));
-        assert_eq!(reset("1800000012000"), Some(12));
-        assert_eq!(reset("1799999999"), None);
-        assert_eq!(reset("soon"), None);
-    }
-
-    #[test]
-    fn the_header_that_says_it_best_counts() {
-        let all = Hints {
-            retry_after: Some("2"),
-            rate_limit: Some("\"a\";r=0;t=3"),
-            reset: Some("4"),
-            date: None,
-        };
-        assert_eq!(wait(all), Some(2));
-        let zero = Hints {
-            retry_after: Some("0"),
-            ..all
-        };
-        assert_eq!(wait(zero), Some(3));
-        let none = Hints {
-            retry_after: Some("never"),
-            rate_limit: None,
-            ..all
-        };
-        assert_eq!(wait(none), Some(4));
-    }
-}
+mod tests;

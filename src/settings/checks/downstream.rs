@@ -96,6 +96,7 @@ impl Checks<'_> {
         let lists = [
             ("accepted", &outcomes.accepted),
             ("throttled", &outcomes.throttled),
+            ("held", &outcomes.held),
             ("transient", &outcomes.transient),
             ("permanent", &outcomes.permanent),
         ];

@@ -8,13 +8,14 @@ use serde::Deserialize;
 
 use super::auth::Auth;
 use super::quota::Quota;
+use crate::core::judge::{Lists, Texts};
 use crate::settings::forms::{
-    ANSWER, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, SECRET_TEMPLATE, TEXT,
+    ANSWER, ANSWER_TEMPLATE, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, SECRET_TEMPLATE, TEXT,
 };
 use crate::settings::schema::Shape::{Flag, List, Named, Section, Whole};
 use crate::settings::schema::{SPAN, table};
 use crate::settings::show::Redacted;
-use crate::settings::text::Length;
+use crate::settings::text::{Length, TemplateText};
 
 table! {
     /// An HTTP call per message.
@@ -53,10 +54,17 @@ table! {
         key_file: Option<PathBuf> = TEXT, Optional "credential:client-key";
         /// When calls stop, because the downstream is away or messages die in a row.
         breaker: Breaker = Section(Breaker::KEYS), Default {};
-        /// The meaning of answers: codes ("409"), classes ("5xx"), "timeout", "connection". A code has precedence
-        /// over a class. By default: 2xx accepted; 429 throttled; 503 throttled with Retry-After, else transient;
-        /// 401, 403, 407, 408, 425, 5xx, timeouts and connection errors transient; everything else permanent.
+        /// The meaning of answers: codes ("409"), classes ("5xx"), "timeout", "connection", "unreadable" (an answer came
+        /// whose meaning depends on what cannot be read). A code has precedence over a class. `sluiced check` prints what
+        /// is done with each status.
         outcomes: Outcomes = Section(Outcomes::KEYS), Default {};
+        /// A template over the answer (answer.status, answer.headers, answer.body) that returns what it means: accepted,
+        /// throttled, held, transient or permanent. If it returns nothing, texts and the status decide. A success to
+        /// which it cannot be applied is unreadable.
+        outcome: Option<TemplateText> = ANSWER_TEMPLATE, Optional "{{ 'permanent' if answer.body.status == 'refused' }}";
+        /// A template over the answer that returns when to come back, where no header says it: seconds, a length such as
+        /// 4s, or a point in time.
+        wait: Option<TemplateText> = ANSWER_TEMPLATE, Optional "{{ answer.body.parameters.retry_after }}";
         /// Keeps the first kilobyte of the answer on a dead letter, where `sluiced dead show` shows it. Off by
         /// default, because an answer may repeat content of the message.
         keep_answer: bool = Flag, Default false;
@@ -64,9 +72,9 @@ table! {
         /// be under way, a paced limit is frozen for every replica until the reset; of a keyed limit no more than is
         /// left passes until then, for the key. It never lets anything pass that the limit itself does not.
         quota: BTreeMap<String, Quota> = Named { of: &Section(Quota::KEYS), example: "provider" }, Default {};
-        /// How long a throttled call without a Retry-After freezes the limit for every replica.
+        /// How long a throttled call freezes the limit for every replica, if its answer does not say when to come back.
         throttle_wait: Length = SPAN, Default "1s";
-        /// A longer Retry-After is cut to this.
+        /// No answer is believed for longer than this, whatever it says of when to come back.
         max_throttle_wait: Length = SPAN, Default "1h";
     }
 }
@@ -110,19 +118,44 @@ table! {
         accepted: Vec<String> = List(&GOOD_ANSWER), Default [];
         /// Throttled: freezes the limit, spends no attempt.
         throttled: Vec<String> = List(&ANSWER), Default [];
+        /// Throttled for this message only, for example because of its recipient: it waits for as long as the answer
+        /// says or for throttle_wait, spends no attempt, and freezes nothing.
+        held: Vec<String> = List(&ANSWER), Default [];
         /// May pass later: an attempt, with backoff.
         transient: Vec<String> = List(&ANSWER), Default [];
         /// Can never pass: dead letter.
         permanent: Vec<String> = List(&ANSWER), Default [];
         /// Throttled, if the body of an answer contains one of these texts, with any status (within the first 64
-        /// KiB).
+        /// KiB). Blanks beside { } [ ] : and , do not count: the layout of JSON is the downstream's.
         throttled_text: Vec<String> = List(&TEXT), Default [];
-        /// Throttled for this message only, for example because of its recipient: it waits for Retry-After or
-        /// throttle_wait, spends no attempt, and freezes nothing.
+        /// Throttled for this message only.
         held_text: Vec<String> = List(&TEXT), Default [];
         /// May pass later.
         transient_text: Vec<String> = List(&TEXT), Default [];
         /// Can never pass.
         permanent_text: Vec<String> = List(&TEXT), Default [];
+        /// Delivered. The texts above have precedence.
+        accepted_text: Vec<String> = List(&TEXT), Default [];
+    }
+}
+
+impl Outcomes {
+    /// As the judge reads them.
+    #[must_use]
+    pub fn lists(&self) -> Lists<'_> {
+        Lists {
+            accepted: &self.accepted,
+            throttled: &self.throttled,
+            held: &self.held,
+            transient: &self.transient,
+            permanent: &self.permanent,
+            texts: Texts {
+                accepted: &self.accepted_text,
+                throttled: &self.throttled_text,
+                held: &self.held_text,
+                transient: &self.transient_text,
+                permanent: &self.permanent_text,
+            },
+        }
     }
 }

@@ -103,7 +103,7 @@ fn label_values_are_those_of_the_core() {
         Outcome::Held {
             wait: Duration::ZERO,
         },
-        Outcome::Transient,
+        Outcome::TRANSIENT,
         Outcome::Permanent,
     ];
     assert_eq!(outcomes.map(Outcome::label).as_slice(), OUTCOMES);

@@ -96,15 +96,17 @@ async fn answers_are_judged_and_redirects_not_followed() {
     let wait = Outcome::Throttled {
         wait: Duration::from_secs(7),
     };
+    let leads = |status: &str| format!("{status} to http://{}/200", peer.address);
+    let (found, permanent) = (leads("302 Found"), leads("308 Permanent Redirect"));
     for (path, outcome, detail) in [
         ("201", Outcome::Accepted, "201 Created"),
-        ("302", Outcome::Permanent, "302 Found"),
-        ("308", Outcome::Permanent, "308 Permanent Redirect"),
+        ("302", Outcome::Permanent, &*found),
+        ("308", Outcome::Permanent, &*permanent),
         ("404", Outcome::Permanent, "404 Not Found"),
         ("429?wait", wait, "429 Too Many Requests"),
-        ("503", Outcome::Transient, "503 Service Unavailable"),
+        ("503", Outcome::TRANSIENT, "503 Service Unavailable"),
         ("503?wait", wait, "503 Service Unavailable"),
-        ("599", Outcome::Transient, "599"),
+        ("599", Outcome::TRANSIENT, "599"),
     ] {
         let url = format!("http://{}/{path}", peer.address);
         let judgement = call(&downstream(&options(&url))).await;
@@ -147,7 +149,7 @@ async fn no_answer_in_time() {
     let mut options = options(&peer.url());
     options.timeout = Length(Duration::from_millis(200));
     let judgement = call(&downstream(&options)).await;
-    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert_eq!(judgement.outcome, Outcome::TRANSIENT);
     assert_eq!(judgement.status(), None);
     assert_eq!(judgement.detail, "no answer within 200ms");
     assert!(judgement.maybe_delivered);
@@ -160,7 +162,7 @@ async fn no_answer_in_time() {
 async fn nothing_listens() {
     let url = format!("http://127.0.0.1:{}/", free_port());
     let judgement = call(&downstream(&options(&url))).await;
-    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert_eq!(judgement.outcome, Outcome::TRANSIENT);
     assert_eq!(judgement.detail, "connection refused");
     assert!(!judgement.maybe_delivered);
     let nowhere = call(&downstream(&options("http://nowhere.invalid/"))).await;
@@ -212,7 +214,7 @@ async fn peers_that_break_off_before_the_answer_may_have_taken_the_message() {
     .await;
     assert_eq!(endless_head.detail, "the header of the answer is too large");
     for judgement in [closed, reset, garbage, endless_head] {
-        assert_eq!(judgement.outcome, Outcome::Transient);
+        assert_eq!(judgement.outcome, Outcome::TRANSIENT);
         assert_eq!(judgement.status(), None);
         assert!(judgement.maybe_delivered);
     }
@@ -287,9 +289,9 @@ async fn where_texts_matter_a_cut_answer_is_not_accepted() {
         (Outcome::Accepted, Ok(Status::Http(200))),
         "the first 64 KiB are looked at"
     );
-    let silence = (Outcome::Transient, Err(Silence::Connection));
+    let silence = (Outcome::TRANSIENT, Err(Silence::Connection));
     assert_eq!(judged(|| cut("200 OK", "half"), true).await, silence);
-    let silence = (Outcome::Transient, Err(Silence::Timeout));
+    let silence = (Outcome::TRANSIENT, Err(Silence::Timeout));
     assert_eq!(judged(|| cut("200 OK", "half"), false).await, silence);
     assert_eq!(
         judged(|| cut("400 Bad Request", "half"), false).await,

@@ -1,4 +1,5 @@
 //! Downstreams against real sockets: proper servers, and peers that misbehave.
+mod answers;
 mod calls;
 mod connections;
 mod peers;

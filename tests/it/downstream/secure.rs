@@ -66,7 +66,7 @@ async fn an_unknown_authority_is_refused_before_anything_is_sent() {
     let peer = server(&authority).await;
     let downstream = trusting(&peer, &Authority::new(), 1);
     let judgement = call(&downstream).await;
-    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert_eq!(judgement.outcome, Outcome::TRANSIENT);
     assert!(
         judgement
             .detail
@@ -110,14 +110,14 @@ async fn a_handshake_that_never_ends_is_no_connection() {
     options.connect_timeout = short;
     let judgement = call(&downstream(&options)).await;
     assert_eq!(judgement.detail, "no connection: not open within 200ms");
-    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert_eq!(judgement.outcome, Outcome::TRANSIENT);
     assert!(!judgement.maybe_delivered);
 
     options.connect_timeout = Length(BOUND);
     options.timeout = short;
     let judgement = call(&downstream(&options)).await;
     assert_eq!(judgement.detail, "no connection within 200ms");
-    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert_eq!(judgement.outcome, Outcome::TRANSIENT);
     assert!(!judgement.maybe_delivered);
 }
 
@@ -164,7 +164,7 @@ async fn our_own_certificate_is_shown_where_the_server_asks_for_one() {
     assert_eq!(call(&shown(Some(&authority))).await.detail, "200 OK");
     for refused in [None, Some(&stranger)] {
         let judgement = call(&shown(refused)).await;
-        assert_eq!(judgement.outcome, Outcome::Transient, "{judgement:?}");
+        assert_eq!(judgement.outcome, Outcome::TRANSIENT, "{judgement:?}");
     }
     // A key that does not belong to its certificate is reported at the start.
     let (one, other) = (authority.client(), authority.client());

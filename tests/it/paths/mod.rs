@@ -4,6 +4,7 @@ mod adaptive;
 mod auto;
 mod away;
 mod classes;
+mod comes_back;
 mod counted;
 mod denied;
 mod dying;

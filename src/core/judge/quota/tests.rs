@@ -80,7 +80,7 @@ fn a_pair_of_headers_is_read_in_each_form_of_a_reset() {
     };
     for (reset, seconds) in [
         ("30", 30),
-        ("1.5", 2),
+        ("1.5", 1),
         ("1800000012", 12),
         ("1800000012000", 12),
         ("1799999999", 0),

@@ -136,10 +136,10 @@ fn outcomes() {
             "outcomes = { accepted = [\"200\", \"6xx\", \"timeout\"], permanent = [\"200\", \"99\", \"4xx\"], transient = [409] }"
         ),
         [
-            "a.toml:11:33: routes.sms.downstream.outcomes.accepted[1]: `6xx` is no answer; write a code (\"409\"), a class (\"2xx\" to \"5xx\"), \"timeout\" or \"connection\"",
+            "a.toml:11:33: routes.sms.downstream.outcomes.accepted[1]: `6xx` is no answer; write a code (\"409\"), a class (\"2xx\" to \"5xx\"), \"timeout\", \"connection\" or \"unreadable\"",
             "a.toml:11:40: routes.sms.downstream.outcomes.accepted[2]: `timeout` is no answer, so nothing can have been accepted; take it out",
             "a.toml:11:65: routes.sms.downstream.outcomes.permanent[0]: `200` stands in `accepted` already; leave it in one list",
-            "a.toml:11:72: routes.sms.downstream.outcomes.permanent[1]: `99` is no answer; write a code (\"409\"), a class (\"2xx\" to \"5xx\"), \"timeout\" or \"connection\"",
+            "a.toml:11:72: routes.sms.downstream.outcomes.permanent[1]: `99` is no answer; write a code (\"409\"), a class (\"2xx\" to \"5xx\"), \"timeout\", \"connection\" or \"unreadable\"",
             "a.toml:11:99: routes.sms.downstream.outcomes.transient[0]: a number where a text is needed; write it in quotes"
         ]
     );

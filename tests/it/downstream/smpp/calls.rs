@@ -155,7 +155,7 @@ async fn no_answer_makes_room_and_may_have_been_delivered() {
         ready("window = 1\ntimeout = \"300ms\"\nlatency = \"10ms\"").await;
     let judgement = judged(call(&downstream, "1")).await;
     assert_eq!(judgement.reply, Err(Silence::Timeout));
-    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert_eq!(judgement.outcome, Outcome::TRANSIENT);
     assert!(judgement.maybe_delivered);
     let (late, _) = session.submitted().await;
     let next = call(&downstream, "2");
