@@ -43,6 +43,8 @@ pub mod header {
     pub const ANSWER: &str = "x-sluiced-answer";
     /// The downstream's last status code (an integer).
     pub const LAST_STATUS: &str = "x-sluiced-last-status";
+    /// Why a message was set aside: on the copy in the wait queue, and on no other.
+    pub const SET_ASIDE: &str = "x-sluiced-set-aside";
     /// When it died, on the store's clock (microseconds since the epoch).
     pub const DIED: &str = "x-sluiced-died";
     /// The route that had it.

@@ -194,6 +194,11 @@ fn is_broker_bookkeeping(name: &str) -> bool {
         || name.starts_with("x-last-death-")
 }
 
+/// What is true only while the message is set aside: a copy has it only by its patch.
+fn is_of_one_wait(name: &str) -> bool {
+    name == header::SET_ASIDE
+}
+
 /// The properties of a copy of `original`, with `patch` on its headers.
 pub(super) fn copy_properties<'a>(
     original: &Original,
@@ -205,6 +210,7 @@ pub(super) fn copy_properties<'a>(
         .iter()
         .flatten()
         .filter(|(name, _)| !is_broker_bookkeeping(name.as_str()))
+        .filter(|(name, _)| !is_of_one_wait(name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     if let Some(value) = headers.remove("CC") {
