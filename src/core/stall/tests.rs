@@ -248,7 +248,9 @@ mod dying {
     #[test]
     fn one_that_can_be_sent_ends_a_rest_and_the_bound_stays() {
         let mut dying = braked(1);
-        (0..MOST_ASIDE).for_each(|_| drop(dying.unfit(START)));
+        for _ in 0..MOST_ASIDE {
+            assert_eq!(dying.unfit(START), Unfit::IsSetAside);
+        }
         let later = START + Duration::from_secs(4);
         assert_eq!(dying.rest(later), Some(ASIDE - Duration::from_secs(4)));
         dying.fit();
