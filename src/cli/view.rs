@@ -278,10 +278,7 @@ fn reasons(route: &Route) -> Vec<(&'static str, String)> {
         why.push((RED, format!("stalled: {}", route.stalled)));
     }
     if !route.dying.is_empty() {
-        why.push((
-            RED,
-            format!("stopped, one at a time is tried: {}", route.dying),
-        ));
+        why.push((RED, format!("sets messages aside: {}", route.dying)));
     }
     if !route.open {
         why.push((YELLOW, format!("closed: {}", route.why)));

@@ -20,9 +20,12 @@
 //! parked messages do not count.
 //!
 //! **Dying** ([`Dying`]). A wrong template makes a dead letter of each message as fast as they come, and a
-//! backlog is gone in seconds. So after so many in a row a replica stops taking messages and tries one after
-//! a pause, which grows. A message that can be sent ends it. Each replica decides for itself. Rejections by
-//! the downstream are counted in `breaker`, because calls end much later than messages are read.
+//! backlog is gone in seconds. So after so many in a row none dies any more: those that cannot be sent are set
+//! aside for [`ASIDE`], and come back. Those that can be sent pass: one publisher's wrong messages must not hold
+//! up the others. One that can be sent ends it. If all messages are wrong, setting them aside would only move a
+//! backlog in a circle, so within that time a replica sets aside no more than [`MOST_ASIDE`], and then takes
+//! nothing. Each replica decides for itself. Rejections by the downstream are counted in `breaker`, because calls
+//! end much later than messages are read.
 //!
 //! **Distance** ([`TooFar`]). A permit of a keyed limit counts from the moment at which the store decided,
 //! and a replica knows only that this was after its question had left. So three quarters of the limit's
@@ -37,7 +40,6 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::backoff::Backoff;
 use super::headroom::Headroom;
 use super::schedule::Pace;
 use super::time::{Mono, StoreTime, micros};
@@ -187,22 +189,41 @@ impl Ages {
     }
 }
 
-/// The pauses between tries.
-const PAUSE: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(60));
+/// For so long a message is set aside: one rung of the ladder, so it takes one trip.
+pub const ASIDE: Duration = Duration::from_secs(64);
+/// In that time a replica sets aside about so many: 150 a second. A thousand wrong messages before a right one
+/// cost a few seconds, and a million wrong ones no more of the broker than that.
+pub const MOST_ASIDE: u32 = 10_000;
 
-/// Messages of one route that died, as one replica saw them.
+/// What becomes of a message that cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    Dies,
+    /// It comes back after [`ASIDE`].
+    IsSetAside,
+}
+
+/// Messages of one route that cannot be sent, as one replica saw them.
 #[derive(Clone, Copy, Debug)]
 pub struct Dying {
-    /// Stops at so many; `None`: never.
+    /// None dies after so many in a row; `None`: all die.
     most: Option<NonZeroU32>,
     in_a_row: u32,
+    /// When the present minute began, and how many were set aside in it.
+    minute: Option<Mono>,
+    aside: u32,
 }
 
 impl Dying {
     /// Nothing died yet.
     #[must_use]
     pub const fn new(most: Option<NonZeroU32>) -> Self {
-        Self { most, in_a_row: 0 }
+        Self {
+            most,
+            in_a_row: 0,
+            minute: None,
+            aside: 0,
+        }
     }
 
     /// How many died since one could be sent.
@@ -211,27 +232,37 @@ impl Dying {
         self.in_a_row
     }
 
-    /// Whether only one message at a time is tried.
+    /// Whether so many died in a row that none dies.
     #[must_use]
-    pub fn is_stopped(&self) -> bool {
+    pub fn is_braked(&self) -> bool {
         self.most.is_some_and(|most| self.in_a_row >= most.get())
     }
 
-    /// How long to wait before the next message is tried; `None`: no wait.
-    #[must_use]
-    pub fn pause(&self) -> Option<Duration> {
-        let tries = self.in_a_row.checked_sub(self.most?.get())?;
-        Some(PAUSE.ceiling(tries.saturating_add(1)))
-    }
-
-    /// One died.
-    pub const fn died(&mut self) {
-        self.in_a_row = self.in_a_row.saturating_add(1);
+    /// One cannot be sent.
+    pub fn unfit(&mut self, now: Mono) -> Unfit {
+        if !self.is_braked() {
+            self.in_a_row = self.in_a_row.saturating_add(1);
+            return Unfit::Dies;
+        }
+        if self.minute.is_none_or(|began| now.since(began) >= ASIDE) {
+            self.minute = Some(now);
+            self.aside = 0;
+        }
+        self.aside = self.aside.saturating_add(1);
+        Unfit::IsSetAside
     }
 
     /// One can be sent.
-    pub const fn lived(&mut self) {
+    pub const fn fit(&mut self) {
         self.in_a_row = 0;
+    }
+
+    /// For how long no message is taken, because so many were set aside already; `None`: they are taken.
+    #[must_use]
+    pub fn rest(&self, now: Mono) -> Option<Duration> {
+        let left = ASIDE.checked_sub(now.since(self.minute?))?;
+        let is_full = self.is_braked() && self.aside >= MOST_ASIDE;
+        (is_full && !left.is_zero()).then_some(left)
     }
 }
 

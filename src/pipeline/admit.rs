@@ -21,7 +21,7 @@ use super::handle::PacerHandle;
 use super::job::Waiting;
 use super::journal::Why;
 use super::refunder::{Refunder, Tickets};
-use super::verdict::{self, back, dead, invalid, later, too_dear};
+use super::verdict::{self, dead, later, too_dear, unfit};
 use crate::core::judge::DeadReason;
 use crate::core::limits::Lacks;
 use crate::core::scheduler::{Asked, Denied, Question, Scheduler};
@@ -298,17 +298,11 @@ pub(super) fn send_away(waiting: Waiting, denied: &Denied, now: Mono) {
     job.settle_because(verdict, Some(Why::DeniedBy(&limit.name)));
 }
 
-/// It costs more than its limit can ever let pass: the limit was lowered while the message was in memory. Once
-/// messages died like this in a row, the others go back to their queue.
+/// It costs more than its limit can ever let pass: the limit was lowered while the message was in memory.
 pub(super) fn never(waiting: Waiting, by: usize, most: u64, now: StoreTime) {
     let job = waiting.job;
-    if job.route.deaths.are_in_a_row() {
-        let verdict = back(&job.history, Duration::ZERO, now);
-        return job.settle(verdict);
-    }
     let detail = too_dear(&job.charges()[by].limit.name, most);
-    let verdict = invalid(&job.route, &job.history, detail, now);
-    job.route.died_early(&verdict);
+    let verdict = unfit(&job.route, &job.history, DeadReason::Invalid, detail, now);
     job.settle(verdict);
 }
 

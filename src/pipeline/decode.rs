@@ -26,7 +26,7 @@ use super::job::{Job, Takes, Waiting};
 use super::results::LastCall;
 use super::route::{Counted, Held, Route};
 use super::sharing::Moved;
-use super::verdict::{dead, expired, invalid, later, parked, too_dear};
+use super::verdict::{dead, expired, later, parked, too_dear, unfit};
 
 /// Makes a message that waits for its slot from a delivery, or settles it.
 pub(super) fn decode(
@@ -80,7 +80,7 @@ fn made(
     };
     match reading.read() {
         Ok(read) => {
-            route.lived();
+            route.fit();
             let route = Arc::clone(route);
             let job = Job::new(
                 route,
@@ -95,7 +95,6 @@ fn made(
             Some(waiting)
         }
         Err(verdict) => {
-            route.died_early(&verdict);
             route.journal_verdict(&delivery, &history, &[], (&verdict, None));
             route.settle(delivery, &history, verdict, LastCall::Unanswered);
             None
@@ -139,7 +138,7 @@ impl Reading<'_> {
             .prepare(self.message, facts)
             .map_err(|why| {
                 debug!(route = %route.name, %why, "undecodable message");
-                self.buried(DeadReason::Undecodable, why.to_string())
+                self.unfit(DeadReason::Undecodable, why.to_string())
             })?;
         Ok(Read {
             call,
@@ -152,6 +151,10 @@ impl Reading<'_> {
 
     fn buried(&self, reason: DeadReason, detail: String) -> Verdict {
         dead(self.route, self.history, reason, detail, self.store_now)
+    }
+
+    fn unfit(&self, reason: DeadReason, detail: String) -> Verdict {
+        unfit(self.route, self.history, reason, detail, self.store_now)
     }
 
     /// Until when it may be sent, if there is an end, and how long its own headers make it wait.
@@ -183,7 +186,7 @@ impl Reading<'_> {
     /// What it takes of the limits of its route.
     fn counted(&self, facts: Facts<'_>) -> Result<Takes, Verdict> {
         let route = self.route;
-        let is_invalid = |detail| invalid(route, self.history, detail, self.store_now);
+        let is_invalid = |detail| self.unfit(DeadReason::Invalid, detail);
         let label = route.counting.labels.of(self.message, facts);
         let label = label.map_err(|why| {
             debug!(route = %route.name, %why, "a limit cannot count a message");

@@ -165,6 +165,10 @@ impl Route {
             Verdict::Dead { headers, .. } => value(headers, name).and_then(HeaderValue::as_text),
             _ => None,
         };
+        let set_aside = match verdict {
+            Verdict::Later { headers, .. } => value(headers, header::SET_ASIDE),
+            _ => None,
+        };
         let wait = match verdict {
             Verdict::Later { delay, .. } => Some(micros(*delay) / 1000),
             _ => None,
@@ -175,7 +179,7 @@ impl Route {
             message_id = message.id().unwrap_or_default(),
             verdict = verdict.label(),
             reason = text(header::REASON),
-            detail = text(header::DETAIL),
+            detail = text(header::DETAIL).or(set_aside.and_then(HeaderValue::as_text)),
             why = why.map(display),
             attempts = history.attempts,
             wait_ms = wait,

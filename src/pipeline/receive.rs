@@ -4,8 +4,9 @@
 //! queue (`sharing`). Decoded messages go to
 //! the pacer's loop as `Event::Decoded` (`pacer::events`, `take_in`), and from there into the scheduler.
 //!
-//! While messages die in a row (`core::stall`) one at a time is decoded, after a pause. The others wait in
-//! the channel, as many as the prefetch, and are given back before the broker's ack timeout.
+//! While messages die in a row (`core::stall`), those that cannot be sent are set aside. If these are too many,
+//! nothing is decoded for a while: the others wait in the channel, as many as the prefetch, and are given back
+//! before the broker's ack timeout.
 //!
 //! Runs on the shared runtime, so that parsing and rendering never delay a slot.
 
@@ -35,23 +36,22 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
     let (mut batch, mut others) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
     let mut emptied = clock.now();
     loop {
-        let mut most = BATCH;
         // Without a delivery taken: those in the channel are given back if the route is closed meanwhile.
-        if let Some(pause) = route.deaths.pause() {
-            sleep(pause.min(route.policy.hold_limit)).await;
+        if let Some(rest) = route.deaths.rest() {
+            sleep(rest.min(route.policy.hold_limit)).await;
             give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
             // Nothing more moves here; another route may send these.
             while moved.try_recv().is_ok() {
                 route.sharing.left();
             }
-            most = 1;
+            continue;
         }
         tokio::select! {
-            count = deliveries.recv_many(&mut batch, most) => if count == 0 {
+            count = deliveries.recv_many(&mut batch, BATCH) => if count == 0 {
                 return;
             },
             // Never zero: the route has a sender itself.
-            _ = moved.recv_many(&mut others, most) => {}
+            _ = moved.recv_many(&mut others, BATCH) => {}
         }
         let now = clock.now();
         // The tap opens only once the time of the store is known.
@@ -63,22 +63,12 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
         let mut messages: Vec<Waiting> = Vec::with_capacity(batch.len() + others.len());
         for moved in others.drain(..) {
             route.sharing.left();
-            if route.deaths.are_in_a_row() {
-                continue;
-            }
             messages.extend(decode_moved(&route, moved, (now, store_now)));
         }
         for delivery in batch.drain(..) {
-            // The rest of a batch goes back to its queue.
-            if route.deaths.are_in_a_row() && most > 1 {
-                drop(delivery);
-                continue;
-            }
             messages.extend(decode(&route, delivery, now, store_now));
         }
-        if !route.deaths.are_in_a_row() {
-            emptied = now;
-        }
+        emptied = now;
         pacer.push(messages);
     }
 }

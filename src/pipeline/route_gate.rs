@@ -226,14 +226,14 @@ impl Route {
             }
         }
         // Neither a slow limit nor the first calls after an outage are a reason to move. A route whose
-        // messages are sent away, or tried one at a time, consumes and does not send.
+        // messages are sent away, set aside, or tried one at a time, consumes and does not send.
         let waits_for_slot =
             turn.shut.is_none() && matches!(availability, Availability::Until(_, Wait::Turn));
         let (is_away, is_open, probes) = self
             .gate
             .with(|gate| (gate.is_away(), gate.is_open(), gate.probes(now)));
         let is_back = is_away && !is_open;
-        let is_held_up = turn.denied.is_some() || self.deaths.are_in_a_row() || is_open;
+        let is_held_up = turn.denied.is_some() || self.deaths.are_braked() || is_open;
         let sends = (turn.is == Tap::Open || waits_for_slot || is_back) && !is_held_up;
         self.sharing.show(sends, is_open && probes);
         // Another route sends what comes. Before the time of the store is known, nothing can be decoded for it.

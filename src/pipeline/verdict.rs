@@ -5,11 +5,10 @@
 //! found weeks later, when they are missed. So each reason of death is logged, at most once in a while for
 //! each route, with the id of one message and how many more died for it. The metrics count every one.
 //!
-//! A route stops when messages die in a row before their calls: where no request can be made from them, or
-//! where a limit can never let them pass. `decode` finds most of these, and `admit` those that were in memory
-//! when a limit was lowered. Both report them to [`Deaths`], and `core::stall` decides whether the route
-//! stops. While it is stopped, `receive` takes one message at a time, and the messages in memory go back to
-//! their queue.
+//! A message is unfit where no request can be made from it, or where a limit can never let it pass. `decode` finds
+//! most of these, and `admit` those that were in memory when a limit was lowered. Both ask [`unfit`] for the
+//! verdict. Once many in a row have died like this, `core::stall` puts a brake on: unfit messages are set aside in
+//! the wait ladder with the reason, and are tried again when they come back.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::core::judge::DeadReason;
 use crate::core::limits::Room;
 use crate::core::parking::Space;
 use crate::core::scheduler::Share;
-use crate::core::stall::Dying;
+use crate::core::stall::{ASIDE, Dying, Unfit};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
@@ -71,11 +70,28 @@ pub(super) fn keep(verdict: &mut Verdict, answer: &Answer) {
     }
 }
 
-/// For a message that a limit cannot count.
-pub(super) fn invalid(route: &Route, history: &History, detail: String, now: StoreTime) -> Verdict {
-    match route.policy.settings.on_invalid {
-        OnInvalid::Drop => Verdict::Dropped,
-        OnInvalid::DeadLetter => dead(route, history, DeadReason::Invalid, detail, now),
+/// For a message from which no request can be made, or that a limit cannot count.
+pub(super) fn unfit(
+    route: &Route,
+    history: &History,
+    reason: DeadReason,
+    detail: String,
+    now: StoreTime,
+) -> Verdict {
+    let drops = route.policy.settings.on_invalid == OnInvalid::Drop;
+    if drops && reason == DeadReason::Invalid {
+        return Verdict::Dropped;
+    }
+    let why = format!("{}: {detail}", reason.label());
+    match route.unfit(&why) {
+        Unfit::Dies => dead(route, history, reason, detail, now),
+        Unfit::IsSetAside => {
+            let mut verdict = later(history, ASIDE, now);
+            if let Verdict::Later { headers, .. } = &mut verdict {
+                headers.push((header::SET_ASIDE, HeaderValue::Text(why)));
+            }
+            verdict
+        }
     }
 }
 
@@ -190,6 +206,9 @@ pub(super) struct Deaths {
     reasons: [LogLimit; DeadReason::ALL.len()],
     dropped: LogLimit,
     dying: Mutex<Dying>,
+    /// For the lines about the brake: right and wrong messages may take turns.
+    braked: LogLimit,
+    released: LogLimit,
 }
 
 impl Deaths {
@@ -200,17 +219,19 @@ impl Deaths {
             reasons: DeadReason::ALL.map(|_| LogLimit::new(EVERY)),
             dropped: LogLimit::new(EVERY),
             dying: Mutex::new(dying),
+            braked: LogLimit::new(EVERY),
+            released: LogLimit::new(EVERY),
         }
     }
 
-    /// Whether the route stops because messages died in a row.
-    pub(super) fn are_in_a_row(&self) -> bool {
-        lock(&self.dying).is_stopped()
+    /// Whether unfit messages are set aside, because so many died in a row.
+    pub(super) fn are_braked(&self) -> bool {
+        lock(&self.dying).is_braked()
     }
 
-    /// How long to wait before the next message is tried; `None`: no wait.
-    pub(super) fn pause(&self) -> Option<Duration> {
-        lock(&self.dying).pause()
+    /// For how long no message is taken, because so many are set aside; `None`: they are taken.
+    pub(super) fn rest(&self) -> Option<Duration> {
+        lock(&self.dying).rest(self.clock.now())
     }
 
     /// Logs a verdict that ends a message of the route without a delivery.
@@ -248,42 +269,42 @@ impl Deaths {
 }
 
 impl Route {
-    /// A message got this verdict before its call, or none: then nothing changes.
-    pub(super) fn died_early(&self, verdict: &Verdict) {
-        let Verdict::Dead { reason, headers } = verdict else {
-            return;
-        };
-        if !matches!(reason, DeadReason::Invalid | DeadReason::Undecodable) {
-            return;
-        }
-        let detail = value(headers, header::DETAIL).and_then(HeaderValue::as_text);
-        let why = format!("{}: {}", reason.label(), detail.unwrap_or_default());
+    /// A message cannot be sent, for this reason.
+    fn unfit(&self, why: &str) -> Unfit {
+        let now = self.deaths.clock.now();
         let mut dying = lock(&self.deaths.dying);
-        let was_stopped = dying.is_stopped();
-        dying.died();
-        if dying.is_stopped() {
+        let was_braked = dying.is_braked();
+        let fate = dying.unfit(now);
+        if dying.is_braked() {
             let count = dying.in_a_row();
-            let reason = format!("{count} messages died in a row, {why}");
+            let reason = format!(
+                "{count} messages died in a row, {why}; such messages are set aside, others pass"
+            );
             self.usable.send_replace(Link::Down(reason.into()));
-            if !was_stopped {
-                self.meters.stopped.set(1.0);
-                // Messages that others would move here would return to them at once.
+            if !was_braked {
+                self.meters.setting_aside.set(1.0);
+                // Messages that others would move here may be set aside at once.
                 self.sharing.show(false, false);
-                warn!(route = %self.name, count, why,
-                    "messages died in a row: the route stops, the others wait, one at a time is tried");
+                if let Some(more) = self.deaths.braked.event(now) {
+                    warn!(route = %self.name, count, why,
+                        "messages died in a row: none dies now, such messages are set aside for a minute, others pass{more}");
+                }
             }
         }
+        fate
     }
 
     /// A message can be sent.
-    pub(super) fn lived(&self) {
+    pub(super) fn fit(&self) {
         let mut dying = lock(&self.deaths.dying);
-        if dying.is_stopped() {
-            self.meters.stopped.set(0.0);
+        if dying.is_braked() {
+            self.meters.setting_aside.set(0.0);
             self.usable.send_replace(Link::Up);
-            info!(route = %self.name, count = dying.in_a_row(), "a message can be sent again: the route goes on");
+            if let Some(more) = self.deaths.released.event(self.deaths.clock.now()) {
+                info!(route = %self.name, "a message can be sent again: none is set aside any more{more}");
+            }
         }
-        dying.lived();
+        dying.fit();
     }
 }
 

@@ -45,6 +45,12 @@ pub mod header {
     pub const ANSWER: &str = "x-sluiced-answer";
     /// The downstream's last status code (an integer).
     pub const LAST_STATUS: &str = "x-sluiced-last-status";
+    /// Why a message was set aside: on the copy in the wait queue, and on no other.
+    pub const SET_ASIDE: &str = "x-sluiced-set-aside";
+    /// The mark by which a replica knows the verdict of a message that was set aside because no queue took its result
+    /// or its copy; and how often it was set aside.
+    pub const KEPT: &str = "x-sluiced-kept";
+    pub const KEPT_ROUNDS: &str = "x-sluiced-kept-rounds";
     /// When it died, on the store's clock (microseconds since the epoch).
     pub const DIED: &str = "x-sluiced-died";
     /// The route that had it.

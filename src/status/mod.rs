@@ -111,7 +111,7 @@ pub struct Route {
     pub away: bool,
     /// The answer to the last of them; empty: there was none, or this replica made none of these calls.
     pub away_why: String,
-    /// Why it takes one message at a time: those before died in a row; empty: it takes all.
+    /// Why it sets messages aside that cannot be decoded or counted: those before died in a row; empty: it sets none aside.
     pub dying: String,
     /// Why it makes no call although its messages could go; empty: it does, or has a reason not to.
     pub stalled: String,

@@ -268,8 +268,8 @@ metrics! {
             "1 after calls failed or were rejected in a row: nothing but single probes is sent, for all replicas.";
         breaker_opened: Counter = BREAKER_OPENED, "sluiced_breaker_opened_total",
             "How often calls that failed or were rejected in a row stopped the route.";
-        stopped: Gauge = STOPPED, "sluiced_stopped",
-            "1 while the replica tries single messages of the route only, because those before died in a row.";
+        setting_aside: Gauge = SETTING_ASIDE, "sluiced_setting_aside",
+            "1 while the replica sets messages of the route aside that cannot be decoded or counted, because those before died in a row.";
         tap_open: Gauge = TAP_OPEN, "sluiced_tap_open",
             "1 while the route consumes its queue (a standby: while it takes messages), 0 while its tap is closed.";
         closed: Gauge = CLOSED, "sluiced_closed",

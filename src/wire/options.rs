@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::WireError;
+use crate::core::stall::ASIDE;
 use crate::limiter::redis::RedisOptions;
 use crate::ports::connect::Secret;
 use crate::ports::connect::{ClientCertificate, Tls};
@@ -78,7 +79,7 @@ pub(super) fn route(
         if route.limits.iter().any(keyed) {
             LONGEST_WAIT
         } else {
-            route.retry.max.get()
+            route.retry.max.get().max(ASIDE)
         }
     };
     // One route may give the verdict on a message that another route of the queue received.

@@ -84,7 +84,7 @@ impl Ahead {
         }
         if !dying.is_empty() {
             return Some(format!(
-                "once messages can be sent again: the route stopped and tries one at a time, {dying}"
+                "at once if it can be sent; the route sets messages aside: {dying}"
             ));
         }
         if !self.route.stalled.is_empty() {
@@ -254,7 +254,7 @@ mod tests {
             ..route()
         });
         let said = stands(vec![replica(route()), dying]);
-        assert!(said.ends_with("one at a time, 50 messages died in a row, invalid"));
+        assert!(said.ends_with("aside: 50 messages died in a row, invalid"));
         assert!(stands(vec![closed("redis: refused")]).ends_with("closed, redis: refused"));
         assert_eq!(stands(vec![closed("redis: refused"), replica(route())]), "");
         // Its limits and its hours have lines of their own.

@@ -139,7 +139,7 @@ fn what_is_wrong_is_said() {
         "paused by anna@ops for another 1m30s",
         "closed: the downstream is away",
         "stalled: no call for 6 s",
-        "stopped, one at a time is tried: 50 messages died in a row, invalid: no field `to`",
+        "sets messages aside: 50 messages died in a row, invalid: no field `to`",
         "only single probes are sent: 503 Service Unavailable",
         "the way to the downstream varies by 12 ms, and the headroom keeps 1.3 ms for that",
         "downstream of sms: away",

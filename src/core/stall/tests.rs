@@ -192,28 +192,79 @@ mod ages {
 mod dying {
     use super::*;
 
+    const START: Mono = Mono::from_micros(7_000_000);
+
+    fn braked(most: u32) -> Dying {
+        let mut dying = Dying::new(NonZeroU32::new(most));
+        for _ in 0..most {
+            assert_eq!(dying.unfit(START), Unfit::Dies);
+        }
+        dying
+    }
+
     #[test]
-    fn so_many_in_a_row_stop_it_with_growing_pauses_and_one_that_lives_ends_it() {
+    fn after_so_many_in_a_row_none_dies_until_one_can_be_sent() {
         let mut dying = Dying::new(NonZeroU32::new(3));
-        for lives in [false, false, true, false, false] {
-            assert_eq!(dying.pause(), None);
-            if lives { dying.lived() } else { dying.died() }
+        for is_fit in [false, false, true, false, false] {
+            assert!(!dying.is_braked());
+            if is_fit {
+                dying.fit();
+            } else {
+                assert_eq!(dying.unfit(START), Unfit::Dies);
+            }
         }
-        assert!(!dying.is_stopped());
-        for pause in [2, 4, 8, 16, 32, 60, 60] {
-            dying.died();
-            assert!(dying.is_stopped());
-            assert_eq!(dying.pause(), Some(Duration::from_secs(pause)));
+        assert_eq!(dying.unfit(START), Unfit::Dies);
+        for _ in 0..50 {
+            assert!(dying.is_braked());
+            assert_eq!(dying.unfit(START), Unfit::IsSetAside);
+            assert_eq!((dying.in_a_row(), dying.rest(START)), (3, None));
         }
-        dying.lived();
-        assert_eq!((dying.pause(), dying.is_stopped()), (None, false));
+        dying.fit();
+        assert!(!dying.is_braked());
+        assert_eq!(dying.unfit(START), Unfit::Dies);
+    }
+
+    #[test]
+    fn a_backlog_of_wrong_messages_does_not_move_in_a_circle() {
+        let mut dying = braked(3);
+        let (mut now, mut aside) = (START, 0_u64);
+        let end = START + ASIDE * 10;
+        while now < end {
+            match dying.rest(now) {
+                Some(rest) => now = now + rest,
+                None => {
+                    assert_eq!(dying.unfit(now), Unfit::IsSetAside);
+                    aside += 1;
+                    now = now + Duration::from_micros(200);
+                }
+            }
+        }
+        let most = u64::from(MOST_ASIDE) * 10;
+        assert!(aside <= most, "{aside} of {most}");
+        // It goes on in each minute: those behind have their turn.
+        assert!(aside >= most - u64::from(MOST_ASIDE), "{aside} of {most}");
+    }
+
+    #[test]
+    fn one_that_can_be_sent_ends_a_rest_and_the_bound_stays() {
+        let mut dying = braked(1);
+        for _ in 0..MOST_ASIDE {
+            assert_eq!(dying.unfit(START), Unfit::IsSetAside);
+        }
+        let later = START + Duration::from_secs(4);
+        assert_eq!(dying.rest(later), Some(ASIDE - Duration::from_secs(4)));
+        dying.fit();
+        assert_eq!(dying.rest(later), None);
+        assert_eq!(dying.unfit(later), Unfit::Dies);
+        assert_eq!(dying.rest(later), Some(ASIDE - Duration::from_secs(4)));
+        assert_eq!(dying.rest(START + ASIDE), None);
     }
 
     #[test]
     fn it_can_be_switched_off() {
         let mut dying = Dying::new(None);
-        (0..1000).for_each(|_| dying.died());
-        assert_eq!((dying.pause(), dying.is_stopped()), (None, false));
+        (0..1000).for_each(|_| assert_eq!(dying.unfit(START), Unfit::Dies));
+        assert_eq!((dying.rest(START), dying.is_braked()), (None, false));
     }
 }
 

@@ -8,6 +8,9 @@
 //! was written. The time that the bytes under way take at [`SLOWEST`] is added, because they may lie in buffers.
 //! All channels of a connection share it, so the bytes and the writes of all of them count.
 //!
+//! While some copies are confirmed, others may wait forever, if most nodes of their queue are away: [`ConfirmChannel::silent`]
+//! shows these, and [`ConfirmChannel::give_up`] takes them out.
+//!
 //! **Returns.** The broker returns a copy whose queue is gone and then confirms it. lapin keeps returned
 //! messages in their order and attaches the first of them to whichever confirm comes next. So a confirm may
 //! carry the return of another copy, which is known by its number (`header::COPY`). A confirm without a
@@ -63,6 +66,15 @@ struct Pending<T> {
     of: T,
     queue: String,
     bytes: usize,
+    since: Instant,
+}
+
+/// What the broker answered to a copy.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Taken,
+    Returned,
+    Rejected,
 }
 
 type Answer = (u64, lapin::Result<Confirmation>);
@@ -96,6 +108,8 @@ pub(super) struct ConfirmChannel<T> {
     /// When something was confirmed last, or seen to be written, and how many copies the connection had written
     /// then.
     progress: (Instant, usize),
+    /// When something was confirmed last.
+    confirmed: Option<Instant>,
 }
 
 /// The channel to publish on: the one in `open` as long as it takes copies or some are under way on it, and else
@@ -150,6 +164,7 @@ impl<T> ConfirmChannel<T> {
             sent: 0,
             written: Arc::default(),
             progress,
+            confirmed: None,
         })
     }
 
@@ -194,6 +209,7 @@ impl<T> ConfirmChannel<T> {
             of,
             queue: copy.routing_key.clone(),
             bytes,
+            since: Instant::now(),
         };
         let copy = Copy {
             properties: short.unwrap_or(properties),
@@ -243,6 +259,7 @@ impl<T> ConfirmChannel<T> {
                         answers.push(answer);
                     }
                     self.progress = (Instant::now(), self.live.copies.written());
+                    self.confirmed = Some(self.progress.0);
                     let decided = self.judge(answers);
                     if !decided.is_empty() {
                         return Ok(decided);
@@ -304,22 +321,52 @@ impl<T> ConfirmChannel<T> {
         let (back, taken): (Vec<u64>, Vec<u64>) = taken
             .into_iter()
             .partition(|number| self.returned.contains(number));
-        let taken = taken.into_iter().map(|number| (number, true));
-        let not_taken = back.into_iter().chain(refused);
-        let all = taken.chain(not_taken.map(|number| (number, false)));
-        all.filter_map(|(number, is_taken)| self.decide(number, is_taken))
+        let all = [
+            (taken, Fate::Taken),
+            (back, Fate::Returned),
+            (refused, Fate::Rejected),
+        ];
+        let all = all.into_iter();
+        let each = all.flat_map(|(numbers, fate)| numbers.into_iter().map(move |one| (one, fate)));
+        each.filter_map(|(number, fate)| self.decide(number, fate))
             .collect()
     }
 
-    fn decide(&mut self, number: u64, is_taken: bool) -> Option<Decided<T>> {
-        let Pending { of, queue, bytes } = self.under_way.remove(&number)?;
-        self.bytes -= bytes;
-        self.live.copies.ended(bytes);
-        let result = match is_taken {
-            true => Ok(()),
-            false => Err(RabbitError::NotTaken { queue }),
+    fn decide(&mut self, number: u64, fate: Fate) -> Option<Decided<T>> {
+        let Pending { of, queue, .. } = self.take_out(number)?;
+        let result = match fate {
+            Fate::Taken => Ok(()),
+            Fate::Returned => Err(RabbitError::Returned { queue }),
+            Fate::Rejected => Err(RabbitError::Rejected { queue }),
         };
         Some(Decided { of, result })
+    }
+
+    fn take_out(&mut self, number: u64) -> Option<Pending<T>> {
+        let pending = self.under_way.remove(&number)?;
+        self.bytes -= pending.bytes;
+        self.live.copies.ended(pending.bytes);
+        Some(pending)
+    }
+
+    /// What has waited for longer than a confirm may take, though others were confirmed since.
+    pub(super) fn silent(&self) -> Option<&T> {
+        let (confirmed, patience) = (self.confirmed?, self.patience());
+        let is_silent =
+            |pending: &&Pending<T>| pending.since < confirmed && pending.since.elapsed() > patience;
+        let silent = self.under_way.values().find(is_silent);
+        silent
+            .filter(|_| !self.live.is_blocked())
+            .map(|pending| &pending.of)
+    }
+
+    /// Waits no longer for the copies that `is_over` names. Their confirms may still come, and are ignored.
+    pub(super) fn give_up(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
+        let over = self.under_way.iter();
+        let over = over.filter(|(_, pending)| is_over(&pending.of));
+        let over: Vec<u64> = over.map(|(number, _)| *number).collect();
+        let out = over.into_iter().filter_map(|number| self.take_out(number));
+        out.map(|pending| pending.of).collect()
     }
 
     fn lost(&self, error: &lapin::Error) -> RabbitError {

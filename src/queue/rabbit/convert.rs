@@ -79,6 +79,22 @@ impl Original {
         is_worn(&self.properties)
     }
 
+    /// The mark of a message that was set aside because its verdict had no place.
+    pub(super) fn mark(&self) -> Option<&str> {
+        let headers = self.properties.headers().as_ref()?;
+        match headers.inner().get(header::KEPT)? {
+            AMQPValue::LongString(mark) => std::str::from_utf8(mark.as_bytes()).ok(),
+            _ => None,
+        }
+    }
+
+    /// How often it was set aside with this mark.
+    pub(super) fn rounds(&self) -> i64 {
+        let headers = self.properties.headers().as_ref();
+        let rounds = headers.and_then(|headers| headers.inner().get(header::KEPT_ROUNDS));
+        rounds.map_or(0, |rounds| readable(rounds).as_int().unwrap_or(0))
+    }
+
     /// Whether it may have come back through a queue of ours: all of these use the default exchange.
     fn came_back(&self) -> bool {
         self.exchange.as_str().is_empty()
@@ -194,6 +210,11 @@ fn is_broker_bookkeeping(name: &str) -> bool {
         || name.starts_with("x-last-death-")
 }
 
+/// What is true only while the message is set aside: a copy has it only by its patch.
+fn is_of_one_wait(name: &str) -> bool {
+    [header::SET_ASIDE, header::KEPT, header::KEPT_ROUNDS].contains(&name)
+}
+
 /// The properties of a copy of `original`, with `patch` on its headers.
 pub(super) fn copy_properties<'a>(
     original: &Original,
@@ -205,6 +226,7 @@ pub(super) fn copy_properties<'a>(
         .iter()
         .flatten()
         .filter(|(name, _)| !is_broker_bookkeeping(name.as_str()))
+        .filter(|(name, _)| !is_of_one_wait(name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     if let Some(value) = headers.remove("CC") {

@@ -169,9 +169,26 @@ pub enum RabbitError {
     /// A resource alarm of the broker stops publishing.
     #[error("RabbitMQ blocks publishing (a memory or disk alarm)")]
     Blocked,
-    /// A copy was not confirmed: rejected by its queue, or its queue is gone.
-    #[error("a copy for queue `{queue}` was not taken")]
-    NotTaken { queue: String },
+    /// A copy came back: its queue is gone.
+    #[error("queue `{queue}` does not exist: a copy for it came back")]
+    Returned { queue: String },
+    /// A queue does not take a copy.
+    #[error(
+        "queue `{queue}` refuses copies: it is full (a `max-length` with `reject-publish`), or a node of it is away"
+    )]
+    Rejected { queue: String },
+    /// A copy is confirmed by no queue, while others are.
+    #[error("queue `{queue}` confirms nothing: most of its nodes may be away")]
+    Silent { queue: String },
+    /// The same three for results. A rendered routing key may hold what belongs into no log.
+    #[error("no queue is bound for results to {to}")]
+    ResultReturned { to: String },
+    #[error(
+        "a queue for results to {to} refuses them: it is full (a `max-length` with `reject-publish`)"
+    )]
+    ResultRejected { to: String },
+    #[error("results to {to} are not confirmed: most nodes of their queue may be away")]
+    ResultSilent { to: String },
     /// Results have nowhere to go.
     #[error("the exchange `{exchange}` of results does not exist; declare it")]
     NoExchange { exchange: String },

@@ -2,30 +2,34 @@
 //! Results have a publisher of their own: an exchange that refuses them closes its channel, and copies must
 //! not wait for that.
 //!
-//! A copy that is not confirmed is published again with backoff for as long as the session lives: its verdict
-//! is decided, and giving the message back would repeat its call. A copy may exist twice, but it is never
-//! missing.
+//! A copy that is not confirmed is published again with backoff: its verdict is decided, and giving the message back
+//! would repeat its call. A copy may exist twice, but it is never missing. One that no queue took for a quarter of
+//! the broker's ack timeout has no place ([`Outcome::Nowhere`]): the session must settle its message before the
+//! broker ends the channel, and with it every call under way.
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lapin::BasicProperties;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::RabbitError;
 use super::confirms::{ConfirmChannel, Decided, next_decided, usable};
 use super::supervisor::Context;
 use super::topology::{Copy, Target};
+use crate::ports::lock;
 use crate::queue::{BACKOFF, LOG_EVERY, ResultOutcome};
 use crate::settings::types::Unroutable;
 use crate::telemetry::{LogLimit, Suppressed};
 
 /// The most new copies to take over at a time.
 const BURST: usize = 512;
+/// How often it looks for copies that wait for too long.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A copy to publish.
 #[derive(Debug)]
@@ -35,6 +39,17 @@ pub(super) struct Republish {
     pub(super) to: Destination,
     pub(super) body: Bytes,
     pub(super) properties: BasicProperties,
+    /// When its verdict was given.
+    pub(super) since: Instant,
+}
+
+/// What became of a copy or of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is in a queue, or was dropped as the route says.
+    Safe,
+    /// No queue took it in time. It is published no more.
+    Nowhere,
 }
 
 /// Where a copy or a result goes.
@@ -61,10 +76,10 @@ impl Destination {
 pub(super) struct Publisher {
     /// Bounded by the prefetch.
     copies: mpsc::UnboundedSender<Republish>,
-    /// The tags of copies that the broker has confirmed and not returned.
-    pub(super) confirmed: mpsc::UnboundedReceiver<u64>,
-    /// Several tries in a row failed, and nothing was confirmed since.
-    failing: Arc<AtomicBool>,
+    /// What became of copies, by their tags.
+    pub(super) decided: mpsc::UnboundedReceiver<(u64, Outcome)>,
+    /// Why copies are not confirmed, once several tries in a row failed.
+    failing: Arc<Mutex<Option<Arc<str>>>>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -72,11 +87,11 @@ impl Publisher {
     /// Starts it. Must be called inside a tokio runtime.
     pub(super) fn start(context: Arc<Context>) -> Self {
         let (copies, fresh) = mpsc::unbounded_channel();
-        let (sender, confirmed) = mpsc::unbounded_channel();
-        let failing = Arc::new(AtomicBool::new(false));
+        let (sender, decided) = mpsc::unbounded_channel();
+        let failing = Arc::new(Mutex::new(None));
         let outbox = Outbox {
             context,
-            confirmed: sender,
+            decided: sender,
             failing: Arc::clone(&failing),
             open: None,
             declared: HashSet::new(),
@@ -85,19 +100,20 @@ impl Publisher {
             retry_at: Instant::now(),
             failed: HashSet::new(),
             failures: 0,
-            log: LogLimit::new(LOG_EVERY),
+            is_silent: false,
+            logs: HashMap::new(),
         };
         Self {
             copies,
-            confirmed,
+            decided,
             failing,
             _task: AbortOnDropHandle::new(tokio::spawn(outbox.run(fresh))),
         }
     }
 
-    /// Whether verdicts cannot be carried out for now.
-    pub(super) fn is_failing(&self) -> bool {
-        self.failing.load(Ordering::Relaxed)
+    /// Why verdicts cannot be carried out for now.
+    pub(super) fn failing(&self) -> Option<Arc<str>> {
+        lock(&self.failing).clone()
     }
 
     /// Publishes a copy, until it is confirmed.
@@ -111,8 +127,8 @@ impl Publisher {
 #[derive(Debug)]
 struct Outbox {
     context: Arc<Context>,
-    confirmed: mpsc::UnboundedSender<u64>,
-    failing: Arc<AtomicBool>,
+    decided: mpsc::UnboundedSender<(u64, Outcome)>,
+    failing: Arc<Mutex<Option<Arc<str>>>>,
     open: Option<ConfirmChannel<Republish>>,
     /// Queues that exist, as far as is known; `None`: the exchange of results.
     declared: HashSet<Option<Target>>,
@@ -124,13 +140,18 @@ struct Outbox {
     failed: HashSet<u64>,
     /// Tries in a row that failed.
     failures: u32,
-    log: LogLimit,
+    /// Some are not confirmed, while others are.
+    is_silent: bool,
+    /// For each place, because two of them may fail at a time; `None`: all of them.
+    logs: HashMap<Option<Option<Target>>, LogLimit>,
 }
 
 impl Outbox {
     /// Publishes copies until the session drops its end.
     async fn run(mut self, mut copies: mpsc::UnboundedReceiver<Republish>) {
         let mut fresh: Vec<Republish> = Vec::with_capacity(BURST);
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if let Err(error) = self.send().await {
                 for copy in std::mem::take(&mut self.ready) {
@@ -148,6 +169,7 @@ impl Outbox {
                     self.ready.extend(self.waiting.drain(..));
                 }
                 decided = next_decided(&mut self.open) => self.on_decided(decided).await,
+                _ = look.tick() => self.look(),
             }
         }
     }
@@ -216,17 +238,18 @@ impl Outbox {
                                 events.result(&route.name, ResultOutcome::Confirmed);
                             }
                             // If the session is gone, the result is not needed.
-                            self.confirmed.send(of.tag).ok();
+                            self.decided.send((of.tag, Outcome::Safe)).ok();
                         }
-                        Err(RabbitError::NotTaken { .. }) if self.may_be_dropped(&of) => {
+                        Err(error) if is_refusal(&error) && self.may_be_dropped(&of) => {
                             self.failed.remove(&of.tag);
                             let Context { events, route, .. } = &*self.context;
                             events.result(&route.name, ResultOutcome::Unroutable);
-                            self.confirmed.send(of.tag).ok();
+                            self.decided.send((of.tag, Outcome::Safe)).ok();
                         }
                         Err(error) => {
                             // Its queue may be gone.
                             self.declared.remove(&of.to.place());
+                            let error = self.named(&of.to, error);
                             self.fail(of, &error);
                         }
                     }
@@ -238,8 +261,8 @@ impl Outbox {
                 let under_way = self.open.as_ref().map_or(0, ConfirmChannel::under_way);
                 let Context { events, route, .. } = &*self.context;
                 (0..under_way).for_each(|_| events.unconfirmed(&route.name));
-                self.failing.store(true, Ordering::Relaxed);
-                self.log_fault(&error);
+                self.show(&error);
+                self.log_fault(None, &error);
             }
             Err(error) => {
                 self.declared.clear();
@@ -254,13 +277,77 @@ impl Outbox {
 
     /// All copies may be confirmed again.
     fn recovered(&mut self) {
-        if self.failed.is_empty() {
-            self.failures = 0;
-            self.failing.store(false, Ordering::Relaxed);
-            if self.log.over() {
-                let route = &self.context.route.name;
-                tracing::info!(%route, "copies are confirmed again");
+        if !self.failed.is_empty() || self.is_silent {
+            return;
+        }
+        self.failures = 0;
+        *lock(&self.failing) = None;
+        let mut was_logged = false;
+        for log in self.logs.values() {
+            was_logged |= log.over();
+        }
+        if was_logged {
+            let route = &self.context.route.name;
+            tracing::info!(%route, "copies are confirmed again");
+        }
+    }
+
+    /// Looks for copies that no queue confirms while others are confirmed, and for those that have no place.
+    fn look(&mut self) {
+        let most = self.context.options.settings.ack_timeout.get() / 4;
+        let is_over = |copy: &Republish| copy.since.elapsed() >= most;
+        let open = self.open.as_mut();
+        let mut over = open.map_or(Vec::new(), |open| open.give_up(is_over));
+        over.extend(self.waiting.extract_if(.., |copy| is_over(copy)));
+        let ready = std::mem::take(&mut self.ready).into_iter();
+        let (late, ready): (Vec<_>, Vec<_>) = ready.partition(is_over);
+        self.ready = ready.into();
+        over.extend(late);
+        let was_failing = self.is_silent || !over.is_empty();
+        for copy in over {
+            self.failed.remove(&copy.tag);
+            // If the session is gone, its message comes again.
+            self.decided.send((copy.tag, Outcome::Nowhere)).ok();
+        }
+        let silent = self.open.as_ref().and_then(ConfirmChannel::silent);
+        let silent = silent.map(|copy| copy.to.clone());
+        self.is_silent = silent.is_some();
+        if let Some(to) = silent {
+            let queue = String::new();
+            let error = self.named(&to, RabbitError::Silent { queue });
+            self.show(&error);
+            self.log_fault(Some(to.place()), &error);
+        } else if was_failing && self.failed.is_empty() {
+            *lock(&self.failing) = None;
+        }
+    }
+
+    /// The error with the name of the queue; for a result, whose routing key may be a template over the message, with
+    /// what the configuration says.
+    fn named(&self, to: &Destination, error: RabbitError) -> RabbitError {
+        let route = &self.context.route;
+        let to = match to {
+            Destination::Queue(target) => {
+                let queue = target.queue(route.queue());
+                return match error {
+                    RabbitError::Silent { .. } => RabbitError::Silent { queue },
+                    other => other,
+                };
             }
+            Destination::Result(_) => {
+                let key = route.results.as_ref();
+                let key = key.map_or("", |results| results.routing_key.as_str());
+                match route.exchange() {
+                    "" => format!("queue `{key}`"),
+                    exchange => format!("exchange `{exchange}` with routing_key `{key}`"),
+                }
+            }
+        };
+        match error {
+            RabbitError::Returned { .. } => RabbitError::ResultReturned { to },
+            RabbitError::Rejected { .. } => RabbitError::ResultRejected { to },
+            RabbitError::Silent { .. } => RabbitError::ResultSilent { to },
+            other => other,
         }
     }
 
@@ -286,27 +373,49 @@ impl Outbox {
         self.context.events.unconfirmed(&self.context.route.name);
         if self.waiting.is_empty() {
             self.failures += 1;
-            // A queue that was just declared may refuse once.
-            self.failing.store(self.failures > 2, Ordering::Relaxed);
             let wait = BACKOFF.half_jitter(self.failures, rand::random());
             self.retry_at = Instant::now() + wait;
         }
-        self.log_fault(error);
+        // A queue that was just declared may refuse once.
+        if self.failures > 2 {
+            self.show(error);
+        }
+        let place = match error {
+            RabbitError::Blocked | RabbitError::Lost { .. } | RabbitError::Timeout { .. } => None,
+            _ => Some(copy.to.place()),
+        };
+        self.log_fault(place, error);
         self.failed.insert(copy.tag);
         self.waiting.push(copy);
     }
 
-    fn log_fault(&self, error: &RabbitError) {
-        let route = &self.context.route.name;
-        let now = self.context.clock.now();
-        let Some(more): Option<Suppressed> = self.log.fault(&error.to_string(), now) else {
+    /// The route is not ready for this reason.
+    fn show(&self, error: &RabbitError) {
+        *lock(&self.failing) = Some(error.to_string().into());
+    }
+
+    fn log_fault(&mut self, place: Option<Option<Target>>, error: &RabbitError) {
+        // A queue that was declared a moment ago may refuse once.
+        if self.failures <= 1 && is_refusal(error) {
+            return tracing::debug!(%error, "a copy is not confirmed, trying again");
+        }
+        let (route, now) = (&self.context.route.name, self.context.clock.now());
+        let log = self.logs.entry(place);
+        let log = log.or_insert_with(|| LogLimit::new(LOG_EVERY));
+        let Some(more): Option<Suppressed> = log.fault(&error.to_string(), now) else {
             return;
         };
-        // A queue that was declared a moment ago may refuse once: that is no warning.
-        if self.failures <= 1 && matches!(error, RabbitError::NotTaken { .. }) {
-            tracing::info!(%route, %error, "copies are not confirmed, trying again{more}");
-        } else {
-            tracing::warn!(%route, %error, "copies are not confirmed, trying again{more}");
-        }
+        tracing::warn!(%route, %error, "copies are not confirmed, trying again{more}");
     }
+}
+
+/// Whether the broker works, and a queue takes no copy.
+const fn is_refusal(error: &RabbitError) -> bool {
+    matches!(
+        error,
+        RabbitError::Returned { .. }
+            | RabbitError::Rejected { .. }
+            | RabbitError::ResultReturned { .. }
+            | RabbitError::ResultRejected { .. }
+    )
 }

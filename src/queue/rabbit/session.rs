@@ -4,7 +4,7 @@
 //! back to `settle` (`settling`). What is done is acknowledged, in batches that `core::acks` forms and `write`
 //! sends. For a wait queue, a parked queue or the dead letters, the publisher gets a copy first, and the
 //! original is acknowledged once the broker has confirmed the copy. A result is published and confirmed before the
-//! verdict is carried out.
+//! verdict is carried out. Where no queue takes a copy or a result, its message is set aside (`placeless`).
 //!
 //! ```text
 //! open ──> serve (consumes while the tap is open) ──time to end──> close ──> Ended::Closed
@@ -16,6 +16,7 @@
 
 mod consuming;
 mod kept;
+mod placeless;
 mod settling;
 
 use std::collections::BTreeMap;
@@ -139,8 +140,8 @@ impl Session {
                         self.settle(settlement);
                     }
                 }
-                Some(tag) = self.publisher.confirmed.recv() => self.on_confirmed(tag),
-                Some(tag) = self.results.confirmed.recv() => self.on_reported(tag),
+                Some(decided) = self.publisher.decided.recv() => self.on_copied(decided),
+                Some(decided) = self.results.decided.recv() => self.on_reported(decided),
                 Some(spaces) = self.counting.left_behind.recv() => self.join(&spaces).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 Ok(()) = tap.changed() => {
@@ -211,9 +212,11 @@ impl Session {
             self.unsettled.budget.exceed(bytes);
         }
         let (message, original) = message(delivery);
-        let verdict = if message.redelivered {
+        let route = &self.context.route.name;
+        let verdict = if original.mark().is_some() {
+            self.verdict_elsewhere(&original, now)
+        } else if message.redelivered {
             let kept = self.context.kept.take(&original, now);
-            let route = &self.context.route.name;
             kept.or_else(|| worn.then(|| Kept::Copy(renewed(route))))
         } else {
             None
@@ -280,14 +283,15 @@ impl Session {
     /// While copies or results are not confirmed, the prefetch fills with unsettled messages until the route
     /// stands still: it is not ready, with the reason.
     fn report_confirms(&self) {
-        let why = match (self.publisher.is_failing(), self.results.is_failing()) {
-            (false, false) => None,
-            (true, _) => Some("copies for wait queues or dead letters are not confirmed"),
-            (false, true) => Some("results are not confirmed"),
+        let why = match (self.publisher.failing(), self.results.failing()) {
+            (None, None) => None,
+            (Some(why), _) => Some(("copies for wait queues or dead letters", why)),
+            (None, Some(why)) => Some(("results", why)),
         };
-        self.context.link.send_if_modified(|link| match why {
-            Some(why) if link.is_up() => {
-                *link = Link::Down(why.into());
+        let why = why.map(|(what, why)| format!("{what} are not confirmed: {why}"));
+        self.context.link.send_if_modified(|link| match &why {
+            Some(why) if !matches!(link, Link::Down(known) if **known == **why) => {
+                *link = Link::Down(why.as_str().into());
                 true
             }
             None if !link.is_up() => {

@@ -38,6 +38,8 @@ pub(super) struct Context {
     pub(super) kept: Arc<KeptVerdicts>,
     /// For warnings about deliveries that did not fit.
     pub(super) no_room: LogLimit,
+    /// For warnings about messages that are set aside, because no queue takes their results or copies.
+    pub(super) no_place: LogLimit,
     /// For warnings about copies that lost headers.
     shortened: LogLimit,
 }
@@ -89,6 +91,7 @@ pub(super) fn start(
             kept,
             shortened: LogLimit::new(LOG_EVERY),
             no_room: LogLimit::new(LOG_EVERY),
+            no_place: LogLimit::new(LOG_EVERY),
         };
         supervise(Arc::new(context), channels)
     });

@@ -101,7 +101,8 @@ table! {
         /// spent. Never more than max_attempts. 0: never.
         failures: u32 = Whole(0..=1_000_000), Default 5;
         /// After so many messages in a row that are dead letters because they are rejected, with none accepted between, or
-        /// because they cannot be decoded or counted, the route stops: one at a time is tried. 0: never.
+        /// because they cannot be decoded or counted, none dies any more. Rejected: one at a time is tried. Not decoded or
+        /// counted: such messages are set aside for about a minute each time, and others pass. 0: never.
         dead_letters: u32 = Whole(0..=1_000_000), Default 50;
         /// After this, one replica makes one call, the probe. Doubles with each probe that fails.
         pause: Length = SPAN, Default "500ms";

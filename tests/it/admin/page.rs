@@ -243,7 +243,7 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
         let shown = seen.to_string();
         let tap = |route| cell(&seen["routes"], route, "tap");
         (1..=12).all(|n| shown.contains(&format!("<script>window.ran = {n}</script><b>{n}</b>")))
-            && tap("dying").starts_with("stopped, one at a time is tried: ")
+            && tap("dying").starts_with("sets messages aside: ")
             && tap("probed").starts_with("open; only single probes are sent: ")
     })
     .await;

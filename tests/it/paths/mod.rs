@@ -16,6 +16,7 @@ mod hours;
 mod interop;
 mod journal;
 mod once;
+mod placeless;
 mod providers;
 mod quota;
 mod receipts;

@@ -7,6 +7,9 @@
 //!
 //! A verdict whose message has not come back within [`AGE`] is forgotten: the message went to another replica.
 //! Otherwise a message that looks the same could die without a call weeks later.
+//!
+//! A message that was set aside (`placeless`) carries a mark that no other one has, and is recognized by that. It may
+//! wait behind a backlog, so its verdict is kept for [`MARKED_AGE`].
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -15,14 +18,18 @@ use std::time::Duration;
 
 use lapin::protocol::basic::gen_properties;
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 use super::settling::{CopyVerdict, Reported};
 use crate::core::time::Mono;
 use crate::ports::lock;
+use crate::ports::queue::Verdict;
 use crate::queue::rabbit::convert::{Original, copy_properties};
 
 /// How long a verdict is kept. A broker may be away for a while.
 const AGE: Duration = Duration::from_secs(3600);
+/// How long that of a message with a mark is kept.
+const MARKED_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A verdict that outlives its session.
 #[derive(Clone, Debug)]
@@ -32,13 +39,41 @@ pub(super) enum Kept {
     Reported(Box<Reported>),
 }
 
-/// Equal for messages with the same properties and body, which are interchangeable.
-type Fingerprint = [u8; 32];
+impl Kept {
+    /// A message that is done is known again only by an id of its publisher or by a mark: otherwise another message
+    /// that looks the same would be lost without a call.
+    pub(super) fn may_be_kept(&self, original: &Original) -> bool {
+        match self {
+            Self::Copy(_) => true,
+            Self::Reported(reported) => {
+                let is_done = reported.verdict == Verdict::Done;
+                !is_done || original.has_id() || original.mark().is_some()
+            }
+        }
+    }
+}
+
+/// What a message is recognized by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Known {
+    /// Equal for messages with the same properties and body, which are interchangeable.
+    Content([u8; 32]),
+    Mark(String),
+}
+
+impl Known {
+    const fn age(&self) -> Duration {
+        match self {
+            Self::Content(_) => AGE,
+            Self::Mark(_) => MARKED_AGE,
+        }
+    }
+}
 
 /// The verdicts of the earlier sessions of a queue, and when they were kept. Routes may share the queue.
 #[derive(Debug, Default)]
 pub(in crate::queue::rabbit) struct KeptVerdicts {
-    kept: Mutex<HashMap<Fingerprint, Vec<(Mono, Kept)>>>,
+    kept: Mutex<HashMap<Known, Vec<(Mono, Kept)>>>,
     /// The most verdicts: older ones beyond it are forgotten.
     most: AtomicUsize,
 }
@@ -56,12 +91,41 @@ impl KeptVerdicts {
         let mut kept = lock(&self.kept);
         forget(&mut kept, now);
         if kept.values().map(Vec::len).sum::<usize>() > self.most.load(Ordering::Relaxed) {
-            kept.clear();
+            // Those with a mark are bounded by themselves.
+            kept.retain(|known, _| matches!(known, Known::Mark(_)));
         }
         for (original, verdict) in verdicts {
             let same = kept.entry(known_by(&original)).or_default();
             same.push((now, verdict));
         }
+    }
+
+    /// Keeps the verdict of one message that goes back to its queue.
+    pub(super) fn keep_one(&self, original: &Original, verdict: Kept, now: Mono) {
+        let mut kept = lock(&self.kept);
+        kept.entry(known_by(original))
+            .or_default()
+            .push((now, verdict));
+    }
+
+    /// Keeps a verdict under a new mark; `None`: so many are kept already.
+    pub(super) fn mark(&self, verdict: Kept, now: Mono) -> Option<String> {
+        let mut kept = lock(&self.kept);
+        forget(&mut kept, now);
+        let marked = kept.keys().filter(|known| matches!(known, Known::Mark(_)));
+        if marked.count() >= self.most.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mark = Uuid::new_v4().to_string();
+        kept.insert(Known::Mark(mark.clone()), vec![(now, verdict)]);
+        Some(mark)
+    }
+
+    /// Takes the verdict of a mark back.
+    pub(super) fn unmark(&self, mark: &str) -> Option<Kept> {
+        let known = Known::Mark(mark.to_owned());
+        let (_, verdict) = lock(&self.kept).remove(&known)?.pop()?;
+        Some(verdict)
     }
 
     /// The verdict of a message that was delivered again.
@@ -81,22 +145,25 @@ impl KeptVerdicts {
     }
 }
 
-fn forget(kept: &mut HashMap<Fingerprint, Vec<(Mono, Kept)>>, now: Mono) {
-    kept.retain(|_, same| {
-        same.retain(|(at, _)| now.since(*at) < AGE);
+fn forget(kept: &mut HashMap<Known, Vec<(Mono, Kept)>>, now: Mono) {
+    kept.retain(|known, same| {
+        same.retain(|(at, _)| now.since(*at) < known.age());
         !same.is_empty()
     });
 }
 
-/// The fingerprint of all that a message carries, without the broker's own counts.
-fn known_by(original: &Original) -> Fingerprint {
+/// Its mark, or the fingerprint of all that a message carries, without the broker's own counts.
+fn known_by(original: &Original) -> Known {
+    if let Some(mark) = original.mark() {
+        return Known::Mark(mark.to_owned());
+    }
     let written = gen_properties(&copy_properties(original, []))(Vec::new().into());
     let written = written.map_or(Vec::new(), |written| written.into_inner().0);
     let mut hash = Sha256::new();
     hash.update((written.len() as u64).to_be_bytes());
     hash.update(written);
     hash.update(&original.body);
-    hash.finalize().into()
+    Known::Content(hash.finalize().into())
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::queue::rabbit::convert::{
     Original, copy_properties, result_properties, returned_properties,
 };
 use crate::queue::rabbit::dial::RouteOptions;
-use crate::queue::rabbit::publisher::{Destination, Republish};
+use crate::queue::rabbit::publisher::{Destination, Outcome, Republish};
 use crate::queue::rabbit::topology::Target;
 
 /// The deliveries of a channel that are not settled or not acknowledged yet.
@@ -36,7 +36,7 @@ pub(super) struct Unsettled {
     /// Counts the bodies of `delivered` and `copying`.
     pub(super) budget: ByteBudget,
     /// Without a verdict, by tag: the originals for copies.
-    delivered: HashMap<u64, Original>,
+    pub(super) delivered: HashMap<u64, Original>,
     /// Their copies are not confirmed yet, by tag.
     copying: HashMap<u64, (Original, CopyVerdict)>,
     /// Their results are not confirmed yet, by tag. Their originals are in `delivered`.
@@ -54,10 +54,10 @@ pub(super) struct Reported {
 /// A verdict that makes a copy.
 #[derive(Clone, Debug)]
 pub(super) struct CopyVerdict {
-    target: Target,
+    pub(super) target: Target,
     /// The label that it is counted under.
-    label: Label,
-    patch: HeaderPatch,
+    pub(super) label: Label,
+    pub(super) patch: HeaderPatch,
 }
 
 impl Unsettled {
@@ -86,8 +86,7 @@ impl Unsettled {
         self.copying.len() + self.reporting.len()
     }
 
-    /// The verdicts that wait for a confirm, with their messages. A message that is done is kept only if its
-    /// publisher gave it an id: otherwise another message that looks the same would be lost without a call.
+    /// The verdicts that wait for a confirm, with their messages, as far as they may be kept.
     pub(super) fn take_unconfirmed(&mut self) -> Vec<(Original, Kept)> {
         let copies = self.copying.drain();
         let mut kept: Vec<_> = copies
@@ -95,9 +94,9 @@ impl Unsettled {
             .collect();
         for (tag, reported) in self.reporting.drain() {
             let original = self.delivered.remove(&tag);
-            let is_done = reported.verdict == Verdict::Done;
-            if let Some(original) = original.filter(|original| !is_done || original.has_id()) {
-                kept.push((original, Kept::Reported(Box::new(reported))));
+            let reported = Kept::Reported(Box::new(reported));
+            if let Some(original) = original.filter(|original| reported.may_be_kept(original)) {
+                kept.push((original, reported));
             }
         }
         kept
@@ -144,14 +143,19 @@ impl Session {
             to: Destination::Result(result.routing_key.clone()),
             properties: result_properties(result),
             body: result.body.clone(),
+            since: Instant::now(),
         });
         self.unsettled.reporting.insert(tag, reported);
     }
 
-    /// The result is safe, or was dropped.
-    pub(super) fn on_reported(&mut self, tag: u64) {
-        if let Some(Reported { verdict, route, .. }) = self.unsettled.reporting.remove(&tag) {
-            self.carry_out(tag, verdict, route);
+    /// The result of a message is safe, or has no place.
+    pub(super) fn on_reported(&mut self, (tag, outcome): (u64, Outcome)) {
+        let Some(reported) = self.unsettled.reporting.remove(&tag) else {
+            return;
+        };
+        match outcome {
+            Outcome::Safe => self.carry_out(tag, reported.verdict, reported.route),
+            Outcome::Nowhere => self.has_no_place(tag, Kept::Reported(Box::new(reported))),
         }
     }
 
@@ -212,15 +216,25 @@ impl Session {
             to: Destination::Queue(verdict.target),
             properties,
             body: original.body.clone(),
+            since: Instant::now(),
         });
         self.unsettled.copying.insert(tag, (original, verdict));
     }
 
-    /// The copy is safe: its original is acknowledged.
-    pub(super) fn on_confirmed(&mut self, tag: u64) {
-        if let Some((original, verdict)) = self.unsettled.copying.remove(&tag) {
-            self.unsettled.budget.settle(original.size());
-            self.settle_as(tag, Fate::Ack, verdict.label);
+    /// The copy is safe, and its original is acknowledged; or it has no place.
+    pub(super) fn on_copied(&mut self, (tag, outcome): (u64, Outcome)) {
+        let Some((original, verdict)) = self.unsettled.copying.remove(&tag) else {
+            return;
+        };
+        match outcome {
+            Outcome::Safe => {
+                self.unsettled.budget.settle(original.size());
+                self.settle_as(tag, Fate::Ack, verdict.label);
+            }
+            Outcome::Nowhere => {
+                self.unsettled.delivered.insert(tag, original);
+                self.has_no_place(tag, Kept::Copy(verdict));
+            }
         }
     }
 }
@@ -243,11 +257,11 @@ impl Session {
     /// still count, and each one that is written avoids a repeat. Verdicts with unconfirmed copies are kept
     /// for the next session.
     pub(super) async fn save(mut self) {
-        while let Ok(tag) = self.publisher.confirmed.try_recv() {
-            self.on_confirmed(tag);
+        while let Ok(decided) = self.publisher.decided.try_recv() {
+            self.on_copied(decided);
         }
-        while let Ok(tag) = self.results.confirmed.try_recv() {
-            self.on_reported(tag);
+        while let Ok(decided) = self.results.decided.try_recv() {
+            self.on_reported(decided);
         }
         while let Ok(settlement) = self.settlements.try_recv() {
             self.settle(settlement);
@@ -289,12 +303,12 @@ impl Session {
         self.write(batch).await?;
         while self.unsettled.unconfirmed() > 0 {
             tokio::select! {
-                Some(tag) = self.publisher.confirmed.recv() => self.on_confirmed(tag),
-                Some(tag) = self.results.confirmed.recv() => self.on_reported(tag),
+                Some(decided) = self.publisher.decided.recv() => self.on_copied(decided),
+                Some(decided) = self.results.decided.recv() => self.on_reported(decided),
                 else => break,
             }
-            while let Ok(tag) = self.publisher.confirmed.try_recv() {
-                self.on_confirmed(tag);
+            while let Ok(decided) = self.publisher.decided.try_recv() {
+                self.on_copied(decided);
             }
             let batch = self.unsettled.acks.take_all();
             self.write(batch).await?;

@@ -1,4 +1,9 @@
+use bytes::Bytes;
+use lapin::types::{AMQPValue, FieldTable};
+
 use super::*;
+use crate::ports::message::{Properties, header};
+use crate::ports::queue::Publication;
 use crate::queue::rabbit::convert::message;
 use crate::queue::rabbit::session::settling::renewed;
 
@@ -46,4 +51,81 @@ fn routes_of_one_queue_forget_nothing_of_each_other() {
     kept.keep(std::iter::empty(), at);
     let found = std::iter::from_fn(|| kept.take(&original(), at));
     assert_eq!(found.count(), 100);
+}
+
+fn with_headers(headers: FieldTable) -> Original {
+    let body = b"{}".to_vec();
+    let mut delivery = lapin::message::Delivery::mock(7, "".into(), "sms".into(), false, body);
+    delivery.properties = delivery.properties.with_headers(headers);
+    message(delivery).1
+}
+
+fn with_mark(mark: &str) -> Original {
+    let mut headers = FieldTable::default();
+    headers.insert(header::KEPT.into(), AMQPValue::LongString(mark.into()));
+    headers.insert(header::KEPT_ROUNDS.into(), AMQPValue::LongLongInt(3));
+    with_headers(headers)
+}
+
+#[test]
+fn a_mark_finds_its_verdict_once_and_no_other_message_does() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(1);
+    let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
+    let verdict = || Kept::Copy(renewed(&"sms".into()));
+    let mark = kept.mark(verdict(), at(1)).expect("there is room");
+    let late = at(1) + AGE * 2;
+    assert!(kept.take(&original(), late).is_none(), "the same content");
+    assert!(kept.take(&with_mark("forged"), late).is_none());
+    assert!(kept.take(&with_mark(&mark), late).is_some());
+    assert!(kept.take(&with_mark(&mark), late).is_none(), "once");
+    let mark = kept.mark(verdict(), at(1)).expect("there is room");
+    assert!(kept.unmark(&mark).is_some());
+    assert!(kept.unmark(&mark).is_none());
+}
+
+#[test]
+fn so_many_marks_and_no_more() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(1);
+    let at = Mono::from_micros(10_000_000);
+    let verdict = || Kept::Copy(renewed(&"sms".into()));
+    let marks: Vec<_> = (0..5).map(|_| kept.mark(verdict(), at)).collect();
+    assert_eq!(marks.iter().flatten().count(), 4);
+    // What is kept by content does not push them out.
+    let same = || (original(), verdict());
+    kept.keep(std::iter::repeat_with(same).take(9), at);
+    kept.keep(std::iter::empty(), at);
+    let found = marks.iter().flatten();
+    let found = found.filter(|mark| kept.take(&with_mark(mark), at).is_some());
+    assert_eq!(found.count(), 4);
+}
+
+#[test]
+fn a_message_that_is_done_is_known_by_an_id_or_a_mark() {
+    let result = Publication {
+        routing_key: "out".to_owned(),
+        body: Bytes::new(),
+        properties: Properties::default(),
+        headers: Vec::new(),
+    };
+    let done = Kept::Reported(Box::new(Reported {
+        verdict: Verdict::Done,
+        result,
+        route: "sms".into(),
+    }));
+    assert!(!done.may_be_kept(&original()));
+    assert!(done.may_be_kept(&with_mark("7")));
+    assert!(Kept::Copy(renewed(&"sms".into())).may_be_kept(&original()));
+}
+
+/// A mark and its rounds are true for one wait.
+#[test]
+fn a_copy_leaves_the_mark_behind() {
+    let marked = with_mark("7");
+    assert_eq!((marked.mark(), marked.rounds()), (Some("7"), 3));
+    let copy = copy_properties(&marked, []);
+    let headers = copy.headers().clone().expect("headers of ours");
+    assert!(!headers.inner().contains_key(header::KEPT));
+    assert!(!headers.inner().contains_key(header::KEPT_ROUNDS));
 }

@@ -1,0 +1,139 @@
+//! Messages whose result or copy no queue takes: they hold up no other message, and no call is repeated.
+//!
+//! The broker ends a channel whose deliveries are not acknowledged in time, which gives back all of them. Here it does
+//! so after eight seconds, and looks twice a second.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lapin::BasicProperties;
+
+use super::{NO_BREAKER, holds, to};
+use crate::support::broker::Broker;
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::rabbit::Rabbit;
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::wait::{eventually, eventually_async};
+
+/// They take two of the broker's timeouts at [`RATE`].
+const MESSAGES: u64 = 1_000;
+const RATE: &str = "60/1s";
+/// A message that was set aside is back by then.
+const ROUND: Duration = Duration::from_secs(150);
+const AGAIN: &str = "copies are not confirmed";
+const ASIDE: &str = "no queue took a result or a copy";
+/// Belongs into no log.
+const NUMBER: &str = "4915112345678";
+
+/// A broker with a short timeout, and the work queue.
+async fn impatient(name: &str) -> (Rabbit, Broker) {
+    let rabbit = Rabbit::start();
+    for (key, millis) in [("consumer_timeout", 8_000), ("channel_tick_interval", 500)] {
+        rabbit.eval(&format!("application:set_env(rabbit, {key}, {millis})"));
+    }
+    let broker = Broker::connect(&rabbit.url()).await;
+    broker.declare(name, "quorum").await;
+    (rabbit, broker)
+}
+
+/// The message without a place is the first one.
+fn messages() -> impl Iterator<Item = (Vec<u8>, BasicProperties)> {
+    let others = (2..=MESSAGES).map(|number| to(number, "placeless.out"));
+    [to(1, NUMBER)].into_iter().chain(others)
+}
+
+fn fleet(rabbit: &Rabbit, route: Route) -> [Daemon; 2] {
+    let config = Config {
+        rabbit: Some(rabbit.url()),
+        ..Config::shared(&route.name.clone(), RATE, vec![route])
+    };
+    [(); 2].map(|()| {
+        Daemon::start_with(&config.text(), |command| {
+            command.env("SLUICED__RABBITMQ__ACK_TIMEOUT", "8s");
+        })
+    })
+}
+
+async fn all_are_called(downstream: &Recorder) {
+    let all = || {
+        let numbers = downstream.calls().into_iter().map(|call| call.number);
+        numbers.collect::<BTreeSet<_>>().len() == MESSAGES as usize
+    };
+    eventually(LONG, "all are called", all).await;
+}
+
+async fn stop(daemons: [Daemon; 2], downstream: &Recorder) {
+    let said = |text: &str| {
+        daemons
+            .iter()
+            .map(|daemon| daemon.said(text))
+            .sum::<usize>()
+    };
+    assert_eq!(said("the queue cannot be consumed"), 0, "no channel ends");
+    assert_eq!(said(NUMBER), 0, "no log has a number");
+    assert!(said(ASIDE) > 0);
+    assert_eq!(downstream.count(), MESSAGES as usize, "each once");
+    for daemon in daemons {
+        let declared = [NEW_SCHEDULE, "dead letter", AGAIN, ASIDE];
+        daemon.stop(&declared).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_that_no_queue_takes_harms_no_other_message() {
+    let name = "placeless-result";
+    let (rabbit, broker) = impatient(name).await;
+    broker.declare("placeless.out", "quorum").await;
+    broker.publish(name, messages()).await;
+    let downstream = Recorder::accepting().await;
+    let mut route = Route::new(name, downstream.address);
+    route.keys = "prefetch = 100\n".to_owned();
+    route.tables = format!(
+        "[routes.{name}.results]\nrouting_key = \"{{{{ body.to }}}}\"\nunroutable = \"retry\"\n"
+    );
+    let daemons = fleet(&rabbit, route);
+    let says_so = "no queue is bound for results to queue `{{ body.to }}`";
+    let names_it = || daemons.iter().any(|daemon| daemon.said(says_so) > 0);
+    eventually(LONG, "the log names the queue", names_it).await;
+    all_are_called(&downstream).await;
+    holds(&broker, "placeless.out", MESSAGES as u32 - 1).await;
+    broker.declare(NUMBER, "quorum").await;
+    arrives(&broker, NUMBER, 1).await;
+    stop(daemons, &downstream).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_queue_of_dead_letters_harms_no_other_message() {
+    let name = "placeless-dead";
+    let (rabbit, broker) = impatient(name).await;
+    let dead = format!("{name}.dead");
+    let full = r#"{"max-length":1,"overflow":"reject-publish"}"#;
+    rabbit.set_policy("full", &dead, full);
+    broker.declare(&dead, "quorum").await;
+    broker.fill(&dead).await;
+    let before = broker.counts(&dead).await.expect("it was declared").0;
+    broker.publish(name, messages()).await;
+    let refuses = |number| Reply::status(if number == 1 { 422 } else { 202 });
+    let downstream = Recorder::start(move |call| refuses(call.number)).await;
+    let mut route = Route::new(name, downstream.address);
+    route.keys = "prefetch = 100\n".to_owned();
+    route.downstream = NO_BREAKER.to_owned();
+    let daemons = fleet(&rabbit, route);
+    let says_so = format!("queue `{dead}` refuses copies: it is full");
+    let names_it = || daemons.iter().any(|daemon| daemon.said(&says_so) > 0);
+    eventually(LONG, "the log names the queue", names_it).await;
+    all_are_called(&downstream).await;
+    rabbit.clear_policy("full");
+    arrives(&broker, &dead, before + 1).await;
+    stop(daemons, &downstream).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+/// What waited for a place has it.
+async fn arrives(broker: &Broker, queue: &str, count: u32) {
+    eventually_async(ROUND, "it has its place", || async {
+        broker.counts(queue).await.map(|(ready, _)| ready) == Some(count)
+    })
+    .await;
+}
