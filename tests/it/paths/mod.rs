@@ -8,6 +8,7 @@ mod counted;
 mod denied;
 mod dying;
 mod fate;
+mod forged;
 mod frozen;
 mod guides;
 mod held;
