@@ -232,11 +232,15 @@ mod tests {
             ),
             (
                 "kind = \"once\"\nkey = \"{{ message_id }}\"\non_unknown = \"dead_letter\"",
-                "limits.x: one accepted message within 1d, and later ones are repeats, for each `{{ message_id }}` over all replicas\n  \
+                "limits.x: one accepted message within 1d, and later ones are repeats, for each `{{ message_id }}` of each queue over all replicas\n  \
                     a repeat is done without a call; a message whose replica died during its call waits for 30s and then is a dead letter with the reason unknown, perhaps without a call\n  \
                     a call may leave up to 225ms after it was allowed; the time of its way to the downstream may vary by 75ms\n  \
                     if Redis loses its state, it is forgotten what was accepted: a repeat is called once more\n  \
                     Redis remembers up to 34560000 keys at a time (400 messages a second, each for 1d): about 7.7 GiB of memory\n",
+            ),
+            (
+                "kind = \"once\"\nkey = \"{{ body.order }}\"\nshared = true",
+                "limits.x: one accepted message within 1d, and later ones are repeats, for each `{{ body.order }}` of all queues together over all replicas\n",
             ),
         ] {
             let text = GOOD.replace("[\"provider\"]", "[\"provider\", \"x\"]");

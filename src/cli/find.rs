@@ -16,11 +16,11 @@ use super::exit::{Exit, Refusal};
 use super::limits::Location;
 use super::limits::key::{self, KeyState};
 use super::shell;
-use crate::limiter::limit_key;
 use crate::ports::downstream::Facts;
+use crate::ports::limits::message_key;
 use crate::ports::message::{Message, Properties};
 use crate::settings;
-use crate::settings::types::{QueueBackend, Settings};
+use crate::settings::types::{Limit, QueueBackend, Settings};
 use crate::template::Templates;
 
 /// The arguments of `sluiced find`.
@@ -48,9 +48,20 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// A key that is looked up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct AskedKey {
+    limit: String,
+    /// Where the queue is part of the key.
+    queue: Option<String>,
+    text: String,
+}
+
 /// What a limit knows of a key.
 struct FoundKey {
     limit: String,
+    /// Where the queue is part of the key.
+    queue: Option<String>,
     digest: String,
     state: KeyState,
 }
@@ -80,7 +91,7 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
         }
     }
     let mut keys = own_keys(&settings, args.route.as_deref(), &args.id);
-    keys.extend(args.keys.iter().cloned());
+    keys.extend(named_keys(&settings, args));
     let found = look_up(args, keys).await?;
     if args.json {
         let keys = found.iter().map(FoundKey::as_json);
@@ -93,10 +104,12 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
         return Ok(Exit::Done);
     }
     for key in &found {
+        let FoundKey { limit, digest, .. } = key;
+        let queue = key.queue.as_ref();
+        let queue = queue.map_or_else(String::new, |queue| format!(" of the queue {queue}"));
         writeln!(
             out,
-            "\nlimits.{} (in the journal: {}={})",
-            key.limit, key.limit, key.digest
+            "\nlimits.{limit}{queue} (in the journal: {limit}={digest})"
         )?;
         key.state.write(out)?;
     }
@@ -104,7 +117,7 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
 }
 
 /// The keys that limits make from the message id alone.
-fn own_keys(settings: &Settings, route: Option<&str>, id: &str) -> Vec<(String, String)> {
+fn own_keys(settings: &Settings, route: Option<&str>, id: &str) -> Vec<AskedKey> {
     let message = Message {
         properties: Properties {
             message_id: Some(id.to_owned()),
@@ -128,27 +141,60 @@ fn own_keys(settings: &Settings, route: Option<&str>, id: &str) -> Vec<(String, 
                 let key = templates.render(&template, &context).ok()?;
                 templates.uses("message_id").then_some(key)
             });
-            if let Some(key) = made {
-                keys.insert((limit.clone(), key));
+            if let Some(text) = made {
+                let apart = is_of_queue(settings, limit);
+                keys.insert(AskedKey {
+                    limit: limit.clone(),
+                    queue: apart.then(|| of.queue.clone()),
+                    text,
+                });
             }
         }
     }
     keys.into_iter().collect()
 }
 
-async fn look_up(args: &FindArgs, keys: Vec<(String, String)>) -> Result<Vec<FoundKey>, Refusal> {
+fn is_of_queue(settings: &Settings, limit: &str) -> bool {
+    settings.limits.get(limit).is_some_and(Limit::is_of_queue)
+}
+
+/// The keys that were named, in each queue of the route or of all routes.
+fn named_keys(settings: &Settings, args: &FindArgs) -> Vec<AskedKey> {
+    let mut keys = Vec::new();
+    for (limit, text) in &args.keys {
+        let of = |queue: Option<&str>| AskedKey {
+            limit: limit.clone(),
+            queue: queue.map(str::to_owned),
+            text: text.clone(),
+        };
+        if !is_of_queue(settings, limit) {
+            keys.push(of(None));
+            continue;
+        }
+        let route = args.route.as_ref();
+        let route = route.and_then(|route| settings.routes.get(route));
+        let queues = settings.queues_of(limit).into_iter();
+        let queues = queues.filter(|queue| route.is_none_or(|route| route.queue == **queue));
+        keys.extend(queues.map(|queue| of(Some(queue))));
+    }
+    keys
+}
+
+async fn look_up(args: &FindArgs, keys: Vec<AskedKey>) -> Result<Vec<FoundKey>, Refusal> {
     if keys.is_empty() {
         return Ok(Vec::new());
     }
     let opened = Location::of(args.config.clone()).open().await?;
     let mut found = Vec::new();
-    for (limit, text) in keys {
+    for AskedKey { limit, queue, text } in keys {
         let policy = opened.policy(&limit).await?.inspect().await?;
-        let state = key::look_up(&opened, &limit, Some(&text), &policy).await?;
+        let asked = (queue.as_deref(), Some(&*text));
+        let state = key::look_up(&opened, &limit, asked, &policy).await?;
         if let Some(state) = state {
             found.push(FoundKey {
-                digest: limit_key(&[&text]).short(),
+                digest: message_key(queue.as_deref(), Some(&text)).short(),
                 limit,
+                queue,
                 state,
             });
         }
@@ -158,7 +204,12 @@ async fn look_up(args: &FindArgs, keys: Vec<(String, String)>) -> Result<Vec<Fou
 
 impl FoundKey {
     fn as_json(&self) -> Value {
-        json!({ "limit": self.limit, "digest": self.digest, "units": self.state.as_json() })
+        json!({
+            "limit": self.limit,
+            "queue": self.queue,
+            "digest": self.digest,
+            "units": self.state.as_json(),
+        })
     }
 }
 
@@ -182,7 +233,11 @@ mod tests {
             .map_err(|faults| faults.to_string())
             .expect("it loads")
             .settings;
-        let key = |key: &str| ("id".to_owned(), key.to_owned());
+        let key = |text: &str| AskedKey {
+            limit: "id".to_owned(),
+            queue: None,
+            text: text.to_owned(),
+        };
         assert_eq!(
             own_keys(&settings, None, "m"),
             [key("mail:m"), key("sms:m")]

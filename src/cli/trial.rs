@@ -186,7 +186,8 @@ async fn answers(
     let (mut answers, mut now) = (Vec::new(), None);
     for (limit, charge) in trial.route.limits.iter().zip(&label.charges) {
         if let Some(charge) = charge {
-            let (at, answer) = answer(opened, limit, charge).await?;
+            let queue = trial.route.policy.settings.queue.as_str();
+            let (at, answer) = answer(opened, limit, queue, charge).await?;
             now = now.max(Some(at));
             answers.push(answer);
         } else {
@@ -209,6 +210,7 @@ async fn answers(
 async fn answer(
     opened: &OpenLimits,
     limit: &PlannedLimit,
+    queue: &str,
     charge: &Charge<(), KeyText>,
 ) -> Result<(StoreTime, LimitAnswer), Refusal> {
     let name = &limit.name;
@@ -234,7 +236,9 @@ async fn answer(
         }
         return Ok((found.now, answer));
     }
-    let Some(left) = key::look_up(opened, name, charge.key.0.as_deref(), &found).await? else {
+    let queue = limit.limit.is_of_queue().then_some(queue);
+    let asked = (queue, charge.key.0.as_deref());
+    let Some(left) = key::look_up(opened, name, asked, &found).await? else {
         return Ok((found.now, answer));
     };
     (answer.now, answer.wait) = left.fits(charge.cost.get());

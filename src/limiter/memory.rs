@@ -22,6 +22,7 @@ use crate::core::time::{StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::lock;
+use crate::ports::marks::Marks;
 use crate::ports::store::{
     BAR, BEAT, Family, Heard, Inspection, Notice, PLACES, PacedLimit, PolicyStore, Replaced, SHOWN,
     StatusReport, StatusStore, Store, StoreFuture,
@@ -44,6 +45,7 @@ pub struct MemoryStore {
     status: Mutex<Status>,
     notices: broadcast::Sender<Notice>,
     link: watch::Sender<Link>,
+    marks: Marks,
 }
 
 impl MemoryStore {
@@ -59,6 +61,7 @@ impl MemoryStore {
             status: Mutex::default(),
             notices: broadcast::Sender::new(NOTICES),
             link: watch::Sender::new(Link::Up),
+            marks: Marks::of_this_process(),
         }
     }
 
@@ -146,6 +149,10 @@ impl Store for MemoryStore {
 
     fn link(&self) -> watch::Receiver<Link> {
         self.link.subscribe()
+    }
+
+    fn marks(&self) -> Marks {
+        self.marks.clone()
     }
 }
 

@@ -3,13 +3,15 @@
 //! The pipeline uses `store`: it has paced limits, breakers and status, `limits` adds keyed limits and
 //! `policies` the policies. All of them call `scripts` through `connection`, which leads to the one `server`,
 //! the primary that Sentinels name, or the node of a `cluster`. How a connection is opened is in `access`;
-//! what is checked on a server, in `probe`; notices of the replicas to each other, in `notices`.
+//! what is checked on a server, in `probe`; notices of the replicas to each other, in `notices`; the keys under which
+//! replicas sign headers, in `marks`.
 
 mod access;
 mod batch;
 mod cluster;
 mod connection;
 mod limits;
+mod marks;
 mod notices;
 mod policies;
 mod probe;

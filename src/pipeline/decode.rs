@@ -17,7 +17,7 @@ use crate::core::rate::Cost;
 use crate::core::scheduler::Share;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::downstream::{Call, Facts};
-use crate::ports::limits::{Charge, Label, LimitKey, key_id, limit_key};
+use crate::ports::limits::{Charge, Label, LimitKey, key_id, limit_key, message_key};
 use crate::ports::message::{Message, header};
 use crate::ports::queue::{Delivery, Verdict};
 
@@ -217,11 +217,14 @@ fn takes(route: &Route, label: &Label) -> Takes {
         let Some(charge) = charge else { continue };
         match limit {
             Counted::Paced => takes.slots = charge.cost,
-            Counted::Keyed(limit) => takes.charges.push(Charge {
-                limit: Arc::clone(limit),
-                key: limit_key(charge.key.0.as_deref().as_slice()),
-                cost: charge.cost,
-            }),
+            Counted::Keyed { limit, of_queue } => {
+                let queue = of_queue.then_some(route.policy.settings.queue.as_str());
+                takes.charges.push(Charge {
+                    limit: Arc::clone(limit),
+                    key: message_key(queue, charge.key.0.as_deref()),
+                    cost: charge.cost,
+                });
+            }
         }
     }
     let id = |charge: &Charge| key_id(&charge.limit.name, charge.key);

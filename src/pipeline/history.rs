@@ -1,8 +1,8 @@
 //! What a message has been through: calls that failed, when it was first seen, when it expires.
 //!
 //! A message that waits at the broker leaves this process, and another replica may get it. So its history is
-//! written into headers of ours when it leaves, and read from them when it returns. A publisher may write
-//! such headers, too: no value in them may do harm.
+//! written into headers of ours when it leaves, and read from them when it returns. The queue removes those that a
+//! publisher wrote; in a queue that cannot, no value in them may do harm.
 
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub(super) struct History {
     pub(super) waited: bool,
     /// Since when the downstream refuses it while it accepts others.
     pub(super) throttled: Option<StoreTime>,
+    /// The broker has handed it out before, or what it is a copy of: a replica may have called it.
+    pub(super) redelivered: bool,
     /// It was parked before.
     pub(super) parked: bool,
     /// When it last became a dead letter; zero: it never was one.
@@ -68,6 +70,7 @@ impl History {
             last_status: number(header::LAST_STATUS).and_then(|n| u32::try_from(n).ok()),
             waited: message.headers.contains_key(header::WAITED),
             throttled: time(header::THROTTLED).map(|at| at.min(now)),
+            redelivered: message.redelivered || message.headers.contains_key(header::REDELIVERED),
             parked: message.headers.contains_key(header::PARKED),
             // A publisher may write any time into it.
             died: time(header::DIED).map_or_else(StoreTime::default, |at| at.min(now)),
@@ -105,6 +108,9 @@ impl History {
         }
         if let Some(since) = self.throttled {
             patch.push((header::THROTTLED, time_header(since)));
+        }
+        if self.redelivered {
+            patch.push((header::REDELIVERED, HeaderValue::Bool(true)));
         }
         if self.waited {
             patch.push((header::WAITED, HeaderValue::Bool(true)));

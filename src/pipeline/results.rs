@@ -13,7 +13,9 @@
 //! no further one.
 //!
 //! A repeat was accepted before, and its result is published by the delivery that was called. If RabbitMQ delivered
-//! the message again, a replica may have died before that: the result is published again, without the answer.
+//! the message again, or what it is a copy of, a replica may have died before that: the result is published again,
+//! without the answer. The queue replaces it by the result of the call, where this process made it and its session
+//! ended before it was safe (`queue::rabbit::session::kept`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -130,7 +132,7 @@ impl Results {
     pub(super) fn make(&self, route: &str, end: &End<'_>) -> Option<Publication> {
         let verdict = match end.verdict {
             // A publisher's repeat: its first message has the result.
-            Verdict::Done if end.is_repeat() && !end.message.redelivered => return None,
+            Verdict::Done if end.is_repeat() && !end.history.redelivered => return None,
             Verdict::Done if self.is_on(ResultOn::Accepted) => "accepted",
             Verdict::Dead { .. } if self.is_on(ResultOn::Dead) => "dead",
             _ => return None,
@@ -168,6 +170,7 @@ impl Results {
             body: body.into(),
             properties,
             headers: result_headers(route, hops + 1),
+            stands_in: end.is_repeat(),
         })
     }
 
@@ -211,6 +214,7 @@ impl Results {
                 ..Properties::default()
             },
             headers: result_headers(route, 1),
+            stands_in: false,
         })
     }
 

@@ -71,7 +71,11 @@ pub struct Counting {
 pub enum Counted {
     /// By slots.
     Paced,
-    Keyed(Arc<KeyedLimit>),
+    Keyed {
+        limit: Arc<KeyedLimit>,
+        /// Its keys are others in each queue.
+        of_queue: bool,
+    },
 }
 
 impl Counting {
@@ -79,7 +83,7 @@ impl Counting {
     pub(super) fn keyed(&self) -> impl Iterator<Item = &Arc<KeyedLimit>> {
         self.limits.iter().filter_map(|limit| match limit {
             Counted::Paced => None,
-            Counted::Keyed(limit) => Some(limit),
+            Counted::Keyed { limit, .. } => Some(limit),
         })
     }
 }

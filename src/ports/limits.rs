@@ -168,6 +168,17 @@ pub fn limit_key(parts: &[&str]) -> LimitKey {
     LimitKey::from_digest(first)
 }
 
+/// The key of a message: `text` is what the limit's template made of it, `queue` its queue where each queue has keys
+/// of its own.
+#[must_use]
+pub fn message_key(queue: Option<&str>, text: Option<&str>) -> LimitKey {
+    match (queue, text) {
+        (Some(queue), Some(text)) => limit_key(&[queue, text]),
+        (Some(one), None) | (None, Some(one)) => limit_key(&[one]),
+        (None, None) => limit_key(&[]),
+    }
+}
+
 /// A number for a (limit, key), the same in this process for all messages.
 #[must_use]
 pub fn key_id(limit: &str, key: LimitKey) -> KeyId {

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 /// The headers that sluiced itself writes on messages that wait or that are dead.
 ///
-/// Headers of the broker (such as `x-death`) are removed and never read: only these count.
+/// Headers of the broker (such as `x-death`) are removed and never read: only these count. Those that decide something
+/// count only if a replica has signed them (`queue::rabbit::marks`).
 pub mod header {
     /// How many calls were made and failed (an integer). A denial never changes it.
     pub const ATTEMPTS: &str = "x-sluiced-attempts";
@@ -26,6 +27,13 @@ pub mod header {
     pub const WAITED: &str = "x-sluiced-waited";
     /// Since when the downstream refuses it while it accepts others: microseconds since 1970.
     pub const THROTTLED: &str = "x-sluiced-throttled";
+    /// The broker had handed it out before this copy was made: a replica may have called it (a truth value).
+    pub const REDELIVERED: &str = "x-sluiced-redelivered";
+    /// Where the message was published to first: queues of ours return it through the default exchange, under the
+    /// name of a queue.
+    pub const EXCHANGE: &str = "x-sluiced-exchange";
+    /// The routing key that it was published with.
+    pub const ROUTING_KEY: &str = "x-sluiced-routing-key";
     /// The name of the limit that denied it last, if the route writes `denied_headers`; the next four have
     /// details.
     pub const DENIED_BY: &str = "x-sluiced-denied-by";
@@ -61,6 +69,8 @@ pub mod header {
     pub const HOPS: &str = "x-sluiced-hops";
     /// Why its properties cannot be read. The next three have the originals.
     pub const UNREADABLE: &str = "x-sluiced-unreadable";
+    /// The secret of the process that found that out, as long as the message is in that process.
+    pub const FOUND_BY: &str = "x-sluiced-found-by";
     /// The bytes of its properties as they were on the wire, in base64.
     pub const RAW_PROPERTIES: &str = "x-sluiced-raw-properties";
     /// These properties are incomplete, because a frame takes no more (a truth value).

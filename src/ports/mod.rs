@@ -8,6 +8,7 @@ pub mod clock;
 pub mod connect;
 pub mod downstream;
 pub mod limits;
+pub mod marks;
 pub mod message;
 pub mod policies;
 pub mod queue;

@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -86,6 +87,8 @@ pub struct Publication {
     /// Message id, correlation id, content type and type are used.
     pub properties: Properties,
     pub headers: HeaderPatch,
+    /// It is about a call that another delivery of the message made: the result of that call is better, if it is known.
+    pub stands_in: bool,
 }
 
 impl fmt::Debug for Publication {
@@ -117,6 +120,33 @@ pub struct Settlement {
     pub route: Arc<str>,
 }
 
+/// The way of the verdicts to the session that delivered the messages. That session may end before.
+#[derive(Clone, Debug)]
+pub struct Sink {
+    settlements: mpsc::UnboundedSender<Settlement>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Sink {
+    /// A way, and its end.
+    #[must_use]
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<Settlement>) {
+        let (settlements, receiver) = mpsc::unbounded_channel();
+        let ended = Arc::default();
+        (Self { settlements, ended }, receiver)
+    }
+
+    /// For the session: it has ended, and can settle nothing any more. What still comes shows what became of messages
+    /// that will be delivered again.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed) || self.settlements.is_closed()
+    }
+}
+
 /// A message with the duty to settle it.
 pub struct Delivery {
     message: Message,
@@ -125,9 +155,9 @@ pub struct Delivery {
     /// The route that received the message, and the one that has it.
     home: Arc<str>,
     route: Arc<str>,
-    /// `None` once settled. The channel belongs to one session of the backend: when that ends,
-    /// verdicts go nowhere and the broker delivers the message again.
-    sink: Option<mpsc::UnboundedSender<Settlement>>,
+    /// `None` once settled. It belongs to one session of the backend: when that ends, the broker delivers the message
+    /// again.
+    sink: Option<Sink>,
 }
 
 impl Delivery {
@@ -137,7 +167,7 @@ impl Delivery {
         message: Message,
         received: Mono,
         tag: u64,
-        (route, sink): (Arc<str>, mpsc::UnboundedSender<Settlement>),
+        (route, sink): (Arc<str>, Sink),
     ) -> Self {
         Self {
             message,
@@ -191,9 +221,7 @@ impl Delivery {
     /// Whether the session that delivered it is gone. Sending it now would only make a repeat.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        self.sink
-            .as_ref()
-            .is_none_or(mpsc::UnboundedSender::is_closed)
+        self.sink.as_ref().is_none_or(Sink::has_ended)
     }
 
     fn hand_over(&mut self, verdict: Verdict, result: Option<Publication>) -> bool {
@@ -204,7 +232,8 @@ impl Delivery {
                 result,
                 route: Arc::clone(&self.route),
             };
-            sink.send(settlement).is_ok()
+            let has_ended = sink.has_ended();
+            sink.settlements.send(settlement).is_ok() && !has_ended
         })
     }
 }

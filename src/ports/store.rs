@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::connect::Link;
 use super::limits::LimitStore;
+use super::marks::Marks;
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use crate::core::policy::{LimitPolicy, PolicyVersion, Replacement};
 use crate::core::schedule::{Answer, Ask, Freeze, Pace};
@@ -152,6 +153,10 @@ pub trait Store: LimitStore + PolicyStore + StatusStore {
 
     /// Whether the store can be reached at present.
     fn link(&self) -> watch::Receiver<Link>;
+
+    /// The keys of the marks that replicas write on copies. A key is made where there is none, and what this process
+    /// knows is written down again where it was lost.
+    fn marks(&self) -> Marks;
 }
 
 /// A replica reports its state at least this often.

@@ -50,6 +50,11 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = route;
     }
 
+    /// A message came with headers that only sluiced may write, and no replica wrote them.
+    fn forged(&self, route: &str) {
+        let _ = route;
+    }
+
     /// A result of a route is safe, or was dropped because no queue takes it.
     fn result(&self, route: &str, outcome: ResultOutcome) {
         let _ = (route, outcome);

@@ -14,7 +14,7 @@ mod route;
 mod rules;
 mod smpp;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -141,6 +141,15 @@ impl Settings {
         let all = self.routes.iter();
         all.filter(move |(_, route)| route.queue == queue)
             .map(|(name, route)| (name.as_str(), route))
+    }
+
+    /// The queues whose messages a limit counts, each named once.
+    #[must_use]
+    pub fn queues_of(&self, limit: &str) -> Vec<&str> {
+        let counted = |route: &&Route| route.limits.iter().any(|name| name == limit);
+        let routes = self.routes.values().filter(counted);
+        let queues: BTreeSet<&str> = routes.map(|route| route.queue.as_str()).collect();
+        queues.into_iter().collect()
     }
 
     /// When calls of a route stop because its downstream is away; `None`: never.

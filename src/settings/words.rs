@@ -17,9 +17,14 @@ impl Limit {
     /// share loses its state (`None` if each replica is alone).
     #[must_use]
     pub fn in_words(&self, store: Option<&str>) -> Vec<String> {
+        let queues = match self.as_once().map(|once| once.shared) {
+            None => "",
+            Some(true) => "of all queues together ",
+            Some(false) => "of each queue ",
+        };
         let each = self
             .key()
-            .map(|key| format!("for each `{}` ", key.as_str()));
+            .map(|key| format!("for each `{}` {queues}", key.as_str()));
         let over = store.map_or("in this process", |_| "over all replicas");
         let passes = format!("{}, {}{over}", self.passes(), each.unwrap_or_default());
         let passed_over = self.key().filter(|key| says_none(key.as_str()));

@@ -296,6 +296,8 @@ metrics! {
             "Times that the broker did not confirm a copy for a wait, parked or dead-letter queue. It is tried again.";
         shortened: Counter = SHORTENED, "sluiced_shortened_total",
             "Copies that had to leave headers behind to fit a frame; x-sluiced-shortened names them.";
+        forged: Counter = FORGED, "sluiced_forged_total",
+            "Messages with headers that only sluiced may write and that no replica of this fleet wrote. The headers are ignored.";
         queue_messages: Gauges("part", PARTS) = QUEUE_MESSAGES, "sluiced_queue_messages",
             "Messages of the route at the broker, of the whole fleet, as last counted: ready in the work queue, waiting in wait queues, parked, dead.";
         age_seconds: Histogram(AGE_BOUNDS) = AGE, "sluiced_age_seconds",

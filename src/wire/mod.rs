@@ -91,7 +91,7 @@ pub fn start(
     });
     let policies = Arc::new(Policies::new(settings, Arc::clone(&store)));
     let events = Arc::new(CountedEvents::new(settings));
-    let queues = Queues::new(settings, secrets, clock, Arc::clone(&events))?;
+    let queues = Queues::new(settings, secrets, clock, Arc::clone(&events), &*store)?;
     if let Queues::Rabbit(queue) = &queues {
         health.target("rabbitmq", queue.link());
     }

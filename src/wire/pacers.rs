@@ -70,8 +70,11 @@ impl<'a> Pacers<'a> {
 
     /// How the limits of a route count its messages.
     pub(super) fn counting(&self, name: &str, route: &Route) -> Result<Counting, WireError> {
-        let known = |limit: &String| match self.limits.get(limit.as_str()) {
-            Some(limit) => Counted::Keyed(Arc::clone(limit)),
+        let known = |name: &String| match self.limits.get(name.as_str()) {
+            Some(limit) => Counted::Keyed {
+                limit: Arc::clone(limit),
+                of_queue: self.settings.limits[name].is_of_queue(),
+            },
             None => Counted::Paced,
         };
         let labels = route_labels(self.settings, name, route)?;

@@ -13,6 +13,7 @@ use super::{WireError, options};
 use crate::pipeline::RoutePolicy;
 use crate::ports::clock::Clock;
 use crate::ports::queue::{Part, Report, Subscription};
+use crate::ports::store::Store;
 use crate::queue::embedded::{self, EmbeddedOptions, Input};
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue};
 use crate::queue::{QueueEvents, ResultOutcome};
@@ -92,11 +93,12 @@ impl Queues {
         secrets: &Secrets,
         clock: Clock,
         events: Arc<CountedEvents>,
+        store: &dyn Store,
     ) -> Result<Self, WireError> {
         match settings.backend.queue {
             QueueBackend::Rabbitmq => {
                 let options = options::rabbit(settings, secrets)?;
-                RabbitQueue::new(options, clock, events)
+                RabbitQueue::new(options, clock, events, store.marks())
                     .map(Self::Rabbit)
                     .map_err(|e| WireError::new("rabbitmq", e))
             }
@@ -206,6 +208,12 @@ impl QueueEvents for CountedEvents {
     fn shortened(&self, route: &str) {
         if let Some(meters) = self.meters.get(route) {
             meters.shortened.increment(1);
+        }
+    }
+
+    fn forged(&self, route: &str) {
+        if let Some(meters) = self.meters.get(route) {
+            meters.forged.increment(1);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::core::policy::PolicyVersion;
 use crate::core::rate::Span;
 use crate::core::time::{StoreTime, micros};
 use crate::limiter::limit_key;
-use crate::ports::limits::{Corrected, Correction, Fit, KeyedLimit, LimitKey, Look};
+use crate::ports::limits::{Corrected, Correction, Fit, KeyedLimit, LimitKey, Look, message_key};
 use crate::ports::store::{Inspection, Store};
 use crate::settings::policy;
 use crate::settings::types::Limit;
@@ -47,12 +47,12 @@ pub(super) struct Waited {
     pub(super) quota: bool,
 }
 
-/// What the limit has left for `key`, or for all messages if it has no keys. `None`: it has no state to look
-/// at.
+/// What the limit has left for `key` of messages of `queue`, or for all messages if it has no keys. `None`: it has no
+/// state to look at.
 pub(in crate::cli) async fn look_up(
     opened: &OpenLimits,
     name: &str,
-    key: Option<&str>,
+    (queue, key): (Option<&str>, Option<&str>),
     found: &Inspection,
 ) -> Result<Option<KeyState>, Refusal> {
     let Some(limit) = current(opened, name, found)? else {
@@ -83,13 +83,16 @@ pub(in crate::cli) async fn look_up(
         .map_or(PolicyVersion::NONE, |s| s.version);
     let changed = found.policy.as_ref().map(|policy| policy.changed.since());
     let ttl = limit.as_once().map(|once| once.ttl.get()).zip(changed);
+    let queue = match key {
+        Some(_) => queue_of(opened, name, &limit, queue)?,
+        None => None,
+    };
     let limit = wire::keyed_limit(name, &limit, version)?;
     let Some(limit) = limit else {
         return Ok(None);
     };
-    let parts: Vec<&str> = key.into_iter().collect();
     let limit = Arc::new(limit);
-    let id = limit_key(&parts);
+    let id = message_key(queue.as_deref(), key);
     let look = opened.store.look(&limit, id).await?;
     let rule = limit.policy().rule.around(look.now);
     Ok(Some(KeyState {
@@ -99,6 +102,36 @@ pub(in crate::cli) async fn look_up(
         key: key.map(str::to_owned),
         ttl,
     }))
+}
+
+/// The queue that is part of each key of a limit, if one is. Without a file it is known only if it was named.
+fn queue_of(
+    opened: &OpenLimits,
+    name: &str,
+    limit: &Limit,
+    named: Option<&str>,
+) -> Result<Option<String>, Refusal> {
+    let Some(settings) = opened.settings() else {
+        return Ok(named.map(str::to_owned));
+    };
+    if !limit.is_of_queue() {
+        return match named {
+            None => Ok(None),
+            Some(_) => Err(Refusal::Arguments(format!(
+                "`{name}` counts the messages of all queues together; leave --queue out"
+            ))),
+        };
+    }
+    let queues = settings.queues_of(name);
+    match (named, queues.as_slice()) {
+        (Some(named), queues) if queues.contains(&named) => Ok(Some(named.to_owned())),
+        (None, []) => Ok(None),
+        (None, [only]) => Ok(Some((*only).to_owned())),
+        (_, queues) => Err(Refusal::Arguments(format!(
+            "`{name}` counts the messages of each queue apart; name one of its queues with --queue: {}",
+            queues.join(", ")
+        ))),
+    }
 }
 
 /// Why a keyed limit grants nothing, if so; a paced one never waits because of a loss.

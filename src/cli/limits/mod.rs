@@ -266,7 +266,9 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
     let policy = opened.policy(name).await?;
     let found = policy.inspect().await?;
     let why = key::closed(&opened, name, &found).await?;
-    let state = key::look_up(&opened, name, args.key.as_deref(), &found).await?;
+    // Only a `once` limit counts by queue, and it owes nothing.
+    let asked = (None, args.key.as_deref());
+    let state = key::look_up(&opened, name, asked, &found).await?;
     let waited = match &state {
         Some(state) => state.forgive(&*opened.store, name).await?,
         None => Waited::default(),

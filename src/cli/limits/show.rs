@@ -40,6 +40,9 @@ pub struct ShowArgs {
     name: String,
     /// The key: the text that its template makes of a message
     key: Option<String>,
+    /// With a key of a `once` limit that several queues use: the queue of the message
+    #[arg(long, value_name = "NAME", requires = "key")]
+    queue: Option<String>,
     #[command(flatten)]
     location: Location,
 }
@@ -87,7 +90,13 @@ pub(super) async fn show(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resu
         file: opened.file(&args.name),
         found: opened.policy(&args.name).await?.inspect().await?,
     };
-    let left = key::look_up(&opened, &args.name, args.key.as_deref(), &limit.found).await?;
+    let left = key::look_up(
+        &opened,
+        &args.name,
+        (args.queue.as_deref(), args.key.as_deref()),
+        &limit.found,
+    )
+    .await?;
     if args.location.json {
         let mut all = as_json(&limit.name, &limit.file, &limit.found);
         if let Some(left) = &left {

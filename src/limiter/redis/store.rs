@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::RedisOptions;
 use super::connection::Connection;
 use super::limits::Limits;
+use super::marks::KeptKeys;
 use super::policies::PolicyScripts;
 use super::scripts::{Arg, ScriptCall, Scripts};
 use super::{notices, unreachable};
@@ -28,6 +29,7 @@ use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::clock::Thread;
 use crate::ports::connect::Link;
+use crate::ports::marks::Marks;
 use crate::ports::store::{
     BAR, BEAT, Heard, Notice, PLACES, PacedLimit, SHOWN, StatusReport, StatusStore, Store,
     StoreError, StoreFuture,
@@ -42,6 +44,8 @@ pub struct RedisStore {
     pub(super) limits: Arc<Limits>,
     /// The beat, from the first question about a keyed limit on.
     pub(super) heart: OnceLock<AbortOnDropHandle<()>>,
+    /// The keys of marks, from the first question about them on.
+    marks: OnceLock<KeptKeys>,
     _supervisor: AbortOnDropHandle<()>,
     _listener: AbortOnDropHandle<()>,
     /// The thread of the connections and of the beat: callers have runtimes of their own, which may
@@ -73,6 +77,7 @@ impl RedisStore {
         Ok(Self {
             limits: Arc::new(Limits::new(Arc::clone(&connection), replica)),
             heart: OnceLock::new(),
+            marks: OnceLock::new(),
             scripts: Scripts::new(Arc::clone(connection.access())),
             connection,
             policies: PolicyScripts::default(),
@@ -179,6 +184,17 @@ impl Store for RedisStore {
 
     fn link(&self) -> watch::Receiver<Link> {
         self.connection.link()
+    }
+
+    fn marks(&self) -> Marks {
+        let keeper = || {
+            KeptKeys::start(
+                Arc::clone(&self.connection),
+                self.scripts.prefix(),
+                &self.thread,
+            )
+        };
+        self.marks.get_or_init(keeper).marks()
     }
 }
 

@@ -19,7 +19,7 @@ use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::message::{HeaderValue, Headers, Message, header};
 use crate::ports::queue::{
-    Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict, time_to_close,
+    Delivery, HeaderPatch, Leftover, Settlement, Sink, Tap, Verdict, time_to_close,
 };
 use crate::queue::QueueEvents;
 
@@ -109,7 +109,7 @@ impl LocalQueue {
         };
         let mut lines = Some(lines);
         link.send_replace(Link::Up);
-        let (sink, mut settlements) = mpsc::unbounded_channel();
+        let (sink, mut settlements) = Sink::new();
         let mut left = Leftover::default();
         loop {
             let open = *tap.borrow_and_update() == Tap::Open;
@@ -167,7 +167,7 @@ impl LocalQueue {
     }
 
     /// Hands out as many messages as the prefetch allows.
-    fn serve(&mut self, sink: &mpsc::UnboundedSender<Settlement>) {
+    fn serve(&mut self, sink: &Sink) {
         while self.has_room() {
             let Some(item) = self.ready.pop_front() else {
                 break;
@@ -256,7 +256,7 @@ impl LocalQueue {
         self.events.settled(&self.route, "dead", 1);
     }
 
-    fn hand_out(&mut self, item: Item, sink: &mpsc::UnboundedSender<Settlement>) {
+    fn hand_out(&mut self, item: Item, sink: &Sink) {
         self.next_tag += 1;
         let message = Message {
             body: item.line.text.clone(),

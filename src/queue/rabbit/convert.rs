@@ -1,5 +1,7 @@
 //! Converts AMQP's messages to ours, and back when a copy is published.
 //!
+//! A publisher may write headers of ours: they count only with a valid mark (`marks`), and are removed otherwise.
+//!
 //! A copy carries everything that the original had, even what this program cannot read, with two
 //! exceptions. Headers that RabbitMQ adds on the way are removed, because they would grow with
 //! every round through a wait queue. Properties on which the broker would act (an expiration, a
@@ -17,14 +19,12 @@ use lapin::protocol::basic::gen_properties;
 use lapin::types::generation::gen_value;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
+use super::guard::found_by;
+use super::marks::{MARK, Marked, decides};
+use crate::ports::marks::{MarkKey, Marks};
 use crate::ports::message::{HeaderValue, Headers, Message, Properties, header};
 use crate::ports::queue::Publication;
 
-/// Where the message was published to first: queues of ours return it through the default exchange, under the
-/// name of a queue. On a message that came through another exchange they are from its publisher, and are
-/// ignored.
-const EXCHANGE: &str = "x-sluiced-exchange";
-const ROUTING_KEY: &str = "x-sluiced-routing-key";
 /// The original's user id. The broker closes a channel that publishes under another user's.
 const USER_ID: &str = "x-sluiced-user-id";
 /// The original's `CC`. The broker would send a copy of each copy there.
@@ -32,14 +32,15 @@ const CC: &str = "x-sluiced-cc";
 
 /// Headers of ours that a replay keeps: where the message came from, and when it died, for `once` limits. The
 /// rest is about earlier rounds.
-const LASTING: [&str; 7] = [
-    EXCHANGE,
-    ROUTING_KEY,
+const LASTING: [&str; 8] = [
+    header::EXCHANGE,
+    header::ROUTING_KEY,
     USER_ID,
     CC,
     header::MESSAGE_ID,
     header::SHORTENED,
     header::DIED,
+    MARK,
 ];
 
 /// How often it was returned to a quorum queue.
@@ -68,10 +69,20 @@ impl Original {
         self.body.len() as u64
     }
 
+    /// Its publisher's id; an empty one counts as none.
+    pub(super) fn id(&self) -> Option<&str> {
+        let id = self.properties.message_id().as_ref();
+        id.map(|id| id.as_str()).filter(|id| !id.is_empty())
+    }
+
+    /// The exchange and the routing key that it came with.
+    pub(super) fn address(&self) -> [&str; 2] {
+        [self.exchange.as_str(), self.routing_key.as_str()]
+    }
+
     /// Whether its publisher gave it an id.
     pub(super) fn has_id(&self) -> bool {
-        let id = self.properties.message_id().as_ref();
-        id.is_some_and(|id| !id.as_str().is_empty())
+        self.id().is_some()
     }
 
     /// Whether it was returned so often that it is to be copied.
@@ -95,9 +106,47 @@ impl Original {
         rounds.map_or(0, |rounds| readable(rounds).as_int().unwrap_or(0))
     }
 
-    /// Whether it may have come back through a queue of ours: all of these use the default exchange.
-    fn came_back(&self) -> bool {
-        self.exchange.as_str().is_empty()
+    /// What its marks are about.
+    fn marked(&self) -> Marked<'_> {
+        let id = self.properties.message_id().as_ref();
+        Marked {
+            id: id.map(|id| id.as_str()),
+            body: &self.body,
+        }
+    }
+
+    fn header(&self, name: &str) -> Option<HeaderValue> {
+        let headers = self.properties.headers().as_ref()?;
+        headers.inner().get(name).map(readable)
+    }
+
+    /// Removes headers of ours that no replica wrote. Returns whether there were any.
+    fn doubt(&mut self, marks: &Marks) -> bool {
+        let Some(headers) = self.properties.headers() else {
+            return false;
+        };
+        let counts = |name: &ShortString| decides(name.as_str()) || is_found_by(name.as_str());
+        if !headers.inner().keys().any(counts) {
+            return false;
+        }
+        let trust = self.marked().trust(|name| self.header(name), &marks.keys());
+        let found_by_us = self.header(header::FOUND_BY);
+        let found_by_us = found_by_us.is_some_and(|by| by.as_text() == Some(found_by()));
+        let mut was_forged = false;
+        let mut headers = headers.inner().clone();
+        headers.retain(|name, _| {
+            if is_found_by(name.as_str()) {
+                // It leaves the process with no copy.
+                return false;
+            }
+            let believed =
+                trust.believes(name.as_str()) || name.as_str() == header::UNREADABLE && found_by_us;
+            was_forged |= !believed;
+            believed
+        });
+        let headers = FieldTable::from(headers);
+        self.properties = self.properties.clone().with_headers(headers);
+        was_forged
     }
 }
 
@@ -115,14 +164,45 @@ pub(super) fn is_worn(properties: &BasicProperties) -> bool {
     returns >= WORN
 }
 
-/// The message for the pipeline, and what to keep for a copy. The body is shared.
+/// A message as it came from the broker.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    /// For the pipeline. The body is shared with the original.
+    pub(super) message: Message,
+    /// What to keep for a copy.
+    pub(super) original: Original,
+    /// It had headers of ours that no replica wrote. They were removed.
+    pub(super) was_forged: bool,
+}
+
+/// A message from a queue that others can publish to: headers of ours count only if a key of the fleet signed them.
+pub(super) fn arrived(delivery: lapin::message::Delivery, marks: &Marks) -> Arrived {
+    let (mut original, redelivered) = taken(delivery);
+    let was_forged = original.doubt(marks);
+    Arrived {
+        message: shown(&original, redelivered),
+        original,
+        was_forged,
+    }
+}
+
+/// A message as it is, for people.
 pub(super) fn message(delivery: lapin::message::Delivery) -> (Message, Original) {
+    let (original, redelivered) = taken(delivery);
+    (shown(&original, redelivered), original)
+}
+
+fn taken(delivery: lapin::message::Delivery) -> (Original, bool) {
     let original = Original {
         body: Bytes::from(delivery.data),
         properties: delivery.properties,
         exchange: delivery.exchange,
         routing_key: delivery.routing_key,
     };
+    (original, delivery.redelivered)
+}
+
+fn shown(original: &Original, redelivered: bool) -> Message {
     let headers: Headers = original
         .properties
         .headers()
@@ -130,21 +210,19 @@ pub(super) fn message(delivery: lapin::message::Delivery) -> (Message, Original)
         .flatten()
         .map(|(name, value)| (name.as_str().to_owned(), readable(value)))
         .collect();
-    let came_back = original.came_back();
     let first = |name: &str, now: &ShortString| match headers.get(name) {
-        Some(HeaderValue::Text(text)) if came_back => text.clone(),
+        Some(HeaderValue::Text(text)) => text.clone(),
         _ => now.as_str().to_owned(),
     };
-    let message = Message {
+    Message {
         body: original.body.clone(),
         properties: properties(&original.properties),
-        exchange: first(EXCHANGE, &original.exchange),
-        routing_key: first(ROUTING_KEY, &original.routing_key),
-        redelivered: delivery.redelivered,
+        exchange: first(header::EXCHANGE, &original.exchange),
+        routing_key: first(header::ROUTING_KEY, &original.routing_key),
+        redelivered,
         headers,
         made_id: None,
-    };
-    (message, original)
+    }
 }
 
 fn properties(from: &BasicProperties) -> Properties {
@@ -201,6 +279,11 @@ fn writable(value: &HeaderValue) -> Option<AMQPValue> {
     })
 }
 
+/// Whether it is the secret of a process, which a message has only inside of it.
+fn is_found_by(name: &str) -> bool {
+    name == header::FOUND_BY
+}
+
 /// What the broker writes on messages that it returns or dead-letters.
 fn is_broker_bookkeeping(name: &str) -> bool {
     name == "x-death"
@@ -215,18 +298,14 @@ fn is_of_one_wait(name: &str) -> bool {
     [header::SET_ASIDE, header::KEPT, header::KEPT_ROUNDS].contains(&name)
 }
 
-/// The properties of a copy of `original`, with `patch` on its headers.
-pub(super) fn copy_properties<'a>(
-    original: &Original,
-    patch: impl IntoIterator<Item = (&'a str, HeaderValue)>,
-) -> BasicProperties {
+/// What each copy carries of the original's headers.
+fn carried(original: &Original) -> BTreeMap<ShortString, AMQPValue> {
     let from = &original.properties;
     let mut headers: BTreeMap<ShortString, AMQPValue> = from
         .headers()
         .iter()
         .flatten()
         .filter(|(name, _)| !is_broker_bookkeeping(name.as_str()))
-        .filter(|(name, _)| !is_of_one_wait(name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     if let Some(value) = headers.remove("CC") {
@@ -235,21 +314,44 @@ pub(super) fn copy_properties<'a>(
     if let Some(user) = from.user_id() {
         headers.insert(USER_ID.into(), AMQPValue::LongString(user.as_str().into()));
     }
-    let came_back = original.came_back();
+    headers
+}
+
+/// The properties of a copy of `original`, with `patch` on its headers, signed with `key`.
+pub(super) fn copy_properties<'a>(
+    original: &Original,
+    patch: impl IntoIterator<Item = (&'a str, HeaderValue)>,
+    key: &MarkKey,
+) -> BasicProperties {
+    let mut headers = carried(original);
+    headers.retain(|name, _| !is_of_one_wait(name.as_str()));
     let mut first_seen = |name: &str, value: &ShortString| {
-        if !came_back || !headers.contains_key(name) {
-            headers.insert(name.into(), AMQPValue::LongString(value.as_str().into()));
-        }
+        let value = || AMQPValue::LongString(value.as_str().into());
+        headers.entry(name.into()).or_insert_with(value);
     };
-    first_seen(EXCHANGE, &original.exchange);
-    first_seen(ROUTING_KEY, &original.routing_key);
+    first_seen(header::EXCHANGE, &original.exchange);
+    first_seen(header::ROUTING_KEY, &original.routing_key);
     for (name, value) in patch {
         debug_assert!(name.starts_with(header::PREFIX), "only headers of ours");
         if let Some(value) = writable(&value) {
             headers.insert(name.into(), value);
         }
     }
+    let marks = original
+        .marked()
+        .sign(|name| headers.get(name).map(readable), key);
+    for (name, mark) in marks {
+        headers.insert(name.into(), AMQPValue::LongString(mark.into()));
+    }
+    let from = &original.properties;
     rebuild(from, *from.timestamp()).with_headers(FieldTable::from(headers))
+}
+
+/// The properties of a copy about which nothing changes, for the queue that the original is in.
+pub(super) fn same_properties(original: &Original) -> BasicProperties {
+    let from = &original.properties;
+    let headers = FieldTable::from(carried(original));
+    rebuild(from, *from.timestamp()).with_headers(headers)
 }
 
 /// The properties of a result.
@@ -304,14 +406,8 @@ pub(super) fn copy_number(properties: &BasicProperties) -> Option<u64> {
 /// The properties of a dead letter that starts afresh in its work queue: no attempt, no age and no
 /// expiration counts any more. `timestamp` is the publisher's, or none.
 pub(super) fn fresh_properties(original: &Original, timestamp: Option<u64>) -> BasicProperties {
-    let copy = copy_properties(original, []);
-    let headers: BTreeMap<ShortString, AMQPValue> = copy
-        .headers()
-        .iter()
-        .flatten()
-        .filter(|(name, _)| outlives_a_replay(name.as_str()))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
+    let mut headers = carried(original);
+    headers.retain(|name, _| outlives_a_replay(name.as_str()));
     rebuild(&original.properties, timestamp).with_headers(FieldTable::from(headers))
 }
 
@@ -320,8 +416,12 @@ fn outlives_a_replay(name: &str) -> bool {
 }
 
 /// The properties of a copy for the work queue itself: those that the broker acts on stay.
-pub(super) fn returned_properties(original: &Original) -> BasicProperties {
-    let copy = copy_properties(original, []);
+pub(super) fn returned_properties<'a>(
+    original: &Original,
+    patch: impl IntoIterator<Item = (&'a str, HeaderValue)>,
+    key: &MarkKey,
+) -> BasicProperties {
+    let copy = copy_properties(original, patch, key);
     match original.properties.expiration() {
         Some(expiration) => copy.with_expiration(expiration.clone()),
         None => copy,

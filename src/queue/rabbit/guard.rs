@@ -31,6 +31,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use properties::Unreadable;
 
+pub(super) use properties::found_by;
+
 /// Bytes that are read at once.
 const READ: usize = 64 * 1024;
 

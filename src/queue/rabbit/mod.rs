@@ -8,7 +8,7 @@
 //! - `publisher`: the copies for wait, parked and dead-letter queues, tried until they are confirmed;
 //!   `confirms` publishes them and waits for the confirms; `reports` publishes what belongs to no delivery;
 //! - `counts`: how many messages are at the broker;
-//! - `topology`: the queues; `convert`: the messages;
+//! - `topology`: the queues; `convert`: the messages; `marks`: which headers of ours a replica wrote;
 //! - `probe`: checks a broker and the user's rights for `sluiced check --connect`; `letters`: reads and moves
 //!   dead letters for `sluiced dead`.
 
@@ -19,6 +19,7 @@ mod counts;
 mod dial;
 mod guard;
 pub mod letters;
+mod marks;
 pub mod probe;
 mod publisher;
 mod reports;
@@ -39,6 +40,7 @@ use super::QueueEvents;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::lock;
+use crate::ports::marks::Marks;
 use crate::ports::queue::{Report, Subscription};
 use crate::settings::types::Results;
 
@@ -51,12 +53,14 @@ pub struct RabbitQueue {
     connections: Arc<Connections>,
     clock: Clock,
     events: Arc<dyn QueueEvents>,
+    marks: Marks,
     /// By queue: any of its routes may receive again what one of them had.
     kept: Mutex<BTreeMap<String, Arc<KeptVerdicts>>>,
 }
 
 impl RabbitQueue {
-    /// Prepares the connections; nothing is connected before a route subscribes.
+    /// Prepares the connections; nothing is connected before a route subscribes. Nothing is consumed before a key of
+    /// `marks` is known.
     ///
     /// # Errors
     /// When a URL cannot be used.
@@ -64,6 +68,7 @@ impl RabbitQueue {
         options: RabbitOptions,
         clock: Clock,
         events: Arc<dyn QueueEvents>,
+        marks: Marks,
     ) -> Result<Self, RabbitError> {
         let connections = Arc::new(Connections::new(&options, clock, &events)?);
         Ok(Self {
@@ -71,6 +76,7 @@ impl RabbitQueue {
             connections,
             clock,
             events,
+            marks,
             kept: Mutex::default(),
         })
     }
@@ -97,7 +103,7 @@ impl RabbitQueue {
         );
         kept.consumes(route.prefetch);
         Ok(Arc::new(supervisor::start(
-            (route, kept),
+            (route, kept, self.marks.clone()),
             Arc::clone(&self.options),
             Arc::clone(&self.connections),
             self.clock,

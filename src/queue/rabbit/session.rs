@@ -11,11 +11,13 @@
 //!            └──the channel or a consumer is lost──> save ──> Ended::Lost
 //! ```
 //!
-//! `consuming` has the consumers, `settling` the verdicts and both ends. A session ends with its channel. The receiver of its
-//! settlements ends with it, so later verdicts are refused, and the broker delivers those messages again.
+//! `consuming` has the consumers, `settling` the verdicts and both ends. A session ends with its channel. The broker
+//! delivers its messages again; `late` receives the verdicts of their calls that still come, and `kept` has them for
+//! the next session.
 
 mod consuming;
 mod kept;
+mod late;
 mod placeless;
 mod settling;
 
@@ -32,7 +34,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::RabbitError;
 use super::connections::Live;
-use super::convert::{is_worn, message};
+use super::convert::{Arrived, arrived, is_worn};
 use super::counts::Counting;
 use super::publisher::Publisher;
 use super::supervisor::Context;
@@ -40,7 +42,7 @@ use super::topology::Target;
 use crate::core::acks::{Batch, Fate, Frame};
 use crate::core::parking::Space;
 use crate::ports::connect::Link;
-use crate::ports::queue::{Delivery, Leftover, Settlement, Tap, time_to_close};
+use crate::ports::queue::{Delivery, Leftover, Settlement, Sink, Tap, time_to_close};
 use consuming::{Consumers, Group, Item, Received};
 use kept::Kept;
 use settling::{Unsettled, renewed};
@@ -75,7 +77,7 @@ pub(super) struct Session {
     /// Something was acknowledged on this channel.
     acknowledged: bool,
     /// Each delivery carries a copy of it.
-    sink: mpsc::UnboundedSender<Settlement>,
+    sink: Sink,
     settlements: mpsc::UnboundedReceiver<Settlement>,
     publisher: Publisher,
     /// Publishes results.
@@ -89,7 +91,7 @@ impl Session {
         let channel = live.open_channel().await?;
         let groups = declare(&context, &live).await?;
         let consumers = Consumers::new(groups);
-        let (sink, settlements) = mpsc::unbounded_channel();
+        let (sink, settlements) = Sink::new();
         Ok(Self {
             unsettled: Unsettled::new(&context.route, consumers.prefetches()),
             publisher: Publisher::start(Arc::clone(&context)),
@@ -153,6 +155,7 @@ impl Session {
                 _ = health.tick() => {
                     self.check()?;
                     self.report_confirms();
+                    self.report_awaited();
                 }
             }
             let now = self.context.clock.now();
@@ -211,7 +214,14 @@ impl Session {
             // After a few more returns the broker would drop it: it is copied although it does not fit.
             self.unsettled.budget.exceed(bytes);
         }
-        let (message, original) = message(delivery);
+        let Arrived {
+            message,
+            original,
+            was_forged,
+        } = arrived(delivery, &self.context.marks);
+        if was_forged {
+            self.context.log_forged();
+        }
         let route = &self.context.route.name;
         let verdict = if original.mark().is_some() {
             self.verdict_elsewhere(&original, now)

@@ -18,6 +18,7 @@ use crate::core::backoff::Ladder;
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
+use crate::ports::marks::Marks;
 use crate::ports::queue::{Delivery, Leftover, ServeChannels, Subscription};
 use crate::queue::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents};
 use crate::telemetry::LogLimit;
@@ -36,6 +37,10 @@ pub(super) struct Context {
     /// Whether the route's messages come and can be settled.
     pub(super) link: watch::Sender<Link>,
     pub(super) kept: Arc<KeptVerdicts>,
+    /// The keys of the fleet.
+    pub(super) marks: Marks,
+    /// For warnings about headers of ours that no replica wrote.
+    forged: LogLimit,
     /// For warnings about deliveries that did not fit.
     pub(super) no_room: LogLimit,
     /// For warnings about messages that are set aside, because no queue takes their results or copies.
@@ -45,6 +50,18 @@ pub(super) struct Context {
 }
 
 impl Context {
+    /// A message had headers of ours that no replica wrote.
+    pub(super) fn log_forged(&self) {
+        let route = &self.route.name;
+        self.events.forged(route);
+        if let Some(more) = self.forged.event(self.clock.now()) {
+            tracing::warn!(
+                %route,
+                "headers that only sluiced may write are not from a replica of this fleet: they are ignored{more}"
+            );
+        }
+    }
+
     /// A copy left headers behind.
     pub(super) fn log_shortened(&self) {
         let route = &self.route.name;
@@ -68,7 +85,7 @@ impl fmt::Debug for Context {
 
 /// Starts to supervise a route. Must run inside a tokio runtime.
 pub(super) fn start(
-    (route, kept): (RouteOptions, Arc<KeptVerdicts>),
+    (route, kept, marks): (RouteOptions, Arc<KeptVerdicts>, Marks),
     options: Arc<RabbitOptions>,
     connections: Arc<Connections>,
     clock: Clock,
@@ -89,6 +106,8 @@ pub(super) fn start(
             link: channels.link.clone(),
             parked: channels.parked.clone(),
             kept,
+            marks,
+            forged: LogLimit::new(LOG_EVERY),
             shortened: LogLimit::new(LOG_EVERY),
             no_room: LogLimit::new(LOG_EVERY),
             no_place: LogLimit::new(LOG_EVERY),
@@ -198,6 +217,8 @@ enum NotOpen {
 }
 
 async fn open(context: &Arc<Context>) -> Result<Session, NotOpen> {
+    // Without a key neither a copy can be made nor one that comes back be read.
+    context.marks.known().await;
     let live = context
         .connections
         .consuming

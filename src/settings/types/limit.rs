@@ -43,7 +43,7 @@ kinds! {
         SlidingLog(OfKind<SlidingLog>) = "sliding_log", "recipient", SlidingLog::KEYS, KeyedCounting::KEYS;
         /// calls in flight over the whole fleet.
         Concurrency(OfKind<Concurrency>) = "concurrency", "calls", Concurrency::KEYS, IN_FLIGHT;
-        /// calls one message of each key: once it was accepted, a repeat is done without a call.
+        /// calls one message of each key of a queue: once it was accepted, a repeat is done without a call.
         Once(Once) = "once", "repeats", Once::KEYS, &[];
     }
 }
@@ -227,12 +227,15 @@ table! {
 }
 
 table! {
-    /// Each key once: messages of a key that was accepted are repeats.
+    /// Each key of a queue once: messages of a key that was accepted are repeats.
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct Once {
         /// A template: messages with the same text are one message and its repeats. If it returns none, this limit
         /// does not count the message.
         key: TemplateText = TEMPLATE, Required "{{ message_id }}";
+        /// true: a message of one queue is a repeat of a message of another queue with the same key. false: each queue
+        /// has keys of its own, so that an order that is sent as an SMS and as a mail is sent as both.
+        shared: bool = Flag, Default false;
         /// For how long a key is known as accepted. Redis remembers each for as long.
         ttl: Length = Within(Duration::from_nanos(1)..=YEAR), Default "1d" live;
         /// For how long the claim of a dead replica counts, while other messages of its key wait; after that it is

@@ -240,6 +240,12 @@ impl Limit {
         }
     }
 
+    /// Whether a key of it is another one in each queue.
+    #[must_use]
+    pub const fn is_of_queue(&self) -> bool {
+        matches!(self, Self::Once(limit) if !limit.shared)
+    }
+
     /// Whether it counts a call for as long as the call lasts, and not for a time of its own.
     #[must_use]
     pub const fn counts_calls(&self) -> bool {

@@ -12,7 +12,7 @@ use sluiced::settings::text::TemplateText;
 use sluiced::settings::types::{QueueType, Route};
 use tokio::sync::mpsc;
 
-use crate::support::messages::{self, Counted};
+use crate::support::messages::{self, Counted, marks};
 use crate::support::wait::within;
 
 use super::{BOUND, PREFETCH};
@@ -70,7 +70,7 @@ impl Bench {
         prefetch: u16,
     ) -> Self {
         let events = Arc::new(Counted::default());
-        let rabbit = RabbitQueue::new(options, Clock::start(), events.clone()).unwrap();
+        let rabbit = RabbitQueue::new(options, Clock::start(), events.clone(), marks()).unwrap();
         let mut route = route(queue, queue_type, (parks, declare));
         route.prefetch = prefetch;
         Self::subscribe(Arc::new(rabbit), events, route)

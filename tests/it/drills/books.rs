@@ -91,8 +91,6 @@ pub(crate) struct Books {
     excuses: Vec<Excuse>,
     /// What the limit of a recipient allows in a window, if there is one.
     recipient: Option<usize>,
-    /// So many may wait for longer than a drill lasts.
-    pub(super) patient: u64,
 }
 
 impl Books {
@@ -134,18 +132,17 @@ impl Books {
         self.dead.entry(id(properties)).or_default().push(reason);
     }
 
-    /// Whether each message was taken or is dead, but for those that may wait.
+    /// Whether each message was taken or is dead.
     pub(super) fn all_ended(&self, provider: &Provider) -> bool {
         // This cheaper check usually suffices.
-        if self.sent(provider) + self.patient < self.published.len() as u64 {
+        if self.sent(provider) < self.published.len() as u64 {
             return false;
         }
         let taken = provider.taken();
-        let missing = self.published.iter().map(|(id, times)| {
+        self.published.iter().all(|(id, times)| {
             let taken = taken.get(id.as_str()).copied().map_or(0, u64::from);
-            times.saturating_sub(taken + self.ended(id))
-        });
-        missing.sum::<u64>() <= self.patient
+            *times <= taken + self.ended(id)
+        })
     }
 
     fn ended(&self, id: &str) -> u64 {

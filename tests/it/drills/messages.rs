@@ -8,7 +8,12 @@ use super::{Drill, PATIENCE, lasts, plan};
 use crate::fleet::Plan;
 use crate::support::daemon::NEW_SCHEDULE;
 
-const DECLARED: &[&str] = &[NEW_SCHEDULE, "dead letter", "nothing is kept on disk"];
+const DECLARED: &[&str] = &[
+    NEW_SCHEDULE,
+    "dead letter",
+    "nothing is kept on disk",
+    "headers that only sluiced may write",
+];
 
 type Message = (Vec<u8>, BasicProperties);
 
@@ -214,10 +219,8 @@ async fn forged_headers() {
         .map(|value| with(name, value))
     });
     let row = "messages::forged_headers";
-    let mut drill = start(row, "forged headers").await;
-    // A publisher may say that its message is not to be sent before a time. One of these is far away.
-    drill.books.patient = 1;
-    let done = "21 values in headers that are ours or the broker's; one of them asks for a wait";
+    let drill = start(row, "forged headers").await;
+    let done = "21 values in headers that are ours or the broker's; they are ignored";
     publish_among_others(drill, done, odd.collect()).await;
 }
 

@@ -9,6 +9,7 @@ mod counted;
 mod denied;
 mod dying;
 mod fate;
+mod forged;
 mod frozen;
 mod guides;
 mod held;

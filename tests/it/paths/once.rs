@@ -7,7 +7,9 @@ use std::time::Duration;
 use lapin::BasicProperties;
 
 use super::{NO_BREAKER, config, header, holds, queue};
-use crate::limits::rules::{key, redis_key};
+use sluiced::ports::limits::message_key;
+
+use crate::limits::rules::redis_key;
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, get};
 use crate::support::messages::body;
@@ -143,6 +145,43 @@ async fn what_publishers_repeat_is_called_once() {
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
+/// An order is sent as an SMS and as a mail, under one id. Where the limit is shared, one of them is a repeat.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_queue_calls_its_message_of_an_id_unless_they_share() {
+    const COUNT: u64 = 20;
+    for (name, shared, calls) in [
+        ("once-apart", false, 2 * COUNT),
+        ("once-together", true, COUNT),
+    ] {
+        let downstream = Recorder::accepting().await;
+        let mut config = once(name, &downstream, "dead_letter", "10s");
+        let broker = queue(name, "quorum").await;
+        let mail = format!("{name}-mail");
+        broker.declare(&mail, "quorum").await;
+        let mut second = config.routes[0].clone();
+        (second.name, second.queue) = (mail.clone(), mail.clone());
+        config.routes.push(second);
+        config.tables += &format!("shared = {shared}\n");
+        broker.publish(name, (1..=COUNT).map(named)).await;
+        broker.publish(&mail, (1..=COUNT).map(named)).await;
+        let mut daemon = Daemon::start(&config);
+        let admins = [daemon.admin().await];
+        let both =
+            |what: fn(&[SocketAddr], &str) -> f64| what(&admins, name) + what(&admins, &mail);
+        eventually(LONG, "all are settled", || both(done) == (2 * COUNT) as f64).await;
+        assert_eq!(both(repeats), (2 * COUNT - calls) as f64);
+        daemon.stop(KNOWN).await;
+        let each = (calls / COUNT) as usize;
+        assert_eq!(
+            times(&downstream),
+            (1..=COUNT).map(|number| (number, each)).collect()
+        );
+        for queue in [name, &mail] {
+            left(&broker, queue, &[]).await;
+        }
+    }
+}
+
 /// An answer that refuses or fails says that the message was not taken: its key is free, also for a letter that is
 /// replayed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -257,7 +296,11 @@ async fn killed_before_its_call() {
             redis::cmd("TIME").query(&mut redis.connection()).unwrap();
         let now = seconds * 1_000_000 + micros;
         () = redis::cmd("SET")
-            .arg(redis_key(name, "repeats", key("m-1")))
+            .arg(redis_key(
+                name,
+                "repeats",
+                message_key(Some(name), Some("m-1")),
+            ))
             .arg(format!("o {now} {} abc0000001", now + 1_000_000))
             .query(&mut redis.connection())
             .unwrap();

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use lapin::BasicProperties;
 use serde_json::Value;
 
 use super::{NO_BREAKER, config, header, holds, queue};
 use crate::support::broker::Broker;
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, get};
 use crate::support::messages::body;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::{Recorder, Reply};
@@ -414,4 +415,74 @@ async fn results_count_the_calls_and_know_messages_without_an_answer() {
         (&json["answer"], &json["attempts"]),
         (&Value::Null, &2.into())
     );
+}
+
+/// A route with results that calls each id once. Each call takes `latency`.
+async fn once_with_results(name: &str, latency: Duration) -> (Recorder, Config) {
+    let downstream = Recorder::start(move |_| Reply {
+        latency,
+        body: r#"{"id": "sms-7"}"#,
+        ..Reply::status(200)
+    })
+    .await;
+    let mut route = route(
+        name,
+        &downstream,
+        &format!("routing_key = \"{name}.out\"\n"),
+    );
+    route.limits = vec!["provider", "repeats"];
+    let mut config = config(name, vec![route]);
+    config.rabbit = Some(Rabbit::shared().add_user(name, "secret"));
+    config.tables = format!(
+        "[limits.repeats]\nkind = \"once\"\nkey = \"{{{{ message_id }}}}\"\non_unknown = \"dead_letter\"\n\
+         headroom = \"100ms\"\nlost_wait = \"0s\"\n"
+    );
+    (downstream, config)
+}
+
+/// What is logged when the broker closes the connections.
+const CUT: &[&str] = &[
+    NEW_SCHEDULE,
+    "nothing is kept on disk",
+    "cannot be consumed",
+    "lost RabbitMQ",
+    "cannot connect to RabbitMQ",
+    "the connection to RabbitMQ",
+    AGAIN,
+    SAFE,
+];
+
+/// The connections are cut while calls are under way: what the broker delivers again is a repeat of these calls, and gets
+/// their results with what the answers said. Memory has no place for all of them, so that some come back as copies from a
+/// wait queue, which the broker has not delivered before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_a_cut_finds_under_way_have_their_results() {
+    const COUNT: u64 = 60;
+    let name = "results-cut";
+    let broker = queue(name, "quorum").await;
+    let into = "results-cut.out";
+    broker.declare(into, "quorum").await;
+    let (downstream, config) = once_with_results(name, Duration::from_secs(3)).await;
+    broker
+        .publish(name, (1..=COUNT).map(|number| asked(number, None)))
+        .await;
+    let mut daemon = Daemon::start(&config);
+    eventually(LONG, "all are under way", || {
+        downstream.count() as u64 == COUNT
+    })
+    .await;
+    Rabbit::shared().close_connections_of(name);
+    holds(&broker, into, COUNT as u32).await;
+    let later = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"later\"}}");
+    assert!(daemon.metric(&later).await > 0.0, "some wait as copies");
+    daemon.stop(CUT).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)), "all are settled");
+    assert_eq!(downstream.count() as u64, COUNT, "no call is repeated");
+    let all = results(&broker, into).await;
+    let ids: BTreeSet<&String> = all.iter().map(|(id, _)| id).collect();
+    assert_eq!(ids.len() as u64, COUNT, "each has a result");
+    for (_, json) in &all {
+        assert_eq!(json["verdict"], "accepted");
+        assert_eq!(json["answer"]["body"]["id"], "sms-7", "{json}");
+    }
 }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::support::broker::Broker;
-use crate::support::messages::{self, Counted, body, number, options};
+use crate::support::messages::{self, Counted, body, marks, number, options};
 use crate::support::rabbit::Rabbit;
 use crate::support::wait::within;
 
@@ -217,7 +217,7 @@ async fn rabbit(
         .publish(queue, (1..=count).map(|n| (body(n), properties(n))))
         .await;
     let events = Arc::<Counted>::clone(events);
-    let rabbit = RabbitQueue::new(options(server), Clock::start(), events);
+    let rabbit = RabbitQueue::new(options(server), Clock::start(), events, marks());
     let route = RouteOptions {
         name: "sms".into(),
         results: None,

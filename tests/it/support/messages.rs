@@ -1,11 +1,12 @@
 //! Messages, verdicts and options that the queue tests use.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use sluiced::core::judge::DeadReason;
 use sluiced::ports::connect::Tls;
+use sluiced::ports::marks::Marks;
 use sluiced::ports::message::{HeaderValue, header};
 use sluiced::ports::queue::{Delivery, Verdict};
 use sluiced::queue::QueueEvents;
@@ -50,6 +51,13 @@ impl QueueEvents for Counted {
     fn unconfirmed(&self, _route: &str) {
         self.add("unconfirmed", 1);
     }
+}
+
+/// The keys of marks that all queues of this process share, as the replicas of a fleet do.
+#[must_use]
+pub fn marks() -> Marks {
+    static MARKS: LazyLock<Marks> = LazyLock::new(Marks::of_this_process);
+    MARKS.clone()
 }
 
 /// For that server.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::queue::rabbit::marks::ROUND_MARK;
 
 fn delivery(headers: FieldTable) -> lapin::message::Delivery {
     let mut delivery =
@@ -49,7 +50,7 @@ fn a_message_shows_what_templates_need() {
 fn a_copy_keeps_all_but_what_the_broker_would_act_on() {
     let (_, original) = message(delivery(headers()));
     let patch = [(header::ATTEMPTS, HeaderValue::Int(2))];
-    let copy = copy_properties(&original, patch);
+    let copy = copy_properties(&original, patch, &MarkKey::random());
     assert_eq!(copy.delivery_mode(), &Some(PERSISTENT));
     assert_eq!(copy.expiration(), &None);
     assert_eq!(copy.user_id(), &None);
@@ -70,8 +71,10 @@ fn a_copy_keeps_all_but_what_the_broker_would_act_on() {
             "tenant",
             header::ATTEMPTS,
             CC,
-            EXCHANGE,
-            ROUTING_KEY,
+            header::EXCHANGE,
+            MARK,
+            ROUND_MARK,
+            header::ROUTING_KEY,
             USER_ID
         ]
     );
@@ -99,6 +102,11 @@ fn a_replay_forgets_the_life_that_is_over_and_keeps_the_message() {
         header::RAW_PROPERTIES,
         header::RAW_CUT,
         header::RAW_DELIVERY,
+        header::REDELIVERED,
+        ROUND_MARK,
+        MARK,
+        header::EXCHANGE,
+        header::ROUTING_KEY,
     ] {
         table.insert(name.into(), AMQPValue::LongLongInt(1));
     }
@@ -122,9 +130,10 @@ fn a_replay_forgets_the_life_that_is_over_and_keeps_the_message() {
             "tenant",
             CC,
             header::DIED,
-            EXCHANGE,
+            header::EXCHANGE,
+            MARK,
             header::MESSAGE_ID,
-            ROUTING_KEY,
+            header::ROUTING_KEY,
             USER_ID
         ]
     );
@@ -135,55 +144,100 @@ fn a_replay_forgets_the_life_that_is_over_and_keeps_the_message() {
     assert_eq!(fresh_properties(&original, None).timestamp(), &None);
 }
 
-#[test]
-fn the_first_routing_key_survives_a_round() {
-    let (_, original) = message(delivery(FieldTable::default()));
-    let mut returned = lapin::message::Delivery::mock(
-        8,
-        ShortString::default(),
-        "sms".into(),
-        false,
-        b"{}".to_vec(),
-    );
-    returned.properties = copy_properties(&original, []);
-    let (again, original) = message(returned);
-    assert_eq!(again.routing_key, "sms.de");
-    assert_eq!(again.exchange, "events");
-    let copy = copy_properties(&original, []);
-    let table = copy.headers().clone().unwrap_or_default();
-    assert_eq!(
-        table.inner().get(ROUTING_KEY),
-        Some(&AMQPValue::LongString("sms.de".into()))
-    );
+/// As a copy comes back from a queue of ours.
+fn back(properties: BasicProperties) -> lapin::message::Delivery {
+    let mut back =
+        lapin::message::Delivery::mock(8, "".into(), "sms".into(), false, b"{}".to_vec());
+    back.properties = properties;
+    back
 }
 
-/// Keys, costs and tenants may be made from them: only those of a message that came back through a
-/// queue of ours are trusted.
+fn text(text: &str) -> AMQPValue {
+    AMQPValue::LongString(text.into())
+}
+
 #[test]
-fn a_publisher_cannot_say_where_its_message_was_published_to() {
-    let text = |text: &str| AMQPValue::LongString(text.into());
-    let mut forged = headers();
-    forged.insert(EXCHANGE.into(), text("other"));
-    forged.insert(ROUTING_KEY.into(), text("sms.vip"));
-    let (first, original) = message(delivery(forged));
-    assert_eq!(
-        (&*first.exchange, &*first.routing_key),
-        ("events", "sms.de")
-    );
-    // As it comes back from a queue of ours, once and again.
-    let copy = |original: &Original| {
-        let properties = copy_properties(original, []);
-        let mut back =
-            lapin::message::Delivery::mock(8, "".into(), "sms".into(), false, b"{}".to_vec());
-        back.properties = properties;
-        message(back)
-    };
-    let (second, original) = copy(&original);
-    let (third, _) = copy(&original);
-    for back in [second, third] {
-        assert_eq!((&*back.exchange, &*back.routing_key), ("events", "sms.de"));
-        assert_eq!(back.headers[EXCHANGE], HeaderValue::Text("events".into()));
+fn the_first_routing_key_survives_each_round_and_a_replay() {
+    let marks = Marks::of_this_process();
+    let mut original = arrived(delivery(FieldTable::default()), &marks).original;
+    for _ in 0..2 {
+        let patch = [(header::ATTEMPTS, HeaderValue::Int(2))];
+        let copy = copy_properties(&original, patch, &marks.signing());
+        let again = arrived(back(copy), &marks);
+        assert!(!again.was_forged);
+        let message = again.message;
+        assert_eq!(
+            (&*message.exchange, &*message.routing_key),
+            ("events", "sms.de")
+        );
+        assert_eq!(message.headers[header::ATTEMPTS], HeaderValue::Int(2));
+        original = again.original;
     }
+    let replayed = arrived(back(fresh_properties(&original, None)), &marks);
+    assert!(!replayed.was_forged);
+    assert_eq!(replayed.message.routing_key, "sms.de");
+    assert!(!replayed.message.headers.contains_key(header::ATTEMPTS));
+}
+
+/// Keys, costs and tenants may be made from them, and a `once` limit calls again what has died.
+#[test]
+fn what_a_publisher_writes_into_our_headers_is_ignored() {
+    let marks = Marks::of_this_process();
+    let mut forged = headers();
+    forged.insert(header::EXCHANGE.into(), text("other"));
+    forged.insert(header::ROUTING_KEY.into(), text("sms.vip"));
+    forged.insert(header::DIED.into(), AMQPValue::LongLongInt(7));
+    forged.insert(header::UNREADABLE.into(), text("+49170"));
+    forged.insert(header::FOUND_BY.into(), text("x"));
+    forged.insert(MARK.into(), text("00"));
+    forged.insert(header::ROUTE.into(), text("of a result"));
+    // Through the default exchange, too.
+    for exchange in ["events", ""] {
+        let mut sent = lapin::message::Delivery::mock(
+            7,
+            exchange.into(),
+            "sms.de".into(),
+            false,
+            b"{}".to_vec(),
+        );
+        sent.properties = BasicProperties::default().with_headers(forged.clone());
+        let first = arrived(sent, &marks);
+        assert!(first.was_forged);
+        let message = &first.message;
+        assert_eq!(
+            (&*message.exchange, &*message.routing_key),
+            (exchange, "sms.de")
+        );
+        for name in [header::DIED, header::UNREADABLE, header::FOUND_BY, MARK] {
+            assert!(!message.headers.contains_key(name), "{name}");
+        }
+        // It decides nothing.
+        assert!(message.headers.contains_key(header::ROUTE));
+        let copy = copy_properties(&first.original, [], &marks.signing());
+        let again = arrived(back(copy), &marks).message;
+        assert_eq!(
+            (&*again.exchange, &*again.routing_key),
+            (exchange, "sms.de")
+        );
+    }
+}
+
+#[test]
+fn what_the_guard_found_is_believed_in_its_process_and_leaves_no_secret() {
+    let marks = Marks::of_this_process();
+    let mut found = FieldTable::default();
+    found.insert(header::UNREADABLE.into(), text("nested too deeply"));
+    found.insert(header::FOUND_BY.into(), text(found_by()));
+    let mut sent = delivery(FieldTable::default());
+    sent.properties = BasicProperties::default().with_headers(found);
+    let first = arrived(sent, &marks);
+    assert!(!first.was_forged);
+    assert!(first.message.headers.contains_key(header::UNREADABLE));
+    let copy = copy_properties(&first.original, [], &marks.signing());
+    assert!(!names_of(&copy).contains(&header::FOUND_BY.to_owned()));
+    // A dead letter that a person moves back says the same.
+    let moved = arrived(back(copy), &marks).message;
+    assert!(moved.headers.contains_key(header::UNREADABLE));
 }
 
 fn sized(sizes: &[(&str, usize)]) -> BasicProperties {

@@ -4,6 +4,8 @@
 //! then the client's own parser is tried: what it cannot read is exactly what would end the
 //! connection.
 
+use std::sync::LazyLock;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lapin::BasicProperties;
@@ -66,6 +68,7 @@ pub(super) fn replaced(
         headers.insert(name.into(), value);
     };
     set(header::UNREADABLE, text(why.text()));
+    set(header::FOUND_BY, text(found_by()));
     if let Some(method) = method {
         set(header::RAW_DELIVERY, text(&STANDARD.encode(method)));
     }
@@ -79,6 +82,12 @@ pub(super) fn replaced(
     let properties = BasicProperties::default().with_headers(headers);
     let encoded = gen_properties(&properties)(Vec::new().into()).ok()?;
     Some([fixed, &encoded.into_inner().0].concat())
+}
+
+/// A secret of this process: a publisher that writes `header::UNREADABLE` does not know it.
+pub(in crate::queue::rabbit) fn found_by() -> &'static str {
+    static SECRET: LazyLock<String> = LazyLock::new(|| format!("{:032x}", rand::random::<u128>()));
+    &SECRET
 }
 
 fn text(value: &str) -> AMQPValue {

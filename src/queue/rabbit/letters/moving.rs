@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::{Letter, Letters, RabbitError};
 use crate::queue::rabbit::confirms::{Decided, usable};
-use crate::queue::rabbit::convert::{copy_properties, fresh_properties};
+use crate::queue::rabbit::convert::{fresh_properties, same_properties};
 use crate::queue::rabbit::topology::Copy;
 
 /// A letter on its way to a work queue.
@@ -77,7 +77,7 @@ impl Letters {
             let copy = Copy {
                 exchange: String::new(),
                 routing_key: self.queue.clone(),
-                properties: copy_properties(&letter.original, []),
+                properties: same_properties(&letter.original),
                 body: letter.original.body,
             };
             (letter.tag, copy)

@@ -5,6 +5,9 @@
 //! an id need not be unique. A verdict is kept only with its copy or its result: an acknowledgement alone,
 //! applied to another message that looks the same, would lose that message.
 //!
+//! A repeat that a `once` limit suppresses may be a copy of such a message, with other headers. It needs the result alone, and is
+//! recognized by its id and its body. If the call is still under way (`late`), the repeat waits for its end.
+//!
 //! A verdict whose message has not come back within [`AGE`] is forgotten: the message went to another replica.
 //! Otherwise a message that looks the same could die without a call weeks later.
 //!
@@ -23,8 +26,8 @@ use uuid::Uuid;
 use super::settling::{CopyVerdict, Reported};
 use crate::core::time::Mono;
 use crate::ports::lock;
-use crate::ports::queue::Verdict;
-use crate::queue::rabbit::convert::{Original, copy_properties};
+use crate::ports::queue::{Publication, Verdict};
+use crate::queue::rabbit::convert::{Original, same_properties};
 
 /// How long a verdict is kept. A broker may be away for a while.
 const AGE: Duration = Duration::from_secs(3600);
@@ -53,29 +56,33 @@ impl Kept {
     }
 }
 
-/// What a message is recognized by.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Known {
-    /// Equal for messages with the same properties and body, which are interchangeable.
-    Content([u8; 32]),
-    Mark(String),
-}
+/// Equal for messages with the same properties and body, which are interchangeable.
+type Fingerprint = [u8; 32];
+/// Equal for a message and its copies.
+type Identity = [u8; 32];
 
-impl Known {
-    const fn age(&self) -> Duration {
-        match self {
-            Self::Content(_) => AGE,
-            Self::Mark(_) => MARKED_AGE,
-        }
-    }
-}
-
-/// The verdicts of the earlier sessions of a queue, and when they were kept. Routes may share the queue.
+/// The verdicts of the earlier sessions of a queue. Routes may share the queue.
 #[derive(Debug, Default)]
 pub(in crate::queue::rabbit) struct KeptVerdicts {
-    kept: Mutex<HashMap<Known, Vec<(Mono, Kept)>>>,
+    known: Mutex<Known>,
     /// The most verdicts: older ones beyond it are forgotten.
     most: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    verdicts: HashMap<Identity, Vec<Entry>>,
+    /// Those of messages that were set aside, by their marks.
+    marked: HashMap<String, (Mono, Kept)>,
+    /// How many calls of sessions that ended are under way for a message.
+    awaited: HashMap<Identity, usize>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: Mono,
+    of: Fingerprint,
+    kept: Kept,
 }
 
 impl KeptVerdicts {
@@ -88,82 +95,166 @@ impl KeptVerdicts {
 
     /// Keeps those of a session that ended.
     pub(super) fn keep(&self, verdicts: impl Iterator<Item = (Original, Kept)>, now: Mono) {
-        let mut kept = lock(&self.kept);
-        forget(&mut kept, now);
-        if kept.values().map(Vec::len).sum::<usize>() > self.most.load(Ordering::Relaxed) {
-            // Those with a mark are bounded by themselves.
-            kept.retain(|known, _| matches!(known, Known::Mark(_)));
-        }
-        for (original, verdict) in verdicts {
-            let same = kept.entry(known_by(&original)).or_default();
-            same.push((now, verdict));
+        let mut known = lock(&self.known);
+        known.make_room(self.most.load(Ordering::Relaxed), now);
+        for (original, kept) in verdicts {
+            known.add(&original, kept, now);
         }
     }
 
     /// Keeps the verdict of one message that goes back to its queue.
     pub(super) fn keep_one(&self, original: &Original, verdict: Kept, now: Mono) {
-        let mut kept = lock(&self.kept);
-        kept.entry(known_by(original))
-            .or_default()
-            .push((now, verdict));
+        lock(&self.known).add(original, verdict, now);
     }
 
     /// Keeps a verdict under a new mark; `None`: so many are kept already.
     pub(super) fn mark(&self, verdict: Kept, now: Mono) -> Option<String> {
-        let mut kept = lock(&self.kept);
-        forget(&mut kept, now);
-        let marked = kept.keys().filter(|known| matches!(known, Known::Mark(_)));
-        if marked.count() >= self.most.load(Ordering::Relaxed) {
+        let mut known = lock(&self.known);
+        known.forget(now);
+        if known.marked.len() >= self.most.load(Ordering::Relaxed) {
             return None;
         }
         let mark = Uuid::new_v4().to_string();
-        kept.insert(Known::Mark(mark.clone()), vec![(now, verdict)]);
+        known.marked.insert(mark.clone(), (now, verdict));
         Some(mark)
     }
 
     /// Takes the verdict of a mark back.
     pub(super) fn unmark(&self, mark: &str) -> Option<Kept> {
-        let known = Known::Mark(mark.to_owned());
-        let (_, verdict) = lock(&self.kept).remove(&known)?.pop()?;
+        let (_, verdict) = lock(&self.known).marked.remove(mark)?;
         Some(verdict)
+    }
+
+    /// Calls of these messages are under way, and their session has ended.
+    pub(super) fn expect<'a>(&self, originals: impl Iterator<Item = &'a Original>) {
+        let mut known = lock(&self.known);
+        for original in originals {
+            *known.awaited.entry(identity(original)).or_default() += 1;
+        }
+    }
+
+    /// One of these calls has ended, with this verdict if it is to be known.
+    pub(super) fn came(&self, original: Original, kept: Option<Kept>, now: Mono) {
+        let mut known = lock(&self.known);
+        let identity = identity(&original);
+        if let Some(count) = known.awaited.get_mut(&identity) {
+            *count -= 1;
+            if *count == 0 {
+                known.awaited.remove(&identity);
+            }
+        }
+        if let Some(kept) = kept {
+            known.make_room(self.most.load(Ordering::Relaxed), now);
+            known.add(&original, kept, now);
+        }
+    }
+
+    /// Whether a call of the message is under way whose session has ended.
+    pub(super) fn awaits(&self, original: &Original) -> bool {
+        let known = lock(&self.known);
+        !known.awaited.is_empty() && known.awaited.contains_key(&identity(original))
     }
 
     /// The verdict of a message that was delivered again.
     pub(super) fn take(&self, original: &Original, now: Mono) -> Option<Kept> {
-        let mut kept = lock(&self.kept);
-        if kept.is_empty() {
+        let mut known = lock(&self.known);
+        if let Some(mark) = original.mark() {
+            known.forget(now);
+            return known.marked.remove(mark).map(|(_, verdict)| verdict);
+        }
+        if known.verdicts.is_empty() {
             return None;
         }
-        forget(&mut kept, now);
-        let known = known_by(original);
-        let same = kept.get_mut(&known)?;
-        let verdict = same.pop();
-        if same.is_empty() {
-            kept.remove(&known);
+        let of = fingerprint(original);
+        known.take_if(original, now, |entry| entry.of == of)
+    }
+
+    /// The result of a call that a message, or one that it is a copy of, was accepted by.
+    pub(super) fn result_of(&self, original: &Original, now: Mono) -> Option<Publication> {
+        let mut known = lock(&self.known);
+        if known.verdicts.is_empty() || !original.has_id() {
+            return None;
         }
-        verdict.map(|(_, verdict)| verdict)
+        let is_accepted = |entry: &Entry| matches!(&entry.kept, Kept::Reported(reported) if reported.verdict == Verdict::Done);
+        match known.take_if(original, now, is_accepted)? {
+            Kept::Reported(reported) => Some(reported.result),
+            Kept::Copy(_) => None,
+        }
     }
 }
 
-fn forget(kept: &mut HashMap<Known, Vec<(Mono, Kept)>>, now: Mono) {
-    kept.retain(|known, same| {
-        same.retain(|(at, _)| now.since(*at) < known.age());
-        !same.is_empty()
-    });
+impl Known {
+    fn add(&mut self, original: &Original, kept: Kept, at: Mono) {
+        if let Some(mark) = original.mark() {
+            self.marked.insert(mark.to_owned(), (at, kept));
+            return;
+        }
+        let of = fingerprint(original);
+        let entries = self.verdicts.entry(identity(original)).or_default();
+        entries.push(Entry { at, of, kept });
+    }
+
+    fn make_room(&mut self, most: usize, now: Mono) {
+        self.forget(now);
+        if self.verdicts.values().map(Vec::len).sum::<usize>() > most {
+            self.verdicts.clear();
+        }
+    }
+
+    fn forget(&mut self, now: Mono) {
+        self.verdicts.retain(|_, entries| {
+            entries.retain(|entry| now.since(entry.at) < AGE);
+            !entries.is_empty()
+        });
+        self.marked.retain(|_, (at, _)| now.since(*at) < MARKED_AGE);
+    }
+
+    /// The latest one of a message that is so.
+    fn take_if(
+        &mut self,
+        original: &Original,
+        now: Mono,
+        is_it: impl Fn(&Entry) -> bool,
+    ) -> Option<Kept> {
+        self.forget(now);
+        let identity = identity(original);
+        let entries = self.verdicts.get_mut(&identity)?;
+        let place = entries.iter().rposition(is_it)?;
+        let entry = entries.remove(place);
+        if entries.is_empty() {
+            self.verdicts.remove(&identity);
+        }
+        Some(entry.kept)
+    }
 }
 
-/// Its mark, or the fingerprint of all that a message carries, without the broker's own counts.
-fn known_by(original: &Original) -> Known {
-    if let Some(mark) = original.mark() {
-        return Known::Mark(mark.to_owned());
-    }
-    let written = gen_properties(&copy_properties(original, []))(Vec::new().into());
+/// The fingerprint of all that a message carries, without the broker's own counts.
+fn fingerprint(original: &Original) -> Fingerprint {
+    let written = gen_properties(&same_properties(original))(Vec::new().into());
     let written = written.map_or(Vec::new(), |written| written.into_inner().0);
+    let [exchange, routing_key] = original.address();
+    let parts = [
+        written.as_slice(),
+        exchange.as_bytes(),
+        routing_key.as_bytes(),
+    ];
+    digest(&parts, &original.body)
+}
+
+/// The publisher's id and the body.
+fn identity(original: &Original) -> Identity {
+    let id = original.id().unwrap_or_default();
+    digest(&[id.as_bytes()], &original.body)
+}
+
+fn digest(parts: &[&[u8]], body: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
-    hash.update((written.len() as u64).to_be_bytes());
-    hash.update(written);
-    hash.update(&original.body);
-    Known::Content(hash.finalize().into())
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.update(body);
+    hash.finalize().into()
 }
 
 #[cfg(test)]

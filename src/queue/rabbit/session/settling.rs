@@ -1,6 +1,6 @@
 //! Carries out verdicts: an acknowledgement, or a copy that is published first; and ends a session.
 //!
-//! Verdicts that wait for a confirm outlive their session (`kept`).
+//! Verdicts that wait for a confirm outlive their session (`kept`), and so do those that come after its end (`late`).
 //!
 //! A session ends on purpose, or by a loss. If it ends on purpose, every verdict that was given is made safe
 //! before the channel is closed. Problem: a quorum queue takes the acknowledgements of a channel some dozens
@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::consuming::cancelled;
 use super::kept::Kept;
+use super::late::Late;
 use super::{Label, Session};
 use crate::core::acks::{Acks, Bounds, Fate};
 use crate::core::byte_budget::ByteBudget;
@@ -27,6 +28,7 @@ use crate::queue::rabbit::convert::{
 };
 use crate::queue::rabbit::dial::RouteOptions;
 use crate::queue::rabbit::publisher::{Destination, Outcome, Republish};
+use crate::queue::rabbit::supervisor::Context;
 use crate::queue::rabbit::topology::Target;
 
 /// The deliveries of a channel that are not settled or not acknowledged yet.
@@ -41,6 +43,9 @@ pub(super) struct Unsettled {
     copying: HashMap<u64, (Original, CopyVerdict)>,
     /// Their results are not confirmed yet, by tag. Their originals are in `delivered`.
     reporting: HashMap<u64, Reported>,
+    /// A call of an earlier session is under way, and its result is the one to publish. Their originals are in
+    /// `delivered`.
+    awaiting: Vec<(u64, Reported)>,
 }
 
 /// A verdict whose result comes first, and the route that gave it.
@@ -69,6 +74,7 @@ impl Unsettled {
             delivered: HashMap::new(),
             copying: HashMap::new(),
             reporting: HashMap::new(),
+            awaiting: Vec::new(),
         }
     }
 
@@ -103,6 +109,35 @@ impl Unsettled {
     }
 }
 
+impl CopyVerdict {
+    /// The copy that a verdict makes; `None`: it makes none.
+    pub(super) fn of(verdict: Verdict, route: Arc<str>, context: &Context) -> Option<Self> {
+        let label = (route, verdict.label());
+        let (target, patch) = match verdict {
+            Verdict::Done | Verdict::Dropped | Verdict::GiveBack => return None,
+            Verdict::Later { delay, headers } => {
+                (Target::Wait(context.ladder.rung(delay)), headers)
+            }
+            Verdict::Parked { space, headers } => (Target::Parked(space), headers),
+            Verdict::Dead { reason, headers } => {
+                let queue = context.route.queue();
+                let mut patch: HeaderPatch = vec![
+                    (header::REASON, HeaderValue::Text(reason.label().to_owned())),
+                    (header::ROUTE, HeaderValue::Text(label.0.to_string())),
+                    (header::QUEUE, HeaderValue::Text(queue.to_owned())),
+                ];
+                patch.extend(headers);
+                (Target::Dead, patch)
+            }
+        };
+        Some(Self {
+            target,
+            label,
+            patch,
+        })
+    }
+}
+
 impl Session {
     pub(super) fn settle(&mut self, settlement: Settlement) {
         let Settlement {
@@ -133,9 +168,18 @@ impl Session {
     }
 
     /// Publishes the result of a message; its verdict waits for the confirm.
-    fn report(&mut self, tag: u64, reported: Reported) {
-        if !self.unsettled.delivered.contains_key(&tag) {
+    fn report(&mut self, tag: u64, mut reported: Reported) {
+        let Some(original) = self.unsettled.delivered.get(&tag) else {
             return;
+        };
+        if reported.result.stands_in {
+            let kept = &self.context.kept;
+            if kept.awaits(original) {
+                return self.unsettled.awaiting.push((tag, reported));
+            }
+            if let Some(known) = kept.result_of(original, self.context.clock.now()) {
+                reported.result = known;
+            }
         }
         let result = &reported.result;
         self.results.publish(Republish {
@@ -146,6 +190,13 @@ impl Session {
             since: Instant::now(),
         });
         self.unsettled.reporting.insert(tag, reported);
+    }
+
+    /// Publishes the results that waited for a call of an earlier session, where that has ended.
+    pub(super) fn report_awaited(&mut self) {
+        for (tag, reported) in std::mem::take(&mut self.unsettled.awaiting) {
+            self.report(tag, reported);
+        }
     }
 
     /// The result of a message is safe, or has no place.
@@ -160,36 +211,20 @@ impl Session {
     }
 
     fn carry_out(&mut self, tag: u64, verdict: Verdict, route: Arc<str>) {
-        let label = (route, verdict.label());
-        let (target, patch) = match verdict {
+        let label = (Arc::clone(&route), verdict.label());
+        match verdict {
             Verdict::Done | Verdict::Dropped => return self.settle_as(tag, Fate::Ack, label),
             Verdict::GiveBack => return self.settle_as(tag, Fate::Requeue, label),
-            Verdict::Later { delay, headers } => {
-                (Target::Wait(self.context.ladder.rung(delay)), headers)
-            }
-            Verdict::Parked { space, headers } => {
+            Verdict::Parked { .. } => {
                 // What is unknown stays unknown.
                 let parked = &self.context.parked;
                 parked.send_modify(|count| *count = count.map(|count| count + 1));
-                (Target::Parked(space), headers)
             }
-            Verdict::Dead { reason, headers } => {
-                let queue = self.context.route.queue();
-                let mut patch: HeaderPatch = vec![
-                    (header::REASON, HeaderValue::Text(reason.label().to_owned())),
-                    (header::ROUTE, HeaderValue::Text(label.0.to_string())),
-                    (header::QUEUE, HeaderValue::Text(queue.to_owned())),
-                ];
-                patch.extend(headers);
-                (Target::Dead, patch)
-            }
-        };
-        let verdict = CopyVerdict {
-            target,
-            label,
-            patch,
-        };
-        self.copy(tag, verdict);
+            Verdict::Later { .. } | Verdict::Dead { .. } => {}
+        }
+        if let Some(copy) = CopyVerdict::of(verdict, route, &self.context) {
+            self.copy(tag, copy);
+        }
     }
 
     /// The delivery is acknowledged or returned with the next frames.
@@ -206,10 +241,12 @@ impl Session {
         let Some(original) = self.unsettled.delivered.remove(&tag) else {
             return;
         };
+        let patch = verdict.patch.iter().cloned();
+        let key = self.context.marks.signing();
         let properties = match verdict.target {
             // The broker must still expire it.
-            Target::Work => returned_properties(&original),
-            _ => copy_properties(&original, verdict.patch.iter().cloned()),
+            Target::Work => returned_properties(&original, patch, &key),
+            _ => copy_properties(&original, patch, &key),
         };
         self.publisher.publish(Republish {
             tag,
@@ -244,7 +281,7 @@ pub(super) fn renewed(route: &Arc<str>) -> CopyVerdict {
     CopyVerdict {
         target: Target::Work,
         label: (Arc::clone(route), Verdict::GiveBack.label()),
-        patch: Vec::new(),
+        patch: vec![(header::REDELIVERED, HeaderValue::Bool(true))],
     }
 }
 
@@ -255,8 +292,9 @@ const ROUNDS: usize = 3;
 impl Session {
     /// The channel or a consumer is lost. A consumer can end while its channel lives: then acknowledgements
     /// still count, and each one that is written avoids a repeat. Verdicts with unconfirmed copies are kept
-    /// for the next session.
+    /// for the next session, and so are those of calls that are still under way.
     pub(super) async fn save(mut self) {
+        self.sink.end();
         while let Ok(decided) = self.publisher.decided.try_recv() {
             self.on_copied(decided);
         }
@@ -275,6 +313,8 @@ impl Session {
         let now = self.context.clock.now();
         let kept = self.unsettled.take_unconfirmed();
         self.context.kept.keep(kept.into_iter(), now);
+        let delivered = std::mem::take(&mut self.unsettled.delivered);
+        Late::start(self.context, self.settlements, delivered);
     }
 
     /// Makes the given verdicts safe; the end of the channel gives back the rest.

@@ -2,8 +2,9 @@ use bytes::Bytes;
 use lapin::types::{AMQPValue, FieldTable};
 
 use super::*;
+use crate::ports::marks::MarkKey;
 use crate::ports::message::{Properties, header};
-use crate::ports::queue::Publication;
+use crate::queue::rabbit::convert::copy_properties;
 use crate::queue::rabbit::convert::message;
 use crate::queue::rabbit::session::settling::renewed;
 
@@ -108,6 +109,7 @@ fn a_message_that_is_done_is_known_by_an_id_or_a_mark() {
         body: Bytes::new(),
         properties: Properties::default(),
         headers: Vec::new(),
+        stands_in: false,
     };
     let done = Kept::Reported(Box::new(Reported {
         verdict: Verdict::Done,
@@ -124,8 +126,61 @@ fn a_message_that_is_done_is_known_by_an_id_or_a_mark() {
 fn a_copy_leaves_the_mark_behind() {
     let marked = with_mark("7");
     assert_eq!((marked.mark(), marked.rounds()), (Some("7"), 3));
-    let copy = copy_properties(&marked, []);
+    let copy = copy_properties(&marked, [], &MarkKey::random());
     let headers = copy.headers().clone().expect("headers of ours");
     assert!(!headers.inner().contains_key(header::KEPT));
     assert!(!headers.inner().contains_key(header::KEPT_ROUNDS));
+}
+
+fn accepted(id: &str) -> (Original, Kept) {
+    let mut delivery =
+        lapin::message::Delivery::mock(7, "".into(), "sms".into(), true, b"{}".to_vec());
+    delivery.properties = delivery.properties.clone().with_message_id(id.into());
+    let result = Publication {
+        routing_key: "out".to_owned(),
+        body: Bytes::from(id.to_owned()),
+        properties: Properties::default(),
+        headers: Vec::new(),
+        stands_in: false,
+    };
+    let reported = Reported {
+        verdict: Verdict::Done,
+        result,
+        route: "sms".into(),
+    };
+    (message(delivery).1, Kept::Reported(Box::new(reported)))
+}
+
+#[test]
+fn the_result_of_a_call_is_found_for_a_copy_of_its_message() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(10);
+    let at = Mono::from_micros(10_000_000);
+    kept.keep([accepted("m-1"), accepted("m-2")].into_iter(), at);
+    // As it comes back from a wait queue.
+    let mut copy =
+        lapin::message::Delivery::mock(8, "".into(), "sms".into(), false, b"{}".to_vec());
+    let (original, _) = accepted("m-2");
+    copy.properties = copy_properties(&original, [], &MarkKey::random());
+    let copy = message(copy).1;
+    assert!(kept.take(&copy, at).is_none(), "it looks different");
+    let found = kept.result_of(&copy, at).expect("its result is known");
+    assert_eq!(found.body, "m-2");
+    assert!(kept.result_of(&copy, at).is_none(), "once");
+    assert!(kept.take(&accepted("m-1").0, at).is_some());
+}
+
+#[test]
+fn a_call_of_a_session_that_ended_is_awaited_until_its_verdict_comes() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(10);
+    let at = Mono::from_micros(10_000_000);
+    let (original, verdict) = accepted("m-1");
+    kept.expect([&original, &original].into_iter());
+    kept.came(accepted("m-1").0, None, at);
+    assert!(kept.awaits(&original), "another one is under way");
+    assert!(!kept.awaits(&accepted("m-2").0));
+    kept.came(accepted("m-1").0, Some(verdict), at);
+    assert!(!kept.awaits(&original));
+    assert!(kept.result_of(&original, at).is_some());
 }
