@@ -9,7 +9,7 @@ use super::WireError;
 use crate::limiter::redis::RedisOptions;
 use crate::ports::connect::Secret;
 use crate::ports::connect::{ClientCertificate, Tls};
-use crate::queue::rabbit::{RabbitOptions, RouteOptions};
+use crate::queue::rabbit::{RENEW, RabbitOptions, RouteOptions};
 use crate::settings::secrets::{SecretError, Secrets};
 use crate::settings::types::{Route, Settings};
 
@@ -59,6 +59,7 @@ pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOpt
             [&rabbit.ca_file, &rabbit.cert_file, &rabbit.key_file],
         )?,
         settings: rabbit.clone(),
+        renew: RENEW,
     })
 }
 

@@ -155,6 +155,7 @@ async fn look(
             consumers,
             classic,
             left_behind,
+            as_they_are,
         }) => {
             let queue = &route.settings.queue;
             let mut said =
@@ -163,6 +164,9 @@ async fn look(
                 said += &format!(
                     "; warning: {parked} messages stand parked in {queue}.parked.*, from when fair_by was set: they are consumed too; delete these queues when they are empty"
                 );
+            }
+            for why in as_they_are {
+                said += &format!("; warning: {why}");
             }
             if classic {
                 said += "; warning: it is a classic queue: after a crash of the broker what was acknowledged in its last second comes again, and is called again; a quorum queue brings back only what was not acknowledged";

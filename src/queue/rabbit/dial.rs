@@ -32,6 +32,7 @@ use url::{Host, Url};
 
 use super::RabbitError;
 use super::guard::{Control, Guarded};
+use super::renewal::RENEW;
 use crate::core::backoff::Ladder;
 use crate::core::parking::Space;
 use crate::ports::connect::{Resolver, Secret, Tls};
@@ -163,6 +164,8 @@ pub struct RabbitOptions {
     pub password: Option<Secret>,
     /// Only with `amqps://`.
     pub tls: Tls,
+    /// How often a quorum queue of ours that holds messages is kept from expiring (`renewal`).
+    pub renew: Duration,
 }
 
 /// Without credentials or certificates besides those of the URLs.
@@ -172,6 +175,7 @@ impl From<RabbitMq> for RabbitOptions {
             settings,
             password: None,
             tls: Tls::default(),
+            renew: RENEW,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! that outlives a session is in [`Context`].
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -14,9 +14,12 @@ use super::RabbitError;
 use super::connections::Connections;
 use super::dial::{RabbitOptions, RouteOptions};
 use super::session::{Ended, KeptVerdicts, Session};
+use super::usable::Unusable;
+use super::vanished::KnownCounts;
 use crate::core::backoff::Ladder;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
+use crate::ports::lock;
 use crate::ports::queue::{Delivery, Leftover, ServeChannels, Subscription};
 use crate::queue::{BACKOFF, LOG_EVERY, QueueEvents};
 use crate::telemetry::LogLimit;
@@ -38,13 +41,31 @@ pub(super) struct Context {
     /// Whether the route's messages come and can be settled.
     pub(super) link: watch::Sender<Link>,
     pub(super) kept: Arc<KeptVerdicts>,
+    /// What its queues hold.
+    pub(super) counts: KnownCounts,
+    /// Those that cannot be used now.
+    pub(super) unusable: Unusable,
+    /// When its queues are kept from expiring next.
+    renew_at: Mutex<Instant>,
     /// For warnings about deliveries that did not fit.
     pub(super) no_room: LogLimit,
+    /// For errors about dead letters that are gone: a policy may drop them one by one.
+    pub(super) fewer: LogLimit,
     /// For warnings about copies that lost headers.
     shortened: LogLimit,
 }
 
 impl Context {
+    /// How long until its queues are to be kept from expiring again.
+    pub(super) fn renewal_due(&self) -> Duration {
+        lock(&self.renew_at).saturating_duration_since(Instant::now())
+    }
+
+    /// They were read.
+    pub(super) fn renewed(&self) {
+        *lock(&self.renew_at) = Instant::now() + self.options.renew;
+    }
+
     /// A copy left headers behind.
     pub(super) fn log_shortened(&self) {
         let route = &self.route.name;
@@ -75,6 +96,8 @@ pub(super) fn start(
     events: Arc<dyn QueueEvents>,
 ) -> Subscription {
     let route = Arc::new(route);
+    // A process that starts again and again reads none each time.
+    let renew_at = Instant::now() + options.renew / 10;
     // Shared by all routes: the last one that leaves closes them.
     let used = Arc::clone(&connections);
     let subscription = Subscription::start(|channels| {
@@ -89,6 +112,10 @@ pub(super) fn start(
             link: channels.link.clone(),
             parked: channels.parked.clone(),
             kept,
+            counts: KnownCounts::default(),
+            unusable: Unusable::default(),
+            renew_at: Mutex::new(renew_at),
+            fewer: LogLimit::new(LOG_EVERY),
             shortened: LogLimit::new(LOG_EVERY),
             no_room: LogLimit::new(LOG_EVERY),
         };
@@ -119,7 +146,7 @@ async fn supervise(context: Arc<Context>, channels: ServeChannels) {
         };
         let error = match session {
             Ok(session) => {
-                link.send_replace(Link::Up);
+                link.send_replace(context.unusable.link());
                 history.opened(&context.route);
                 match session.run(&mut tap, &mut closing).await {
                     Ended::Closed(left) => break left,
