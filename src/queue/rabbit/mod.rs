@@ -10,9 +10,10 @@
 //! - `counts`: how many messages are at the broker;
 //! - `topology`: the queues, `usable`: which of them can be used, `vanished`: those that are gone with their
 //!   messages, `renewal`: keeps them from expiring; `convert`: the messages;
-//! - `probe`: checks a broker and the user's rights for `sluiced check --connect`; `letters`: reads and moves
-//!   dead letters for `sluiced dead`.
+//! - `probe`: checks a broker and the user's rights for `sluiced check --connect`, `management` its policies
+//!   (`broker_policies`); `letters`: reads and moves dead letters for `sluiced dead`.
 
+mod broker_policies;
 mod confirms;
 mod connections;
 mod convert;
@@ -20,6 +21,7 @@ mod counts;
 mod dial;
 mod guard;
 pub mod letters;
+pub mod management;
 pub mod probe;
 mod publisher;
 mod renewal;
