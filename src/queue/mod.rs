@@ -42,6 +42,11 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = (route, part, count);
     }
 
+    /// So many messages are gone from a queue of ours that was deleted, purged or cut by a policy.
+    fn vanished(&self, route: &str, part: Part, count: u64) {
+        let _ = (route, part, count);
+    }
+
     /// A connection that was lost is back.
     fn reconnected(&self) {}
 

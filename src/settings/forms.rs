@@ -73,6 +73,9 @@ pub(super) const USER: Shape = Shape::Text(form(user));
 pub(super) const AMQP_URL: Shape = Shape::Url(form(|text| {
     server(text, ["amqp", "amqps"], "amqp://user@host:5672/%2f")
 }));
+pub(super) const MANAGEMENT_URL: Shape = Shape::Url(form(|text| {
+    server(text, ["http", "https"], "http://user@host:15672")
+}));
 pub(super) const REDIS_URL: Shape = Shape::Url(form(redis));
 pub(super) const HTTP_URL: Shape = Shape::Url(form(call));
 pub(super) const SMPP_URL: Shape = Shape::Url(form(|text| {

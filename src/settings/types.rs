@@ -23,7 +23,9 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::conform::unwritten;
-use super::forms::{AMQP_URL, HOST_NAME, LISTEN, LOG_LEVEL, PREFIX, REDIS_URL, TEXT};
+use super::forms::{
+    AMQP_URL, HOST_NAME, LISTEN, LOG_LEVEL, MANAGEMENT_URL, PREFIX, REDIS_URL, TEXT,
+};
 use super::schema::Shape::{self, Length as Within, List, Named, Section};
 use super::schema::{SPAN, table, words};
 use super::text::Length;
@@ -185,6 +187,10 @@ table! {
         urls: Vec<SecretString> = List(&AMQP_URL), Default ["amqp://guest:guest@127.0.0.1:5672/%2f"];
         /// Replaces the password in every URL. Absent: the URLs are used as they are.
         password_file: Option<PathBuf> = TEXT, Optional "credential:rabbitmq";
+        /// The management API, which `sluiced check --connect` reads to find policies that act on queues of sluiced.
+        /// Nothing is changed: its user needs the tag `management` and no permission. Without a password in the URL
+        /// that of password_file counts.
+        management: Option<SecretString> = MANAGEMENT_URL, Optional "http://monitor@127.0.0.1:15672";
         /// Certificates (PEM) to trust in addition to the system's.
         ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
         /// Our own certificate (PEM), for brokers that ask for one (ssl_options.verify = verify_peer). Like its key

@@ -121,6 +121,11 @@ impl RouteMeters {
         }
     }
 
+    /// So many messages are gone from a queue of ours.
+    pub fn vanished(&self, part: &'static str, count: u64) {
+        self.vanished.increment(part, count);
+    }
+
     /// The downstream says that so many units are left for a limit, until `reset` (Unix time) if that is
     /// known. The series begins with the first of these, because no earlier number would be true.
     pub fn quota_remaining(&self, limit: &str, units: u64, reset: Option<Duration>) {

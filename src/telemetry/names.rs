@@ -300,6 +300,8 @@ metrics! {
             "Messages with headers that only sluiced may write and that no replica of this fleet wrote. The headers are ignored.";
         queue_messages: Gauges("part", PARTS) = QUEUE_MESSAGES, "sluiced_queue_messages",
             "Messages of the route at the broker, of the whole fleet, as last counted: ready in the work queue, waiting in wait queues, parked, dead.";
+        vanished: Counters("part", PARTS) = VANISHED, "sluiced_vanished_messages_total",
+            "Messages that a queue of the route held, as last counted, before an operator or a policy of the broker removed them. Each replica that knew of them counts them.";
         age_seconds: Histogram(AGE_BOUNDS) = AGE, "sluiced_age_seconds",
             "From receiving a message to its call, in this process.";
         oldest: Gauge = OLDEST, "sluiced_oldest_seconds",

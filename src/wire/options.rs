@@ -10,7 +10,7 @@ use crate::core::stall::ASIDE;
 use crate::limiter::redis::RedisOptions;
 use crate::ports::connect::Secret;
 use crate::ports::connect::{ClientCertificate, Tls};
-use crate::queue::rabbit::{RabbitOptions, RouteOptions};
+use crate::queue::rabbit::{RENEW, RabbitOptions, RouteOptions};
 use crate::settings::secrets::{SecretError, Secrets};
 use crate::settings::types::{Route, Settings};
 
@@ -60,6 +60,7 @@ pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOpt
             [&rabbit.ca_file, &rabbit.cert_file, &rabbit.key_file],
         )?,
         settings: rabbit.clone(),
+        renew: RENEW,
     })
 }
 

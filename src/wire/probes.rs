@@ -15,6 +15,7 @@ use crate::core::stall::{TooFar, horizon_needed, millis};
 use crate::limiter;
 use crate::ports::message::Message;
 use crate::queue::rabbit::letters::Letters;
+use crate::queue::rabbit::management;
 use crate::queue::rabbit::probe::{self, QueueState};
 use crate::queue::rabbit::{RabbitError, RabbitOptions, RouteOptions};
 use crate::settings::secrets::Secrets;
@@ -133,6 +134,16 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
         .map(|(name, route)| options::route(&loaded.settings, name, Arc::new(route.clone()), 1))
         .collect();
     let grant: Arc<str> = probe::grant_command(&options, &all).into();
+    if options.settings.management.is_some() {
+        let (options, all) = (Arc::clone(&options), all.clone());
+        let probe = async move {
+            let said = management::policies(&options, &all).await;
+            let mut said = said.map_err(|error| error.to_string())?;
+            said.insert(0, "policies and queues were read".to_owned());
+            Ok(said.join("; warning: "))
+        };
+        probes.push(("rabbitmq.management".to_owned(), probe.boxed()));
+    }
     for (name, route) in loaded.settings.routes.keys().zip(all) {
         let (options, grant) = (Arc::clone(&options), Arc::clone(&grant));
         let trial = Trial::new(loaded, name, &loaded.settings.routes[name]);
@@ -155,6 +166,7 @@ async fn look(
             consumers,
             classic,
             left_behind,
+            as_they_are,
         }) => {
             let queue = &route.settings.queue;
             let mut said =
@@ -163,6 +175,9 @@ async fn look(
                 said += &format!(
                     "; warning: {parked} messages stand parked in {queue}.parked.*, from when fair_by was set: they are consumed too; delete these queues when they are empty"
                 );
+            }
+            for why in as_they_are {
+                said += &format!("; warning: {why}");
             }
             if classic {
                 said += "; warning: it is a classic queue: after a crash of the broker what was acknowledged in its last second comes again, and is called again; a quorum queue brings back only what was not acknowledged";

@@ -205,6 +205,12 @@ impl QueueEvents for CountedEvents {
         }
     }
 
+    fn vanished(&self, route: &str, part: Part, count: u64) {
+        if let Some(meters) = self.meters.get(route) {
+            meters.vanished(part.label(), count);
+        }
+    }
+
     fn shortened(&self, route: &str) {
         if let Some(meters) = self.meters.get(route) {
             meters.shortened.increment(1);

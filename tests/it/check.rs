@@ -1,5 +1,6 @@
 //! `sluiced check --connect` against real servers: what it reports, and that it changes nothing.
 
+mod brokers;
 mod queues;
 mod refusals;
 
@@ -33,6 +34,8 @@ struct Check {
     limits: &'static [&'static str],
     route: &'static str,
     more: &'static str,
+    /// Further keys of RabbitMQ.
+    broker: String,
 }
 
 impl Check {
@@ -46,16 +49,18 @@ impl Check {
             limits: &["provider"],
             route: "",
             more: "",
+            broker: String::new(),
         }
     }
 
     fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let text = format!(
-            "[rabbitmq]\nurls = {:?}\nconnect_timeout = \"3s\"\n[redis]\nurl = {:?}\n\
+            "[rabbitmq]\nurls = {:?}\nconnect_timeout = \"3s\"\n{}[redis]\nurl = {:?}\n\
              [limits.provider]\nrate = \"400/1s\"\n\
              [routes.sms]\nqueue = {:?}\nlimits = {:?}\n{}\n\
              [routes.sms.downstream]\nkind = \"http\"\nurl = {:?}\n{}\n",
             self.rabbit.split(' ').collect::<Vec<_>>(),
+            self.broker,
             self.redis,
             self.queue,
             self.limits,

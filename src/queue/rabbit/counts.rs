@@ -1,4 +1,5 @@
-//! How many messages of a route are at the broker: ready, in wait queues, dead, parked.
+//! How many messages of a route are at the broker: ready, in wait queues, dead, parked; and which of its queues are
+//! gone.
 //!
 //! Problem: a backlog that grows and dead letters that pile up are the first things that an operator wants to
 //! see, and the broker's own metrics do not show which queues belong to a route. So each replica asks the
@@ -12,6 +13,9 @@
 //! A route that does not park consumes messages that an earlier configuration left in parked queues, so that
 //! none stays there ([`LeftBehind`]). Such queues may appear at any time: another replica with the other
 //! configuration declares them, and ends.
+//!
+//! A queue that is missing is reported with what it held (`vanished`), and one that cannot be used is tried again
+//! (`usable`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,6 +28,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::RabbitError;
 use super::connections::Live;
+use super::letters;
+use super::renewal::Renewal;
 use super::supervisor::Context;
 use super::topology::Target;
 use crate::core::backoff::Rung;
@@ -31,8 +37,8 @@ use crate::core::parking::Space;
 use crate::ports::queue::Part;
 
 /// How often the broker is asked.
-const EVERY: Duration = Duration::from_secs(10);
-/// After so many rounds a missing wait queue is looked for again: each look costs a channel.
+pub(super) const EVERY: Duration = Duration::from_secs(10);
+/// After so many rounds a wait queue that never was there is looked for again: each look costs a channel.
 const PATIENCE: u32 = 6;
 /// How often the broker is asked while messages are parked …
 const OFTEN: Duration = Duration::from_secs(1);
@@ -46,30 +52,35 @@ const LOOK: Duration = Duration::from_secs(60);
 /// The tasks that count for a session, and end with it.
 #[derive(Debug)]
 pub(super) struct Counting {
-    /// Parked queues of a route that does not park, for the session to consume. The session knows which it
-    /// has already.
-    pub(super) left_behind: mpsc::UnboundedReceiver<Vec<Space>>,
-    _tasks: [AbortOnDropHandle<()>; 2],
+    /// Parked queues for the session to consume: those of a route that does not park, and those that can be used
+    /// again. The session knows which it has already.
+    pub(super) found: mpsc::UnboundedReceiver<Vec<Space>>,
+    _tasks: [AbortOnDropHandle<()>; 3],
 }
 
 impl Counting {
     /// Starts them. Must be called inside a tokio runtime.
     pub(super) fn start(context: &Arc<Context>, live: &Arc<Live>) -> Self {
+        let (sender, found) = mpsc::unbounded_channel();
         let broker = || Broker {
             context: Arc::clone(context),
             live: Arc::clone(live),
+            found: sender.clone(),
         };
-        let (found, left_behind) = mpsc::unbounded_channel();
         let parked = if context.route.parks() {
             tokio::spawn(ParkedCounter(broker()).run())
         } else {
-            let broker = broker();
-            tokio::spawn(LeftBehind { broker, found }.run())
+            tokio::spawn(LeftBehind(broker()).run())
+        };
+        let renewal = Renewal {
+            context: Arc::clone(context),
+            live: Arc::clone(live),
         };
         let others = tokio::spawn(broker().run());
+        let tasks = [others, parked, tokio::spawn(renewal.run())];
         Self {
-            left_behind,
-            _tasks: [others, parked].map(AbortOnDropHandle::new),
+            found,
+            _tasks: tasks.map(AbortOnDropHandle::new),
         }
     }
 }
@@ -78,6 +89,8 @@ impl Counting {
 struct Broker {
     context: Arc<Context>,
     live: Arc<Live>,
+    /// Parked queues that the session should consume.
+    found: mpsc::UnboundedSender<Vec<Space>>,
 }
 
 /// A wait queue, and in how many rounds it is looked for.
@@ -93,6 +106,9 @@ impl Broker {
                 let route = &self.context.route.name;
                 tracing::debug!(%route, %error, "its messages are not counted");
             }
+            for target in self.context.unusable.targets() {
+                self.try_again(target).await;
+            }
             sleep(EVERY).await;
         }
     }
@@ -100,31 +116,81 @@ impl Broker {
     async fn count(&self, waits: &mut [Wait]) -> Result<(), RabbitError> {
         let mut channel = self.live.open_channel().await?;
         for (target, part) in [(Target::Work, Part::Ready), (Target::Dead, Part::Dead)] {
-            let count = self.messages(&channel, target).await?;
-            self.counted(part, count);
+            let count = self.messages(&mut channel, target).await?;
+            self.counted(part, count.unwrap_or(0));
+            if count.is_none() && target == Target::Dead {
+                self.try_again(target).await;
+            }
         }
         let mut waiting = 0;
         for (step, rounds) in waits {
-            if *rounds > 0 {
+            let target = Target::Wait(*step);
+            if *rounds > 0 && !self.context.counts.knows(target) {
                 *rounds -= 1;
                 continue;
             }
-            match self.messages(&channel, Target::Wait(*step)).await {
-                Ok(count) => waiting += count,
-                Err(RabbitError::Missing { .. }) => {
-                    *rounds = PATIENCE;
-                    channel = self.live.open_channel().await?;
-                }
-                Err(error) => return Err(error),
+            match self.messages(&mut channel, target).await? {
+                Some(count) => waiting += count,
+                None => *rounds = PATIENCE,
             }
         }
         self.counted(Part::Waiting, waiting);
         self.live.close(&channel, "counted").await
     }
 
-    async fn messages(&self, channel: &Channel, target: Target) -> Result<u64, RabbitError> {
-        let queue = target.queue(self.context.route.queue());
-        Ok(self.live.find(channel, &queue).await?.messages.into())
+    /// How many messages a queue holds; `None`: it is missing, and the channel is another one. What is gone is
+    /// reported.
+    async fn messages(
+        &self,
+        channel: &mut Channel,
+        target: Target,
+    ) -> Result<Option<u64>, RabbitError> {
+        let context = &self.context;
+        let queue = target.queue(context.route.queue());
+        let found = match self.live.find(channel, &queue).await {
+            Ok(found) => found,
+            Err(RabbitError::Missing { .. }) => {
+                context.is_gone(target);
+                *channel = self.live.open_channel().await?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let messages = u64::from(found.messages);
+        if context.route.counts {
+            let fewer = context.counts.seen(target, messages, context.clock.now());
+            let is_unread = target == Target::Dead && fewer > 0 && found.consumers == 0;
+            if is_unread && !letters::is_read(&self.live, &queue).await? {
+                self.look_again(channel, &queue, messages + fewer).await?;
+            }
+        }
+        Ok(Some(messages))
+    }
+
+    /// There were more dead letters before. One that is read to keep the queue from expiring is back by now.
+    async fn look_again(
+        &self,
+        channel: &Channel,
+        queue: &str,
+        before: u64,
+    ) -> Result<(), RabbitError> {
+        sleep(OFTEN).await;
+        let now = u64::from(self.live.find(channel, queue).await?.messages);
+        let (context, target) = (&self.context, Target::Dead);
+        context.counts.seen(target, now, context.clock.now());
+        if now < before {
+            context.has_fewer(target, before - now);
+        }
+        Ok(())
+    }
+
+    /// A queue could not be used. Why it still cannot is remembered.
+    async fn try_again(&self, target: Target) {
+        let made = self.context.make_sure(&self.live, target).await;
+        if let (Ok(()), Target::Parked(space)) = (made, target) {
+            // Without its session this task ends too.
+            drop(self.found.send(vec![space]));
+        }
     }
 
     fn counted(&self, part: Part, count: u64) {
@@ -167,10 +233,13 @@ impl ParkedCounter {
 
     async fn count(&self) -> Result<u64, RabbitError> {
         let live = &self.0.live;
-        let channel = live.open_channel().await?;
+        let mut channel = live.open_channel().await?;
         let mut count = 0;
         for space in Space::all() {
-            count += self.0.messages(&channel, Target::Parked(space)).await?;
+            let target = Target::Parked(space);
+            let messages = self.0.messages(&mut channel, target).await?;
+            let queue = || target.queue(self.0.context.route.queue());
+            count += messages.ok_or_else(|| RabbitError::Missing { queue: queue() })?;
         }
         // Whether this is answered changes nothing.
         live.close(&channel, "counted").await.ok();
@@ -185,10 +254,7 @@ impl Drop for ParkedCounter {
 }
 
 /// Looks for parked queues of a route that does not park, for as long as its session lives.
-struct LeftBehind {
-    broker: Broker,
-    found: mpsc::UnboundedSender<Vec<Space>>,
-}
+struct LeftBehind(Broker);
 
 impl LeftBehind {
     async fn run(self) {
@@ -196,7 +262,7 @@ impl LeftBehind {
         loop {
             // If more than this question failed, the session notices that by itself.
             if let Err(error) = self.look(&mut known).await {
-                let route = &self.broker.context.route.name;
+                let route = &self.0.context.route.name;
                 tracing::debug!(%route, %error, "no look for parked messages");
             }
             // Once there are some, their messages are counted as often as those of all other queues.
@@ -206,7 +272,11 @@ impl LeftBehind {
     }
 
     async fn look(&self, known: &mut BTreeSet<Space>) -> Result<(), RabbitError> {
-        let Broker { context, live } = &self.broker;
+        let Broker {
+            context,
+            live,
+            found: to_session,
+        } = &self.0;
         let route = &context.route;
         let found = live.left_behind(route).await?;
         let messages = found
@@ -225,8 +295,8 @@ impl LeftBehind {
         *known = spaces;
         if !known.is_empty() {
             // Without its session this task ends too.
-            drop(self.found.send(known.iter().copied().collect()));
-            self.broker.counted(Part::Parked, messages);
+            drop(to_session.send(known.iter().copied().collect()));
+            self.0.counted(Part::Parked, messages);
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ use url::{Host, Url};
 
 use super::RabbitError;
 use super::guard::{Control, Guarded};
+use super::renewal::RENEW;
 use crate::core::backoff::Ladder;
 use crate::core::parking::Space;
 use crate::ports::connect::{Resolver, Secret, Tls};
@@ -99,7 +100,7 @@ async fn open(uri: &AMQPUri, addresses: &[SocketAddr], tls: &Tls) -> io::Result<
     }
 }
 
-fn client_config(tls: &Tls) -> io::Result<ClientConfig> {
+pub(super) fn client_config(tls: &Tls) -> io::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     // Systems have odd certificates; those that cannot be parsed are not trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -163,6 +164,15 @@ pub struct RabbitOptions {
     pub password: Option<Secret>,
     /// Only with `amqps://`.
     pub tls: Tls,
+    /// How often a quorum queue of ours that holds messages is kept from expiring (`renewal`).
+    pub renew: Duration,
+}
+
+/// The virtual host of the first URL: after the slash, where `%2f` is a slash of its own.
+pub(super) fn virtual_host(options: &RabbitOptions) -> String {
+    let url = options.settings.urls.first();
+    let uri = url.and_then(|url| parsed(url.expose_secret()).ok());
+    uri.map_or_else(|| "/".to_owned(), |uri| uri.vhost)
 }
 
 /// Without credentials or certificates besides those of the URLs.
@@ -172,6 +182,7 @@ impl From<RabbitMq> for RabbitOptions {
             settings,
             password: None,
             tls: Tls::default(),
+            renew: RENEW,
         }
     }
 }

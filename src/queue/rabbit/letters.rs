@@ -21,6 +21,10 @@
 //! letter that was left ten times is copied to the end of its own queue, confirmed, and then
 //! acknowledged: its count starts again. If only some letters are read, or some are copied, their order
 //! may change.
+//!
+//! The replicas watch how many dead letters there are, and report it if they are purged (`vanished`). Letters that are
+//! read are not counted by the broker meanwhile, and may be gone afterwards. So a reader leaves a sign: a queue beside
+//! the dead letters that ends by itself ([`is_read`]). Without the right to declare it there is none.
 
 mod moving;
 
@@ -56,6 +60,10 @@ pub const BATCH_BYTES: usize = WINDOW;
 const RETURN: Duration = Duration::from_secs(2);
 /// … and how often that is checked.
 const LOOK: Duration = Duration::from_millis(5);
+/// How long a reader can be seen after it took letters: longer than the replicas need to count them twice …
+const SIGN: Duration = Duration::from_secs(60);
+/// … and how often it says so.
+const SIGN_EVERY: Duration = Duration::from_secs(20);
 /// How long closing the connections may take.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -90,6 +98,22 @@ pub struct Letters {
     gone: u32,
     /// Acknowledgements that the queue may not have taken yet.
     unsure: usize,
+    /// When the sign of a reader was left last.
+    signed: Option<Instant>,
+}
+
+/// The queue that is there while letters are read.
+fn sign_of(queue: &str) -> String {
+    format!("{queue}.read")
+}
+
+/// Whether letters of that queue were read within the last minute.
+pub(super) async fn is_read(live: &Live, queue: &str) -> Result<bool, RabbitError> {
+    match live.look_for(&sign_of(queue)).await {
+        Ok(_) => Ok(true),
+        Err(RabbitError::Missing { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 impl fmt::Debug for Letter {
@@ -144,6 +168,7 @@ impl Letters {
             worn: Vec::new(),
             gone: 0,
             unsure: 0,
+            signed: None,
         }))
     }
 
@@ -189,6 +214,7 @@ impl Letters {
     }
 
     async fn get(&mut self, count: u32) -> Result<Vec<Option<Letter>>, RabbitError> {
+        self.sign().await;
         let options = BasicGetOptions { no_ack: false };
         let mut asks: FuturesOrdered<_> = (0..count)
             .map(|_| self.channel.basic_get(self.queue.as_str().into(), options))
@@ -214,6 +240,19 @@ impl Letters {
             })
         });
         Ok(letters.collect())
+    }
+
+    /// Leaves the sign of a reader. Without the right to do so the replicas may report what is read as gone.
+    async fn sign(&mut self) {
+        let is_fresh = self.signed.is_some_and(|at| at.elapsed() < SIGN_EVERY);
+        // Other queues are only looked at.
+        if is_fresh || !self.queue.ends_with(".dead") {
+            return;
+        }
+        self.signed = Some(Instant::now());
+        if let Err(error) = self.live.short_lived(&sign_of(&self.queue), SIGN).await {
+            tracing::debug!(queue = self.queue, %error, "no sign that letters are read");
+        }
     }
 
     /// Waits until the queue has taken every acknowledgement.

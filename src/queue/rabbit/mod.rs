@@ -8,10 +8,13 @@
 //! - `publisher`: the copies for wait, parked and dead-letter queues, tried until they are confirmed;
 //!   `confirms` publishes them and waits for the confirms; `reports` publishes what belongs to no delivery;
 //! - `counts`: how many messages are at the broker;
-//! - `topology`: the queues; `convert`: the messages; `marks`: which headers of ours a replica wrote;
-//! - `probe`: checks a broker and the user's rights for `sluiced check --connect`; `letters`: reads and moves
-//!   dead letters for `sluiced dead`.
+//! - `topology`: the queues, `usable`: which of them can be used, `vanished`: those that are gone with their
+//!   messages, `renewal`: keeps them from expiring; `convert`: the messages; `marks`: which headers of ours a replica
+//!   wrote;
+//! - `probe`: checks a broker and the user's rights for `sluiced check --connect`, `management` its policies
+//!   (`broker_policies`); `letters`: reads and moves dead letters for `sluiced dead`.
 
+mod broker_policies;
 mod confirms;
 mod connections;
 mod convert;
@@ -19,13 +22,17 @@ mod counts;
 mod dial;
 mod guard;
 pub mod letters;
+pub mod management;
 mod marks;
 pub mod probe;
 mod publisher;
+mod renewal;
 mod reports;
 mod session;
 mod supervisor;
 mod topology;
+mod usable;
+mod vanished;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -45,6 +52,7 @@ use crate::ports::queue::{Report, Subscription};
 use crate::settings::types::Results;
 
 pub use self::dial::{RabbitOptions, RouteOptions};
+pub use self::renewal::RENEW;
 
 /// The process's use of one broker (or cluster).
 #[derive(Debug)]
@@ -158,6 +166,14 @@ pub enum RabbitError {
     /// A queue exists, but not as sluiced needs it.
     #[error("queue `{queue}` exists with other settings: {reason}; delete it or rename it")]
     Mismatch { queue: String, reason: String },
+    /// It is missing, and the virtual host or the cluster has as many queues as it may have.
+    #[error(
+        "queue `{queue}` does not exist and cannot be declared: {reason}; raise the limit, or delete queues that are not used"
+    )]
+    QueueLimit { queue: String, reason: String },
+    /// It is missing, and the user may not make it.
+    #[error("queue `{queue}` does not exist, and the user may not declare it: {reason}")]
+    Undeclarable { queue: String, reason: String },
     /// Messages read from it stay there, and no single message can be returned.
     #[error(
         "queue `{queue}` is a stream, whose messages stay in it and would be sent again; write the name of a quorum or classic queue"
@@ -208,8 +224,19 @@ impl RabbitError {
     fn of_right(self) -> Self {
         match self {
             Self::Refused { reason } => Self::Forbidden { reason },
+            Self::Undeclarable { .. } => Self::Forbidden {
+                reason: self.to_string(),
+            },
             other => other,
         }
+    }
+
+    /// Whether it is about one queue alone: what needs no such queue can go on.
+    const fn is_of_one_queue(&self) -> bool {
+        matches!(
+            self,
+            Self::QueueLimit { .. } | Self::Undeclarable { .. } | Self::Mismatch { .. }
+        )
     }
 
     /// What a failed operation on a channel means.
@@ -244,6 +271,10 @@ impl RabbitError {
                 let kind = reason.rsplit_once(" of queue type ");
                 if kind.is_some_and(|(_, kind)| kind.contains("stream")) {
                     return Self::Stream { queue };
+                }
+                // rabbit_channel:check_vhost_queue_limit, and the limit of a cluster from 4.1 on.
+                if reason.contains("queue limit in ") {
+                    return Self::QueueLimit { queue, reason };
                 }
                 Self::Mismatch { queue, reason }
             }

@@ -7,6 +7,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::options::ConfirmSelectOptions;
 use lapin::types::{AMQPValue, FieldTable};
 use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
@@ -15,7 +18,8 @@ use url::Url;
 use super::RabbitError;
 use super::connections::{Connections, Live};
 use super::dial::{RabbitOptions, RouteOptions, addresses};
-use super::topology::{DURABLE, QueueCounts, Target, typed};
+use super::topology::{Copy, DURABLE, QueueCounts, Target, published, typed};
+use super::usable::Standing;
 use crate::core::parking::Space;
 use crate::settings::types::QueueType;
 
@@ -23,7 +27,7 @@ use crate::settings::types::QueueType;
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// The state of a route's queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueState {
     /// It is there.
     Found {
@@ -34,6 +38,8 @@ pub enum QueueState {
         classic: bool,
         /// Messages in the parked queues beside it, if the route does not park and there are any.
         left_behind: Option<u32>,
+        /// Queues of ours that are used as they are, and why.
+        as_they_are: Vec<String>,
     },
     /// It is missing, and the daemon would declare it.
     WouldBeDeclared,
@@ -90,10 +96,10 @@ pub async fn queue(
 async fn look(live: &Live, route: &RouteOptions) -> Result<QueueState, RabbitError> {
     let channel = live.open_channel().await?;
     let found = live.find(&channel, route.queue()).await;
-    match &found {
-        Err(RabbitError::Missing { .. }) if !route.settings.declare => {}
+    let as_they_are = match &found {
+        Err(RabbitError::Missing { .. }) if !route.settings.declare => Vec::new(),
         found => tried(live, route, found.is_ok()).await?,
-    }
+    };
     match found {
         Ok(QueueCounts {
             messages,
@@ -110,6 +116,7 @@ async fn look(live: &Live, route: &RouteOptions) -> Result<QueueState, RabbitErr
                 consumers,
                 classic,
                 left_behind: (!left.is_empty()).then_some(parked),
+                as_they_are,
             })
         }
         Err(RabbitError::Missing { .. }) if route.settings.declare => {
@@ -121,8 +128,8 @@ async fn look(live: &Live, route: &RouteOptions) -> Result<QueueState, RabbitErr
 }
 
 /// Tries the rights to a route's queues, and the settings of those of ours that are there; `found`: the work
-/// queue is there.
-async fn tried(live: &Live, route: &RouteOptions, found: bool) -> Result<(), RabbitError> {
+/// queue is there. Returns those that are used as they are, in words.
+async fn tried(live: &Live, route: &RouteOptions, found: bool) -> Result<Vec<String>, RabbitError> {
     if found {
         may_consume(live, route.queue()).await?;
     }
@@ -130,14 +137,48 @@ async fn tried(live: &Live, route: &RouteOptions, found: bool) -> Result<(), Rab
     let work = route.settings.declare.then_some(Target::Work);
     let waits = route.ladder().rungs().map(Target::Wait);
     let parked = Space::all().filter(|_| route.parks()).map(Target::Parked);
-    for target in work.into_iter().chain(waits).chain(parked) {
-        may_declare(live, route, target).await?;
+    let ours = work.into_iter().chain(waits).chain(parked);
+    let (mut others, mut not_compared) = (Vec::new(), Vec::new());
+    for target in ours.chain([Target::Dead]) {
+        let queue = target.queue(route.queue());
+        match may_use(live, route, target, &queue).await? {
+            Some(Standing::NotCompared) => not_compared.push(queue),
+            Some(Standing::Other(reason)) => {
+                others.push(format!(
+                    "queue `{queue}` has other settings, and is used as it is: {reason}"
+                ));
+            }
+            _ => {}
+        }
     }
-    may_declare(live, route, Target::Dead).await?;
     // Those that are there do not show whether copies may be published, which waits ask for.
-    let wait = Target::Wait(route.ladder().rung(Duration::ZERO));
     let nowhere = format!("{}.wait.none", route.queue());
-    declare_nothing(live, route, wait, &nowhere).await
+    if not_compared.is_empty() {
+        let wait = Target::Wait(route.ladder().rung(Duration::ZERO));
+        declare_nothing(live, route, wait, &nowhere).await?;
+    } else {
+        may_publish(live, nowhere).await?;
+        others.push(format!(
+            "the user may not declare {}: they are used as they are, and could not be compared",
+            not_compared.join(", ")
+        ));
+    }
+    Ok(others)
+}
+
+/// Needs the right to write to the default exchange: the broker returns what no queue takes.
+async fn may_publish(live: &Live, nowhere: String) -> Result<(), RabbitError> {
+    let channel = live.open_channel().await?;
+    let select = channel.confirm_select(ConfirmSelectOptions::default());
+    live.answered("confirm.select", select).await?;
+    let copy = Copy {
+        exchange: String::new(),
+        routing_key: nowhere,
+        properties: BasicProperties::default(),
+        body: Bytes::new(),
+    };
+    let published = live.answered("basic.publish", published(channel, copy, || {}));
+    refused(published.await.map(drop))
 }
 
 /// Results need their exchange, or the one queue that they all go to. Whether they may be published shows only then.
@@ -184,16 +225,23 @@ async fn is_classic(live: &Live, queue: &str) -> bool {
     matches!(declared, Err(RabbitError::Mismatch { reason, .. }) if reason.contains("x-queue-type"))
 }
 
-async fn may_declare(live: &Live, route: &RouteOptions, target: Target) -> Result<(), RabbitError> {
-    let queue = target.queue(route.queue());
-    let channel = live.open_channel().await?;
-    match live.find(&channel, &queue).await {
-        Ok(_) => {
-            live.close(&channel, "found").await.ok();
-            let declared = live.target_queues(route, [target]).await;
-            declared.map_err(RabbitError::of_right)
+/// What a queue is that is there; of one that is missing, whether the user may declare it.
+async fn may_use(
+    live: &Live,
+    route: &RouteOptions,
+    target: Target,
+    queue: &str,
+) -> Result<Option<Standing>, RabbitError> {
+    match live.look_for(queue).await {
+        Err(RabbitError::Missing { .. }) => {
+            declare_nothing(live, route, target, queue).await?;
+            Ok(None)
         }
-        Err(RabbitError::Missing { .. }) => declare_nothing(live, route, target, &queue).await,
+        // Some versions ask for a right to look.
+        Ok(_) | Err(RabbitError::Refused { .. }) => {
+            let standing = live.usable(route, target).await;
+            standing.map(Some).map_err(RabbitError::of_right)
+        }
         Err(error) => Err(error),
     }
 }
@@ -215,9 +263,11 @@ async fn declare_nothing(
 /// Reads the answer to an impossible operation: an error only if the right is missing.
 fn refused(answer: Result<(), RabbitError>) -> Result<(), RabbitError> {
     match answer {
-        Err(error @ (RabbitError::Refused { .. } | RabbitError::Timeout { .. })) => {
-            Err(error.of_right())
-        }
+        Err(
+            error @ (RabbitError::Refused { .. }
+            | RabbitError::QueueLimit { .. }
+            | RabbitError::Timeout { .. }),
+        ) => Err(error.of_right()),
         _ => Ok(()),
     }
 }

@@ -191,7 +191,7 @@ impl Outbox {
             if place != Some(Target::Work) && !self.declared.contains(&place) {
                 let route = &self.context.route;
                 let declared = match place {
-                    Some(target) => open.live.target_queues(route, [target]).await,
+                    Some(target) => self.context.make_sure(&open.live, target).await,
                     None => open.live.find_exchange(route.exchange()).await,
                 };
                 open.was_left_alone();
@@ -233,9 +233,15 @@ impl Outbox {
                     match result {
                         Ok(()) => {
                             self.failed.remove(&of.tag);
-                            if matches!(of.to, Destination::Result(_)) {
-                                let Context { events, route, .. } = &*self.context;
-                                events.result(&route.name, ResultOutcome::Confirmed);
+                            let context = &self.context;
+                            match of.to {
+                                Destination::Result(_) => {
+                                    let route = &context.route.name;
+                                    context.events.result(route, ResultOutcome::Confirmed);
+                                }
+                                Destination::Queue(target) => {
+                                    context.counts.put(target, context.clock.now());
+                                }
                             }
                             // If the session is gone, the result is not needed.
                             self.decided.send((of.tag, Outcome::Safe)).ok();

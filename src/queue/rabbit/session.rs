@@ -39,6 +39,7 @@ use super::counts::Counting;
 use super::publisher::Publisher;
 use super::supervisor::Context;
 use super::topology::Target;
+use super::usable::Standing;
 use crate::core::acks::{Batch, Fate, Frame};
 use crate::core::parking::Space;
 use crate::ports::connect::Link;
@@ -144,7 +145,7 @@ impl Session {
                 }
                 Some(decided) = self.publisher.decided.recv() => self.on_copied(decided),
                 Some(decided) = self.results.decided.recv() => self.on_reported(decided),
-                Some(spaces) = self.counting.left_behind.recv() => self.join(&spaces).await?,
+                Some(spaces) = self.counting.found.recv() => self.join(&spaces).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 Ok(()) = tap.changed() => {
                     if *tap.borrow_and_update() == Tap::Closed {
@@ -299,16 +300,16 @@ impl Session {
             (None, Some(why)) => Some(("results", why)),
         };
         let why = why.map(|(what, why)| format!("{what} are not confirmed: {why}"));
-        self.context.link.send_if_modified(|link| match &why {
-            Some(why) if !matches!(link, Link::Down(known) if **known == **why) => {
-                *link = Link::Down(why.as_str().into());
+        let now = match (self.context.unusable.link(), why) {
+            (Link::Up, Some(why)) => Link::Down(why.into()),
+            (link, _) => link,
+        };
+        let link = &self.context.link;
+        link.send_if_modified(|old| {
+            (*old != now) && {
+                *old = now;
                 true
             }
-            None if !link.is_up() => {
-                *link = Link::Up;
-                true
-            }
-            _ => false,
         });
     }
 
@@ -317,17 +318,27 @@ impl Session {
     }
 }
 
-/// Declares or checks the queues of a route. Returns those that are consumed.
+/// Makes sure of the queues of a route. Returns those that are consumed. Only the work queue is needed.
 async fn declare(context: &Context, live: &Live) -> Result<Vec<Group>, RabbitError> {
     let route = &context.route;
-    live.work_queue(route).await?;
+    if live.work_queue(route).await? == Standing::Made {
+        context.is_gone(Target::Work);
+    }
     let mut groups = vec![Group::work(route)];
     if route.parks() {
-        let spaces: Vec<Space> = Space::all().collect();
-        let targets = spaces.iter().copied().map(Target::Parked);
-        live.target_queues(route, targets).await?;
-        groups.push(Group::parked(route, &spaces));
+        let mut spaces = Vec::new();
+        for space in Space::all() {
+            match context.make_sure(live, Target::Parked(space)).await {
+                Err(error) if !error.is_of_one_queue() => return Err(error),
+                made => spaces.extend(made.ok().map(|()| space)),
+            }
+        }
+        if !spaces.is_empty() {
+            groups.push(Group::parked(route, &spaces));
+        }
     }
-    live.target_queues(route, [Target::Dead]).await?;
-    Ok(groups)
+    match context.make_sure(live, Target::Dead).await {
+        Err(error) if !error.is_of_one_queue() => Err(error),
+        _ => Ok(groups),
+    }
 }

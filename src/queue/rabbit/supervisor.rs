@@ -4,7 +4,7 @@
 //! that outlives a session is in [`Context`].
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -14,10 +14,13 @@ use super::RabbitError;
 use super::connections::Connections;
 use super::dial::{RabbitOptions, RouteOptions};
 use super::session::{Ended, KeptVerdicts, Session};
+use super::usable::Unusable;
+use super::vanished::KnownCounts;
 use crate::core::backoff::Ladder;
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
+use crate::ports::lock;
 use crate::ports::marks::Marks;
 use crate::ports::queue::{Delivery, Leftover, ServeChannels, Subscription};
 use crate::queue::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents};
@@ -45,6 +48,14 @@ pub(super) struct Context {
     pub(super) no_room: LogLimit,
     /// For warnings about messages that are set aside, because no queue takes their results or copies.
     pub(super) no_place: LogLimit,
+    /// What its queues hold.
+    pub(super) counts: KnownCounts,
+    /// Those that cannot be used now.
+    pub(super) unusable: Unusable,
+    /// When its queues are kept from expiring next.
+    renew_at: Mutex<Instant>,
+    /// For errors about dead letters that are gone: a policy may drop them one by one.
+    pub(super) fewer: LogLimit,
     /// For warnings about copies that lost headers.
     shortened: LogLimit,
 }
@@ -60,6 +71,16 @@ impl Context {
                 "headers that only sluiced may write are not from a replica of this fleet: they are ignored{more}"
             );
         }
+    }
+
+    /// How long until its queues are to be kept from expiring again.
+    pub(super) fn renewal_due(&self) -> Duration {
+        lock(&self.renew_at).saturating_duration_since(Instant::now())
+    }
+
+    /// They were read.
+    pub(super) fn renewed(&self) {
+        *lock(&self.renew_at) = Instant::now() + self.options.renew;
     }
 
     /// A copy left headers behind.
@@ -92,6 +113,8 @@ pub(super) fn start(
     events: Arc<dyn QueueEvents>,
 ) -> Subscription {
     let route = Arc::new(route);
+    // A process that starts again and again reads none each time.
+    let renew_at = Instant::now() + options.renew / 10;
     // Shared by all routes: the last one that leaves closes them.
     let used = Arc::clone(&connections);
     let subscription = Subscription::start(|channels| {
@@ -108,6 +131,10 @@ pub(super) fn start(
             kept,
             marks,
             forged: LogLimit::new(LOG_EVERY),
+            counts: KnownCounts::default(),
+            unusable: Unusable::default(),
+            renew_at: Mutex::new(renew_at),
+            fewer: LogLimit::new(LOG_EVERY),
             shortened: LogLimit::new(LOG_EVERY),
             no_room: LogLimit::new(LOG_EVERY),
             no_place: LogLimit::new(LOG_EVERY),
@@ -141,7 +168,7 @@ async fn supervise(context: Arc<Context>, channels: ServeChannels) {
         };
         let error = match session {
             Ok(session) => {
-                link.send_replace(Link::Up);
+                link.send_replace(context.unusable.link());
                 history.opened(&context.route, context.clock.now());
                 match session.run(&mut tap, &mut closing).await {
                     Ended::Closed(left) => break left,

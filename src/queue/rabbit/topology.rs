@@ -6,8 +6,11 @@
 //! RabbitMQ 4 drops or dead-letters a message of a quorum queue after 20 returns, unless the queue says
 //! that it has no limit. Before version 4 there is no limit by default, and the same argument makes the
 //! broker drop a message at its first return. A queue that an earlier sluiced declared does not have
-//! that argument. So queues that are read are declared with it if the broker knows it, and without it if
-//! that is refused.
+//! that argument. So queues are declared with it if the broker knows it, and without it if that is refused.
+//! Messages are returned to all of them: dead letters when they are looked at (`letters`), waiting ones when their
+//! queue is kept from expiring (`renewal`).
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use lapin::options::{
@@ -25,7 +28,7 @@ use crate::core::parking::Space;
 use crate::settings::types::QueueType;
 
 /// A queue that copies go to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Target {
     /// The work queue itself: the returns of a copy count from zero.
     Work,
@@ -48,14 +51,13 @@ impl Target {
         }
     }
 
-    /// Whether messages are returned to it: dead letters are, when they are looked at (`letters`).
-    const fn takes_returns(self) -> bool {
-        matches!(self, Self::Work | Self::Parked(_) | Self::Dead)
-    }
-
     /// The arguments of its declaration, without the limit of returns.
     pub(super) fn arguments(self, route: &RouteOptions) -> FieldTable {
         let mut table = typed(route.settings.queue_type);
+        if matches!(self, Self::Parked(_) | Self::Dead) {
+            // Where a policy bounds the queue, a copy is refused and tried again, instead of dropping another one.
+            table.insert("x-overflow".into(), text("reject-publish"));
+        }
         if let Self::Wait(step) = self {
             let ttl = i64::try_from(step.length().as_millis()).unwrap_or(i64::MAX);
             table.insert("x-message-ttl".into(), AMQPValue::LongLongInt(ttl));
@@ -122,17 +124,6 @@ impl Live {
             .await
     }
 
-    /// Declares or checks the work queue.
-    pub(super) async fn work_queue(&self, route: &RouteOptions) -> Result<(), RabbitError> {
-        if route.settings.declare {
-            return self.target_queues(route, [Target::Work]).await;
-        }
-        match self.look_for(route.queue()).await {
-            Err(RabbitError::Missing { queue }) => Err(RabbitError::Undeclared { queue }),
-            found => found.map(drop),
-        }
-    }
-
     /// Looks for a queue. One that is missing costs its channel.
     pub(super) async fn look_for(&self, queue: &str) -> Result<QueueCounts, RabbitError> {
         let channel = self.open_channel().await?;
@@ -151,29 +142,40 @@ impl Live {
             .await
     }
 
-    /// Declares queues of ours in their order, on channels of their own.
-    pub(super) async fn target_queues(
+    /// Declares a queue of ours, on a channel of its own.
+    pub(super) async fn target_queue(
         &self,
         route: &RouteOptions,
-        targets: impl IntoIterator<Item = Target> + Send,
+        target: Target,
     ) -> Result<(), RabbitError> {
         let mut channel = self.open_channel().await?;
-        for target in targets {
-            let queue = target.queue(route.queue());
-            let arguments = target.arguments(route);
-            let counted = target.takes_returns() && route.settings.queue_type == QueueType::Quorum;
-            if counted && self.knows_unlimited {
-                let mut unlimited = arguments.clone();
-                unlimited.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(-1));
-                match self.declare(&channel, &queue, DURABLE, unlimited).await {
-                    Ok(_) => continue,
-                    Err(RabbitError::Mismatch { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-                channel = self.open_channel().await?;
+        let queue = target.queue(route.queue());
+        let arguments = target.arguments(route);
+        if self.knows_unlimited && route.settings.queue_type == QueueType::Quorum {
+            let mut unlimited = arguments.clone();
+            unlimited.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(-1));
+            match self.declare(&channel, &queue, DURABLE, unlimited).await {
+                Ok(_) => return self.close(&channel, "declared").await,
+                Err(RabbitError::Mismatch { .. }) => {}
+                Err(error) => return Err(error),
             }
-            self.declare(&channel, &queue, DURABLE, arguments).await?;
+            channel = self.open_channel().await?;
         }
+        self.declare(&channel, &queue, DURABLE, arguments).await?;
+        self.close(&channel, "declared").await
+    }
+
+    /// Declares a queue that the broker deletes once it was not declared for so long.
+    pub(super) async fn short_lived(
+        &self,
+        queue: &str,
+        expires: Duration,
+    ) -> Result<(), RabbitError> {
+        let channel = self.open_channel().await?;
+        let mut arguments = typed(QueueType::Classic);
+        let expires = i64::try_from(expires.as_millis()).unwrap_or(i64::MAX);
+        arguments.insert("x-expires".into(), AMQPValue::LongLongInt(expires));
+        self.declare(&channel, queue, DURABLE, arguments).await?;
         self.close(&channel, "declared").await
     }
 

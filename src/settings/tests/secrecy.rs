@@ -13,6 +13,7 @@ use crate::settings::types::Route;
 
 const SECRETIVE: &str = r#"[rabbitmq]
 urls = ["amqp://user:hunter2@h:5672/%2f?heartbeat=5&auth=hunter2"]
+management = "http://user:hunter2@h:15672"
 [redis]
 url = "redis://:hunter2@h:6379/0"
 [limits.provider]

@@ -2,6 +2,7 @@
 mod bench;
 mod copies;
 mod neighbours;
+mod ours;
 mod parked;
 mod restarts;
 mod returns;
@@ -220,17 +221,41 @@ async fn a_wait_queue_that_is_deleted_is_declared_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_letter_queue_with_other_settings_shows_early() {
+async fn a_dead_letter_queue_with_other_settings_is_used_as_it_is() {
     let server = shared();
-    let bench = Bench::start(options(server), QueueType::Quorum);
+    let mut bench = Bench::start(options(server), QueueType::Quorum);
     let broker = Broker::connect(&server.url()).await;
-    broker
-        .declare(&format!("{}.dead", bench.queue), "classic")
-        .await;
+    let dead_queue = format!("{}.dead", bench.queue);
+    broker.declare(&dead_queue, "classic").await;
+    broker.declare(&bench.queue, "quorum").await;
+    broker.publish(&bench.queue, messages([1])).await;
+    bench.up().await;
+    assert!(bench.next().await.settle(dead()));
+    bench.subscription.close(BOUND).await;
+    assert_eq!(numbers(&broker, &dead_queue).await, [1].into());
+}
+
+/// A stream would keep its letters for ever: letters wait, everything else goes on, and the route says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_queue_that_cannot_be_used_shows_early_and_stops_only_letters() {
+    let server = shared();
+    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    let broker = Broker::connect(&server.url()).await;
+    let dead_queue = format!("{}.dead", bench.queue);
+    broker.declare(&dead_queue, "stream").await;
     broker.declare(&bench.queue, "quorum").await;
     bench.down("exists with other settings").await;
-    broker.delete(&format!("{}.dead", bench.queue)).await;
+    broker.publish(&bench.queue, messages([1, 2])).await;
+    for delivery in bench.take(2).await {
+        let n = number(&delivery.message().body);
+        assert!(delivery.settle(if n == 1 { dead() } else { Verdict::Done }));
+    }
+    let done = || bench.events.settled_as("done") == 1;
+    eventually(BOUND, "the other is done", done).await;
+    broker.delete(&dead_queue).await;
     bench.up().await;
+    let dead = || bench.events.settled_as("dead") == 1;
+    eventually(BOUND, "the letter is there", dead).await;
     bench.subscription.close(BOUND).await;
 }
 

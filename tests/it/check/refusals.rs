@@ -45,9 +45,13 @@ fn a_right_that_is_missing_is_told_with_the_command_that_grants_it() {
         "{before}"
     );
 
-    // A queue of ours that has another type: the route wants quorum queues.
+    // Queues of ours that have another type: the route wants quorum queues. From a wait queue messages would not come
+    // back.
     declare("sms.dead");
-    assert!(queue(1).contains("queue `sms.dead` exists with other settings: "));
+    let used = "warning: queue `sms.dead` has other settings, and is used as it is: ";
+    assert!(queue(0).contains(used));
+    declare("sms.wait.1s");
+    assert!(queue(1).contains("queue `sms.wait.1s` exists with other settings: "));
 }
 
 #[test]

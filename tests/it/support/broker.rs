@@ -4,7 +4,7 @@ use futures::StreamExt as _;
 use lapin::options::{
     BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
     ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
-    QueueDeleteOptions,
+    QueueDeleteOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
@@ -106,6 +106,13 @@ impl Broker {
             )
             .await
             .expect("the queue can be bound");
+    }
+
+    pub async fn purge(&self, queue: &str) {
+        self.channel
+            .queue_purge(queue.into(), QueuePurgeOptions::default())
+            .await
+            .expect("the queue can be purged");
     }
 
     pub async fn delete(&self, queue: &str) {

@@ -8,7 +8,7 @@ use sluiced::core::judge::DeadReason;
 use sluiced::ports::connect::Tls;
 use sluiced::ports::marks::Marks;
 use sluiced::ports::message::{HeaderValue, header};
-use sluiced::ports::queue::{Delivery, Verdict};
+use sluiced::ports::queue::{Delivery, Part, Verdict};
 use sluiced::queue::QueueEvents;
 use sluiced::queue::rabbit::RabbitOptions;
 use tokio::sync::mpsc;
@@ -36,6 +36,17 @@ impl QueueEvents for Counted {
         self.add(verdict, count);
     }
 
+    fn counted(&self, _route: &str, part: Part, count: u64) {
+        if count > 0 {
+            let name = match part {
+                Part::Dead => "dead counted",
+                Part::Waiting => "waiting counted",
+                _ => return,
+            };
+            self.0.lock().unwrap().insert(name, count);
+        }
+    }
+
     fn redelivered(&self, _route: &str) {
         self.add("redelivered", 1);
     }
@@ -46,6 +57,10 @@ impl QueueEvents for Counted {
 
     fn shortened(&self, _route: &str) {
         self.add("shortened", 1);
+    }
+
+    fn vanished(&self, _route: &str, _part: Part, count: u64) {
+        self.add("vanished", count);
     }
 
     fn unconfirmed(&self, _route: &str) {

@@ -49,6 +49,21 @@ impl Rabbit {
         server
     }
 
+    /// The same, with the management API on a port of its own, which is returned.
+    #[must_use]
+    pub fn start_managed() -> (Self, u16) {
+        let port = free_port();
+        let lines = format!("management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n");
+        let server = Self::with(None, &lines);
+        std::fs::write(
+            server.dir.path().join("plugins"),
+            "[rabbitmq_management].\n",
+        )
+        .expect("the plugins of a private RabbitMQ");
+        server.boot();
+        (server, port)
+    }
+
     /// Where it listens.
     #[must_use]
     pub const fn port(&self) -> u16 {

@@ -256,21 +256,24 @@ impl Session {
     /// that parks declares the queue again; otherwise it was left behind, and is not needed.
     pub(super) async fn part(&mut self, queue: &str) -> Result<(), RabbitError> {
         let route = &self.context.route;
-        tracing::info!(route = %route.name, queue, "a parked queue was deleted");
         let groups = &mut self.consumers.groups;
         for group in groups.iter_mut() {
             group.queues.retain(|known| known != queue);
         }
         groups.retain(|group| !group.queues.is_empty());
         let target = |space: &Space| Target::Parked(*space).queue(route.queue()) == queue;
-        match Space::all().find(target) {
-            Some(space) if route.parks() => {
-                self.live
-                    .target_queues(route, [Target::Parked(space)])
-                    .await?;
-                self.join(&[space]).await
-            }
-            _ => Ok(()),
+        let Some(space) = Space::all().find(target) else {
+            return Ok(());
+        };
+        self.context.is_gone(Target::Parked(space));
+        if !route.parks() {
+            return Ok(());
+        }
+        let made = self.context.make_sure(&self.live, Target::Parked(space));
+        match made.await {
+            Ok(()) => self.join(&[space]).await,
+            Err(error) if error.is_of_one_queue() => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

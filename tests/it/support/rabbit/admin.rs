@@ -114,6 +114,15 @@ impl Rabbit {
         self.does(&format!("rabbit_vhost:add({name}, <<\"test\">>)"));
     }
 
+    /// How many queues a virtual host may have.
+    pub fn limit_queues(&self, vhost: &str, most: i32) {
+        let limit = binary(&format!("{{\"max-queues\":{most}}}"));
+        let vhost = binary(vhost);
+        self.does(&format!(
+            "rabbit_vhost_limit:parse_set({vhost}, {limit}, <<\"test\">>)"
+        ));
+    }
+
     /// Closes all connections of a user, as `rabbitmqctl close_all_connections` does with those of all.
     pub fn close_connections_of(&self, user: &str) {
         let user = binary(user);

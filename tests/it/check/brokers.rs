@@ -1,0 +1,119 @@
+//! `check --connect` about brokers that others set up: limits, rights, policies.
+
+use super::*;
+
+fn checked(rabbit: String) -> (Check, TcpListener) {
+    let downstream = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut check = Check::new(rabbit, RedisServer::shared().url());
+    let address = downstream.local_addr().expect("an address");
+    check.downstream = format!("http://{address}/send");
+    (check, downstream)
+}
+
+#[test]
+fn a_limit_of_queues_is_named_before_a_queue_is_missing() {
+    let rabbit = Rabbit::shared();
+    let url = rabbit.add_vhost_for("check-full", "hunter2");
+    rabbit.declare("check-full", "sms");
+    rabbit.limit_queues("check-full", 1);
+    let (check, _downstream) = checked(url);
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(1), "{said}");
+    let said = line(&said, "routes.sms.queue: failed: ");
+    assert!(
+        said.contains("cannot be declared") && said.contains("queue limit in vhost 'check-full'"),
+        "{said}"
+    );
+}
+
+/// Only read and write: enough once all queues are there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queues_that_were_made_beforehand_need_no_right_to_declare() {
+    let rabbit = Rabbit::shared();
+    let name = "check-made";
+    let url = rabbit.add_vhost_for(name, "hunter2");
+    let broker = Broker::connect(&url).await;
+    broker.declare("sms", "quorum").await;
+    let (mut check, _downstream) = checked(url);
+    check.route = "retry = { max = \"1s\" }";
+    rabbit.set_permissions(name, name, ["^$", ".*", ".*"]);
+    let queue = |code: i32| {
+        let (ended, said) = check.run(&["--connect"]);
+        assert_eq!(ended, Some(code), "{said}");
+        line(&said, "routes.sms.queue").to_owned()
+    };
+    assert!(queue(1).contains("the user lacks a right"));
+    rabbit.set_permissions(name, name, [".*"; 3]);
+    for queue in ["sms.wait.1s", "sms.dead"] {
+        broker.declare(queue, "quorum").await;
+    }
+    rabbit.set_permissions(name, name, ["^$", ".*", ".*"]);
+    let used = "warning: the user may not declare sms.wait.1s, sms.dead: they are used as they are";
+    assert!(queue(0).contains(used));
+    // Copies must be published all the same.
+    rabbit.set_permissions(name, name, ["^$", "^$", ".*"]);
+    assert!(queue(1).contains("the user lacks a right"));
+}
+
+/// The policies are read by a user that may nothing else, for queues that are there and for those that are not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_that_act_on_queues_of_ours_are_named() {
+    let (rabbit, port) = Rabbit::start_managed();
+    let broker = Broker::connect(&rabbit.url()).await;
+    broker.declare("sms", "quorum").await;
+    broker.declare("sms.wait.1s", "quorum").await;
+    rabbit.ctl(&["add_user", "monitor", "hunter2"]);
+    rabbit.ctl(&["set_user_tags", "monitor", "management"]);
+    let (mut check, _downstream) = checked(rabbit.url());
+    check.route = "retry = { max = \"2s\" }";
+    check.broker = format!("management = \"http://monitor:hunter2@127.0.0.1:{port}\"\n");
+    let said = |code| {
+        let (ended, said) = check.run(&["--connect"]);
+        assert_eq!(ended, Some(code), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+        line(&said, "rabbitmq.management").to_owned()
+    };
+    assert!(said(1).contains("failed: it refuses the user"));
+    rabbit.set_permissions("/", "monitor", ["^$"; 3]);
+    // The wait queue that is there would keep its messages; RabbitMQ itself refuses to declare it.
+    let told = said(1);
+    let wrong = "warning: sms.wait.1s: its argument x-message-ttl must be 1000";
+    assert!(told.contains(": ok: ") && told.contains(wrong), "{told}");
+    broker.delete("sms.wait.1s").await;
+
+    assert_eq!(
+        said(0),
+        "rabbitmq.management: ok: policies and queues were read"
+    );
+    let tidy = r#"{"expires":60000,"message-ttl":1500,"max-length":10}"#;
+    let ctl = |arguments: &[&str]| drop(rabbit.ctl(arguments));
+    ctl(&["set_policy", "tidy", ".*", tidy, "--apply-to", "queues"]);
+    let told = said(0);
+    for effect in [
+        "warning: policy `tidy` on sms.wait.1s, sms.wait.2s, sms.dead: `expires` deletes it 1m after its last use, with the messages in it",
+        "warning: policy `tidy` on sms.wait.2s: `message-ttl` sends messages back after 1s500ms, before their time",
+        "warning: policy `tidy` on sms.dead: `message-ttl` drops messages that are in it for 1s500ms",
+        "`max-length` refuses copies beyond 10 messages",
+    ] {
+        assert!(told.contains(effect), "no `{effect}` in {told}");
+    }
+
+    // The policy of the documentation shields them.
+    let page = include_str!("../../../docs/operating.md");
+    let shield = page
+        .lines()
+        .find(|line| line.starts_with("rabbitmqctl set_policy"));
+    let shield = shield.expect("the page has one");
+    let mut words = Vec::new();
+    for (index, part) in shield.split('\'').enumerate() {
+        match index % 2 {
+            1 => words.push(part),
+            _ => words.extend(part.split_whitespace()),
+        }
+    }
+    ctl(&words[1..]);
+    assert_eq!(
+        said(0),
+        "rabbitmq.management: ok: policies and queues were read"
+    );
+}
