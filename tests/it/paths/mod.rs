@@ -15,6 +15,7 @@ mod hours;
 mod interop;
 mod journal;
 mod once;
+mod owner;
 mod providers;
 mod quota;
 mod receipts;
