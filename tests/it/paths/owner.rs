@@ -18,6 +18,9 @@ use crate::support::wait::eventually;
 /// What `run` and `check` say of both fleets: all but the replica and the time.
 const REFUSED: &str = "belong to the fleet `";
 
+/// The Redis of the tests keeps nothing, and where limits count by key that is warned of.
+const FORGETS: &str = "nothing is kept on disk";
+
 /// A configuration for a virtual host of its own, with the same limit and the same route for everyone.
 async fn in_vhost(vhost: &str, prefix: &str, rate: &str, provider: std::net::SocketAddr) -> Config {
     let url = Rabbit::shared().add_vhost_for(vhost, "secret");
@@ -80,7 +83,8 @@ async fn a_second_fleet_is_refused_and_the_first_goes_on() {
     eventually(LONG, "the first fleet works", || fast.live().unique >= 100).await;
 
     let second = in_vhost("owner-b", "owner", "10/1s", slow.address()).await;
-    publish(&second, "sms", 50).await;
+    let other = Broker::connect(second.rabbit.as_ref().unwrap()).await;
+    other.publish("sms", ids("c", 50)).await;
     let (code, line) = check(&second);
     assert_eq!(code, Some(1), "{line}");
     names_both(&line, "owner-a", "owner-b");
@@ -154,7 +158,7 @@ async fn a_rollout_and_a_fleet_of_that_name_are_no_foreigners() {
     moved.prefix = "owner-elsewhere".to_owned();
     assert_eq!(check(&moved).0, Some(0));
     for daemon in [old, new, joined] {
-        daemon.stop(&[NEW_SCHEDULE]).await;
+        daemon.stop(&[NEW_SCHEDULE, FORGETS]).await;
     }
 }
 
