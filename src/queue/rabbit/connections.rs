@@ -351,8 +351,8 @@ fn fleet_names<'a>(
     vhost: &str,
 ) -> FleetNames {
     let several = hosts.len() > 1;
-    let told = |host: &&str| several || cluster.is_none() || !is_of_this_machine(host);
-    let names = cluster.into_iter().chain(hosts.filter(told));
+    let counts = |host: &&str| several || cluster.is_none() || !is_of_this_machine(host);
+    let names = cluster.into_iter().chain(hosts.filter(counts));
     let names = names.map(|name| format!("{name}:{vhost}").replace(char::is_control, "?"));
     names.collect()
 }
