@@ -126,12 +126,19 @@ pub async fn until_done(
     started(&running);
     let Running {
         mut pipeline,
+        mut owned,
         settled,
         traces,
         ..
     } = running;
     let list = settings.backend.queue == QueueBackend::Embedded;
+    let mut foreign = false;
     let ended = tokio::select! {
+        why = owned.refused() => {
+            error!("{why}");
+            foreign = true;
+            false
+        }
         () = pipeline.ended() => true,
         () = stop.cancelled() => false,
         () = health.failed() => false,
@@ -156,13 +163,16 @@ pub async fn until_done(
         );
     }
     let remains = pipeline.stop(grace).await;
+    owned.leave().await;
     if let Some(traces) = traces {
         tokio::task::spawn_blocking(move || traces.end()).await.ok();
     }
     log_end(&settled, &remains);
     // If a list was not sent in full, the command failed; a daemon that a signal stopped did not.
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
-    Ok(if health.has_failed() || list && unsent > 0 {
+    Ok(if foreign {
+        Exit::WrongConfiguration
+    } else if health.has_failed() || list && unsent > 0 {
         Exit::Failed
     } else if list && settled.dead() > 0 {
         Exit::Leftover

@@ -15,6 +15,7 @@ pub mod hours;
 pub mod judge;
 pub mod leases;
 pub mod limits;
+pub mod owner;
 pub mod pacing;
 pub mod parking;
 pub mod policy;

@@ -16,6 +16,7 @@ use tokio::sync::{broadcast, watch};
 use self::keyed::Name;
 use crate::core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use crate::core::limits::keyed_states::KeyedStates;
+use crate::core::owner::{self, Claim, Claimed, Foreign};
 use crate::core::policy::{LimitPolicy, PolicyVersion, Replacement, lease_under};
 use crate::core::schedule::{self, Answer, Ask, Freeze, Schedule};
 use crate::core::time::{StoreTime, micros};
@@ -24,8 +25,8 @@ use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::ports::marks::Marks;
 use crate::ports::store::{
-    BAR, BEAT, Family, Heard, Inspection, Notice, PLACES, PacedLimit, PolicyStore, Replaced, SHOWN,
-    StatusReport, StatusStore, Store, StoreFuture,
+    BAR, BEAT, Family, Heard, Inspection, Notice, Owning, PLACES, PacedLimit, PolicyStore,
+    Replaced, SHOWN, StatusReport, StatusStore, Store, StoreFuture,
 };
 
 /// How many notices a slow receiver may lag behind before it loses some.
@@ -42,6 +43,7 @@ pub struct MemoryStore {
     states: Mutex<KeyedStates<Name>>,
     policies: Mutex<HashMap<String, LimitPolicy>>,
     breakers: Mutex<HashMap<String, StoredBreaker>>,
+    claims: Mutex<BTreeMap<String, Claimed>>,
     status: Mutex<Status>,
     notices: broadcast::Sender<Notice>,
     link: watch::Sender<Link>,
@@ -58,6 +60,7 @@ impl MemoryStore {
             states: Mutex::default(),
             policies: Mutex::default(),
             breakers: Mutex::default(),
+            claims: Mutex::default(),
             status: Mutex::default(),
             notices: broadcast::Sender::new(NOTICES),
             link: watch::Sender::new(Link::Up),
@@ -142,6 +145,25 @@ impl Store for MemoryStore {
             Ok(self.decide(&self.breakers, |routes, now| {
                 let stored = routes.entry(route.to_owned()).or_default();
                 breaker::report(stored, report, known, rule, now)
+            }))
+        }
+        .boxed()
+    }
+
+    fn own<'a>(
+        &'a self,
+        act: Owning,
+        replica: &'a str,
+        claim: &'a Claim,
+    ) -> StoreFuture<'a, Vec<Foreign>> {
+        async move {
+            Ok(self.decide(&self.claims, |all, now| match act {
+                Owning::Claim => owner::claim(all, replica, claim, now),
+                Owning::Look => owner::foreign(all, claim, now),
+                Owning::Leave => {
+                    all.remove(replica);
+                    Vec::new()
+                }
             }))
         }
         .boxed()

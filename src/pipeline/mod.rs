@@ -18,7 +18,7 @@
 //! Around the path: `route` and `rows` are what messages and slots belong to, `history` is what their headers
 //! say, `handle` is the way to a pacer. `permit` and `refunder` return what was not used, `corrections` keeps
 //! what answers reported about keys. `route_gate` decides whether a route sends and consumes at all, and
-//! `held` settles messages that are held for too long. `policies` keeps the limits at the current policy,
+//! `held` settles messages that are held for too long. `owner` claims the names of limits and routes for the fleet, `policies` keeps the limits at the current policy,
 //! `progress` watches that calls leave, `way` measures by how much their way varies.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch. The pipeline knows the
@@ -36,6 +36,7 @@ mod held;
 mod history;
 mod job;
 mod journal;
+mod owner;
 mod pacer;
 mod permit;
 mod policies;
@@ -58,10 +59,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use journal::Journal;
+pub use owner::{Owned, Owner, Ownership};
 pub use policies::{KeyedPolicy, PolicySpec, Read};
 pub use receipts::publish_receipts;
 pub use results::Results;
@@ -143,16 +145,19 @@ pub struct Pipeline {
     tickets: Arc<Tickets>,
     /// The stores of keyed limits that its pacers ask.
     stores: Vec<Arc<dyn LimitStore>>,
+    ownership: watch::Receiver<Ownership>,
 }
 
 impl Pipeline {
-    /// Starts everything; taps open by themselves once the limits can be asked.
+    /// Starts everything; taps open by themselves once the limits can be asked. Until `ownership` says that the names
+    /// of the limits are those of this fleet, no policy is declared and no message is decoded.
     ///
     /// # Errors
     /// When a pacer thread cannot be started.
     pub fn start(
         pacers: Vec<PacerSpec>,
         keyed: Vec<KeyedPolicy>,
+        ownership: watch::Receiver<Ownership>,
         clock: Clock,
         phase: Phase,
         health: &Health,
@@ -165,6 +170,7 @@ impl Pipeline {
             watches: JoinSet::new(),
             tickets: Arc::new(Tickets::new(rand::random())),
             stores: Vec::new(),
+            ownership,
         };
         for spec in pacers {
             pipeline.add(spec, clock, phase, health)?;
@@ -230,7 +236,8 @@ impl Pipeline {
             };
             let handle = pacer.clone();
             let adopt = move |policy, paces| handle.send(Event::Policy(policy, paces));
-            self.watches.spawn(watch.run(adopt));
+            let watch = owner::once_claimed(&self.ownership, watch.run(adopt));
+            self.watches.spawn(watch);
         }
         self.receive(&routes, clock);
         self.routes.extend(routes);
@@ -243,6 +250,7 @@ impl Pipeline {
     fn receive(&mut self, routes: &[(Arc<Route>, PacerHandle)], clock: Clock) {
         for (route, pacer) in routes {
             let receiver = receive::run(Arc::clone(route), pacer.clone(), clock);
+            let receiver = owner::once_claimed(&self.ownership, receiver);
             self.receivers.spawn(receiver);
             let measure = way::measure(Arc::clone(route), pacer.clone());
             self.watches.spawn(measure);
@@ -279,7 +287,8 @@ impl Pipeline {
                 ));
             }
         };
-        self.watches.spawn(watch.run(adopt));
+        let watch = owner::once_claimed(&self.ownership, watch.run(adopt));
+        self.watches.spawn(watch);
     }
 
     /// Makes what a pacer needs to ask its keyed limits, and starts its refunder.

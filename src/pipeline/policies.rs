@@ -327,7 +327,7 @@ mod tests {
 
     fn limit(rate: &str) -> Limit {
         let limit = format!(
-            "rate = \"{rate}\"\nheadroom = \"5ms\"\nadaptive = false\ncost = 1\nreserve_priority = 5"
+            "rate = \"{rate}\"\nheadroom = \"5ms\"\nadaptive = false\ncost = 1\nreserve_priority = 5\nshared = false"
         );
         Limit::Paced(toml::from_str(&limit).unwrap())
     }

@@ -15,6 +15,7 @@ use super::connect::Link;
 use super::limits::LimitStore;
 use super::marks::Marks;
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
+use crate::core::owner::{Claim, Foreign};
 use crate::core::policy::{LimitPolicy, PolicyVersion, Replacement};
 use crate::core::schedule::{Answer, Ask, Freeze, Pace};
 use crate::core::time::StoreTime;
@@ -129,6 +130,32 @@ impl PacedLimit {
     }
 }
 
+/// The names by which a fleet is known (`core::owner::Claim`).
+pub type FleetNames = Arc<[String]>;
+
+/// What a replica does about the names of its fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owning {
+    /// Claims them.
+    Claim,
+    /// Only looks whether it could.
+    Look,
+    /// Takes its claim back.
+    Leave,
+}
+
+impl Owning {
+    /// As the scripts read it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Claim => "claim",
+            Self::Look => "look",
+            Self::Leave => "leave",
+        }
+    }
+}
+
 /// Why a breaker is open, to a replica that made no call which failed.
 pub const ELSEWHERE: &str = "another replica says so";
 
@@ -150,6 +177,15 @@ pub trait Store: LimitStore + PolicyStore + StatusStore {
         known: u64,
         rule: &'a BreakerRule,
     ) -> StoreFuture<'a, BreakerStatus>;
+
+    /// A replica claims the names of its fleet, or looks whether it could (`core::owner`). Returns those that another
+    /// fleet has; if there is none, a claim is made.
+    fn own<'a>(
+        &'a self,
+        act: Owning,
+        replica: &'a str,
+        claim: &'a Claim,
+    ) -> StoreFuture<'a, Vec<Foreign>>;
 
     /// Whether the store can be reached at present.
     fn link(&self) -> watch::Receiver<Link>;

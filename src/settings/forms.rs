@@ -54,6 +54,7 @@ pub(super) const LISTEN: Shape = Shape::Text(form(listen));
 pub(super) const HOST_NAME: Shape = Shape::Text(form(host_name));
 pub(super) const LOG_LEVEL: Shape = Shape::Text(form(log_level));
 pub(super) const PREFIX: Shape = Shape::Text(form(prefix));
+pub(super) const FLEET: Shape = Shape::Text(form(fleet));
 pub(super) const QUEUE: Shape = Shape::Text(form(queue));
 /// An exchange to publish to; empty: the default one.
 pub(super) const EXCHANGE: Shape = Shape::Text(form(exchange));
@@ -184,6 +185,13 @@ fn prefix(text: &str) -> Result<(), String> {
     check(
         !text.is_empty() && text.chars().all(fine),
         "a prefix needs visible ASCII characters and no braces; write one such as \"sluiced\"",
+    )
+}
+
+fn fleet(text: &str) -> Result<(), String> {
+    check(
+        !text.is_empty() && text.len() <= 300 && !text.chars().any(char::is_control),
+        "the name of a fleet needs 1 to 300 bytes on one line; write one such as \"sms-eu\"",
     )
 }
 

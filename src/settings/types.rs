@@ -24,7 +24,7 @@ use serde::Deserialize;
 
 use super::conform::unwritten;
 use super::forms::{
-    AMQP_URL, HOST_NAME, LISTEN, LOG_LEVEL, MANAGEMENT_URL, PREFIX, REDIS_URL, TEXT,
+    AMQP_URL, FLEET, HOST_NAME, LISTEN, LOG_LEVEL, MANAGEMENT_URL, PREFIX, REDIS_URL, TEXT,
 };
 use super::schema::Shape::{self, Length as Within, List, Named, Section};
 use super::schema::{SPAN, table, words};
@@ -255,6 +255,11 @@ table! {
         key_file: Option<PathBuf> = TEXT, Optional "credential:redis-key";
         /// What every key starts with. Fleets with different prefixes share nothing.
         prefix: String = PREFIX, Default "sluiced";
+        /// The fleet that the limits and routes of this file belong to. Under one prefix a name belongs to one fleet:
+        /// another one that uses it does not run, unless both share it (shared, of a limit). Absent: the name of
+        /// RabbitMQ's cluster with the virtual host, such as "rabbit@mq1:/", and the addresses of urls;
+        /// "embedded" for backend.queue = "embedded".
+        fleet: Option<String> = FLEET, Optional "rabbit@mq1:/";
         /// How long one attempt to connect may take.
         connect_timeout: Length = SPAN, Default "2s";
         /// How long Redis may take to answer. Longer: sluiced waits for a slow Redis. Shorter: slots in late replies

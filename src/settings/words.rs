@@ -32,8 +32,12 @@ impl Limit {
             .map(|_| "messages whose key is none are not counted by this limit".to_owned());
         let lost = store.filter(|_| self.as_paced().is_none());
         let lost = lost.map(|store| self.lost_words(store, self.lost_wait()));
+        let shared = store.filter(|_| self.shared()).map(|store| {
+            format!("it is shared with every other fleet of this {store} whose file says shared = true, too; write the same values there")
+        });
         [
             Some(passes),
+            shared,
             self.unknown_words(),
             self.reserve_words(),
             Some(self.late_words()),

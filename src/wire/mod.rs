@@ -27,7 +27,9 @@ use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
 use crate::core::leases::Phase;
-use crate::pipeline::{Journal, Pipeline, Results, RoutePolicy, RouteSpec, publish_receipts};
+use crate::pipeline::{
+    Journal, Owned, Pipeline, Results, RoutePolicy, RouteSpec, publish_receipts,
+};
 use crate::ports::clock::Clock;
 use crate::ports::queue::Subscription;
 use crate::ports::store::StatusStore;
@@ -63,6 +65,8 @@ impl WireError {
 #[derive(Debug)]
 pub struct Running {
     pub pipeline: Pipeline,
+    /// Whether the names of its limits and routes are those of its fleet.
+    pub owned: Owned,
     pub settled: Arc<Settled>,
     /// Where a reload declares the new policies of the files.
     pub policies: Arc<Policies>,
@@ -89,9 +93,13 @@ pub fn start(
         store: Arc::clone(&store),
         limits: settings.limits.clone(),
     });
-    let policies = Arc::new(Policies::new(settings, Arc::clone(&store)));
     let events = Arc::new(CountedEvents::new(settings));
     let queues = Queues::new(settings, secrets, clock, Arc::clone(&events), &*store)?;
+    let owned = stores::owned(settings, &store, &queues);
+    if let Some(link) = owned.link() {
+        health.component("names of the fleet", link);
+    }
+    let policies = Arc::new(Policies::new(settings, Arc::clone(&store)));
     if let Queues::Rabbit(queue) = &queues {
         health.target("rabbitmq", queue.link());
     }
@@ -148,10 +156,18 @@ pub fn start(
     }
     let phase = Phase::new(rand::random());
     let (pacers, keyed_policies) = pacers.into_specs();
-    let pipeline = Pipeline::start(pacers, keyed_policies, clock, phase, health)
-        .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
+    let pipeline = Pipeline::start(
+        pacers,
+        keyed_policies,
+        owned.ownership(),
+        clock,
+        phase,
+        health,
+    )
+    .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
     Ok(Running {
         pipeline,
+        owned,
         settled: Arc::clone(&events.settled),
         policies,
         status: store,

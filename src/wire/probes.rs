@@ -10,10 +10,13 @@ use futures::future::BoxFuture;
 use secrecy::ExposeSecret as _;
 
 use super::downstreams::{Built, Unusable, Uses, without_secrets};
+use super::stores::{self, EMBEDDED, owned_names};
 use super::{Trial, WireError, options, reach};
+use crate::core::owner::{self, Claim};
 use crate::core::stall::{TooFar, horizon_needed, millis};
 use crate::limiter;
 use crate::ports::message::Message;
+use crate::ports::store::Owning;
 use crate::queue::rabbit::letters::Letters;
 use crate::queue::rabbit::management;
 use crate::queue::rabbit::probe::{self, QueueState};
@@ -89,6 +92,7 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
             }
         };
         probes.push(("redis".to_owned(), probe.boxed()));
+        probes.push(("fleet".to_owned(), fleet(loaded).boxed()));
     }
     for (name, route) in &loaded.settings.routes {
         let (route, secrets) = (route.clone(), loaded.secrets.clone());
@@ -100,6 +104,40 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
         probes.push((format!("routes.{name}.downstream"), probe.boxed()));
     }
     probes
+}
+
+/// Looks whether another fleet has a name of this configuration, and claims nothing.
+fn fleet(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<> {
+    let settings = &loaded.settings;
+    let redis = options::redis(settings, &loaded.secrets).map_err(|e| e.why);
+    let rabbit = options::rabbit(settings, &loaded.secrets).map_err(|e| e.why);
+    let embedded = settings.backend.queue == QueueBackend::Embedded;
+    let written = settings.redis.fleet.clone();
+    let written = written.or_else(|| embedded.then(|| EMBEDDED.to_owned()));
+    let names = owned_names(settings).into_iter().collect();
+    async move {
+        let redis = redis?;
+        let fleet = match written {
+            Some(written) => vec![written],
+            None => {
+                let named = probe::fleet(&rabbit?).await;
+                let named = named.map_err(|e| format!("its name comes from RabbitMQ: {e}"))?;
+                named.to_vec()
+            }
+        };
+        let claim = Claim { fleet, names };
+        let store = stores::store(&redis).await.map_err(|e| e.to_string())?;
+        let foreign = store.own(Owning::Look, "", &claim).await;
+        let foreign = foreign.map_err(|e| e.to_string())?;
+        if foreign.is_empty() {
+            let fleet = claim.shown();
+            return Ok(format!(
+                "`{fleet}`: its limits and routes are free or its own"
+            ));
+        }
+        let prefix = &redis.settings.prefix;
+        Err(owner::in_words(claim.shown(), prefix, &foreign))
+    }
 }
 
 fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {

@@ -12,18 +12,20 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::queues::Queues;
 use super::{WireError, options};
 use crate::core::limits::Rule;
+use crate::core::owner::LIMITS;
 use crate::core::policy::{PolicyVersion, ends};
 use crate::core::schedule::Pace;
 use crate::core::time::StoreTime;
 use crate::limiter::memory::MemoryStore;
 use crate::limiter::redis::{RedisOptions, RedisStore};
-use crate::pipeline::{PolicySpec, Read};
+use crate::pipeline::{Owned, Owner, PolicySpec, Read};
 use crate::ports::clock::Clock;
 use crate::ports::connect::Link;
 use crate::ports::limits::KeyedLimit;
-use crate::ports::store::{Family, Inspection, Store};
+use crate::ports::store::{Family, FleetNames, Inspection, Store};
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{Limit, LimitBackend, Paced, Settings};
 use crate::settings::{Loaded, policy};
@@ -46,6 +48,42 @@ pub(super) fn shared_store(
             Arc::new(store)
         }
     })
+}
+
+/// Claims the names of `settings` for the fleet, which is called as written there, else as `queues` say.
+pub(super) fn owned(settings: &Settings, store: &Arc<dyn Store>, queues: &Queues) -> Owned {
+    if settings.backend.limits == LimitBackend::Memory {
+        return Owned::alone();
+    }
+    let fleet = match (&settings.redis.fleet, queues) {
+        (Some(written), _) => named(written),
+        (None, Queues::Rabbit(queue)) => queue.fleet(),
+        (None, Queues::Embedded { .. }) => named(EMBEDDED),
+    };
+    Owned::keep(Owner {
+        store: Arc::clone(store),
+        prefix: settings.redis.prefix.clone(),
+        replica: replica(),
+        fleet,
+        names: owned_names(settings),
+    })
+}
+
+/// The fleet of lists that are sent without RabbitMQ.
+pub(super) const EMBEDDED: &str = "embedded";
+
+/// A name that is known from the start.
+fn named(fleet: &str) -> watch::Receiver<Option<FleetNames>> {
+    watch::channel(Some([fleet.to_owned()].into())).1
+}
+
+/// What a configuration keeps under names in the store: its limits, and the breakers of its routes.
+pub(super) fn owned_names(settings: &Settings) -> Vec<(String, bool)> {
+    let limits = settings.limits.iter();
+    let limits = limits.map(|(name, limit)| (format!("{LIMITS}{name}"), limit.shared()));
+    let routes = settings.routes.keys();
+    let routes = routes.map(|name| (format!("routes.{name}"), false));
+    limits.chain(routes).collect()
 }
 
 /// The Redis of a configuration.

@@ -22,6 +22,8 @@ pub(super) struct Scripts {
     freeze: Script,
     /// How a downstream stands.
     pub(super) breaker: Script,
+    /// A replica claims the names of its fleet.
+    pub(super) own: Script,
     /// A replica reports how it is.
     pub(super) status: Script,
     /// How all replicas are.
@@ -115,6 +117,7 @@ impl Scripts {
             lease: Script::new(include_str!("../../../lua/lease.lua")),
             freeze: Script::new(include_str!("../../../lua/freeze.lua")),
             breaker: Script::new(include_str!("../../../lua/breaker.lua")),
+            own: Script::new(include_str!("../../../lua/own.lua")),
             status: Script::new(include_str!("../../../lua/status.lua")),
             hear: Script::new(include_str!("../../../lua/hear.lua")),
             access,

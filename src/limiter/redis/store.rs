@@ -24,6 +24,7 @@ use super::policies::PolicyScripts;
 use super::scripts::{Arg, ScriptCall, Scripts};
 use super::{notices, unreachable};
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
+use crate::core::owner::{self, Claim, Foreign};
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
 use crate::core::time::{StoreTime, micros};
@@ -31,7 +32,7 @@ use crate::ports::clock::Thread;
 use crate::ports::connect::Link;
 use crate::ports::marks::Marks;
 use crate::ports::store::{
-    BAR, BEAT, Heard, Notice, PLACES, PacedLimit, SHOWN, StatusReport, StatusStore, Store,
+    BAR, BEAT, Heard, Notice, Owning, PLACES, PacedLimit, SHOWN, StatusReport, StatusStore, Store,
     StoreError, StoreFuture,
 };
 
@@ -178,6 +179,45 @@ impl Store for RedisStore {
                 may_probe: may_probe > 0,
                 changed: changed > 0,
             })
+        }
+        .boxed()
+    }
+
+    fn own<'a>(
+        &'a self,
+        act: Owning,
+        replica: &'a str,
+        claim: &'a Claim,
+    ) -> StoreFuture<'a, Vec<Foreign>> {
+        async move {
+            let sign = |shared: bool| if shared { '+' } else { '-' };
+            let names = claim.names.iter();
+            let names: Vec<_> = names
+                .map(|(name, shared)| format!("{}{name}", sign(*shared)))
+                .collect();
+            let fleet = claim.fleet.join("\t");
+            let mut args = vec![
+                Arg::Text(act.name()),
+                Arg::Text(replica),
+                Arg::Text(&fleet),
+                Arg::Number(micros(owner::KEPT)),
+            ];
+            args.extend(names.iter().map(|name| Arg::Text(name)));
+            let key = format!("{}:{{fleet}}:owners", self.scripts.prefix());
+            let call = ScriptCall::new(&self.scripts.own, key, Vec::new(), args);
+            let reply: Vec<(String, String, String, u64, u8)> = self.call(call).await?;
+            let foreign = reply
+                .into_iter()
+                .map(|(name, fleet, replica, ago, shared)| Foreign {
+                    name,
+                    fleet,
+                    replica,
+                    ago: Duration::from_micros(ago),
+                    shared: shared > 0,
+                });
+            let mut foreign: Vec<_> = foreign.collect();
+            foreign.sort();
+            Ok(foreign)
         }
         .boxed()
     }

@@ -7,6 +7,7 @@
 //! accepts connections and closes them would be dialled without a pause. lapin's own recovery is off, because this
 //! supervision must also notice what that does not recover.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,10 +21,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::dial::{BrokerAddress, Dial, RabbitOptions, addresses};
-use super::guard::Control;
+use super::guard::{Control, Greeting};
 use super::{RabbitError, reason};
 use crate::ports::clock::Clock;
 use crate::ports::connect::{Link, Resolver, Secret, Tls};
+use crate::ports::store::FleetNames;
 use crate::queue::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents, Uncounted};
 use crate::telemetry::LogLimit;
 
@@ -121,6 +123,7 @@ impl Connections {
     ) -> Result<Self, RabbitError> {
         let addresses: Arc<[BrokerAddress]> = addresses(options)?.into();
         let resolver = Resolver::new();
+        let fleet = watch::Sender::new(None);
         let link = |purpose: &'static str| SharedConnection {
             purpose,
             name: format!("sluiced {} ({purpose})", env!("CARGO_PKG_VERSION")),
@@ -135,6 +138,7 @@ impl Connections {
             log: LogLimit::new(LOG_EVERY),
             made: LogLimit::new(LOG_EVERY),
             seen: watch::Sender::new(Link::Connecting),
+            fleet: fleet.clone(),
         };
         Ok(Self {
             consuming: link("consume"),
@@ -182,6 +186,8 @@ pub(super) struct SharedConnection {
     /// For the lines about connections that were made.
     made: LogLimit,
     seen: watch::Sender<Link>,
+    /// The name of the fleet, for both connections.
+    fleet: watch::Sender<Option<FleetNames>>,
 }
 
 #[derive(Debug, Default)]
@@ -218,6 +224,11 @@ impl SharedConnection {
     /// Whether it is up, as the route that used it last found it.
     pub(super) fn seen(&self) -> watch::Receiver<Link> {
         self.seen.subscribe()
+    }
+
+    /// What the fleet is called if no name is written ([`fleet_names`]). `None` until the first connection is up.
+    pub(super) fn fleet(&self) -> watch::Receiver<Option<FleetNames>> {
+        self.fleet.subscribe()
     }
 
     /// The connection, built if there is none. After a failed attempt the next one waits for the
@@ -310,19 +321,33 @@ impl SharedConnection {
                 });
             }
         };
+        let greeting = control.greeting.get().cloned().unwrap_or_default();
+        self.name_fleet(&greeting, &address.uri.vhost);
         let fault = Arc::new(OnceLock::new());
         let listener = listen(&connection, self.purpose, Arc::clone(&fault));
         Ok(Live {
             connection,
             bound: self.timeout,
             // Earlier versions accept the argument, and drop a message at its first return.
-            knows_unlimited: control.major.get().is_some_and(|&major| major >= 4),
+            knows_unlimited: greeting.major.is_some_and(|major| major >= 4),
             copies: Copies::default(),
             fault,
             _listener: AbortOnDropHandle::new(tokio::spawn(listener)),
             cut: control.cut,
             _end: end,
         })
+    }
+
+    /// The fleet is named after the first connection, and keeps its names as long as the process lives: a replica that
+    /// reconnects is still the same one.
+    fn name_fleet(&self, greeting: &Greeting, vhost: &str) {
+        let hosts = self.addresses.iter().map(|address| address.host.as_str());
+        let names = fleet_names(greeting.cluster.as_deref(), hosts, vhost);
+        self.fleet.send_if_modified(|fleet| {
+            let is_first = fleet.is_none();
+            fleet.get_or_insert(names);
+            is_first
+        });
     }
 
     async fn close(&self) {
@@ -334,6 +359,30 @@ impl SharedConnection {
             }
         }
     }
+}
+
+/// What a fleet of this virtual host is called: after the cluster, and after each address.
+///
+/// RabbitMQ's clusters have a name of their own only if an operator set it; otherwise each node says its own name. Then
+/// the replicas of a fleet have the addresses in common. A single address of this machine says nothing: other machines
+/// have brokers there, too. So it counts only where the broker has no name (not every broker has).
+fn fleet_names<'a>(
+    cluster: Option<&'a str>,
+    hosts: impl ExactSizeIterator<Item = &'a str>,
+    vhost: &str,
+) -> FleetNames {
+    let several = hosts.len() > 1;
+    let counts = |host: &&str| several || cluster.is_none() || !is_of_this_machine(host);
+    let names = cluster.into_iter().chain(hosts.filter(counts));
+    let names = names.map(|name| format!("{name}:{vhost}").replace(char::is_control, "?"));
+    names.collect()
+}
+
+/// Whether `host:port` leads to this machine wherever it is used.
+fn is_of_this_machine(host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let name = name.trim_matches(['[', ']']);
+    name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 /// What a failed attempt means.
@@ -392,5 +441,33 @@ fn listen(
                 _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_is_named_after_the_cluster_and_its_addresses() {
+        let names = |cluster, hosts: &[&str], vhost| {
+            fleet_names(cluster, hosts.iter().copied(), vhost).join(" ")
+        };
+        let named = Some("rabbit@a");
+        for (cluster, hosts, said) in [
+            (named, &["127.0.0.1:5672"][..], "rabbit@a:/"),
+            (named, &["localhost:5672"], "rabbit@a:/"),
+            (named, &["[::1]:5672"], "rabbit@a:/"),
+            (named, &["mq:5672"], "rabbit@a:/ mq:5672:/"),
+            (
+                named,
+                &["127.0.0.1:1", "127.0.0.1:2"],
+                "rabbit@a:/ 127.0.0.1:1:/ 127.0.0.1:2:/",
+            ),
+            (None, &["127.0.0.1:5672"], "127.0.0.1:5672:/"),
+        ] {
+            assert_eq!(names(cluster, hosts, "/"), said);
+        }
+        assert_eq!(names(Some("a\nb"), &["127.0.0.1:5672"], "x"), "a?b:x");
     }
 }

@@ -41,8 +41,18 @@ const READ: usize = 64 * 1024;
 pub(super) struct Control {
     /// Ends it.
     pub(super) cut: CancellationToken,
-    /// The broker's major version, once it has greeted.
-    pub(super) major: Arc<OnceLock<u32>>,
+    /// What the broker said of itself, once it has greeted.
+    pub(super) greeting: Arc<OnceLock<Greeting>>,
+}
+
+/// What a broker says of itself in its `connection.start`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Greeting {
+    /// Its major version.
+    pub(super) major: Option<u32>,
+    /// The name of its cluster: `rabbit@` and a host, unless an operator gave it another one. RabbitMQ has one,
+    /// other brokers may have none.
+    pub(super) cluster: Option<String>,
 }
 
 /// A stream from a broker, read frame by frame.
@@ -64,7 +74,7 @@ impl<S> Guarded<S> {
         let ended = || Box::pin(control.cut.clone().cancelled_owned());
         Self {
             inner,
-            frames: Frames::new(frame_max, Arc::clone(&control.major)),
+            frames: Frames::new(frame_max, Arc::clone(&control.greeting)),
             read: vec![0; READ].into(),
             ready: Vec::new(),
             shown: 0,
@@ -188,19 +198,19 @@ struct Frames {
     held: Vec<u8>,
     /// The largest frame that the client takes.
     most: usize,
-    major: Arc<OnceLock<u32>>,
+    greeting: Arc<OnceLock<Greeting>>,
     /// Methods that were repaired, by channel: the header behind one belongs to the same message.
     repaired: HashMap<[u8; 2], Vec<u8>>,
 }
 
 impl Frames {
-    /// `major` receives the broker's major version.
-    fn new(frame_max: u32, major: Arc<OnceLock<u32>>) -> Self {
+    /// `greeting` receives what the broker says of itself.
+    fn new(frame_max: u32, greeting: Arc<OnceLock<Greeting>>) -> Self {
         Self {
             state: Reading::Prefix,
             held: Vec::new(),
             most: frame_max.max(SMALLEST) as usize,
-            major,
+            greeting,
             repaired: HashMap::new(),
         }
     }
@@ -292,8 +302,8 @@ impl Frames {
             return None;
         }
         if name == START {
-            if let Some(major) = major_version(payload) {
-                self.major.get_or_init(|| major);
+            if let Some(greeting) = greeting(payload) {
+                self.greeting.get_or_init(|| greeting);
             }
             return None;
         }
@@ -316,15 +326,25 @@ impl Frames {
     }
 }
 
-/// The broker's major version, from its `connection.start`.
-fn major_version(payload: &[u8]) -> Option<u32> {
+/// What a `connection.start` says of the broker.
+fn greeting(payload: &[u8]) -> Option<Greeting> {
     let (_, method) = parse_class(payload).ok()?;
     let AMQPClass::Connection(AMQPMethod::Start(start)) = method else {
         return None;
     };
-    let version = start.server_properties.inner().get("version")?;
-    let text = std::str::from_utf8(version.as_long_string()?.as_bytes()).ok()?;
-    text.split('.').next()?.parse().ok()
+    let property = |name: &str| {
+        let value = start.server_properties.inner().get(name)?;
+        Some(
+            std::str::from_utf8(value.as_long_string()?.as_bytes())
+                .ok()?
+                .to_owned(),
+        )
+    };
+    let major = property("version").and_then(|version| version.split('.').next()?.parse().ok());
+    Some(Greeting {
+        major,
+        cluster: property("cluster_name").filter(|name| !name.is_empty()),
+    })
 }
 
 /// The size of a frame's payload.

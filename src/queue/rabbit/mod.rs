@@ -49,6 +49,7 @@ use crate::ports::connect::Link;
 use crate::ports::lock;
 use crate::ports::marks::Marks;
 use crate::ports::queue::{Report, Subscription};
+use crate::ports::store::FleetNames;
 use crate::settings::types::Results;
 
 pub use self::dial::{RabbitOptions, RouteOptions};
@@ -93,6 +94,13 @@ impl RabbitQueue {
     #[must_use]
     pub fn link(&self) -> watch::Receiver<Link> {
         self.connections.consuming.seen()
+    }
+
+    /// What the fleet is called if no name is written: after the broker's cluster, its addresses and the virtual host.
+    /// `None` until the first connection is up.
+    #[must_use]
+    pub fn fleet(&self) -> watch::Receiver<Option<FleetNames>> {
+        self.connections.consuming.fleet()
     }
 
     /// Starts to supervise the consumption of a route's queue, with its tap closed. Must be called

@@ -21,6 +21,7 @@ use super::dial::{RabbitOptions, RouteOptions, addresses};
 use super::topology::{Copy, DURABLE, QueueCounts, Target, published, typed};
 use super::usable::Standing;
 use crate::core::parking::Space;
+use crate::ports::store::FleetNames;
 use crate::settings::types::QueueType;
 
 /// How long closing may take.
@@ -73,6 +74,21 @@ pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitE
     connections.consuming.acquire().await?;
     connections.leave(Instant::now() + CLOSING).await;
     Ok(())
+}
+
+/// What a fleet of this RabbitMQ is called if no name is written: see `RabbitQueue::fleet`. Each URL may take the
+/// connect timeout.
+///
+/// # Errors
+/// When no broker answers.
+pub async fn fleet(options: &RabbitOptions) -> Result<FleetNames, RabbitError> {
+    let connections = Connections::of_a_command(options)?;
+    connections.consuming.acquire_any().await?;
+    let fleet = connections.consuming.fleet().borrow().clone();
+    connections.leave(Instant::now() + CLOSING).await;
+    fleet.ok_or_else(|| RabbitError::Lost {
+        reason: "the connection ended".to_owned(),
+    })
 }
 
 /// Looks for a route's queue and for parked queues that it left behind, and tries what the user may do, at the

@@ -80,6 +80,10 @@ table! {
         /// use is then unknown. 0s: do not wait; up to twice the limit may pass. forever: until nothing that was used
         /// before can count, a day for 10/1d.
         lost_wait: LossWait = LOST_WAIT, Default "1m";
+        /// true: the limit belongs to no single fleet and no single queue: every fleet and every queue that names it
+        /// shares it. Then all of their files need the same values. false: it belongs to the fleet of this file
+        /// (redis.fleet).
+        shared: bool = Flag, Default false;
         /// A template over the answer (answer.status, answer.headers, answer.body) that returns what the call really
         /// used: a whole number. cost is then the estimate that is taken before the call, and the difference comes
         /// back or is charged after it; what was charged beyond the limit makes later messages wait. Where an answer
@@ -146,6 +150,10 @@ table! {
         reserve: Option<Percent> = Text(Form::of::<Percent>("^ *[0-9.]+ *% *$")), Optional "20%";
         /// From 1 to 9. The higher of the route's and the message's own priority counts.
         reserve_priority: u8 = Whole(1..=super::route::MAX_PRIORITY as i64), Default 5;
+        /// true: the limit belongs to no single fleet and no single queue: every fleet and every queue that names it
+        /// shares it. Then all of their files need the same values. false: it belongs to the fleet of this file
+        /// (redis.fleet).
+        shared: bool = Flag, Default false;
         +
         /// What `adaptive` has made of the rate: in the current policy, never in a file.
         adapted: Option<Quota>;
@@ -233,8 +241,10 @@ table! {
         /// A template: messages with the same text are one message and its repeats. If it returns none, this limit
         /// does not count the message.
         key: TemplateText = TEMPLATE, Required "{{ message_id }}";
-        /// true: a message of one queue is a repeat of a message of another queue with the same key. false: each queue
-        /// has keys of its own, so that an order that is sent as an SMS and as a mail is sent as both.
+        /// true: the limit belongs to no single fleet and no single queue: every fleet and every queue that names it
+        /// shares it, and a message of one queue is a repeat of a message of another queue with the same key. Then all
+        /// of their files need the same values. false: it belongs to the fleet of this file (redis.fleet), and each
+        /// queue has keys of its own, so that an order that is sent as an SMS and as a mail is sent as both.
         shared: bool = Flag, Default false;
         /// For how long a key is known as accepted. Redis remembers each for as long.
         ttl: Length = Within(Duration::from_nanos(1)..=YEAR), Default "1d" live;

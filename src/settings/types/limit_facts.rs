@@ -212,6 +212,16 @@ impl Limit {
         self
     }
 
+    /// Whether it belongs to no single fleet.
+    #[must_use]
+    pub fn shared(&self) -> bool {
+        match self {
+            Self::Paced(limit) => limit.shared,
+            Self::Once(limit) => limit.shared,
+            counted => counted.counting().is_some_and(|counting| counting.shared),
+        }
+    }
+
     /// The longest time that a unit counts.
     #[must_use]
     pub fn memory(&self) -> Duration {

@@ -3,6 +3,7 @@
 //! the times in the state instead.
 
 mod breaker;
+mod owner;
 mod schedule;
 mod updates;
 

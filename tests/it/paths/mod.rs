@@ -17,6 +17,7 @@ mod hours;
 mod interop;
 mod journal;
 mod once;
+mod owner;
 mod placeless;
 mod providers;
 mod quota;

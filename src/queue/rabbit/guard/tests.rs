@@ -133,9 +133,13 @@ fn what_the_client_can_read_passes_as_it_is() {
 }
 
 #[test]
-fn the_version_of_the_broker_is_seen() {
+fn the_version_of_the_broker_and_the_name_of_its_cluster_are_seen() {
     let mut properties = Vec::new();
-    for (name, value) in [("product", "RabbitMQ"), ("version", "4.1.0-rc.1")] {
+    for (name, value) in [
+        ("product", "RabbitMQ"),
+        ("cluster_name", "rabbit@mq1"),
+        ("version", "4.1.0-rc.1"),
+    ] {
         properties.extend([&[u8::try_from(name.len()).unwrap()], name.as_bytes(), b"S"].concat());
         properties.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
         properties.extend(value.as_bytes());
@@ -148,11 +152,15 @@ fn the_version_of_the_broker_is_seen() {
         &[0, 0, 0, 0, 0, 0, 0, 0],
     ]
     .concat();
-    let version = Arc::default();
+    let seen = Arc::default();
     let mut out = Vec::new();
-    Frames::new(LIMIT, Arc::clone(&version)).pass(&frame(METHOD, &start), &mut out);
+    Frames::new(LIMIT, Arc::clone(&seen)).pass(&frame(METHOD, &start), &mut out);
     assert_eq!(out, frame(METHOD, &start));
-    assert_eq!(version.get(), Some(&4));
+    let greeting = Greeting {
+        major: Some(4),
+        cluster: Some("rabbit@mq1".to_owned()),
+    };
+    assert_eq!(seen.get(), Some(&greeting));
 }
 
 #[test]

@@ -1,0 +1,169 @@
+//! Which fleet a name in the store belongs to.
+//!
+//! Problem: limits and breakers are kept by name, and two fleets of one store may have the same names without knowing
+//! of each other. Each would then follow the rate of the other one, or stop when the other's downstream is away.
+//! So each replica *claims* the names of its limits and routes for its fleet before it uses any of them, and again
+//! every few seconds. A name that a replica of another fleet has claimed is refused, unless the files of both say that
+//! it is shared. All names are claimed or none.
+//!
+//! A replica that stops takes its claim back. One that died leaves it behind for [`KEPT`]: longer than a restart takes,
+//! or an outage of the store's network, so that no other fleet comes between. After that the names are free.
+//! The states of the limits may be older, which lets nothing through: units that the first fleet used count for the
+//! second one, too, so that it is slower for a while, never faster.
+//!
+//! A fleet may be known by several names, and one in common is enough. RabbitMQ calls a cluster after the node that was
+//! asked, unless an operator gave it a name: so replicas of one fleet may see different names of one cluster, and what
+//! they have in common are the addresses in their files.
+//!
+//! `lua/own.lua` is the same inside Redis.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::time::StoreTime;
+
+/// A claim that was not made again for so long is over.
+pub const KEPT: Duration = Duration::from_secs(3600);
+
+/// What the replicas of a fleet use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The names of the fleet, the one to show first. They have no control characters.
+    pub fleet: Vec<String>,
+    /// The names, such as `limits.account`, each with whether the file shares it with other fleets.
+    pub names: BTreeMap<String, bool>,
+}
+
+/// The claim of a replica, as the store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// When it was made last.
+    pub at: StoreTime,
+    pub claim: Claim,
+}
+
+impl Claim {
+    /// The name of the fleet that is shown.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        self.fleet.first().map_or("", String::as_str)
+    }
+
+    fn is_of(&self, other: &Self) -> bool {
+        self.fleet.iter().any(|name| other.fleet.contains(name))
+    }
+}
+
+/// A name that another fleet has claimed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Foreign {
+    pub name: String,
+    pub fleet: String,
+    /// A replica of that fleet.
+    pub replica: String,
+    /// How long ago this replica claimed it.
+    pub ago: Duration,
+    /// The file of that replica shares it: it is refused because the other file does not.
+    pub shared: bool,
+}
+
+/// `replica` claims. Returns what is refused, in order; if nothing is, the claim is in `all` afterwards.
+pub fn claim(
+    all: &mut BTreeMap<String, Claimed>,
+    replica: &str,
+    claim: &Claim,
+    now: StoreTime,
+) -> Vec<Foreign> {
+    all.retain(|_, claimed| ago(claimed, now) <= KEPT);
+    let foreign = foreign(all, claim, now);
+    if foreign.is_empty() {
+        let claim = claim.clone();
+        all.insert(replica.to_owned(), Claimed { at: now, claim });
+    }
+    foreign
+}
+
+/// What of `claim` would be refused.
+#[must_use]
+pub fn foreign(all: &BTreeMap<String, Claimed>, claim: &Claim, now: StoreTime) -> Vec<Foreign> {
+    let others = all
+        .iter()
+        .filter(|(_, other)| !other.claim.is_of(claim) && ago(other, now) <= KEPT);
+    let refused = others.flat_map(|(replica, other)| {
+        other.claim.names.iter().filter_map(move |(name, shared)| {
+            let ours = claim.names.get(name)?;
+            (!(*ours && *shared)).then(|| Foreign {
+                name: name.clone(),
+                fleet: other.claim.shown().to_owned(),
+                replica: replica.clone(),
+                ago: ago(other, now),
+                shared: *shared,
+            })
+        })
+    });
+    let mut refused: Vec<_> = refused.collect();
+    refused.sort();
+    refused
+}
+
+/// The store's clock may have gone back.
+fn ago(claimed: &Claimed, now: StoreTime) -> Duration {
+    now.since(claimed.at).max(claimed.at.since(now))
+}
+
+/// Why a replica of `fleet` is refused: the names, both fleets, and what to write. `foreign` is not empty; `prefix` is
+/// that of the store.
+#[must_use]
+pub fn in_words(fleet: &str, prefix: &str, foreign: &[Foreign]) -> String {
+    let Some(first) = foreign.first() else {
+        return format!("every name is free for the fleet `{fleet}`");
+    };
+    // There may be more fleets: one at a time.
+    let of_first = foreign.iter().filter(|one| one.fleet == first.fleet);
+    let mut names: Vec<&str> = Vec::new();
+    let mut latest = first;
+    for one in of_first {
+        if !names.contains(&one.name.as_str()) {
+            names.push(&one.name);
+        }
+        if one.ago < latest.ago {
+            latest = one;
+        }
+    }
+    let (other, replica, secs) = (&first.fleet, &latest.replica, latest.ago.as_secs());
+    let belong = if names.len() == 1 {
+        "belongs"
+    } else {
+        "belong"
+    };
+    let said = format!(
+        "{} {belong} to the fleet `{other}` in this Redis under the prefix `{prefix}` (its replica {replica} was there {secs} s ago), and this is the fleet `{fleet}`: \
+         write another prefix in [redis] of one of the fleets; or, if both are one fleet, fleet = \"{other}\" in [redis] of this one",
+        listed(&names)
+    );
+    let limits: Vec<&str> = names
+        .into_iter()
+        .filter(|name| name.starts_with(LIMITS))
+        .collect();
+    match limits.as_slice() {
+        [] => said,
+        limits => format!(
+            "{said}; or, for a limit that both fleets are to share, shared = true in the table of {} of both files",
+            listed(limits)
+        ),
+    }
+}
+
+/// How the names of limits start.
+pub const LIMITS: &str = "limits.";
+
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [rest @ .., last] => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;
