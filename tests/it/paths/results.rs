@@ -433,10 +433,8 @@ async fn once_with_results(name: &str, latency: Duration) -> (Recorder, Config) 
     route.limits = vec!["provider", "repeats"];
     let mut config = config(name, vec![route]);
     config.rabbit = Some(Rabbit::shared().add_user(name, "secret"));
-    config.tables = format!(
-        "[limits.repeats]\nkind = \"once\"\nkey = \"{{{{ message_id }}}}\"\non_unknown = \"dead_letter\"\n\
-         headroom = \"100ms\"\nlost_wait = \"0s\"\n"
-    );
+    config.tables = "[limits.repeats]\nkind = \"once\"\nkey = \"{{ message_id }}\"\non_unknown = \"dead_letter\"\n\
+         headroom = \"100ms\"\nlost_wait = \"0s\"\n".to_owned();
     (downstream, config)
 }
 

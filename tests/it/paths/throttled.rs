@@ -49,11 +49,9 @@ async fn beside_one(name: &str, replicas: usize, others: u64, reply: fn() -> Rep
     broker.publish(name, good).await;
     let downstream = refuses_one(reply).await;
     let config = config(name, vec![route(name, &downstream)]);
-    let started = Instant::now();
     let mut daemons: Vec<_> = (0..replicas).map(|_| Daemon::start(&config)).collect();
     let all = || downstream.numbers().len() as u64 == others + 1;
     eventually(LONG, "all others were called", all).await;
-    println!("{name}: {others} others in {:?}", started.elapsed());
     let refused = downstream.count_of(|call| call.caller == REFUSED);
     assert!(refused <= 8, "called {refused} times");
     assert_eq!(downstream.count() - refused, others as usize, "each once");

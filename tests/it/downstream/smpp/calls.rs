@@ -139,7 +139,7 @@ async fn a_silent_segment_beside_a_throttled_one_is_unknown() {
     let (sequence, _) = session.submitted().await;
     session.answer(sequence, CommandStatus::THROTTLED, "").await;
     let judgement = judged(called).await;
-    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert_eq!(judgement.outcome, Outcome::TRANSIENT);
     assert_eq!(judgement.reply, Err(Silence::Timeout));
     assert!(judgement.maybe_delivered);
     assert_eq!(
@@ -189,7 +189,7 @@ async fn only_a_response_to_the_message_accepts_it() {
     let answer = |command| plain(command, CommandStatus::OK, sequence);
     session.write(&answer(Command::GENERIC_NACK)).await;
     let judgement = judged(called).await;
-    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert_eq!(judgement.outcome, Outcome::TRANSIENT);
     assert_eq!(judgement.reply, Err(Silence::Connection));
     assert!(judgement.maybe_delivered);
     assert_eq!(

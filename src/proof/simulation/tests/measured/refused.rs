@@ -28,11 +28,7 @@ impl Watch for Seen {
         match *what {
             What::Called { .. } => self.called.push(at),
             What::Throttled { .. } => self.refused.push(at),
-            What::Accepted { message } => {
-                if self.left.remove(&message) {
-                    self.ended = at;
-                }
-            }
+            What::Accepted { message } if self.left.remove(&message) => self.ended = at,
             _ => {}
         }
     }
