@@ -14,7 +14,6 @@ use crate::core::calendar::CalendarUnit;
 use crate::core::headroom::Headroom;
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::{Cost, MAX_UNITS, Rate, RateError, Span, parse_duration};
-use crate::template::CostOf;
 
 /// Why a text is not in its form, and a valid one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -314,7 +313,13 @@ impl TemplateText {
 }
 
 /// What one message takes of a limit.
-pub type Costing = CostOf<TemplateText>;
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Costing {
+    /// Every message the same.
+    Units(Cost),
+    /// What this template makes of the message: a whole number from 1.
+    Made(TemplateText),
+}
 
 impl FromStr for Costing {
     type Err = TextError;

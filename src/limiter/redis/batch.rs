@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redis::Script;
 
-use super::scripts::Arg;
+use super::scripts::{Arg, policy_key};
 use crate::core::limits::generation::{LostWait, Memory};
 use crate::core::limits::store_watch::AnswerHead;
 use crate::core::limits::{Lacks, Rule};
@@ -184,7 +184,7 @@ impl<'a> KeyBatch<'a> {
     /// The keys in the store: the policies, in the order of the limits, and the states, in the order
     /// of the cells.
     pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
-        let policy = |asked: &AskedLimit<'_>| Family::Keyed.policy(prefix, &asked.limit.name);
+        let policy = |asked: &AskedLimit<'_>| policy_key(Family::Keyed, prefix, &asked.limit.name);
         let mut keys: Vec<String> = self.limits.iter().map(policy).collect();
         for asked in &self.limits {
             let start = format!("{prefix}:{{limits}}:{}:", asked.limit.name);

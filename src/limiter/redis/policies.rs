@@ -7,7 +7,7 @@ use futures::FutureExt;
 use redis::Script;
 
 use super::STORE;
-use super::scripts::{Arg, ScriptCall};
+use super::scripts::{Arg, ScriptCall, keys_of_rows, policy_key, replicas_key};
 use super::store::RedisStore;
 use crate::core::policy::{LimitPolicy, Origin, Pause, PolicyVersion, Replacement, Stamp};
 use crate::core::time::{StoreTime, micros};
@@ -53,8 +53,8 @@ impl PolicyStore for RedisStore {
             let prefix = self.scripts.prefix();
             let call = ScriptCall::new(
                 &self.policies.present,
-                family.policy(prefix, limit),
-                vec![family.replicas(prefix, limit)],
+                policy_key(family, prefix, limit),
+                vec![replicas_key(family, prefix, limit)],
                 vec![
                     Arg::Text(replica),
                     Arg::Text(file),
@@ -77,7 +77,7 @@ impl PolicyStore for RedisStore {
         async move {
             let prefix = self.scripts.prefix();
             let rows = if thaw {
-                family.rows(prefix, limit)
+                keys_of_rows(family, prefix, limit)
             } else {
                 Vec::new()
             };
@@ -88,7 +88,7 @@ impl PolicyStore for RedisStore {
             ];
             let fields = fields(&replacement).into_iter();
             args.extend(fields.flat_map(|(name, value)| [Arg::Text(name), value]));
-            let key = family.policy(prefix, limit);
+            let key = policy_key(family, prefix, limit);
             let call = ScriptCall::new(&self.policies.replace, key, rows, args);
             let (done, was_frozen, version): (u8, u8, u64) = self.call(call).await?;
             Ok((done > 0).then_some(Replaced {
@@ -101,7 +101,7 @@ impl PolicyStore for RedisStore {
 
     fn open<'a>(&'a self, family: Family, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
         async move {
-            let key = family.policy(self.scripts.prefix(), limit);
+            let key = policy_key(family, self.scripts.prefix(), limit);
             let args = vec![Arg::Text(self.scripts.channel()), Arg::Text(limit)];
             let call = ScriptCall::new(&self.policies.open, key, Vec::new(), args);
             let now: u64 = self.call(call).await?;
@@ -113,9 +113,9 @@ impl PolicyStore for RedisStore {
     fn inspect<'a>(&'a self, family: Family, limit: &'a str) -> StoreFuture<'a, Inspection> {
         async move {
             let prefix = self.scripts.prefix();
-            let mut keys = vec![family.replicas(prefix, limit)];
-            keys.extend(family.rows(prefix, limit));
-            let key = family.policy(prefix, limit);
+            let mut keys = vec![replicas_key(family, prefix, limit)];
+            keys.extend(keys_of_rows(family, prefix, limit));
+            let key = policy_key(family, prefix, limit);
             let call = ScriptCall::new(&self.policies.inspect, key, keys, Vec::new());
             let reply: (u64, Fields, Fields, u64) = self.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;

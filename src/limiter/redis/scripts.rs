@@ -168,7 +168,7 @@ impl Scripts {
         ScriptCall::new(
             &self.lease,
             row_key(self.prefix(), limit),
-            vec![Family::Paced.policy(self.prefix(), &limit.of)],
+            vec![policy_key(Family::Paced, self.prefix(), &limit.of)],
             arguments,
         )
     }
@@ -209,31 +209,29 @@ fn row_keys(prefix: &str, limit: &str) -> [String; 2] {
     ["paced", "paced:2"].map(|row| format!("{prefix}:{{{limit}}}:{row}"))
 }
 
-/// All keys of a limit are in the same slot of a cluster.
-impl Family {
-    /// The policy of a limit. No state of a keyed limit has this name: those have 22 letters.
-    pub(super) fn policy(self, prefix: &str, limit: &str) -> String {
-        format!("{}:policy", self.start(prefix, limit))
-    }
+/// The key of the policy of a limit. No state of a keyed limit has this name: those have 22 letters. All keys of a
+/// limit are in the same slot of a cluster.
+pub(super) fn policy_key(family: Family, prefix: &str, limit: &str) -> String {
+    format!("{}:policy", start_of_keys(family, prefix, limit))
+}
 
-    /// The replicas that take part in a limit.
-    pub(super) fn replicas(self, prefix: &str, limit: &str) -> String {
-        format!("{}:replicas", self.start(prefix, limit))
-    }
+/// The key of the replicas that take part in a limit.
+pub(super) fn replicas_key(family: Family, prefix: &str, limit: &str) -> String {
+    format!("{}:replicas", start_of_keys(family, prefix, limit))
+}
 
-    /// The rows of a limit, for a pause or a freeze.
-    pub(super) fn rows(self, prefix: &str, limit: &str) -> Vec<String> {
-        match self {
-            Self::Paced => row_keys(prefix, limit).to_vec(),
-            Self::Keyed => Vec::new(),
-        }
+/// The keys of the rows of a limit, for a pause or a freeze.
+pub(super) fn keys_of_rows(family: Family, prefix: &str, limit: &str) -> Vec<String> {
+    match family {
+        Family::Paced => row_keys(prefix, limit).to_vec(),
+        Family::Keyed => Vec::new(),
     }
+}
 
-    fn start(self, prefix: &str, limit: &str) -> String {
-        match self {
-            Self::Paced => format!("{prefix}:{{{limit}}}"),
-            Self::Keyed => format!("{prefix}:{{limits}}:{limit}"),
-        }
+fn start_of_keys(family: Family, prefix: &str, limit: &str) -> String {
+    match family {
+        Family::Paced => format!("{prefix}:{{{limit}}}"),
+        Family::Keyed => format!("{prefix}:{{limits}}:{limit}"),
     }
 }
 

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use sluiced::core::smpp::{Command, CommandStatus, Frame, Message as Sms, frame, plain, response};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 use super::{config, header, holds, numbered, queue, seconds, to};
@@ -233,6 +234,86 @@ async fn what_may_have_been_taken_is_called_no_more_than_max_attempts() {
     let known = [NEW_SCHEDULE, "the downstream is away", "dead letter"];
     daemon.stop(&known).await;
     provider.abort();
+}
+
+/// How often a centre got a message for the full mailbox, and how often another one.
+#[derive(Debug, Default)]
+struct Mailboxes {
+    full: AtomicUsize,
+    others: AtomicUsize,
+}
+
+impl Mailboxes {
+    /// `ESME_RMSGQFUL`: the message queue of this recipient is full (SMPP 3.4, section 5.1.3).
+    fn answer(&self, pdu: &Frame<'_>) -> Option<Vec<u8>> {
+        let (sequence, ok) = (pdu.sequence, CommandStatus::OK);
+        match pdu.command {
+            Command::BIND_TRANSMITTER => Some(response(pdu.command, ok, sequence, "centre")),
+            Command::SUBMIT_SM => {
+                let is_full = Sms::read(pdu.body).unwrap().text == b"full";
+                let (count, status) = match is_full {
+                    true => (&self.full, CommandStatus(0x14)),
+                    false => (&self.others, ok),
+                };
+                count.fetch_add(1, Ordering::SeqCst);
+                Some(response(pdu.command, status, sequence, "id"))
+            }
+            other if other.is_response() => None,
+            other => Some(plain(other.response(), ok, sequence)),
+        }
+    }
+
+    async fn serve(self: Arc<Self>, mut stream: TcpStream) {
+        let mut received = Vec::new();
+        while stream
+            .read_buf(&mut received)
+            .await
+            .is_ok_and(|count| count > 0)
+        {
+            let mut answers = Vec::new();
+            while let Some(pdu) = frame(&received).unwrap() {
+                answers.extend(self.answer(&pdu).unwrap_or_default());
+                let length = pdu.length();
+                received.drain(..length);
+            }
+            if stream.write_all(&answers).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_full_mailbox_of_a_message_centre_stops_no_other() {
+    let name = "throttled-mailbox";
+    let broker = queue(name, "quorum").await;
+    let text = |n: u64, text: &str| {
+        let body = format!("{{\"n\":{n},\"id\":\"m-{n}\",\"text\":\"{text}\"}}");
+        (body.into_bytes(), lapin::BasicProperties::default())
+    };
+    broker.publish(name, [text(1, "full")]).await;
+    broker
+        .publish(name, (2..=601).map(|n| text(n, "good")))
+        .await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut route = Route::new(name, listener.local_addr().unwrap());
+    let mailboxes = Arc::new(Mailboxes::default());
+    let serving = Arc::clone(&mailboxes);
+    let centre = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(Arc::clone(&serving).serve(stream));
+        }
+    });
+    route.smpp = true;
+    let mut daemon = Daemon::start(&config(name, vec![route]));
+    let others = || mailboxes.others.load(Ordering::SeqCst) >= 600;
+    eventually(LONG, "all others were sent", others).await;
+    let full = mailboxes.full.load(Ordering::SeqCst);
+    assert!((1..=8).contains(&full), "sent {full} times");
+    let freezes = daemon.metric("sluiced_freezes_total{limit=\"provider\"}");
+    assert_eq!(freezes.await, 0.0, "nothing was frozen for one message");
+    daemon.stop(KNOWN).await;
+    centre.abort();
 }
 
 /// A call that takes long to sign holds up no other.
