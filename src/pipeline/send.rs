@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::RngExt as _;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::core::backoff::Backoff;
 use crate::core::judge::{DeadReason, Outcome};
@@ -37,7 +37,7 @@ const REST: Duration = Duration::from_secs(60);
 /// A request with a body beyond this is made on another thread.
 const LARGE: usize = 64 * 1024;
 /// So many calls of one message in a row may miss their slots before others go before it …
-const TOO_LATE: u32 = 2;
+const TOO_LATE: u32 = 3;
 /// … for so long.
 const BEHIND: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
@@ -192,8 +192,9 @@ async fn settle(mut job: Job, mut judgement: Judgement, claims: Claims, pacer: &
         Next::Aside(wait) => {
             job.route.meters.denials.increment(1);
             let now = pacer.store_time(pacer.clock.now());
-            job.history.throttled = job.history.throttled.or(Some(now));
-            after(job, wait, Why::Throttled, pacer).await;
+            let is_first = job.history.throttled.is_none();
+            job.history.throttled.get_or_insert(now);
+            aside(job, wait, is_first, pacer).await;
         }
         Next::Retry(wait) => {
             job.history.attempts += 1;
@@ -203,6 +204,15 @@ async fn settle(mut job: Job, mut judgement: Judgement, claims: Claims, pacer: &
             job.history.attempts += 1;
             dies(job, reason, judgement, pacer);
         }
+    }
+}
+
+/// The message waits by itself. Where its queue has another route that sends, that one is tried first, once.
+async fn aside(job: Job, wait: Duration, is_first: bool, pacer: &PacerHandle) {
+    let is_long = wait > job.route.policy.settings.max_hold.get();
+    match job.route.other_that_sends() {
+        Some(to) if is_first && is_long => job.move_to(&to),
+        _ => after(job, wait, Why::Throttled, pacer).await,
     }
 }
 
@@ -304,7 +314,7 @@ async fn too_late(mut job: Job, permit: Permit, pacer: &PacerHandle) {
         waiting.not_before = Some(now + wait);
         if let Some(more) = LATE.event(now) {
             let bytes = waiting.job.delivery.message().body.len();
-            warn!(route = %route.name, count, bytes, ?wait,
+            info!(route = %route.name, count, bytes, ?wait,
                 "a call could not be written before its slot had passed, again and again: others go before its message{more}");
         }
     }

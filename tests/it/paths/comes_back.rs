@@ -8,7 +8,7 @@ use crate::support::wait::eventually;
 /// 413 with `Retry-After` is a condition for now (RFC 9110, section 15.5.14).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_call_comes_back_no_earlier_than_its_answer_says() {
-    let name = "comes-back";
+    let name = "comes-back-failed";
     let broker = queue(name, "classic").await;
     broker.publish(name, numbered(1, 1)).await;
     let downstream = Recorder::start(|call| match call.repeat {
