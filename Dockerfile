@@ -14,6 +14,7 @@ WORKDIR /build
 ENV CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
 COPY Cargo.toml Cargo.lock ./
 COPY src src
+COPY crates crates
 COPY lua lua
 COPY config config
 # The manifest names them, so they have to exist.
@@ -22,7 +23,7 @@ COPY benches benches
 # what was built of them before, and cargo would then take that for up to date.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/build/target \
-    find src lua config -type f -exec touch {} + \
+    find src crates lua config -type f -exec touch {} + \
     && cargo build --profile dist --locked --bin sluiced \
     && strip --strip-all -o /sluiced target/dist/sluiced
 

@@ -18,12 +18,12 @@ use std::collections::HashMap;
 use std::hint::black_box;
 
 use common::table::{Table, headline, median};
-use sluiced::core::limits::Ticket;
-use sluiced::core::limits::admission::{Candidate, Charge, Decision, decide};
-use sluiced::core::limits::cell::{Cell, Limit, LimitGate};
-use sluiced::core::rate::Cost;
-use sluiced::core::time::StoreTime;
-use sluiced::ports::clock::Clock;
+use sluiced_core::limits::Ticket;
+use sluiced_core::limits::admission::{Candidate, Charge, Decision, decide};
+use sluiced_core::limits::cell::{Cell, Limit, LimitGate};
+use sluiced_core::rate::Cost;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Clock;
 
 /// A state of each kind is half full of so many, or full.
 const UNITS: u32 = 10;

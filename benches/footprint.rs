@@ -13,7 +13,7 @@ use common::daemon::{Daemon, program};
 use common::table::{Table, headline, median, percentile};
 use common::watched::{Watched, wait_for};
 use lapin::BasicProperties;
-use sluiced::proof::provider::{Behaviour, Expect, Provider};
+use sluiced_provider::{Behaviour, Expect, Provider};
 use support::broker::Broker;
 use support::rabbit::Rabbit;
 use support::redis::RedisServer;

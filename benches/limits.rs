@@ -23,13 +23,13 @@ use std::time::Duration;
 use common::table::{Table, headline};
 use common::{kinds, limit};
 use futures::{StreamExt as _, stream};
-use sluiced::core::rate::Cost;
-use sluiced::limiter::limit_key;
-use sluiced::limiter::redis::{RedisOptions, RedisStore};
-use sluiced::ports::clock::Clock;
-use sluiced::ports::limits::{BATCH_MAX, Candidate, Charge, KeyedLimit, LimitStore, Ticket};
-use sluiced::ports::store::Store;
-use sluiced::settings::text::Length;
+use sluiced_core::rate::Cost;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{BATCH_MAX, Candidate, Charge, KeyedLimit, LimitStore, Ticket};
+use sluiced_ports::store::Store;
+use sluiced_settings::text::Length;
+use sluiced_store::limit_key;
+use sluiced_store::redis::{RedisOptions, RedisStore};
 use support::redis::RedisServer;
 use support::wait::eventually;
 
@@ -172,7 +172,7 @@ fn candidate(limit: &Arc<KeyedLimit>, key: usize, number: usize) -> Candidate {
         waited: false,
         slots: Cost::ONE,
         ticket: Ticket((1 << 100) + number as u128),
-        died: sluiced::core::time::StoreTime::default(),
+        died: sluiced_core::time::StoreTime::default(),
         others_wait: false,
     }
 }

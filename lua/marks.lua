@@ -1,4 +1,4 @@
--- Returns the key under which the replicas sign the headers of their copies: `limiter::redis::marks`.
+-- Returns the key under which the replicas sign the headers of their copies: `store::redis::marks`.
 --
 -- KEYS[1]  the key
 -- ARGV[1]  the key that this replica knows, or one that it made, as hexadecimal digits

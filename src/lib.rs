@@ -5,16 +5,6 @@
 
 pub mod admin;
 pub mod cli;
-pub mod downstream;
-pub mod limiter;
 pub mod pipeline;
-pub mod ports;
-pub mod proof;
-pub mod queue;
-pub mod settings;
 pub mod status;
-pub mod telemetry;
-pub mod template;
 pub mod wire;
-
-pub use sluiced_core as core;

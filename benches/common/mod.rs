@@ -19,13 +19,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::limits::Rule;
-use sluiced::core::limits::concurrency::Concurrency;
-use sluiced::core::limits::fixed_window::FixedWindow;
-use sluiced::core::limits::gcra::Gcra;
-use sluiced::core::limits::sliding_log::SlidingLog;
-use sluiced::core::limits::token_bucket::{Bucket, Refill, Start, TokenBucket};
-use sluiced::ports::limits::{KeyedLimit, LostWait};
+use sluiced_core::limits::Rule;
+use sluiced_core::limits::concurrency::Concurrency;
+use sluiced_core::limits::fixed_window::FixedWindow;
+use sluiced_core::limits::gcra::Gcra;
+use sluiced_core::limits::sliding_log::SlidingLog;
+use sluiced_core::limits::token_bucket::{Bucket, Refill, Start, TokenBucket};
+use sluiced_ports::limits::{KeyedLimit, LostWait};
 
 const HEADROOM: Duration = Duration::from_millis(10);
 
@@ -33,7 +33,7 @@ const HEADROOM: Duration = Duration::from_millis(10);
 pub fn kinds(units: u32) -> Vec<(&'static str, Rule)> {
     let many = NonZeroU32::new(units).unwrap();
     let hour = Duration::from_secs(3600);
-    let rate = sluiced::core::rate::Rate::new(many, hour).unwrap();
+    let rate = sluiced_core::rate::Rate::new(many, hour).unwrap();
     let bucket = Bucket {
         capacity: many,
         amount: many,

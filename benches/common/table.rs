@@ -59,7 +59,7 @@ pub fn median(values: &[f64]) -> f64 {
 pub fn percentile(values: &[f64], percent: u8) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sluiced::proof::simulation::window::percentile(&sorted, percent).unwrap_or(f64::NAN)
+    sluiced_simulation::window::percentile(&sorted, percent).unwrap_or(f64::NAN)
 }
 
 /// Prints what was measured and on which machine: results mean nothing without it.

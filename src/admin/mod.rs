@@ -32,11 +32,11 @@ use tokio_util::task::TaskTracker;
 
 use self::host::Hosts;
 use crate::status::Board;
-use crate::telemetry::Metrics;
-use crate::telemetry::health::Missing;
-use crate::telemetry::waits::Wait;
+use sluiced_telemetry::Metrics;
+use sluiced_telemetry::health::Missing;
+use sluiced_telemetry::waits::Wait;
 
-pub use crate::telemetry::health::Health;
+pub use sluiced_telemetry::health::Health;
 
 /// Connections at a time. One more ends the oldest: silent clients cannot block a probe.
 const MAX_CONNECTIONS: usize = 32;

@@ -11,9 +11,9 @@ use futures::stream::FuturesOrdered;
 
 use super::exit::Exit;
 use super::text::counted;
-use crate::settings::types::LimitBackend;
-use crate::settings::{self, Faults, Loaded, Severity};
 use crate::wire::Probe;
+use sluiced_settings::types::LimitBackend;
+use sluiced_settings::{self as settings, Faults, Loaded, Severity};
 
 /// No probe may take longer.
 const PROBE_BOUND: Duration = Duration::from_secs(15);

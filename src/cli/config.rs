@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::exit::Exit;
-use crate::settings;
+use sluiced_settings as settings;
 
 /// What to show.
 #[derive(Subcommand, Clone, Debug)]
@@ -98,8 +98,8 @@ fn create(file: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Loaded, Severity};
     use crate::wire;
+    use sluiced_settings::{Loaded, Severity};
 
     /// The effective values, without their places.
     fn values(loaded: &Loaded) -> Vec<(String, String)> {

@@ -15,9 +15,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use super::check::{fitting, report};
-use crate::settings::{self, Faults, KeyPath, Loaded, Severity, nearest};
-use crate::telemetry::notify::Notifier;
 use crate::wire::{self, Policies};
+use sluiced_settings::{self as settings, Faults, KeyPath, Loaded, Severity, nearest};
+use sluiced_telemetry::notify::Notifier;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,12 +16,12 @@ use super::exit::{Exit, Refusal};
 use super::limits::Location;
 use super::limits::key::{self, KeyState};
 use super::shell;
-use crate::ports::downstream::Facts;
-use crate::ports::limits::message_key;
-use crate::ports::message::{Message, Properties};
-use crate::settings;
-use crate::settings::types::{Limit, QueueBackend, Settings};
-use crate::template::Templates;
+use sluiced_ports::downstream::Facts;
+use sluiced_ports::limits::message_key;
+use sluiced_ports::message::{Message, Properties};
+use sluiced_settings as settings;
+use sluiced_settings::types::{Limit, QueueBackend, Settings};
+use sluiced_template::Templates;
 
 /// The arguments of `sluiced find`.
 #[derive(Args, Clone, Debug)]
@@ -216,7 +216,7 @@ impl FoundKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Extra, load_with};
+    use sluiced_settings::{Extra, load_with};
 
     #[test]
     fn a_key_that_is_made_of_the_id_alone_need_not_be_named() {

@@ -31,8 +31,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::exit::{Exit, Refusal, exit};
-use crate::telemetry::logs;
 use crate::wire;
+use sluiced_telemetry::logs;
 
 /// Sends a RabbitMQ queue to a rate-limited downstream: as fast as the limit that all replicas
 /// share allows, never faster, and without losing a message.

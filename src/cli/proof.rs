@@ -9,11 +9,11 @@ use std::time::Duration;
 use clap::Args;
 
 use super::exit::{Exit, Refusal, StopSignals};
-use crate::core::rate::{Rate, parse_duration};
-use crate::proof::provider::{Behaviour, Expect, Failure, Provider};
-use crate::proof::simulation::drawn::Coverage;
-use crate::proof::simulation::verdict::longest_gap;
-use crate::proof::simulation::{Report, Scenario, run as simulate};
+use sluiced_core::rate::{Rate, parse_duration};
+use sluiced_provider::{Behaviour, Expect, Failure, Provider};
+use sluiced_simulation::drawn::Coverage;
+use sluiced_simulation::verdict::longest_gap;
+use sluiced_simulation::{Report, Scenario, run as simulate};
 
 /// Which runs.
 #[derive(Clone, Debug, Args)]

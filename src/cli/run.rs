@@ -17,17 +17,17 @@ use tracing::{error, info, warn};
 use super::check::{fitting, report};
 use super::exit::{Exit, Reloads, StopSignals};
 use crate::admin::{self, AdminError};
-use crate::core::rate::Span;
 use crate::pipeline::Remains;
-use crate::ports::clock::Clock;
-use crate::ports::connect::Link;
-use crate::settings::types::{QueueBackend, Route};
-use crate::settings::{self, Loaded};
 use crate::status::{Board, RouteFacts};
-use crate::telemetry::health::{Health, stop_on_panic};
-use crate::telemetry::notify::Notifier;
-use crate::telemetry::{self, Metrics, logs, traces};
 use crate::wire::{self, Running, Settled, WireError};
+use sluiced_core::rate::Span;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::Link;
+use sluiced_settings::types::{QueueBackend, Route};
+use sluiced_settings::{self as settings, Loaded};
+use sluiced_telemetry::health::{Health, stop_on_panic};
+use sluiced_telemetry::notify::Notifier;
+use sluiced_telemetry::{self as telemetry, Metrics, logs, traces};
 
 /// A signal that comes sooner after the first is a duplicate: supervisors signal a process and its
 /// group, and a person may press a key twice.

@@ -16,8 +16,8 @@ use clap_complete::{ArgValueCandidates, CompleteEnv, CompletionCandidate, Shell}
 use clap_mangen::Man;
 
 use super::exit::Exit;
-use crate::settings::types::Settings;
-use crate::settings::{self, NO_SECTION};
+use sluiced_settings::types::Settings;
+use sluiced_settings::{self as settings, NO_SECTION};
 
 const NAME: &str = env!("CARGO_PKG_NAME");
 /// Set by the script, to the name of the shell.

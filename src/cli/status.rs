@@ -23,8 +23,8 @@ use tokio::io::AsyncReadExt as _;
 
 use super::exit::{Exit, Refusal, StopSignals};
 use super::view::view;
-use crate::settings;
 use crate::status::Fleet;
+use sluiced_settings as settings;
 
 /// The width of the text without a terminal.
 const WIDTH: usize = 120;

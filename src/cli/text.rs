@@ -7,10 +7,10 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::core::policy::UNTIL_RESUMED;
-use crate::core::rate::Span;
-use crate::core::time::StoreTime;
-use crate::ports::store::Inspection;
+use sluiced_core::policy::UNTIL_RESUMED;
+use sluiced_core::rate::Span;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::store::Inspection;
 
 /// `letter` for one, `letters` for any other number.
 pub(super) fn plural(number: u64, what: &str) -> String {

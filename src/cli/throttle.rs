@@ -27,17 +27,17 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use super::exit::{Exit, Refusal};
-use crate::core::limits::Rule;
-use crate::core::limits::gcra::Gcra;
-use crate::core::rate::{Cost, Rate, Span};
-use crate::core::time::{StoreTime, micros};
-use crate::limiter::limit_key;
-use crate::ports::limits::{
+use crate::wire;
+use sluiced_core::limits::Rule;
+use sluiced_core::limits::gcra::Gcra;
+use sluiced_core::rate::{Cost, Rate, Span};
+use sluiced_core::time::{StoreTime, micros};
+use sluiced_ports::limits::{
     Candidate, Charge, Decision, Fit, KeyedLimit, LimitKey, LimitStore, LostWait, Room, Ticket,
 };
-use crate::ports::store::StoreError;
-use crate::settings;
-use crate::wire;
+use sluiced_ports::store::StoreError;
+use sluiced_settings as settings;
+use sluiced_store::limit_key;
 
 /// The name of the limit in the store; its keys are those of the callers.
 const LIMIT: &str = "throttle";

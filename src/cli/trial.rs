@@ -21,13 +21,13 @@ use super::exit::{Exit, Refusal, named};
 use super::limits::{Location, OpenLimits, key};
 use super::shell;
 use super::text::{counted, printable, rough, state};
-use crate::core::limits::admission::Charge;
-use crate::core::time::{StoreTime, micros};
-use crate::ports::limits::{KeyText, Label};
-use crate::ports::message::{HeaderValue, Message};
-use crate::queue::rabbit::letters::Letters;
-use crate::settings::types::{QueueBackend, Route, Settings};
 use crate::wire::{self, PlannedLimit, Rendered, Trial};
+use sluiced_amqp::rabbit::letters::Letters;
+use sluiced_core::limits::admission::Charge;
+use sluiced_core::time::{StoreTime, micros};
+use sluiced_ports::limits::{KeyText, Label};
+use sluiced_ports::message::{HeaderValue, Message};
+use sluiced_settings::types::{QueueBackend, Route, Settings};
 
 /// The arguments of `sluiced try`.
 #[derive(Args, Clone, Debug)]
@@ -149,7 +149,7 @@ fn read(args: &TryArgs) -> Result<Message, Refusal> {
 }
 
 async fn peeked(
-    options: &crate::queue::rabbit::RabbitOptions,
+    options: &sluiced_amqp::rabbit::RabbitOptions,
     settings: &Settings,
     route: &Route,
 ) -> Result<Message, Refusal> {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::text::{counted, paused, printable, rough};
-use crate::core::time::StoreTime;
 use crate::status::{BARS, Fleet, MOVING, PROBES_ONLY, Replica, Route};
-use crate::telemetry::CHANGE;
+use sluiced_core::time::StoreTime;
+use sluiced_telemetry::CHANGE;
 
 const BARS_OF_TEXT: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const RED: &str = "\x1b[31m";

@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use crate::core::judge::Outcome;
-use crate::core::limits::most_plausible;
-use crate::core::rate::Cost;
-use crate::ports::downstream::Judgement;
-use crate::ports::limits::{Corrected, Correction, Granted};
-use crate::telemetry::{LogLimit, names};
+use sluiced_core::judge::Outcome;
+use sluiced_core::limits::most_plausible;
+use sluiced_core::rate::Cost;
+use sluiced_ports::downstream::Judgement;
+use sluiced_ports::limits::{Corrected, Correction, Granted};
+use sluiced_telemetry::{LogLimit, names};
 
 use super::handle::PacerHandle;
 use super::job::Job;

@@ -22,20 +22,20 @@ use super::job::Waiting;
 use super::journal::Why;
 use super::refunder::{Refunder, Tickets};
 use super::verdict::{self, dead, later, too_dear, unfit};
-use crate::core::judge::DeadReason;
-use crate::core::limits::Lacks;
-use crate::core::scheduler::{Asked, Denied, Question, Scheduler};
-use crate::core::time::{Mono, StoreTime, micros};
-use crate::ports::limits::{
+use sluiced_core::judge::DeadReason;
+use sluiced_core::limits::Lacks;
+use sluiced_core::scheduler::{Asked, Denied, Question, Scheduler};
+use sluiced_core::time::{Mono, StoreTime, micros};
+use sluiced_ports::limits::{
     Candidate, Closing, Decision, Decisions, Ended, Fit, Granted, KeyedLimit, LimitStore, Room,
     Ticket,
 };
-use crate::ports::queue::Verdict;
-use crate::ports::store::StoreError;
-use crate::settings::types::OnDenied;
-use crate::telemetry::LogLimit;
-use crate::telemetry::meters::{AdmissionMeters, KeyedMeters};
-use crate::telemetry::waits::{Waits, WaitsFor};
+use sluiced_ports::queue::Verdict;
+use sluiced_ports::store::StoreError;
+use sluiced_settings::types::OnDenied;
+use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::meters::{AdmissionMeters, KeyedMeters};
+use sluiced_telemetry::waits::{Waits, WaitsFor};
 
 static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));
 

@@ -12,8 +12,8 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-use crate::core::time::Mono;
-use crate::ports::clock::Clock;
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::Clock;
 
 /// A timer of one event loop.
 #[derive(Debug)]

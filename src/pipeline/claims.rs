@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use crate::core::limits::Rule;
-use crate::ports::clock::Clock;
-use crate::ports::limits::{Granted, OnUnknown};
-use crate::telemetry::LogLimit;
+use sluiced_core::limits::Rule;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{Granted, OnUnknown};
+use sluiced_telemetry::LogLimit;
 
 use super::refunder::Refunder;
 

@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::time::Mono;
-use crate::ports::clock::Clock;
-use crate::ports::limits::{BATCH_MAX, Corrected, Correction, KeyedLimit, LimitKey, LimitStore};
-use crate::ports::store::StoreError;
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{BATCH_MAX, Corrected, Correction, KeyedLimit, LimitKey, LimitStore};
+use sluiced_ports::store::StoreError;
 
 /// Answers are collected for so long, …
 const COLLECT: Duration = Duration::from_millis(50);

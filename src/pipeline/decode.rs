@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use crate::core::judge::DeadReason;
-use crate::core::parking::CameFrom;
-use crate::core::rate::Cost;
-use crate::core::scheduler::Share;
-use crate::core::time::{Mono, StoreTime};
-use crate::ports::downstream::{Call, Facts};
-use crate::ports::limits::{Charge, Label, LimitKey, key_id, limit_key, message_key};
-use crate::ports::message::{Message, header};
-use crate::ports::queue::{Delivery, Verdict};
+use sluiced_core::judge::DeadReason;
+use sluiced_core::parking::CameFrom;
+use sluiced_core::rate::Cost;
+use sluiced_core::scheduler::Share;
+use sluiced_core::time::{Mono, StoreTime};
+use sluiced_ports::downstream::{Call, Facts};
+use sluiced_ports::limits::{Charge, Label, LimitKey, key_id, limit_key, message_key};
+use sluiced_ports::message::{Message, header};
+use sluiced_ports::queue::{Delivery, Verdict};
 
 use super::history::{History, own_wait};
 use super::job::{Job, Takes, Waiting};
@@ -260,7 +260,7 @@ fn origin(message: &Message, history: &History, wait: Duration) -> CameFrom {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::message::HeaderValue;
+    use sluiced_ports::message::HeaderValue;
 
     const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
 

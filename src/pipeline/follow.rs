@@ -14,15 +14,15 @@ use tracing::{debug, info};
 use super::handle::PacerHandle;
 use super::policies::CurrentPolicy;
 use super::route::Route;
-use crate::core::adaptive::{Adaptive, AdaptiveRule};
-use crate::core::headroom::{Bounds, Follow, Lateness, Measured};
-use crate::core::policy::PolicyUpdate;
-use crate::core::stall::{millis, permit_needs};
-use crate::core::time::Mono;
-use crate::ports::lock;
-use crate::ports::policies::PolicyOf;
-use crate::ports::store::{Family, Store};
-use crate::settings::types::{Limit, Paced};
+use sluiced_core::adaptive::{Adaptive, AdaptiveRule};
+use sluiced_core::headroom::{Bounds, Follow, Lateness, Measured};
+use sluiced_core::policy::PolicyUpdate;
+use sluiced_core::stall::{millis, permit_needs};
+use sluiced_core::time::Mono;
+use sluiced_ports::lock;
+use sluiced_ports::policies::PolicyOf;
+use sluiced_ports::store::{Family, Store};
+use sluiced_settings::types::{Limit, Paced};
 
 /// How often the measurements are looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);

@@ -6,17 +6,17 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
-use crate::core::pacing::Row;
-use crate::core::refusals::Refusals;
-use crate::core::schedule::{Freeze, Pace};
-use crate::core::scheduler::{KeyId, Scheduler};
-use crate::core::time::{ClockMap, Mono, StoreTime};
-use crate::ports::clock::Clock;
-use crate::ports::limits::{Correction, Granted};
-use crate::ports::lock;
-use crate::ports::store::PacedLimit;
-use crate::telemetry::LogLimit;
-use crate::telemetry::meters::LimitMeters;
+use sluiced_core::pacing::Row;
+use sluiced_core::refusals::Refusals;
+use sluiced_core::schedule::{Freeze, Pace};
+use sluiced_core::scheduler::{KeyId, Scheduler};
+use sluiced_core::time::{ClockMap, Mono, StoreTime};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{Correction, Granted};
+use sluiced_ports::lock;
+use sluiced_ports::store::PacedLimit;
+use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::meters::LimitMeters;
 
 use super::follow::Measures;
 use super::job::Waiting;

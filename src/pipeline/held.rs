@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::core::judge::DeadReason;
-use crate::core::leases::Availability;
-use crate::core::scheduler::{Queued as _, Scheduler};
-use crate::core::time::{Mono, micros};
-use crate::settings::types::OnDenied;
+use sluiced_core::judge::DeadReason;
+use sluiced_core::leases::Availability;
+use sluiced_core::scheduler::{Queued as _, Scheduler};
+use sluiced_core::time::{Mono, micros};
+use sluiced_settings::types::OnDenied;
 
 use super::handle::PacerHandle;
 use super::job::{Job, Waiting};

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::core::rate::MAX_WINDOW;
-use crate::core::time::StoreTime;
-use crate::ports::message::{HeaderValue, Message, header};
-use crate::ports::queue::HeaderPatch;
+use sluiced_core::rate::MAX_WINDOW;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::message::{HeaderValue, Message, header};
+use sluiced_ports::queue::HeaderPatch;
 
 /// More than any route allows. A publisher may write any number into the header.
 const MOST_ATTEMPTS: u32 = 1_000_000;
@@ -171,10 +171,10 @@ pub(super) fn own_wait(message: &Message, now: StoreTime) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::parking::Space;
-    use crate::core::scheduler::Share;
     use crate::pipeline::verdict::{back, later, parked};
-    use crate::ports::queue::Verdict;
+    use sluiced_core::parking::Space;
+    use sluiced_core::scheduler::Share;
+    use sluiced_ports::queue::Verdict;
 
     const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
     const ID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";

@@ -12,14 +12,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::rate::Cost;
-use crate::core::scheduler::{HoldRules, KeyId, Queued, Share};
-use crate::core::time::{Mono, StoreTime};
-use crate::ports::clock::Moment;
-use crate::ports::downstream::{Answer, Call, Rest, Undecodable};
-use crate::ports::limits::{Charge, GrantedAt, Ticket, limit_key};
-use crate::ports::queue::{Delivery, Verdict};
-use crate::settings::types::OnDenied;
+use sluiced_core::rate::Cost;
+use sluiced_core::scheduler::{HoldRules, KeyId, Queued, Share};
+use sluiced_core::time::{Mono, StoreTime};
+use sluiced_ports::clock::Moment;
+use sluiced_ports::downstream::{Answer, Call, Rest, Undecodable};
+use sluiced_ports::limits::{Charge, GrantedAt, Ticket, limit_key};
+use sluiced_ports::queue::{Delivery, Verdict};
+use sluiced_settings::types::OnDenied;
 
 use super::decode::tenant_number;
 use super::history::History;

@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use tracing::{Level, enabled, info};
 
-use crate::core::time::{StoreTime, micros};
-use crate::ports::downstream::{Answer, Facts, Judgement};
-use crate::ports::limits::{Charge, limit_key};
-use crate::ports::message::{HeaderValue, Message, header};
-use crate::ports::queue::{Delivery, Verdict};
-use crate::settings::types::Route as Settings;
-use crate::template::{About, Template, Templates, WrongTemplate};
+use sluiced_core::time::{StoreTime, micros};
+use sluiced_ports::downstream::{Answer, Facts, Judgement};
+use sluiced_ports::limits::{Charge, limit_key};
+use sluiced_ports::message::{HeaderValue, Message, header};
+use sluiced_ports::queue::{Delivery, Verdict};
+use sluiced_settings::types::Route as Settings;
+use sluiced_template::{About, Template, Templates, WrongTemplate};
 
 use super::actual::Used;
 use super::history::History;

@@ -71,17 +71,6 @@ pub use route::{Counted, Counting, RouteSpec};
 pub use route_policy::RoutePolicy;
 pub use rows::PacedRows;
 
-use crate::core::leases::{LeaseHolder, Phase};
-use crate::core::pacing::Pacing;
-use crate::core::schedule::Pace;
-use crate::core::scheduler::{Requests, Scheduler};
-use crate::core::time::micros;
-use crate::ports::clock::Clock;
-use crate::ports::limits::{Granted, LimitStore, LostWait, Policy};
-use crate::ports::queue::Leftover;
-use crate::ports::store::PacedLimit;
-use crate::telemetry::health::Health;
-use crate::telemetry::meters::{self, AdmissionMeters, KeyedMeters, PolicyMeters};
 use admit::Keyed;
 use follow::{Adapting, Following};
 use handle::{Event, PacerHandle};
@@ -90,6 +79,17 @@ use pacer::{Pacer, Parts};
 use policies::{CurrentPolicy, Watch};
 use refunder::{Refunder, Tickets};
 use route::Route;
+use sluiced_core::leases::{LeaseHolder, Phase};
+use sluiced_core::pacing::Pacing;
+use sluiced_core::schedule::Pace;
+use sluiced_core::scheduler::{Requests, Scheduler};
+use sluiced_core::time::micros;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{Granted, LimitStore, LostWait, Policy};
+use sluiced_ports::queue::Leftover;
+use sluiced_ports::store::PacedLimit;
+use sluiced_telemetry::health::Health;
+use sluiced_telemetry::meters::{self, AdmissionMeters, KeyedMeters, PolicyMeters};
 
 /// A pacer and the routes that take its slots.
 #[derive(Debug)]

@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
-use crate::core::owner::{self, Claim};
-use crate::ports::connect::Link;
-use crate::ports::store::{FleetNames, Owning, Store};
+use sluiced_core::owner::{self, Claim};
+use sluiced_ports::connect::Link;
+use sluiced_ports::store::{FleetNames, Owning, Store};
 
 /// Two claims of a replica are this far apart.
 const RENEWED: Duration = Duration::from_secs(10);

@@ -22,19 +22,19 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{error, warn};
 
-use crate::core::gate::Gate;
-use crate::core::leases::{Availability, LeaseTally, Slot, Wait};
-use crate::core::pacing::Row;
-use crate::core::schedule::{Answer, Ask};
-use crate::core::scheduler::{Action, Scheduler};
-use crate::core::time::Mono;
-use crate::ports::clock::{Clock, urgent_runtime};
-use crate::ports::limits::key_id;
-use crate::ports::lock;
-use crate::ports::store::{Notice, StoreError};
-use crate::telemetry::health::{Health, Heartbeat};
-use crate::telemetry::meters::LimitMeters;
-use crate::telemetry::waits::{Waits, WaitsFor};
+use sluiced_core::gate::Gate;
+use sluiced_core::leases::{Availability, LeaseTally, Slot, Wait};
+use sluiced_core::pacing::Row;
+use sluiced_core::schedule::{Answer, Ask};
+use sluiced_core::scheduler::{Action, Scheduler};
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::{Clock, urgent_runtime};
+use sluiced_ports::limits::key_id;
+use sluiced_ports::lock;
+use sluiced_ports::store::{Notice, StoreError};
+use sluiced_telemetry::health::{Health, Heartbeat};
+use sluiced_telemetry::meters::LimitMeters;
+use sluiced_telemetry::waits::{Waits, WaitsFor};
 
 use super::admit::{Admission, Keyed, ended, never};
 use super::alarm::Alarm;
@@ -464,7 +464,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::ports::lock;
+    use sluiced_ports::lock;
 
     /// A call reaches the wire before the pacer's next step, and before tasks that were woken earlier. This
     /// is about latency only: a call is counted before its task is spawned. The runtime does not promise this

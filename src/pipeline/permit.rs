@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use crate::ports::limits::{Charge, Granted, GrantedAt, Ticket, UnderWay};
+use sluiced_ports::limits::{Charge, Granted, GrantedAt, Ticket, UnderWay};
 
 use super::claims::Claims;
 use super::refunder::Refunder;

@@ -12,18 +12,18 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 use tracing::{debug, error, info, warn};
 
-use crate::core::leases::Phase;
-use crate::core::limits::Rule;
-use crate::core::policy::{Declaration, LimitPolicy, Origin, PolicyUpdate, PolicyVersion};
-use crate::core::time::StoreTime;
-use crate::ports::clock::Clock;
-use crate::ports::limits::KeyedLimit;
-use crate::ports::policies::PolicyOf;
-use crate::ports::store::{Family, Notice, PRESENCE, Store};
-use crate::settings::policy::as_written;
-use crate::settings::types::Limit;
-use crate::telemetry::meters::PolicyMeters;
-use crate::telemetry::note_change;
+use sluiced_core::leases::Phase;
+use sluiced_core::limits::Rule;
+use sluiced_core::policy::{Declaration, LimitPolicy, Origin, PolicyUpdate, PolicyVersion};
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::KeyedLimit;
+use sluiced_ports::policies::PolicyOf;
+use sluiced_ports::store::{Family, Notice, PRESENCE, Store};
+use sluiced_settings::policy::as_written;
+use sluiced_settings::types::Limit;
+use sluiced_telemetry::meters::PolicyMeters;
+use sluiced_telemetry::note_change;
 
 use super::follow::{Following, LOOK, Update};
 
@@ -320,10 +320,10 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::policy::Pause;
-    use crate::limiter::memory::MemoryStore;
-    use crate::ports::clock::Clock;
-    use crate::telemetry::recent;
+    use sluiced_core::policy::Pause;
+    use sluiced_ports::clock::Clock;
+    use sluiced_store::memory::MemoryStore;
+    use sluiced_telemetry::recent;
 
     fn limit(rate: &str) -> Limit {
         let limit = format!(

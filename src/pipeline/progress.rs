@@ -13,12 +13,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::core::scheduler::Scheduler;
-use crate::core::stall::{Progress, Seen, TooFar, Waits};
-use crate::core::time::Mono;
-use crate::ports::connect::Link;
-use crate::telemetry::LogLimit;
-use crate::telemetry::health::{Health, PROGRESS};
+use sluiced_core::scheduler::Scheduler;
+use sluiced_core::stall::{Progress, Seen, TooFar, Waits};
+use sluiced_core::time::Mono;
+use sluiced_ports::connect::Link;
+use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::health::{Health, PROGRESS};
 
 use super::follow::Measures;
 use super::job::Waiting;

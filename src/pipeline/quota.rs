@@ -19,12 +19,12 @@ use std::time::{Duration, SystemTime};
 
 use tracing::warn;
 
-use crate::core::judge::Outcome;
-use crate::core::judge::quota::Remaining;
-use crate::ports::downstream::Judgement;
-use crate::ports::limits::{Corrected, Correction};
-use crate::telemetry::{LogLimit, names};
-use crate::template::Said;
+use sluiced_core::judge::Outcome;
+use sluiced_core::judge::quota::Remaining;
+use sluiced_ports::downstream::Judgement;
+use sluiced_ports::limits::{Corrected, Correction};
+use sluiced_telemetry::{LogLimit, names};
+use sluiced_template::Said;
 
 use super::handle::{Event, PacerHandle};
 use super::job::Job;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::results::Results;
-use crate::ports::downstream::ReceiptArrival;
-use crate::ports::queue::Report;
-use crate::telemetry::meters::RouteMeters;
+use sluiced_ports::downstream::ReceiptArrival;
+use sluiced_ports::queue::Report;
+use sluiced_telemetry::meters::RouteMeters;
 
 /// Publishes the receipts of a route until its downstream is gone.
 pub async fn publish_receipts(

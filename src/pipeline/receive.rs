@@ -1,6 +1,6 @@
 //! Receive: the deliveries of one route, batch by batch, are decoded and handed to its pacer.
 //!
-//! Deliveries come from a session of the queue (`queue::rabbit::session`, `hand_out`), or from another route of the
+//! Deliveries come from a session of the queue (`amqp::rabbit::session`, `hand_out`), or from another route of the
 //! queue (`sharing`). Decoded messages go to
 //! the pacer's loop as `Event::Decoded` (`pacer::events`, `take_in`), and from there into the scheduler.
 //!
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::core::time::Mono;
-use crate::ports::clock::Clock;
-use crate::ports::queue::Delivery;
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::queue::Delivery;
 
 use super::decode::{decode, decode_moved};
 use super::handle::PacerHandle;

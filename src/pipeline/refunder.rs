@@ -18,11 +18,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
-use crate::ports::clock::Clock;
-use crate::ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore, Ticket};
-use crate::ports::store::StoreError;
-use crate::telemetry::LogLimit;
-use crate::telemetry::meters::KeyedMeters;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore, Ticket};
+use sluiced_ports::store::StoreError;
+use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::meters::KeyedMeters;
 
 use super::corrections::Corrections;
 use book::{Book, Done, Entry};

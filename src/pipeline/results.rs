@@ -3,7 +3,7 @@
 //! Problem: the provider's id of a message, or the reason why it was refused, is in the answer to its call,
 //! and the publisher of the message is another program. So a route may publish a result for each message that
 //! has ended: the call was accepted, or the message is dead. The result is made here. The queue publishes it,
-//! waits for the confirm, and carries out the verdict after that (`queue::rabbit::session`).
+//! waits for the confirm, and carries out the verdict after that (`amqp::rabbit::session`).
 //!
 //! If the template of the body fails for a message, the result has the default body. Without a routing key it
 //! cannot be published: it is dropped, counted and logged.
@@ -15,7 +15,7 @@
 //! A repeat was accepted before, and its result is published by the delivery that was called. If RabbitMQ delivered
 //! the message again, or what it is a copy of, a replica may have died before that: the result is published again,
 //! without the answer. The queue replaces it by the result of the call, where this process made it and its session
-//! ended before it was safe (`queue::rabbit::session::kept`).
+//! ended before it was safe (`amqp::rabbit::session::kept`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,15 +28,15 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tracing::warn;
 
-use crate::core::time::StoreTime;
-use crate::ports::clock::Clock;
-use crate::ports::downstream::{Answer, Facts, ReceiptArrival, Undecodable};
-use crate::ports::message::{HeaderValue, Message, Properties, header};
-use crate::ports::queue::{HeaderPatch, Publication, Verdict};
-use crate::settings::types::{ResultOn, Results as Settings, Route};
-use crate::telemetry::meters::RouteMeters;
-use crate::telemetry::{LogLimit, names};
-use crate::template::{About, Context, Template, Templates, WrongTemplate};
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::{Answer, Facts, ReceiptArrival, Undecodable};
+use sluiced_ports::message::{HeaderValue, Message, Properties, header};
+use sluiced_ports::queue::{HeaderPatch, Publication, Verdict};
+use sluiced_settings::types::{ResultOn, Results as Settings, Route};
+use sluiced_telemetry::meters::RouteMeters;
+use sluiced_telemetry::{LogLimit, names};
+use sluiced_template::{About, Context, Template, Templates, WrongTemplate};
 
 use super::history::History;
 

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
-use crate::core::gate::{Away, Gate, Sends, Shut, Tap, TapRule, TapTurn, Turn, WhenDenied};
-use crate::core::hours::{OpeningHours, Stretch};
-use crate::core::leases::{Availability, Wait};
-use crate::core::policy::UNTIL_RESUMED;
-use crate::core::time::{Mono, StoreTime, micros};
-use crate::ports::connect::Link;
-use crate::ports::downstream::Judgement;
-use crate::ports::lock;
-use crate::ports::store::{ELSEWHERE, Store, StoreError};
-use crate::settings::types::OnDenied;
+use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
+use sluiced_core::gate::{Away, Gate, Sends, Shut, Tap, TapRule, TapTurn, Turn, WhenDenied};
+use sluiced_core::hours::{OpeningHours, Stretch};
+use sluiced_core::leases::{Availability, Wait};
+use sluiced_core::policy::UNTIL_RESUMED;
+use sluiced_core::time::{Mono, StoreTime, micros};
+use sluiced_ports::connect::Link;
+use sluiced_ports::downstream::Judgement;
+use sluiced_ports::lock;
+use sluiced_ports::store::{ELSEWHERE, Store, StoreError};
+use sluiced_settings::types::OnDenied;
 
 use super::handle::{Event, PacerHandle};
 use super::route::Route;

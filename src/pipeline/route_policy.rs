@@ -5,12 +5,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::breaker::Sign;
-use crate::core::hours::{HoursError, OpeningHours};
-use crate::core::judge::{DeadReason, Outcome};
-use crate::core::refusals::Ruling;
-use crate::ports::downstream::Judgement;
-use crate::settings::types::{Paced, Route, Settings};
+use sluiced_core::breaker::Sign;
+use sluiced_core::hours::{HoursError, OpeningHours};
+use sluiced_core::judge::{DeadReason, Outcome};
+use sluiced_core::refusals::Ruling;
+use sluiced_ports::downstream::Judgement;
+use sluiced_settings::types::{Paced, Route, Settings};
 
 /// The settings of a route, and what follows from them and from others.
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ pub(super) fn sign(judgement: &Judgement) -> Sign {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::downstream::{Silence, Status};
+    use sluiced_ports::downstream::{Silence, Status};
 
     const THROTTLED: Outcome = Outcome::Throttled {
         wait: Duration::from_secs(1),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::core::pacing::Row;
-use crate::core::schedule::Pace;
-use crate::core::time::StoreTime;
-use crate::ports::store::{PacedLimit, Store};
+use sluiced_core::pacing::Row;
+use sluiced_core::schedule::Pace;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::store::{PacedLimit, Store};
 
 use super::policies::CurrentPolicy;
 

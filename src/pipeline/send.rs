@@ -2,7 +2,7 @@
 //!
 //! `downstream::http` makes the call and has the answer judged (`core::judge`). `route_policy` decides what
 //! follows for the message. Settling hands the verdict to the session that delivered it
-//! (`queue::rabbit::session`, `settle`).
+//! (`amqp::rabbit::session`, `settle`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use std::time::Duration;
 use rand::RngExt as _;
 use tracing::{info, warn};
 
-use crate::core::backoff::Backoff;
-use crate::core::judge::{DeadReason, Outcome};
-use crate::core::leases::Slot;
-use crate::core::rate::Span;
-use crate::core::refusals::{Refusal, Ruling};
-use crate::core::time::Mono;
-use crate::ports::downstream::{Gate, Judgement, Undecodable};
-use crate::ports::lock;
-use crate::ports::queue::Verdict;
-use crate::telemetry::LogLimit;
+use sluiced_core::backoff::Backoff;
+use sluiced_core::judge::{DeadReason, Outcome};
+use sluiced_core::leases::Slot;
+use sluiced_core::rate::Span;
+use sluiced_core::refusals::{Refusal, Ruling};
+use sluiced_core::time::Mono;
+use sluiced_ports::downstream::{Gate, Judgement, Undecodable};
+use sluiced_ports::lock;
+use sluiced_ports::queue::Verdict;
+use sluiced_telemetry::LogLimit;
 
 use super::actual::{self, Used};
 use super::claims::Claims;

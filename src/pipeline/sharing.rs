@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::mpsc;
 use tracing::info;
 
-use crate::core::gate::Sends;
-use crate::core::hours::OpeningHours;
-use crate::core::sharing::{Standing, helper, moves};
-use crate::core::time::{Mono, StoreTime};
-use crate::ports::limits::Ticket;
-use crate::ports::lock;
-use crate::ports::queue::Delivery;
+use sluiced_core::gate::Sends;
+use sluiced_core::hours::OpeningHours;
+use sluiced_core::sharing::{Standing, helper, moves};
+use sluiced_core::time::{Mono, StoreTime};
+use sluiced_ports::limits::Ticket;
+use sluiced_ports::lock;
+use sluiced_ports::queue::Delivery;
 
 use super::history::History;
 use super::route::Route;

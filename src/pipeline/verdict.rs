@@ -15,20 +15,20 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::core::judge::DeadReason;
-use crate::core::limits::Room;
-use crate::core::parking::Space;
-use crate::core::scheduler::Share;
-use crate::core::stall::{ASIDE, Dying, Unfit};
-use crate::core::time::{StoreTime, micros};
-use crate::ports::clock::Clock;
-use crate::ports::connect::Link;
-use crate::ports::downstream::Answer;
-use crate::ports::lock;
-use crate::ports::message::{HeaderValue, Message, header};
-use crate::ports::queue::{HeaderPatch, Verdict};
-use crate::settings::types::{OnExpired, OnInvalid};
-use crate::telemetry::LogLimit;
+use sluiced_core::judge::DeadReason;
+use sluiced_core::limits::Room;
+use sluiced_core::parking::Space;
+use sluiced_core::scheduler::Share;
+use sluiced_core::stall::{ASIDE, Dying, Unfit};
+use sluiced_core::time::{StoreTime, micros};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::Link;
+use sluiced_ports::downstream::Answer;
+use sluiced_ports::lock;
+use sluiced_ports::message::{HeaderValue, Message, header};
+use sluiced_ports::queue::{HeaderPatch, Verdict};
+use sluiced_settings::types::{OnExpired, OnInvalid};
+use sluiced_telemetry::LogLimit;
 
 use super::history::{History, time_header};
 use super::route::Route;

@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use crate::core::headroom::{Spread, TooThin, Way};
-use crate::core::time::Mono;
-use crate::ports::limits::KeyedLimit;
-use crate::ports::lock;
-use crate::telemetry::{LogLimit, Suppressed};
+use sluiced_core::headroom::{Spread, TooThin, Way};
+use sluiced_core::time::Mono;
+use sluiced_ports::limits::KeyedLimit;
+use sluiced_ports::lock;
+use sluiced_telemetry::{LogLimit, Suppressed};
 
 use super::handle::PacerHandle;
 use super::route::Route;

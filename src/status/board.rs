@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::sample::Sampler;
 use super::{Fleet, Limits, Replica, Routes};
-use crate::ports::lock;
-use crate::ports::store::{BEAT, Heard, StatusReport, StatusStore};
-use crate::telemetry::Metrics;
-use crate::telemetry::health::Health;
+use sluiced_ports::lock;
+use sluiced_ports::store::{BEAT, Heard, StatusReport, StatusStore};
+use sluiced_telemetry::Metrics;
+use sluiced_telemetry::health::Health;
 
 /// How often this replica checks its own state for a change that others must know at once.
 const LOOK: Duration = Duration::from_millis(500);
@@ -191,10 +191,10 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::ports::clock::Clock;
-    use crate::ports::connect::Link;
-    use crate::ports::store::StoreFuture;
-    use crate::telemetry;
+    use sluiced_ports::clock::Clock;
+    use sluiced_ports::connect::Link;
+    use sluiced_ports::store::StoreFuture;
+    use sluiced_telemetry as telemetry;
 
     /// What was reported, and when; and the reports to return.
     #[derive(Debug, Default)]

@@ -28,17 +28,17 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::core::rate::Span;
-use crate::core::stall::millis;
-use crate::ports::store::{Heard, SILENT};
-use crate::telemetry::health::PROGRESS;
-use crate::telemetry::waits::WaitsFor;
-use crate::telemetry::{CHANGE, RecentLine};
+use sluiced_core::rate::Span;
+use sluiced_core::stall::millis;
+use sluiced_ports::store::{Heard, SILENT};
+use sluiced_telemetry::health::PROGRESS;
+use sluiced_telemetry::waits::WaitsFor;
+use sluiced_telemetry::{CHANGE, RecentLine};
 
 pub use self::board::Board;
 pub use self::history::Curve;
 pub use self::sample::{Series, series};
-pub use crate::ports::store::BARS;
+pub use sluiced_ports::store::BARS;
 
 /// Why a tap is closed outside of its opening hours.
 pub const CLOSED_HOURS: &str = "closed hours";

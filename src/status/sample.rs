@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::history::{Curve, History};
 use super::{CLOSED_HOURS, LimitWait, Missing, PROBES_ONLY, Replica, Route, Use};
-use crate::ports::store::ELSEWHERE;
-use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES, PROGRESS};
-use crate::telemetry::names::{self, Metric};
-use crate::telemetry::recent;
+use sluiced_ports::store::ELSEWHERE;
+use sluiced_telemetry::health::{DOWNSTREAM, Health, MESSAGES, PROGRESS};
+use sluiced_telemetry::names::{self, Metric};
+use sluiced_telemetry::recent;
 
 /// Rates are those of an interval of at least this: samples are taken at any time.
 const SHORTEST: Duration = Duration::from_secs(5);

@@ -10,12 +10,12 @@ use tokio::sync::mpsc;
 
 use super::WireError;
 use super::options::{certificate, rotating};
-use crate::downstream::{Credentials, HttpDownstream, Misconfigured, SmppDownstream};
-use crate::ports::connect::Secret;
-use crate::ports::downstream::{Downstream, ReceiptArrival};
-use crate::settings::secrets::{SecretError, Secrets};
-use crate::settings::types::{self, Auth, Route};
-use crate::telemetry::traces::RouteTraces;
+use sluiced_downstream::{Credentials, HttpDownstream, Misconfigured, SmppDownstream};
+use sluiced_ports::connect::Secret;
+use sluiced_ports::downstream::{Downstream, ReceiptArrival};
+use sluiced_settings::secrets::{SecretError, Secrets};
+use sluiced_settings::types::{self, Auth, Route};
+use sluiced_telemetry::traces::RouteTraces;
 
 /// A downstream of either kind.
 #[derive(Debug)]

@@ -26,19 +26,19 @@ use self::downstreams::Uses;
 use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
-use crate::core::leases::Phase;
 use crate::pipeline::{
     Journal, Owned, Pipeline, Results, RoutePolicy, RouteSpec, publish_receipts,
 };
-use crate::ports::clock::Clock;
-use crate::ports::queue::Subscription;
-use crate::ports::store::StatusStore;
-use crate::settings::secrets::Secrets;
-use crate::settings::types::Settings;
 use crate::status::Limits;
-use crate::telemetry::health::Health;
-use crate::telemetry::traces::Traces;
-use crate::template::RouteActuals;
+use sluiced_core::leases::Phase;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::queue::Subscription;
+use sluiced_ports::store::StatusStore;
+use sluiced_settings::secrets::Secrets;
+use sluiced_settings::types::Settings;
+use sluiced_telemetry::health::Health;
+use sluiced_telemetry::traces::Traces;
+use sluiced_template::RouteActuals;
 
 /// So many receipts of a route may wait to be published; more stay with the centre.
 const RECEIPTS: usize = 1_000;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::WireError;
-use crate::core::stall::ASIDE;
-use crate::limiter::redis::RedisOptions;
-use crate::ports::connect::Secret;
-use crate::ports::connect::{ClientCertificate, Tls};
-use crate::queue::rabbit::{RENEW, RabbitOptions, RouteOptions};
-use crate::settings::secrets::{SecretError, Secrets};
-use crate::settings::types::{Route, Settings};
+use sluiced_amqp::rabbit::{RENEW, RabbitOptions, RouteOptions};
+use sluiced_core::stall::ASIDE;
+use sluiced_ports::connect::Secret;
+use sluiced_ports::connect::{ClientCertificate, Tls};
+use sluiced_settings::secrets::{SecretError, Secrets};
+use sluiced_settings::types::{Route, Settings};
+use sluiced_store::redis::RedisOptions;
 
 /// How far the wait ladder of a route with keyed limits reaches.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);

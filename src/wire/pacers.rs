@@ -15,22 +15,22 @@ use http::{HeaderName, HeaderValue, Request};
 use super::downstreams::{Built, Uses, downstream, without_secrets};
 use super::stores::rows;
 use super::{Policies, WireError, keyed_limit};
-use crate::core::breaker::BreakerRule;
-use crate::core::limits::Rule;
-use crate::core::policy::PolicyVersion;
-use crate::core::schedule::Pace;
-use crate::downstream::Submission;
 use crate::pipeline::{
     Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RoutePolicy, RouteSpec,
 };
-use crate::ports::downstream::{Facts, Undecodable};
-use crate::ports::limits::{KeyedLimit, Label, LimitStore};
-use crate::ports::message::Message;
-use crate::ports::store::{PacedLimit, Store};
-use crate::settings::Loaded;
-use crate::settings::text::Costing;
-use crate::settings::types::{Auth, Downstream, Limit, Paced, Route, Settings};
-use crate::template::{CostOf, LabelCounting, QuotaIn, RouteLabels, RouteQuotas, SegmentCounting};
+use sluiced_core::breaker::BreakerRule;
+use sluiced_core::limits::Rule;
+use sluiced_core::policy::PolicyVersion;
+use sluiced_core::schedule::Pace;
+use sluiced_downstream::Submission;
+use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::limits::{KeyedLimit, Label, LimitStore};
+use sluiced_ports::message::Message;
+use sluiced_ports::store::{PacedLimit, Store};
+use sluiced_settings::Loaded;
+use sluiced_settings::text::Costing;
+use sluiced_settings::types::{Auth, Downstream, Limit, Paced, Route, Settings};
+use sluiced_template::{CostOf, LabelCounting, QuotaIn, RouteLabels, RouteQuotas, SegmentCounting};
 
 /// The pacers, built route by route.
 pub(super) struct Pacers<'a> {

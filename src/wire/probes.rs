@@ -12,18 +12,17 @@ use secrecy::ExposeSecret as _;
 use super::downstreams::{Built, Unusable, Uses, without_secrets};
 use super::stores::{self, EMBEDDED, owned_names};
 use super::{Trial, WireError, options, reach};
-use crate::core::owner::{self, Claim};
-use crate::core::stall::{TooFar, horizon_needed, millis};
-use crate::limiter;
-use crate::ports::message::Message;
-use crate::ports::store::Owning;
-use crate::queue::rabbit::letters::Letters;
-use crate::queue::rabbit::management;
-use crate::queue::rabbit::probe::{self, QueueState};
-use crate::queue::rabbit::{RabbitError, RabbitOptions, RouteOptions};
-use crate::settings::secrets::Secrets;
-use crate::settings::types::{Downstream, Limit, LimitBackend, QueueBackend, QueueType, Route};
-use crate::settings::{Faults, KeyPath, Loaded};
+use sluiced_amqp::rabbit::letters::Letters;
+use sluiced_amqp::rabbit::management;
+use sluiced_amqp::rabbit::probe::{self, QueueState};
+use sluiced_amqp::rabbit::{RabbitError, RabbitOptions, RouteOptions};
+use sluiced_core::owner::{self, Claim};
+use sluiced_core::stall::{TooFar, horizon_needed, millis};
+use sluiced_ports::message::Message;
+use sluiced_ports::store::Owning;
+use sluiced_settings::secrets::Secrets;
+use sluiced_settings::types::{Downstream, Limit, LimitBackend, QueueBackend, QueueType, Route};
+use sluiced_settings::{Faults, KeyPath, Loaded};
 
 /// A connection reports its own timeout before the probe gives up.
 const SLACK: Duration = Duration::from_secs(1);
@@ -78,7 +77,7 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
         limits.retain(|name, _| used.contains(name));
         let probe = async move {
             let options = options.map_err(|e| e.why)?;
-            match limiter::redis::probe(&options).await {
+            match sluiced_store::redis::probe(&options).await {
                 Ok(report) => {
                     let slow_trip = report.slow_trip;
                     with_distance(in_words(report), &limits, slow_trip)
@@ -278,8 +277,8 @@ async fn peek(options: &RabbitOptions, queue: &str) -> Result<Option<Message>, R
     Ok(message)
 }
 
-fn in_words(report: limiter::redis::Report) -> String {
-    let limiter::redis::Report {
+fn in_words(report: sluiced_store::redis::Report) -> String {
+    let sluiced_store::redis::Report {
         servers,
         version,
         round_trip,

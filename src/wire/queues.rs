@@ -11,16 +11,16 @@ use tokio::sync::mpsc;
 
 use super::{WireError, options};
 use crate::pipeline::RoutePolicy;
-use crate::ports::clock::Clock;
-use crate::ports::queue::{Part, Report, Subscription};
-use crate::ports::store::Store;
-use crate::queue::embedded::{self, EmbeddedOptions, Input};
-use crate::queue::rabbit::{RabbitOptions, RabbitQueue};
-use crate::queue::{QueueEvents, ResultOutcome};
-use crate::settings::Loaded;
-use crate::settings::secrets::Secrets;
-use crate::settings::types::{QueueBackend, ResultOn, Route, Settings};
-use crate::telemetry::meters::RouteMeters;
+use sluiced_amqp::embedded::{self, EmbeddedOptions, Input};
+use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue};
+use sluiced_amqp::{QueueEvents, ResultOutcome};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::queue::{Part, Report, Subscription};
+use sluiced_ports::store::Store;
+use sluiced_settings::Loaded;
+use sluiced_settings::secrets::Secrets;
+use sluiced_settings::types::{QueueBackend, ResultOn, Route, Settings};
+use sluiced_telemetry::meters::RouteMeters;
 
 /// How many messages of this process were settled safely so far; for a list, in earlier runs
 /// too.

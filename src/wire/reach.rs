@@ -16,11 +16,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::core::headroom::{Spread, TooThin, Way};
-use crate::core::stall::millis;
-use crate::ports::clock::Clock;
-use crate::ports::downstream::Downstream;
-use crate::settings::types::Limit;
+use sluiced_core::headroom::{Spread, TooThin, Way};
+use sluiced_core::stall::millis;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::Downstream;
+use sluiced_settings::types::Limit;
 
 /// So many handshakes, one at a time and so far apart …
 const HANDSHAKES: usize = 30;
@@ -163,7 +163,7 @@ fn known(answer: &[u8]) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{self, Extra};
+    use sluiced_settings::{self as settings, Extra};
 
     fn said(spread: u64, limit: &str) -> String {
         let text = format!(

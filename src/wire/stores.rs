@@ -14,23 +14,23 @@ use tokio::sync::watch;
 
 use super::queues::Queues;
 use super::{WireError, options};
-use crate::core::limits::Rule;
-use crate::core::owner::LIMITS;
-use crate::core::policy::{PolicyVersion, ends};
-use crate::core::schedule::Pace;
-use crate::core::time::StoreTime;
-use crate::limiter::memory::MemoryStore;
-use crate::limiter::redis::{RedisOptions, RedisStore};
 use crate::pipeline::{Owned, Owner, PolicySpec, Read};
-use crate::ports::clock::Clock;
-use crate::ports::connect::Link;
-use crate::ports::limits::KeyedLimit;
-use crate::ports::store::{Family, FleetNames, Inspection, Store};
-use crate::settings::secrets::Secrets;
-use crate::settings::types::{Limit, LimitBackend, Paced, Settings};
-use crate::settings::{Loaded, policy};
 use crate::status::{Limits, Replica};
-use crate::telemetry::health::Health;
+use sluiced_core::limits::Rule;
+use sluiced_core::owner::LIMITS;
+use sluiced_core::policy::{PolicyVersion, ends};
+use sluiced_core::schedule::Pace;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::Link;
+use sluiced_ports::limits::KeyedLimit;
+use sluiced_ports::store::{Family, FleetNames, Inspection, Store};
+use sluiced_settings::secrets::Secrets;
+use sluiced_settings::types::{Limit, LimitBackend, Paced, Settings};
+use sluiced_settings::{Loaded, policy};
+use sluiced_store::memory::MemoryStore;
+use sluiced_store::redis::{RedisOptions, RedisStore};
+use sluiced_telemetry::health::Health;
 
 /// All that the replicas share.
 pub(super) fn shared_store(

@@ -10,14 +10,14 @@ use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_sentinel::{SERVICE, SentinelGroup};
 use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
-use sluiced::core::schedule::{Answer, Ask, ClockView, Grant, Pace, Turn};
-use sluiced::core::time::{StoreTime, micros};
-use sluiced::limiter::memory::MemoryStore;
-use sluiced::limiter::redis::{RedisOptions, RedisStore};
-use sluiced::ports::clock::Clock;
-use sluiced::ports::store::{self, Notice, PacedLimit, Store as _};
-use sluiced::settings::text::Length;
-use sluiced::settings::types::{Redis, RedisMode, Settings};
+use sluiced_core::schedule::{Answer, Ask, ClockView, Grant, Pace, Turn};
+use sluiced_core::time::{StoreTime, micros};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::store::{self, Notice, PacedLimit, Store as _};
+use sluiced_settings::text::Length;
+use sluiced_settings::types::{Redis, RedisMode, Settings};
+use sluiced_store::memory::MemoryStore;
+use sluiced_store::redis::{RedisOptions, RedisStore};
 
 const BOUND: Duration = Duration::from_secs(20);
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::machine;
-use sluiced::proof::provider::{Act, Behaviour, Expect, Provider, Report, ScriptStep};
+use sluiced_provider::{Act, Behaviour, Expect, Provider, Report, ScriptStep};
 
 /// One keep-alive connection, written by hand: the test uses nothing of the code that it tests.
 struct Client {

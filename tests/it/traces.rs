@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
-use sluiced::proof::provider::{Behaviour, Provider};
+use sluiced_provider::{Behaviour, Provider};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::broker::Broker;

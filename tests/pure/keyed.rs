@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use sluiced::proof::simulation::drawn::Coverage;
-use sluiced::proof::simulation::made::{Broken, KeyedLimit, LimitKind};
-use sluiced::proof::simulation::scenario::{Fault, Kept, Scenario};
-use sluiced::proof::simulation::{Report, run};
+use sluiced_simulation::drawn::Coverage;
+use sluiced_simulation::made::{Broken, KeyedLimit, LimitKind};
+use sluiced_simulation::scenario::{Fault, Kept, Scenario};
+use sluiced_simulation::{Report, run};
 
 use super::soak::longer;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluiced::settings::{self, Loaded};
+use sluiced_settings::{self as settings, Loaded};
 
 use crate::yaml::documents;
 

@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use sluiced::proof::simulation::made::{KeyedLimit, LimitKind};
-use sluiced::proof::simulation::run;
-use sluiced::proof::simulation::scenario::{Fault, Scenario};
-use sluiced::proof::simulation::verdict::{least_share, longest_gap};
+use sluiced_simulation::made::{KeyedLimit, LimitKind};
+use sluiced_simulation::run;
+use sluiced_simulation::scenario::{Fault, Scenario};
+use sluiced_simulation::verdict::{least_share, longest_gap};
 
 use super::soak::longer;
 

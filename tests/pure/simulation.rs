@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use sluiced::core::rate::Rate;
-use sluiced::proof::simulation::scenario::{Fault, Kept, Load, Scenario};
-use sluiced::proof::simulation::{Report, run};
+use sluiced_core::rate::Rate;
+use sluiced_simulation::scenario::{Fault, Kept, Load, Scenario};
+use sluiced_simulation::{Report, run};
 
 use super::soak::longer;
 

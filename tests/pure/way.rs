@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use sluiced::core::headroom::{Bounds, Headroom};
-use sluiced::proof::simulation::made::{KeyedLimit, LimitKind};
-use sluiced::proof::simulation::run;
-use sluiced::proof::simulation::scenario::{Fault, Scenario, Way};
+use sluiced_core::headroom::{Bounds, Headroom};
+use sluiced_simulation::made::{KeyedLimit, LimitKind};
+use sluiced_simulation::run;
+use sluiced_simulation::scenario::{Fault, Scenario, Way};
 
 const SECOND: u64 = 1_000_000;
 

@@ -8,8 +8,8 @@ use super::DropCounts;
 use super::letter::{Decision, Filter, FilterArgs};
 use super::{Console, DeadQueues, Location, Refusal, Report, letters};
 use crate::cli::exit::agrees;
-use crate::ports::clock::Clock;
-use crate::queue::rabbit::letters::{BATCH, Letter, Letters};
+use sluiced_amqp::rabbit::letters::{BATCH, Letter, Letters};
+use sluiced_ports::clock::Clock;
 
 /// The arguments of `sluiced dead drop`.
 #[derive(Args, Clone, Debug)]

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::Refusal;
 use crate::cli::text::utc_of;
-use crate::core::judge::DeadReason;
-use crate::core::rate::parse_duration;
-use crate::core::time::StoreTime;
-use crate::ports::downstream;
-use crate::ports::message::{HeaderValue, Message, header};
-use crate::template::{Template, Templates, is_template};
+use sluiced_core::judge::DeadReason;
+use sluiced_core::rate::parse_duration;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::downstream;
+use sluiced_ports::message::{HeaderValue, Message, header};
+use sluiced_template::{Template, Templates, is_template};
 
 /// A dead letter, by the headers that sluiced wrote on it. Each is absent on one that came otherwise. Programs get all
 /// of this.

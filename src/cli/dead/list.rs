@@ -13,9 +13,9 @@ use super::letter::{Decision, Filter, FilterArgs, LetterFacts, in_utc};
 use super::show::{LABELS, Sought, in_short, seek};
 use super::{Console, Counts, Location, Refusal, Report, Unasked, letters};
 use crate::cli::text::{age, facts, in_a_line, or_dash, size, table};
-use crate::core::time::StoreTime;
-use crate::ports::clock::Clock;
-use crate::queue::rabbit::letters::{Letter, Letters};
+use sluiced_amqp::rabbit::letters::{Letter, Letters};
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Clock;
 
 /// A message id is shown up to here.
 const ID: usize = 40;

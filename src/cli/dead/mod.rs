@@ -1,6 +1,6 @@
 //! `sluiced dead`: shows the letters in the dead-letter queues, replays and drops them.
 //!
-//! A letter is read without being taken (`queue::rabbit::letters`). It leaves its queue only when its
+//! A letter is read without being taken (`amqp::rabbit::letters`). It leaves its queue only when its
 //! copy is safe in a work queue, or when the operator drops it. The only secret that is needed is
 //! RabbitMQ's.
 //!
@@ -25,10 +25,11 @@ use serde_json::{Value, json};
 use super::exit::{Exit, Refusal, named};
 use super::shell;
 use super::text::counted;
-use crate::queue::rabbit::RabbitOptions;
-use crate::queue::rabbit::letters::Letters;
-use crate::settings::types::{QueueBackend, Settings};
-use crate::{settings, wire};
+use crate::wire;
+use sluiced_amqp::rabbit::RabbitOptions;
+use sluiced_amqp::rabbit::letters::Letters;
+use sluiced_settings as settings;
+use sluiced_settings::types::{QueueBackend, Settings};
 
 pub(super) use list::find;
 

@@ -12,11 +12,11 @@ use super::ReplayCounts;
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
 use super::{Console, DeadQueues, Location, Refusal, Report, SUFFIX};
 use crate::cli::exit::StopSignals;
-use crate::core::judge::DeadReason;
-use crate::core::rate::Rate;
-use crate::core::time::StoreTime;
-use crate::ports::clock::Clock;
-use crate::queue::rabbit::letters::{BATCH, BATCH_BYTES, Letter, Letters, Replay};
+use sluiced_amqp::rabbit::letters::{BATCH, BATCH_BYTES, Letter, Letters, Replay};
+use sluiced_core::judge::DeadReason;
+use sluiced_core::rate::Rate;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Clock;
 
 /// With a pace, the letters of this much time go together.
 const TOGETHER: Duration = Duration::from_millis(100);

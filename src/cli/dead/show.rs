@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::letter::LetterFacts;
 use super::{DeadQueues, Location, Refusal, absent};
 use crate::cli::text::{age, counted, facts, in_a_line, printable, size, utc, utc_of};
-use crate::ports::clock::Clock;
-use crate::ports::message::{HeaderValue, Message, header};
-use crate::queue::rabbit::letters::Letter;
+use sluiced_amqp::rabbit::letters::Letter;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::message::{HeaderValue, Message, header};
 
 /// The value of a header is shown up to here; `--json` shows all of it.
 const VALUE: usize = 200;
@@ -281,7 +281,7 @@ fn shown(value: &HeaderValue) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::judge::DeadReason;
+    use sluiced_core::judge::DeadReason;
 
     #[test]
     fn every_reason_has_words() {

@@ -9,7 +9,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::core::rate::{Rate, Span};
+use sluiced_core::rate::{Rate, Span};
 
 /// The name of the demo's route.
 pub(super) const ROUTE: &str = "demo";
@@ -228,7 +228,7 @@ mod tests {
         ] {
             let file = directory.path().join(name);
             fs::write(&file, &text).expect("a file");
-            match crate::settings::load(&[file], std::iter::empty()) {
+            match sluiced_settings::load(&[file], std::iter::empty()) {
                 Ok(loaded) => assert!(
                     loaded.warnings.all().is_empty(),
                     "{}",

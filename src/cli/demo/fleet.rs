@@ -16,8 +16,8 @@ use super::report::{FleetFacts, Proof, Screen};
 use super::servers::{Broker, DemoRedis};
 use super::{DemoArgs, Watch, interrupted, unique_name};
 use crate::cli::exit::Refusal;
-use crate::proof::provider::Provider;
-use crate::settings;
+use sluiced_provider::Provider;
+use sluiced_settings as settings;
 
 /// Wait queues wait 2^0 to 2^12 seconds.
 const LONGEST_WAIT: u32 = 12;

@@ -24,13 +24,13 @@ use self::config::{LIMIT, ROUTE, Scratch, Servers};
 use self::report::{Goal, Inside, Proof, Screen};
 use crate::cli::exit::{Exit, Refusal, StopSignals};
 use crate::cli::run;
-use crate::core::rate::{Rate, Span, parse_duration};
-use crate::ports::clock::Clock;
-use crate::proof::provider::{Behaviour, Expect, Provider, ProviderError};
-use crate::settings;
-use crate::settings::types::LogFormat;
-use crate::telemetry::health::Health;
-use crate::telemetry::{self, logs};
+use sluiced_core::rate::{Rate, Span, parse_duration};
+use sluiced_ports::clock::Clock;
+use sluiced_provider::{Behaviour, Expect, Provider, ProviderError};
+use sluiced_settings as settings;
+use sluiced_settings::types::LogFormat;
+use sluiced_telemetry::health::Health;
+use sluiced_telemetry::{self as telemetry, logs};
 
 /// The arguments of `sluiced demo`.
 #[derive(Args, Clone, Debug)]

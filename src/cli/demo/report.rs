@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cli::text::{counted, padded};
-use crate::core::rate::{Rate, Span};
-use crate::proof::provider::{Live, Provider, Report};
 use crate::status::series;
-use crate::telemetry::names::{HELD, SLOT_LATENESS};
+use sluiced_core::rate::{Rate, Span};
+use sluiced_provider::{Live, Provider, Report};
+use sluiced_telemetry::names::{HELD, SLOT_LATENESS};
 
 /// The result of a run.
 #[derive(Clone, Debug)]

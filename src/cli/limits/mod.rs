@@ -20,15 +20,15 @@ use self::key::Waited;
 use super::exit::{Exit, Refusal, named};
 use super::shell;
 use super::text::counted;
-use crate::core::limits::generation::Closing;
-use crate::core::rate::{Span, parse_duration};
-use crate::core::schedule::FREEZE_MAX;
-use crate::ports::policies::PolicyOf;
-use crate::ports::store::{Family, Store, Updated};
-use crate::settings::types::{LimitBackend, Settings};
-use crate::settings::{self, Loaded};
 use crate::status::Replica;
 use crate::wire;
+use sluiced_core::limits::generation::Closing;
+use sluiced_core::rate::{Span, parse_duration};
+use sluiced_core::schedule::FREEZE_MAX;
+use sluiced_ports::policies::PolicyOf;
+use sluiced_ports::store::{Family, Store, Updated};
+use sluiced_settings::types::{LimitBackend, Settings};
+use sluiced_settings::{self as settings, Loaded};
 
 /// The arguments of `sluiced limits`.
 #[derive(Args, Clone, Debug)]

@@ -15,14 +15,14 @@ use super::show::short;
 use super::{Location, OpenLimits, Refusal, in_force, length, operator, unused};
 use crate::cli::exit::agrees;
 use crate::cli::shell;
-use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends};
-use crate::core::rate::{Span, parse_duration};
-use crate::core::time::micros;
-use crate::ports::store::Updated;
-use crate::settings::text::WindowRate;
-use crate::settings::types::Limit;
-use crate::settings::{self, Extra, policy};
 use crate::wire::kind;
+use sluiced_core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends};
+use sluiced_core::rate::{Span, parse_duration};
+use sluiced_core::time::micros;
+use sluiced_ports::store::Updated;
+use sluiced_settings::text::WindowRate;
+use sluiced_settings::types::Limit;
+use sluiced_settings::{self as settings, Extra, policy};
 
 /// Another operator may change the same limit at the same time. After this many tries, give up.
 const TRIES: usize = 3;

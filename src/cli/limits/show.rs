@@ -11,14 +11,14 @@ use super::key;
 use super::{Location, Refusal};
 use crate::cli::shell;
 use crate::cli::text::{facts, plural, rough, state, table};
-use crate::core::headroom::Headroom;
-use crate::core::policy::{LimitPolicy, Origin, ends};
-use crate::core::rate::Span;
-use crate::core::time::StoreTime;
-use crate::ports::store::Inspection;
-use crate::settings::policy;
-use crate::settings::text::HeadroomText;
 use crate::wire::{as_json, kind, state_word};
+use sluiced_core::headroom::Headroom;
+use sluiced_core::policy::{LimitPolicy, Origin, ends};
+use sluiced_core::rate::Span;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::store::Inspection;
+use sluiced_settings::policy;
+use sluiced_settings::text::HeadroomText;
 
 /// So many replicas with another file are named.
 const NAMED: usize = 5;

@@ -21,11 +21,11 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::core::rate::{Rate, Span};
-use crate::core::time::micros;
-use crate::ports::message::{HeaderValue, Message, Properties};
-use crate::proof::simulation::setting::Dice;
-use crate::settings::text::{Length, Quota};
+use sluiced_core::rate::{Rate, Span};
+use sluiced_core::time::micros;
+use sluiced_ports::message::{HeaderValue, Message, Properties};
+use sluiced_settings::text::{Length, Quota};
+use sluiced_simulation::setting::Dice;
 
 /// Messages at a rate: `300/1s`, or `300/1s@1m-5m` for a part of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::core::rate::Cost;
-use crate::proof::simulation::setting::Dice;
-use crate::settings::text::Costing;
 use crate::wire::PlannedLimit;
+use sluiced_core::rate::Cost;
+use sluiced_settings::text::Costing;
+use sluiced_simulation::setting::Dice;
 
 /// `--keys`: `1000`, `recipient=1000`, `@FILE` or `recipient=@FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::limits::{KeyFigures, LimitFigures, ended, limits, longest};
 use super::messages::Drawn;
-use crate::core::hours::OpeningHours;
-use crate::core::time::{StoreTime, micros};
-use crate::proof::simulation::plan::{End, Plan, PlanOutcome};
 use crate::wire::Planned;
+use sluiced_core::hours::OpeningHours;
+use sluiced_core::time::{StoreTime, micros};
+use sluiced_simulation::plan::{End, Plan, PlanOutcome};
 
 /// The plots have so many intervals.
 pub(super) const INTERVALS: usize = 120;
@@ -227,8 +227,8 @@ fn series(plan: &Plan, drawn: &Drawn, outcome: &PlanOutcome, shown: u64) -> Seri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::hours::Days;
-    use crate::core::zone::Zone;
+    use sluiced_core::hours::Days;
+    use sluiced_core::zone::Zone;
 
     #[test]
     fn a_backlog_is_gone_once_messages_pass_without_waiting_again() {

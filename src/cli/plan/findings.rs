@@ -10,10 +10,10 @@ use super::figures::Figures;
 use super::limits::LimitFigures;
 use super::words::{messages, often, short, time};
 use crate::cli::text::grouped;
-use crate::core::time::micros;
-use crate::core::zone::Zone;
-use crate::proof::simulation::plan::Plan;
-use crate::settings::types::Route;
+use sluiced_core::time::micros;
+use sluiced_core::zone::Zone;
+use sluiced_settings::types::Route;
+use sluiced_simulation::plan::Plan;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

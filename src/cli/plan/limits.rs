@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::messages::{Drawn, Names};
-use crate::core::limits::Rule;
-use crate::core::time::micros;
-use crate::proof::simulation::plan::{End, Plan, PlanOutcome};
 use crate::wire::Planned;
+use sluiced_core::limits::Rule;
+use sluiced_core::time::micros;
+use sluiced_simulation::plan::{End, Plan, PlanOutcome};
 
 /// So many keys are named.
 const NAMED: usize = 5;

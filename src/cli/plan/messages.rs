@@ -5,12 +5,12 @@ use std::num::NonZeroU32;
 
 use super::arrivals::{Burst, Recorded, Stream, times};
 use super::choices::Choices;
-use crate::core::rate::Cost;
-use crate::core::scheduler::Share;
-use crate::proof::simulation::plan::{KeyCost, Message};
-use crate::proof::simulation::setting::Dice;
-use crate::settings::types::Route;
 use crate::wire::{Planned, PlannedLimit};
+use sluiced_core::rate::Cost;
+use sluiced_core::scheduler::Share;
+use sluiced_settings::types::Route;
+use sluiced_simulation::plan::{KeyCost, Message};
+use sluiced_simulation::setting::Dice;
 
 /// All messages, and the names of their keys.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //!
 //! Problem: a limit that is too low, a key that gets more than its share, a cost that never fits or hours
 //! that never open are noticed only when there is a backlog. Here the route runs on a virtual clock first,
-//! with the decisions of production (`proof::simulation::plan`); no server is asked, no secret is read, and
+//! with the decisions of production (`simulation::plan`); no server is asked, no secret is read, and
 //! the same arguments make the same run.
 //!
 //! By file: `arrivals` and `choices` are the input, `messages` draws messages from it; `figures`, `limits`
@@ -32,13 +32,13 @@ use self::words::{Head, time};
 use super::exit::{Exit, Refusal};
 use super::shell;
 use super::trial::chosen;
-use crate::core::rate::Span;
-use crate::core::time::{StoreTime, micros};
-use crate::proof::simulation::plan::{self as simulation, Far, Keyed, Plan};
-use crate::settings::text::Length;
-use crate::settings::types::{Limit, OnDenied, Route, Settings, WindowStart};
-use crate::settings::{self, Loaded};
 use crate::wire::Planned;
+use sluiced_core::rate::Span;
+use sluiced_core::time::{StoreTime, micros};
+use sluiced_settings::text::Length;
+use sluiced_settings::types::{Limit, OnDenied, Route, Settings, WindowStart};
+use sluiced_settings::{self as settings, Loaded};
+use sluiced_simulation::plan::{self as simulation, Far, Keyed, Plan};
 
 /// The default begin of a plan: a Monday.
 const MONDAY: &str = "2026-01-05T00:00";

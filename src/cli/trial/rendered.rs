@@ -7,10 +7,10 @@ use http::{HeaderMap, Request};
 use serde_json::{Value, json};
 
 use super::super::text::printable;
-use crate::core::smpp::Address;
-use crate::downstream::Submission;
-use crate::template::sms::Encoding;
 use crate::wire::Rendered;
+use sluiced_core::smpp::Address;
+use sluiced_downstream::Submission;
+use sluiced_template::sms::Encoding;
 
 /// Values of headers with one of these words in their names are not shown.
 const SECRET: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];

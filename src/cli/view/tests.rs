@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::status::{Curve, Missing, Use};
-use crate::telemetry::RecentLine;
+use sluiced_telemetry::RecentLine;
 
 fn fleet() -> Fleet {
     let used = Use {

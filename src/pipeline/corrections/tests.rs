@@ -4,14 +4,14 @@ use std::sync::{LazyLock, Mutex};
 use futures::FutureExt as _;
 
 use super::*;
-use crate::core::limits::Rule;
-use crate::core::limits::gcra::Gcra;
-use crate::core::rate::Cost;
-use crate::core::time::StoreTime;
-use crate::ports::clock::Moment;
-use crate::ports::limits::{Candidate, Decisions, Granted, GrantedAt, Look, LostWait, Ticket};
-use crate::ports::lock;
-use crate::ports::store::{Notice, StoreFuture};
+use sluiced_core::limits::Rule;
+use sluiced_core::limits::gcra::Gcra;
+use sluiced_core::rate::Cost;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Moment;
+use sluiced_ports::limits::{Candidate, Decisions, Granted, GrantedAt, Look, LostWait, Ticket};
+use sluiced_ports::lock;
+use sluiced_ports::store::{Notice, StoreFuture};
 
 /// A store that remembers what is written, and leaves the corrections at some places undone.
 #[derive(Debug, Default)]

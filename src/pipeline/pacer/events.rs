@@ -6,19 +6,19 @@ use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
 use super::{Pacer, Phase, Stopping};
-use crate::core::leases::{Availability, Wait};
-use crate::core::pacing::Row;
-use crate::core::schedule::Answer;
-use crate::core::scheduler::{Denied, Queued as _};
-use crate::core::time::Mono;
 use crate::pipeline::admit::{Answered, send_away};
 use crate::pipeline::handle::{Event, Stopped};
 use crate::pipeline::job::Waiting;
 use crate::pipeline::journal::Why;
 use crate::pipeline::quota::ROUNDED;
 use crate::pipeline::verdict::back;
-use crate::ports::limits::key_id;
-use crate::ports::store::StoreError;
+use sluiced_core::leases::{Availability, Wait};
+use sluiced_core::pacing::Row;
+use sluiced_core::schedule::Answer;
+use sluiced_core::scheduler::{Denied, Queued as _};
+use sluiced_core::time::Mono;
+use sluiced_ports::limits::key_id;
+use sluiced_ports::store::StoreError;
 
 impl Pacer {
     /// The keyed limits answered a question.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Pacer, ROUND};
-use crate::core::gate::{Gate, Sends, Turn};
-use crate::core::time::{Mono, StoreTime};
 use crate::pipeline::held;
 use crate::pipeline::job::Waiting;
 use crate::pipeline::route::Route;
+use sluiced_core::gate::{Gate, Sends, Turn};
+use sluiced_core::time::{Mono, StoreTime};
 
 /// Taps are reviewed no more often than this.
 const TAP_GAP: Duration = Duration::from_millis(5);

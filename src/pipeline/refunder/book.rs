@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use tokio::sync::oneshot;
 
-use crate::core::time::Mono;
-use crate::ports::limits::{Correction, Granted, Ticket};
+use sluiced_core::time::Mono;
+use sluiced_ports::limits::{Correction, Granted, Ticket};
 
 use super::Corrections;
 

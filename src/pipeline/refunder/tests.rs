@@ -4,13 +4,13 @@ use std::sync::{Mutex, OnceLock};
 use futures::FutureExt as _;
 
 use super::*;
-use crate::core::limits::Rule;
-use crate::core::limits::concurrency::Concurrency;
-use crate::core::rate::Cost;
-use crate::ports::limits::{Candidate, Charge, Decisions, LimitKey, Look, LostWait};
-use crate::ports::lock;
-use crate::ports::store::{Notice, StoreFuture};
-use crate::telemetry::meters::Counter;
+use sluiced_core::limits::Rule;
+use sluiced_core::limits::concurrency::Concurrency;
+use sluiced_core::rate::Cost;
+use sluiced_ports::limits::{Candidate, Charge, Decisions, LimitKey, Look, LostWait};
+use sluiced_ports::lock;
+use sluiced_ports::store::{Notice, StoreFuture};
+use sluiced_telemetry::meters::Counter;
 
 /// A store that knows none of the calls that it renews, where some are given back at that moment.
 #[derive(Debug, Default)]

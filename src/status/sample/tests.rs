@@ -1,8 +1,8 @@
 use tokio::sync::watch;
 
 use super::*;
-use crate::ports::clock::Clock;
-use crate::ports::connect::Link;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::Link;
 
 fn text(done: u64, units: u64, open: u8) -> String {
     format!(

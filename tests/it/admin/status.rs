@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use sluiced::limiter::limit_key;
-use sluiced::limiter::memory::MemoryStore;
-use sluiced::limiter::redis::{RedisOptions, RedisStore};
-use sluiced::ports::clock::Clock;
-use sluiced::ports::store::{BARS, StatusReport, StatusStore, Store as _};
 use sluiced::status::Fleet;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::store::{BARS, StatusReport, StatusStore, Store as _};
+use sluiced_store::limit_key;
+use sluiced_store::memory::MemoryStore;
+use sluiced_store::redis::{RedisOptions, RedisStore};
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, get, program};

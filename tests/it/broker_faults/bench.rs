@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::ports::clock::Clock;
-use sluiced::ports::connect::Link;
-use sluiced::ports::queue::Subscription;
-use sluiced::ports::queue::{Delivery, Tap};
-use sluiced::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
-use sluiced::settings::text::TemplateText;
-use sluiced::settings::types::{QueueType, Route};
+use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::Link;
+use sluiced_ports::queue::Subscription;
+use sluiced_ports::queue::{Delivery, Tap};
+use sluiced_settings::text::TemplateText;
+use sluiced_settings::types::{QueueType, Route};
 use tokio::sync::mpsc;
 
 use crate::support::messages::{self, Counted, marks};

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced::ports::message::header;
-use sluiced::ports::queue::Verdict;
-use sluiced::settings::types::QueueType;
+use sluiced_ports::message::header;
+use sluiced_ports::queue::Verdict;
+use sluiced_settings::types::QueueType;
 
 use crate::support::broker::Broker;
 use crate::support::messages::{dead, number, options};

@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use lapin::BasicProperties;
-use sluiced::ports::queue::Verdict;
-use sluiced::queue::rabbit::RabbitOptions;
-use sluiced::settings::text::Length;
-use sluiced::settings::types::QueueType;
+use sluiced_amqp::rabbit::RabbitOptions;
+use sluiced_ports::queue::Verdict;
+use sluiced_settings::text::Length;
+use sluiced_settings::types::QueueType;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::support::broker::Broker;

@@ -1,6 +1,6 @@
 //! Routes share their connections: a route that ends must not end the channels of the others.
 
-use sluiced::ports::queue::Delivery;
+use sluiced_ports::queue::Delivery;
 use tokio::time::sleep;
 
 use crate::support::broker::Broker;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced::ports::connect::Link;
-use sluiced::queue::rabbit::letters::Letters;
+use sluiced_amqp::rabbit::letters::Letters;
+use sluiced_ports::connect::Link;
 
 use super::*;
 

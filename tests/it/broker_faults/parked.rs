@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use sluiced::core::parking::Space;
-use sluiced::ports::queue::{Delivery, Tap, Verdict};
-use sluiced::settings::types::QueueType;
+use sluiced_core::parking::Space;
+use sluiced_ports::queue::{Delivery, Tap, Verdict};
+use sluiced_settings::types::QueueType;
 
 use crate::support::broker::Broker;
 use crate::support::messages::{next, number, options};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use sluiced::ports::queue::{Delivery, Tap, Verdict};
-use sluiced::settings::types::QueueType;
+use sluiced_ports::queue::{Delivery, Tap, Verdict};
+use sluiced_settings::types::QueueType;
 
 use crate::support::broker::Broker;
 use crate::support::messages::{number, options};

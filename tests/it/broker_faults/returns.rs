@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced::ports::queue::{Tap, Verdict};
-use sluiced::settings::types::QueueType;
+use sluiced_ports::queue::{Tap, Verdict};
+use sluiced_settings::types::QueueType;
 
 use crate::support::broker::Broker;
 use crate::support::messages::{number, options};

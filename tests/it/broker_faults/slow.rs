@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced::ports::message::header;
-use sluiced::queue::rabbit::letters::{Letters, Replay};
-use sluiced::settings::text::Length;
+use sluiced_amqp::rabbit::letters::{Letters, Replay};
+use sluiced_ports::message::header;
+use sluiced_settings::text::Length;
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route, get};

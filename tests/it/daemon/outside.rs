@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixDatagram;
 
-use sluiced::telemetry::names;
+use sluiced_telemetry::names;
 
 use super::{config, filled};
 use crate::support::broker::Broker;

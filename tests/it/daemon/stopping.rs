@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::RngExt as _;
 use rustix::process::Signal;
 use sluiced::admin::Health;
-use sluiced::ports::clock::Clock;
+use sluiced_ports::clock::Clock;
 
 use super::{body, config, filled};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, file};
@@ -166,7 +166,7 @@ async fn a_grace_that_ends_too_early_loses_nothing() {
     config.rate = "10/1s".to_owned();
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "sluiced.toml", &config.text());
-    let loaded = sluiced::settings::load(&[path], std::iter::empty()).unwrap();
+    let loaded = sluiced_settings::load(&[path], std::iter::empty()).unwrap();
     let clock = Clock::start();
     let health = Health::new(clock);
     let running = sluiced::wire::start(&loaded.settings, &loaded.secrets, clock, &health).unwrap();
@@ -209,7 +209,7 @@ async fn what_a_call_took_that_was_cut_off_is_not_given_back() {
         .to_owned();
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "sluiced.toml", &config.text());
-    let loaded = sluiced::settings::load(&[path], std::iter::empty()).unwrap();
+    let loaded = sluiced_settings::load(&[path], std::iter::empty()).unwrap();
     let clock = Clock::start();
     let health = Health::new(clock);
     let running = sluiced::wire::start(&loaded.settings, &loaded.secrets, clock, &health).unwrap();

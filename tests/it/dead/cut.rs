@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use lapin::types::{AMQPValue, FieldTable};
 use rustix::process::{Pid, Signal, kill_process};
-use sluiced::queue::rabbit::letters::BATCH;
+use sluiced_amqp::rabbit::letters::BATCH;
 
 use super::{at, buried, dead_at, holds};
 use crate::support::broker::Broker;

@@ -8,7 +8,7 @@ mod seen;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use serde_json::Value;
-use sluiced::ports::message::header as known;
+use sluiced_ports::message::header as known;
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{LONG, program};

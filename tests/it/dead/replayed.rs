@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lapin::BasicProperties;
 use serde_json::Value;
-use sluiced::ports::message::header as known;
+use sluiced_ports::message::header as known;
 
 use super::{broker, buried, dead, dead_at, holds};
 use crate::support::broker::Broker;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
-use sluiced::core::judge::Outcome;
-use sluiced::ports::downstream::{Judgement, Silence, Status};
-use sluiced::settings::text::TemplateText;
-use sluiced::settings::types::Http;
+use sluiced_core::judge::Outcome;
+use sluiced_ports::downstream::{Judgement, Silence, Status};
+use sluiced_settings::text::TemplateText;
+use sluiced_settings::types::Http;
 use tokio::io::AsyncWriteExt;
 
 use super::peers::{Peer, ok, read_request};

@@ -7,10 +7,10 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use secrecy::SecretString;
-use sluiced::core::judge::Outcome;
-use sluiced::downstream::Credentials;
-use sluiced::ports::downstream::{Silence, Status};
-use sluiced::settings::text::Length;
+use sluiced_core::judge::Outcome;
+use sluiced_downstream::Credentials;
+use sluiced_ports::downstream::{Silence, Status};
+use sluiced_settings::text::Length;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -171,7 +171,7 @@ async fn nothing_listens() {
 }
 
 /// The outcome of a call when a peer reads the request and then does `what`.
-async fn after_request<F, Fut>(what: F) -> sluiced::ports::downstream::Judgement
+async fn after_request<F, Fut>(what: F) -> sluiced_ports::downstream::Judgement
 where
     F: Fn(TcpStream) -> Fut + Send + Copy + 'static,
     Fut: Future<Output = ()> + Send + 'static,

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 use http_body_util::Full;
-use sluiced::core::judge::Outcome;
-use sluiced::core::time::Mono;
-use sluiced::ports::clock::Clock;
-use sluiced::ports::downstream::{Downstream, Facts, Gate, TooLate};
-use sluiced::settings::text::Length;
-use sluiced::settings::types::Http;
+use sluiced_core::judge::Outcome;
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::{Downstream, Facts, Gate, TooLate};
+use sluiced_settings::text::Length;
+use sluiced_settings::types::Http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 

@@ -8,12 +8,12 @@ mod smpp;
 
 use std::time::Duration;
 
-use sluiced::downstream::{Credentials, HttpDownstream};
-use sluiced::ports::clock::Clock;
-use sluiced::ports::downstream::{Downstream as _, Facts, Gate, Judgement};
-use sluiced::ports::message::{Message, Properties};
-use sluiced::settings::types::{Downstream, Http};
-use sluiced::settings::{Extra, load_with};
+use sluiced_downstream::{Credentials, HttpDownstream};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::{Downstream as _, Facts, Gate, Judgement};
+use sluiced_ports::message::{Message, Properties};
+use sluiced_settings::types::{Downstream, Http};
+use sluiced_settings::{Extra, load_with};
 
 use crate::support::machine;
 

@@ -9,11 +9,11 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use secrecy::SecretString;
-use sluiced::core::judge::Outcome;
-use sluiced::downstream::{Credentials, HttpDownstream};
-use sluiced::ports::connect::ClientCertificate;
-use sluiced::ports::downstream::Downstream;
-use sluiced::settings::text::Length;
+use sluiced_core::judge::Outcome;
+use sluiced_downstream::{Credentials, HttpDownstream};
+use sluiced_ports::connect::ClientCertificate;
+use sluiced_ports::downstream::Downstream;
+use sluiced_settings::text::Length;
 use tempfile::TempDir;
 
 use super::peers::{Peer, ok, serve_http};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use lapin::types::AMQPValue;
 use serde::Serialize;
-use sluiced::ports::message::header::REASON;
-use sluiced::proof::provider::{Expect, Provider};
+use sluiced_ports::message::header::REASON;
+use sluiced_provider::{Expect, Provider};
 use tokio::time::Instant;
 
 use super::RECIPIENTS;

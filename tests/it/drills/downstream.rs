@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use sluiced::proof::provider::{Behaviour, Provider};
+use sluiced_provider::{Behaviour, Provider};
 
 use super::{Drill, lasts, plan};
 use crate::fleet::Plan;

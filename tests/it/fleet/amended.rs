@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use sluiced::core::time::Mono;
-use sluiced::proof::provider::Expect;
+use sluiced_core::time::Mono;
+use sluiced_provider::Expect;
 
 use super::control::{limits, said};
 use super::keyed::{DECLARED, ROUTE};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sluiced::proof::provider::Behaviour;
+use sluiced_provider::Behaviour;
 
 use super::control::said;
 use super::keyed::{

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use sluiced::core::time::Mono;
-use sluiced::proof::provider::Behaviour;
+use sluiced_core::time::Mono;
+use sluiced_provider::Behaviour;
 use tokio::time::sleep;
 
 use super::{Fleet, PATIENCE, Plan};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use sluiced::core::time::Mono;
+use sluiced_core::time::Mono;
 
 use super::{Fleet, PATIENCE, Plan};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, program};

@@ -1,13 +1,13 @@
 //! Redis some milliseconds away: the fleet still makes its calls, each limit holds, and nothing is lost.
 //!
 //! Asserted is that all messages arrive, no window of any limit over, and none twice; the share of the limit is printed. The
-//! simulation asserts the shares (`proof/simulation/tests/measured/distance.rs`).
+//! simulation asserts the shares (`crates/simulation/src/tests/measured/distance.rs`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sluiced::core::time::Mono;
-use sluiced::proof::provider::Behaviour;
+use sluiced_core::time::Mono;
+use sluiced_provider::Behaviour;
 
 use super::Plan;
 use super::keyed::{DECLARED, Keyed, RECIPIENTS, ROUTE, numbered};

@@ -1,6 +1,6 @@
 //! Nothing fails.
 
-use sluiced::proof::provider::Behaviour;
+use sluiced_provider::Behaviour;
 
 use super::Plan;
 use super::keyed::{Counts, DECLARED, numbered};

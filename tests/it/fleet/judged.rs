@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sluiced::core::time::Mono;
-use sluiced::proof::provider::Behaviour;
+use sluiced_core::time::Mono;
+use sluiced_provider::Behaviour;
 
 use super::{Fleet, Plan, id};
 use crate::support::daemon::NEW_SCHEDULE;

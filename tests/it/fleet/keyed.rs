@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sluiced::core::time::Mono;
+use sluiced_core::time::Mono;
 
 use super::{Fleet, Plan};
 use crate::support::daemon::{Daemon, NEW_SCHEDULE};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lapin::BasicProperties;
 use lapin::types::AMQPValue;
-use sluiced::core::time::Mono;
+use sluiced_core::time::Mono;
 use tokio::time::Instant;
 
 use super::PATIENCE;

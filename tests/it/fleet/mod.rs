@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::BasicProperties;
-use sluiced::proof::provider::{Behaviour, Expect, Provider, Report};
+use sluiced_provider::{Behaviour, Expect, Provider, Report};
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, Route};

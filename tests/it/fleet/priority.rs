@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced::core::time::Mono;
-use sluiced::proof::provider::{Behaviour, Provider};
+use sluiced_core::time::Mono;
+use sluiced_provider::{Behaviour, Provider};
 use tokio::time::sleep;
 
 use crate::support::broker::Broker;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lapin::types::AMQPValue;
 use serde_json::Value;
-use sluiced::proof::provider::{Act, Report, ScriptStep};
+use sluiced_provider::{Act, Report, ScriptStep};
 use tokio::time::{Instant, sleep};
 
 use super::{Fleet, PATIENCE, Plan};

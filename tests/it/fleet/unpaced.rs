@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sluiced::core::time::Mono;
-use sluiced::proof::provider::Behaviour;
+use sluiced_core::time::Mono;
+use sluiced_provider::Behaviour;
 
 use super::flow::script_calls;
 use super::keyed::{Bounds, Counts, DECLARED, Keyed, ONE, RECIPIENTS, ROUTE, numbered, used};
@@ -70,7 +70,7 @@ async fn ten_calls_under_way_of_one_replica() {
     ten_calls_under_way("ten-alone", 1).await;
 }
 
-/// That no unit stays unused, the simulation asserts (`proof/simulation/tests/measured/keyed.rs`).
+/// That no unit stays unused, the simulation asserts (`crates/simulation/src/tests/measured/keyed.rs`).
 async fn ten_calls_under_way(name: &'static str, replicas: usize) {
     let all = longer(200_u64);
     const MOST: usize = 10;

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::limits::token_bucket::{Refill, Start};
-use sluiced::core::limits::{Lacks, Rule};
-use sluiced::core::policy::PolicyVersion;
-use sluiced::core::time::StoreTime;
-use sluiced::limiter::memory::MemoryStore;
-use sluiced::ports::clock::{Clock, Moment};
-use sluiced::ports::limits::{
+use sluiced_core::limits::token_bucket::{Refill, Start};
+use sluiced_core::limits::{Lacks, Rule};
+use sluiced_core::policy::PolicyVersion;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::{Clock, Moment};
+use sluiced_ports::limits::{
     Corrected, Correction, Decision, Fit, GrantedAt, KeyedLimit, LimitStore, Policy,
 };
+use sluiced_store::memory::MemoryStore;
 
 use super::rules::*;
 use crate::support::contract::contract;

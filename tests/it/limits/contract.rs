@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::calendar::CalendarUnit;
-use sluiced::core::limits::Rule;
-use sluiced::core::limits::token_bucket::{Refill, Start};
-use sluiced::core::time::StoreTime;
-use sluiced::limiter::memory::MemoryStore;
-use sluiced::ports::clock::Clock;
-use sluiced::ports::limits::{
+use sluiced_core::calendar::CalendarUnit;
+use sluiced_core::limits::Rule;
+use sluiced_core::limits::token_bucket::{Refill, Start};
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{
     BATCH_MAX, Candidate, Charge, Decision, Fit, Granted, KeyedLimit, LimitStore,
 };
-use sluiced::ports::store::Notice;
+use sluiced_ports::store::Notice;
+use sluiced_store::memory::MemoryStore;
 
 use super::rules::*;
 use crate::support::contract::contract;

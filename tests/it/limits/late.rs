@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use sluiced::limiter::redis::{RedisOptions, RedisStore};
-use sluiced::ports::limits::{Decision, KeyedLimit, LimitStore};
-use sluiced::ports::store::{Store as _, StoreError};
-use sluiced::settings::text::Length;
+use sluiced_ports::limits::{Decision, KeyedLimit, LimitStore};
+use sluiced_ports::store::{Store as _, StoreError};
+use sluiced_settings::text::Length;
+use sluiced_store::redis::{RedisOptions, RedisStore};
 
 use super::rules::*;
 use crate::support::proxy::{Mode, Proxy};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Commands as _, Connection, Value};
-use sluiced::core::time::StoreTime;
-use sluiced::limiter::redis::RedisStore;
-use sluiced::ports::limits::{BATCH_MAX, Granted, KeyedLimit, LimitStore as _, Ticket};
+use sluiced_core::time::StoreTime;
+use sluiced_ports::limits::{BATCH_MAX, Granted, KeyedLimit, LimitStore as _, Ticket};
+use sluiced_store::redis::RedisStore;
 
 use super::rules::*;
 use crate::support::redis::RedisServer;

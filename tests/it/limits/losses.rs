@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::limits::Rule;
-use sluiced::core::limits::generation::GUARD;
-use sluiced::core::time::StoreTime;
-use sluiced::limiter::redis::RedisStore;
-use sluiced::ports::limits::{Closing, Decision, KeyedLimit, LimitStore, LostWait};
-use sluiced::ports::policies::PolicyOf;
-use sluiced::ports::store::{Family, PolicyStore as _, Store as _};
+use sluiced_core::limits::Rule;
+use sluiced_core::limits::generation::GUARD;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::limits::{Closing, Decision, KeyedLimit, LimitStore, LostWait};
+use sluiced_ports::policies::PolicyOf;
+use sluiced_ports::store::{Family, PolicyStore as _, Store as _};
+use sluiced_store::redis::RedisStore;
 
 use super::rules::*;
 use crate::support::proxy::{Mode, Proxy};
@@ -339,7 +339,7 @@ async fn an_operator_opens_a_limit_that_waits() {
     flush(&server);
     closed(&store, &opened, "a", Closing::Lost).await;
     // It is declared, like any limit in use.
-    let declaration = sluiced::core::policy::Declaration {
+    let declaration = sluiced_core::policy::Declaration {
         replica: "replica".to_owned(),
         file: "any".to_owned(),
         was_read: true,
@@ -347,7 +347,7 @@ async fn an_operator_opens_a_limit_that_waits() {
     };
     let policy = PolicyOf::new(&*store, Family::Keyed, "opened");
     let policy = policy.declare(&declaration).await.unwrap();
-    opened.adopt(sluiced::ports::limits::Policy {
+    opened.adopt(sluiced_ports::limits::Policy {
         rule: rule(),
         version: policy.version,
     });
@@ -356,9 +356,9 @@ async fn an_operator_opens_a_limit_that_waits() {
     closed(&store, &other, "a", Closing::Lost).await;
     // The next loss closes it again.
     flush(&server);
-    opened.adopt(sluiced::ports::limits::Policy {
+    opened.adopt(sluiced_ports::limits::Policy {
         rule: rule(),
-        version: sluiced::core::policy::PolicyVersion::NONE,
+        version: sluiced_core::policy::PolicyVersion::NONE,
     });
     closed(&store, &opened, "a", Closing::Lost).await;
 }
@@ -382,7 +382,7 @@ async fn what_was_granted_before_a_loss_is_not_taken_back() {
         .arg(1000)
         .query(&mut server.connection())
         .unwrap();
-    let refund = sluiced::ports::limits::Granted::Units {
+    let refund = sluiced_ports::limits::Granted::Units {
         charge: charge(&limit, "a", 1),
         at: just_asked(at),
     };

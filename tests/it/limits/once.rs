@@ -4,14 +4,14 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::limits::once::OnUnknown;
-use sluiced::core::time::StoreTime;
-use sluiced::limiter::memory::MemoryStore;
-use sluiced::ports::clock::Clock;
-use sluiced::ports::limits::{
+use sluiced_core::limits::once::OnUnknown;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{
     Candidate, Charge, Decision, Ended, Fit, Granted, KeyedLimit, LimitStore,
 };
-use sluiced::ports::store::Notice;
+use sluiced_ports::store::Notice;
+use sluiced_store::memory::MemoryStore;
 
 use super::rules::*;
 use crate::support::contract::contract;

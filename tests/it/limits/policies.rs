@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use sluiced::core::limits::Rule;
-use sluiced::core::policy::{
+use sluiced_core::limits::Rule;
+use sluiced_core::policy::{
     self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, Replacement,
 };
-use sluiced::limiter::memory::MemoryStore;
-use sluiced::ports::clock::Clock;
-use sluiced::ports::limits::{Charge, Closing, Decision, Granted, KeyedLimit, LostWait, Policy};
-use sluiced::ports::policies::PolicyOf;
-use sluiced::ports::store::{Family, Store};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{Charge, Closing, Decision, Granted, KeyedLimit, LostWait, Policy};
+use sluiced_ports::policies::PolicyOf;
+use sluiced_ports::store::{Family, Store};
+use sluiced_store::memory::MemoryStore;
 
 use super::rules::*;
 use crate::support::redis::RedisServer;

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::limits::Rule;
-use sluiced::core::time::StoreTime;
-use sluiced::limiter::memory::MemoryStore;
-use sluiced::limiter::redis::RedisStore;
-use sluiced::ports::clock::Clock;
-use sluiced::ports::limits::{Decision, Fit, KeyedLimit, LimitStore};
+use sluiced_core::limits::Rule;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{Decision, Fit, KeyedLimit, LimitStore};
+use sluiced_store::memory::MemoryStore;
+use sluiced_store::redis::RedisStore;
 
 use super::rules::*;
 use crate::support::redis::RedisServer;
@@ -21,7 +21,7 @@ const PREFIX: &str = "traps";
 
 /// Every kind with a limit of `n` in `span`, by its own definition.
 fn kinds(n: u32, span: &str) -> Vec<(&'static str, Rule)> {
-    let length = sluiced::core::rate::parse_duration(span).unwrap();
+    let length = sluiced_core::rate::parse_duration(span).unwrap();
     let none = Duration::ZERO;
     vec![
         ("gcra", gcra(&format!("{n}/{span}"), n - 1, none)),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::limiter::redis::RedisStore;
-use sluiced::ports::limits::{Candidate, Decision, Fit, Granted, KeyedLimit, LimitStore};
-use sluiced::ports::store::Notice;
+use sluiced_ports::limits::{Candidate, Decision, Fit, Granted, KeyedLimit, LimitStore};
+use sluiced_ports::store::Notice;
+use sluiced_store::redis::RedisStore;
 use tokio::sync::broadcast::Receiver;
 
 use super::rules::*;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluiced::core::backoff::Backoff;
-use sluiced::core::breaker::{BreakerReport, BreakerRule, StoredBreaker, report};
-use sluiced::ports::store::Store as _;
+use sluiced_core::backoff::Backoff;
+use sluiced_core::breaker::{BreakerReport, BreakerRule, StoredBreaker, report};
+use sluiced_ports::store::Store as _;
 
 use super::world;
 

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use crate::support::redis::RedisServer;
 use crate::support::wait::eventually;
-use sluiced::core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
-use sluiced::core::schedule::{Ask, ClockView, Pace};
-use sluiced::limiter::redis::{RedisOptions, RedisStore};
-use sluiced::ports::store::{PacedLimit, Store as _};
-use sluiced::settings::text::Length;
+use sluiced_core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
+use sluiced_core::schedule::{Ask, ClockView, Pace};
+use sluiced_ports::store::{PacedLimit, Store as _};
+use sluiced_settings::text::Length;
+use sluiced_store::redis::{RedisOptions, RedisStore};
 use tokio::runtime::Runtime;
 
 struct World {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluiced::core::owner::{Claim, Claimed, KEPT, claim, foreign};
-use sluiced::core::time::StoreTime;
-use sluiced::ports::store::{Owning, Store as _};
+use sluiced_core::owner::{Claim, Claimed, KEPT, claim, foreign};
+use sluiced_core::time::StoreTime;
+use sluiced_ports::store::{Owning, Store as _};
 
 use super::world;
 use crate::support::redis::RedisServer;
@@ -97,7 +97,7 @@ proptest! {
                         Owning::Claim => claim(&mut all, &replica, &own, now),
                         _ => foreign(&all, &own, now),
                     };
-                    let plain = |all: Vec<sluiced::core::owner::Foreign>| {
+                    let plain = |all: Vec<sluiced_core::owner::Foreign>| {
                         let plain = all.into_iter().map(|one| (one.name, one.fleet, one.replica, one.shared));
                         plain.collect::<Vec<_>>()
                     };

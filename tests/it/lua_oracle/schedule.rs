@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use sluiced::core::schedule::{self, Ask, ClockView, Schedule, Turn};
-use sluiced::core::time::StoreTime;
-use sluiced::ports::store::{PacedLimit, Store as _};
+use sluiced_core::schedule::{self, Ask, ClockView, Schedule, Turn};
+use sluiced_core::time::StoreTime;
+use sluiced_ports::store::{PacedLimit, Store as _};
 
 use super::{World, clock_ask, paces, world};
 use crate::support::redis::RedisServer;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use sluiced::core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
-use sluiced::core::schedule::{self, Ask, Schedule};
-use sluiced::core::time::StoreTime;
-use sluiced::ports::policies::PolicyOf;
-use sluiced::ports::store::{Family, PacedLimit, PolicyStore as _, Store as _};
+use sluiced_core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
+use sluiced_core::schedule::{self, Ask, Schedule};
+use sluiced_core::time::StoreTime;
+use sluiced_ports::policies::PolicyOf;
+use sluiced_ports::store::{Family, PacedLimit, PolicyStore as _, Store as _};
 
 use super::{World, clock_ask, paces, world};
 use crate::support::redis::RedisServer;

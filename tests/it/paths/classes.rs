@@ -47,7 +47,7 @@ async fn anonymous_callers_get_less_than_known_ones() {
     assert_eq!(callers, expected.into());
     let dead = broker.drain("classes.dead").await;
     let uncounted = dead.iter().filter(|(_, properties)| {
-        let detail = super::header(properties, sluiced::ports::message::header::DETAIL);
+        let detail = super::header(properties, sluiced_ports::message::header::DETAIL);
         detail.is_some_and(|detail| detail.contains("none of them counts it"))
     });
     assert_eq!(uncounted.count(), 1);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lapin::BasicProperties;
-use sluiced::ports::message::header as known;
+use sluiced_ports::message::header as known;
 
 use super::{config, header, holds, queue, to};
 use crate::support::broker::Broker;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sluiced::ports::message::header as known;
+use sluiced_ports::message::header as known;
 use tokio::time::Instant;
 
 use super::{config, header, holds, numbered, queue};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced::ports::message::header as known;
+use sluiced_ports::message::header as known;
 
 use super::{NO_BREAKER, config, header, holds, micros, numbered, queue, seconds, unix};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get, program};

@@ -3,8 +3,8 @@
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use redis::Commands as _;
-use sluiced::ports::limits::message_key;
-use sluiced::ports::message::header as known;
+use sluiced_ports::limits::message_key;
+use sluiced_ports::message::header as known;
 
 use super::{NO_BREAKER, config, header, holds, queue};
 use crate::limits::rules::redis_key;

@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sluiced::core::rate::Rate;
-use sluiced::core::time::Mono;
-use sluiced::proof::simulation::window::Tally;
+use sluiced_core::rate::Rate;
+use sluiced_core::time::Mono;
+use sluiced_simulation::window::Tally;
 use tokio::time::Instant;
 
 use super::{config, numbered, queue, seconds};

@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 
 use lapin::BasicProperties;
 use serde_json::{Value, json};
-use sluiced::proof::provider::{Behaviour, Expect, Provider};
+use sluiced_provider::{Behaviour, Expect, Provider};
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, file, program};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluiced::ports::message::header as known;
+use sluiced_ports::message::header as known;
 
 use super::{config, header, numbered, queue, to};
 use crate::fleet::control::said;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lapin::BasicProperties;
 
 use super::{NO_BREAKER, config, header, holds, queue};
-use sluiced::ports::limits::message_key;
+use sluiced_ports::limits::message_key;
 
 use crate::limits::rules::redis_key;
 use crate::support::broker::Broker;

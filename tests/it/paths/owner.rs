@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lapin::BasicProperties;
-use sluiced::proof::provider::{Behaviour, Expect, Provider};
+use sluiced_provider::{Behaviour, Expect, Provider};
 
 use super::numbered;
 use crate::fleet::control::said;

@@ -88,7 +88,7 @@ impl Account {
         let first = at.first().copied();
         let since = at.iter().map(|at| {
             let since = at.duration_since(first.expect("there is one"));
-            sluiced::core::time::Mono::from_micros(u64::try_from(since.as_micros()).unwrap())
+            sluiced_core::time::Mono::from_micros(u64::try_from(since.as_micros()).unwrap())
         });
         fullest(&since.collect::<Vec<_>>(), super::seconds(1))
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use lapin::BasicProperties;
 use serde_json::{Value, json};
-use sluiced::core::smpp::CommandStatus;
-use sluiced::proof::provider::{Behaviour, Provider};
+use sluiced_core::smpp::CommandStatus;
+use sluiced_provider::{Behaviour, Provider};
 
 use super::{config, holds, queue};
 use crate::support::broker::Broker;

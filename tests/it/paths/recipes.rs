@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use lapin::BasicProperties;
-use sluiced::proof::provider::{Behaviour, Expect, Provider};
+use sluiced_provider::{Behaviour, Expect, Provider};
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, LONG};

@@ -1,7 +1,7 @@
 //! The matrix of README's "Denied: requeue" but for its first row, which is `denied.rs`: messages that a
 //! keyed limit denied, and `on_denied`.
 
-use sluiced::ports::message::header as known;
+use sluiced_ports::message::header as known;
 
 use super::{config, header, numbered, queue, to};
 use crate::support::broker::Broker;

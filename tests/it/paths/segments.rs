@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use lapin::BasicProperties;
 use serde_json::{Value, json};
-use sluiced::core::smpp::{Command, CommandStatus, Frame, Message as Sms, frame, plain, response};
+use sluiced_core::smpp::{Command, CommandStatus, Frame, Message as Sms, frame, plain, response};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use lapin::BasicProperties;
-use sluiced::proof::provider::{Behaviour, Expect, Provider};
+use sluiced_provider::{Behaviour, Expect, Provider};
 
 use super::{config, queue};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sluiced::ports::message::header as known;
+use sluiced_ports::message::header as known;
 
 use super::{config, header, holds, numbered, queue};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};

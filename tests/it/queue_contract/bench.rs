@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced::core::parking::Space;
-use sluiced::ports::clock::Clock;
-use sluiced::ports::message::header;
-use sluiced::ports::queue::Subscription;
-use sluiced::ports::queue::{Delivery, Tap};
-use sluiced::queue::embedded::{self, EmbeddedOptions, Input};
-use sluiced::queue::rabbit::{RabbitQueue, RouteOptions};
-use sluiced::settings::text::TemplateText;
-use sluiced::settings::types::{QueueType, Route};
+use sluiced_amqp::embedded::{self, EmbeddedOptions, Input};
+use sluiced_amqp::rabbit::{RabbitQueue, RouteOptions};
+use sluiced_core::parking::Space;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::message::header;
+use sluiced_ports::queue::Subscription;
+use sluiced_ports::queue::{Delivery, Tap};
+use sluiced_settings::text::TemplateText;
+use sluiced_settings::types::{QueueType, Route};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 

@@ -3,10 +3,10 @@
 use std::io::Cursor;
 use std::sync::Arc;
 
-use sluiced::ports::clock::Clock;
-use sluiced::ports::queue::Subscription;
-use sluiced::ports::queue::{Tap, Verdict};
-use sluiced::queue::embedded::{self, EmbeddedOptions, Input};
+use sluiced_amqp::embedded::{self, EmbeddedOptions, Input};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::queue::Subscription;
+use sluiced_ports::queue::{Tap, Verdict};
 
 use crate::support::messages::{Counted, body, number};
 use crate::support::wait::within;
@@ -70,7 +70,7 @@ async fn an_input_that_is_missing_shows_on_the_link() {
     let dir = tempfile::tempdir().unwrap();
     let queue = start(Input::File(dir.path().join("none")), &dir);
     let mut link = queue.link();
-    let down = link.wait_for(|link| matches!(link, sluiced::ports::connect::Link::Down(_)));
+    let down = link.wait_for(|link| matches!(link, sluiced_ports::connect::Link::Down(_)));
     assert!(within(BOUND, "down", down).await.is_ok());
     assert_eq!(queue.close(BOUND).await.given_back, 0);
 }

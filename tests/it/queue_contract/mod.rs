@@ -6,9 +6,9 @@ mod parked;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sluiced::ports::message::{HeaderValue, header};
-use sluiced::ports::queue::{Delivery, Tap, Verdict};
-use sluiced::settings::types::QueueType;
+use sluiced_ports::message::{HeaderValue, header};
+use sluiced_ports::queue::{Delivery, Tap, Verdict};
+use sluiced_settings::types::QueueType;
 use tokio::time::Instant;
 
 use crate::support::messages::{dead, number};

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::parking::Space;
-use sluiced::ports::message::{HeaderValue, header};
-use sluiced::ports::queue::{Tap, Verdict};
+use sluiced_core::parking::Space;
+use sluiced_ports::message::{HeaderValue, header};
+use sluiced_ports::queue::{Tap, Verdict};
 use tokio::time::timeout;
 
 use crate::support::messages::number;

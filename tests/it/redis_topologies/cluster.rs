@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::limits::Rule;
-use sluiced::core::limits::gcra::Gcra;
-use sluiced::core::limits::sliding_log::SlidingLog;
-use sluiced::core::rate::Cost;
-use sluiced::limiter::limit_key;
-use sluiced::limiter::redis::{RedisStore, probe};
-use sluiced::ports::connect::Link;
-use sluiced::ports::limits::{
+use sluiced_core::limits::Rule;
+use sluiced_core::limits::gcra::Gcra;
+use sluiced_core::limits::sliding_log::SlidingLog;
+use sluiced_core::rate::Cost;
+use sluiced_ports::connect::Link;
+use sluiced_ports::limits::{
     Candidate, Charge, Decision, KeyedLimit, LimitStore, LostWait, Ticket,
 };
-use sluiced::ports::store::Store;
-use sluiced::settings::types::Redis;
+use sluiced_ports::store::Store;
+use sluiced_settings::types::Redis;
+use sluiced_store::limit_key;
+use sluiced_store::redis::{RedisStore, probe};
 
 use super::{
     BOUND, cluster_of, connect, hauls, is_up, lease, limit, nothing_over, options, runs_at, slots,
@@ -179,7 +179,7 @@ async fn several_keyed_limits_are_decided_in_one_slot() {
             waited: false,
             slots: Cost::ONE,
             ticket: Ticket(i),
-            died: sluiced::core::time::StoreTime::default(),
+            died: sluiced_core::time::StoreTime::default(),
             others_wait: false,
         })
         .collect();

@@ -13,12 +13,12 @@ use std::time::Duration;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
-use sluiced::core::schedule::{Answer, Ask, ClockView, Grant, Pace};
-use sluiced::limiter::redis::{RedisOptions, RedisStore};
-use sluiced::ports::connect::Link;
-use sluiced::ports::store::{PacedLimit, Store, StoreError};
-use sluiced::settings::text::Length;
-use sluiced::settings::types::{Redis, RedisMode, Settings};
+use sluiced_core::schedule::{Answer, Ask, ClockView, Grant, Pace};
+use sluiced_ports::connect::Link;
+use sluiced_ports::store::{PacedLimit, Store, StoreError};
+use sluiced_settings::text::Length;
+use sluiced_settings::types::{Redis, RedisMode, Settings};
+use sluiced_store::redis::{RedisOptions, RedisStore};
 
 const BOUND: Duration = Duration::from_secs(60);
 

@@ -1,7 +1,7 @@
 //! Servers of another kind than configured: errors that name the remedy.
 
-use sluiced::limiter::redis::probe;
-use sluiced::settings::types::Redis;
+use sluiced_settings::types::Redis;
+use sluiced_store::redis::probe;
 
 use super::{cluster_of, down, options, sentinels, single};
 use crate::support::port::free_port;

@@ -3,8 +3,8 @@
 use std::fs;
 
 use secrecy::SecretString;
-use sluiced::limiter::redis::{RedisOptions, probe};
-use sluiced::ports::connect::{ClientCertificate, Tls};
+use sluiced_ports::connect::{ClientCertificate, Tls};
+use sluiced_store::redis::{RedisOptions, probe};
 
 use super::{connect, down, lease, limit, options};
 use crate::support::authority::Authority;

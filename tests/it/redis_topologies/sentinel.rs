@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use secrecy::SecretString;
-use sluiced::core::schedule::Grant;
-use sluiced::limiter::redis::{RedisStore, probe};
-use sluiced::proof::provider::{Behaviour, Expect, Provider};
+use sluiced_core::schedule::Grant;
+use sluiced_provider::{Behaviour, Expect, Provider};
+use sluiced_store::redis::{RedisStore, probe};
 
 use super::{
     BOUND, connect, hauls, is_up, lease, limit, nothing_over, options, runs_at, sentinels, slots,

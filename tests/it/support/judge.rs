@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Duration;
 
-use sluiced::core::time::Mono;
+use sluiced_core::time::Mono;
 
 /// What a limit allowed and when, given to the judge as it is changed.
 #[derive(Debug)]

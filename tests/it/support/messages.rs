@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use sluiced::core::judge::DeadReason;
-use sluiced::ports::connect::Tls;
-use sluiced::ports::marks::Marks;
-use sluiced::ports::message::{HeaderValue, header};
-use sluiced::ports::queue::{Delivery, Part, Verdict};
-use sluiced::queue::QueueEvents;
-use sluiced::queue::rabbit::RabbitOptions;
+use sluiced_amqp::QueueEvents;
+use sluiced_amqp::rabbit::RabbitOptions;
+use sluiced_core::judge::DeadReason;
+use sluiced_ports::connect::Tls;
+use sluiced_ports::marks::Marks;
+use sluiced_ports::message::{HeaderValue, header};
+use sluiced_ports::queue::{Delivery, Part, Verdict};
 use tokio::sync::mpsc;
 
 use super::rabbit::Rabbit;

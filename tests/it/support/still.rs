@@ -24,8 +24,8 @@ use std::time::Duration;
 
 use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use sluiced::core::time::Mono;
-use sluiced::ports::clock::Clock;
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::Clock;
 
 /// How often a watcher wakes.
 const EVERY: Duration = Duration::from_millis(2);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::proof::provider::{Behaviour, Expect, Provider};
+use sluiced_provider::{Behaviour, Expect, Provider};
 
 /// The report of a provider without calls, as a start.
 fn proof() -> Proof {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use sluiced::core::judge::Outcome;
-use sluiced::core::smpp::{Command, CommandStatus, plain};
-use sluiced::ports::clock::Clock;
-use sluiced::ports::downstream::{Downstream as _, Gate, Silence, Status, TooLate};
+use sluiced_core::judge::Outcome;
+use sluiced_core::smpp::{Command, CommandStatus, plain};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::{Downstream as _, Gate, Silence, Status, TooLate};
 
 use super::{FACTS, call, call_within, judged, message, ready};
 

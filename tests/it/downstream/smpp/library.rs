@@ -1,7 +1,7 @@
 //! Checks with another library what is written.
 
-use sluiced::core::judge::Outcome;
-use sluiced::ports::downstream::Downstream as _;
+use sluiced_core::judge::Outcome;
+use sluiced_ports::downstream::Downstream as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::super::BOUND;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::{Commands as _, Script};
-use sluiced::core::limits::store_watch::Askers;
-use sluiced::core::time::StoreTime;
+use sluiced_core::limits::store_watch::Askers;
+use sluiced_core::time::StoreTime;
 
 use super::config;
 use super::later::moved;

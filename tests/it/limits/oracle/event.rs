@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
-use sluiced::core::rate::Cost;
+use sluiced_core::rate::Cost;
 
 use super::world::{KEYS, KINDS, RULES};
 use crate::limits::rules::cost;

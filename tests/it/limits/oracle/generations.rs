@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::Script;
-use sluiced::core::limits::generation::{Generation, Memory, enter};
-use sluiced::core::time::{Direction, StoreTime};
+use sluiced_core::limits::generation::{Generation, Memory, enter};
+use sluiced_core::time::{Direction, StoreTime};
 
 use super::config;
 use crate::limits::rules::*;

@@ -1,11 +1,11 @@
 //! What Redis keeps of the limits, and what a replica knows of them.
 
-use sluiced::core::limits::cell::{LimitGate, PolicyState};
-use sluiced::core::limits::generation::Generation;
-use sluiced::core::limits::{Rule, record};
-use sluiced::core::policy::PolicyVersion;
-use sluiced::core::time::StoreTime;
-use sluiced::ports::limits::LostWait;
+use sluiced_core::limits::cell::{LimitGate, PolicyState};
+use sluiced_core::limits::generation::Generation;
+use sluiced_core::limits::{Rule, record};
+use sluiced_core::policy::PolicyVersion;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::limits::LostWait;
 
 use super::play::{Name, Play};
 use super::world::{KEYS, KINDS};

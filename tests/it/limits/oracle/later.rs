@@ -1,8 +1,8 @@
 //! Time passes by moving the times in the states.
 
-use sluiced::core::limits::once::Claim;
-use sluiced::core::limits::{Left, Line, Owed, State, Taken};
-use sluiced::core::time::StoreTime;
+use sluiced_core::limits::once::Claim;
+use sluiced_core::limits::{Left, Line, Owed, State, Taken};
+use sluiced_core::time::StoreTime;
 
 pub(super) fn moved(time: StoreTime, by: i64) -> StoreTime {
     StoreTime::from_micros(time.as_micros().saturating_add_signed(by).max(1))

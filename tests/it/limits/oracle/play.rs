@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluiced::core::limits::admission;
-use sluiced::core::limits::cell::{Cell, Limit};
-use sluiced::core::limits::{Rule, record};
-use sluiced::core::policy::{PolicyUpdate, PolicyVersion};
-use sluiced::core::time::StoreTime;
-use sluiced::ports::limits::{
+use sluiced_core::limits::admission;
+use sluiced_core::limits::cell::{Cell, Limit};
+use sluiced_core::limits::{Rule, record};
+use sluiced_core::policy::{PolicyUpdate, PolicyVersion};
+use sluiced_core::time::StoreTime;
+use sluiced_ports::limits::{
     Candidate, Charge, Decision, Ended, Fit, LimitStore as _, Policy, Ticket,
 };
-use sluiced::ports::policies::PolicyOf;
-use sluiced::ports::store::{Family, PolicyStore as _};
+use sluiced_ports::policies::PolicyOf;
+use sluiced_ports::store::{Family, PolicyStore as _};
 
 use super::event::{Event, Message};
 use super::kept::text;

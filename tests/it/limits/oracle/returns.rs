@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluiced::core::limits::cell::{self, Cell, Limit, LimitGate};
-use sluiced::core::limits::{Rule, State, charge as charge_more, forgive, record};
-use sluiced::core::time::StoreTime;
-use sluiced::ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _, Ticket};
+use sluiced_core::limits::cell::{self, Cell, Limit, LimitGate};
+use sluiced_core::limits::{Rule, State, charge as charge_more, forgive, record};
+use sluiced_core::time::StoreTime;
+use sluiced_ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _, Ticket};
 
 use super::event::{Back, Said};
 use super::kept::Known;

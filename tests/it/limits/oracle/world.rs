@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::calendar::CalendarUnit;
-use sluiced::core::limits::Rule;
-use sluiced::core::limits::once::OnUnknown;
-use sluiced::core::limits::token_bucket::{Refill, Start};
-use sluiced::limiter::redis::RedisStore;
-use sluiced::ports::limits::{KeyedLimit, LostWait};
+use sluiced_core::calendar::CalendarUnit;
+use sluiced_core::limits::Rule;
+use sluiced_core::limits::once::OnUnknown;
+use sluiced_core::limits::token_bucket::{Refill, Start};
+use sluiced_ports::limits::{KeyedLimit, LostWait};
+use sluiced_store::redis::RedisStore;
 use tokio::runtime::Runtime;
 
 use crate::limits::rules::*;

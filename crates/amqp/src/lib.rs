@@ -1,0 +1,116 @@
+//! The queues that messages come from: RabbitMQ, and one in this process.
+//!
+//! Problem: a message leaves RabbitMQ only after its verdict is safe, whatever breaks meanwhile: connections, channels,
+//! queues, the process. So copies are confirmed before the original is acknowledged, and verdicts outlive a session that
+//! ends.
+//!
+//! **The door**: both queues serve a `ports::queue::Subscription` and pass the same contract suite. `rabbit` also reads dead
+//! letters for commands and probes a broker for `check`.
+//!
+//! **May know**: `core`, `ports`, the types of `settings`, `telemetry`. The client of AMQP is known here only.
+
+pub mod embedded;
+pub mod rabbit;
+
+use std::fmt;
+use std::time::Duration;
+
+use sluiced_core::backoff::Backoff;
+use sluiced_ports::queue::Part;
+
+/// Between attempts to reach a broker, or to have a copy confirmed. However long it was away, everything
+/// works again within three seconds: one attempt in two seconds is no load for a broker.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+/// A connection or a session that lived so long was healthy: the next failure starts with a short wait.
+const HEALTHY: Duration = Duration::from_secs(10);
+/// How often a fault that lasts is logged.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+
+/// What a queue reports for metrics: the room knows no metrics library. Every method does nothing unless it is implemented.
+pub trait QueueEvents: Send + Sync + fmt::Debug {
+    /// `count` deliveries of a route left with that verdict, safely: the acknowledgement is
+    /// written and, for a republished one, its confirm came before.
+    fn settled(&self, route: &str, verdict: &'static str, count: u64) {
+        let _ = (route, verdict, count);
+    }
+
+    /// A list goes on: an earlier run delivered so many of its messages, and gave so many up.
+    fn resumed(&self, done: u64, dead: u64) {
+        let _ = (done, dead);
+    }
+
+    /// The broker handed out a delivery that it had handed out before.
+    fn redelivered(&self, route: &str) {
+        let _ = route;
+    }
+
+    /// So many messages of a route are at the broker, in this part.
+    fn counted(&self, route: &str, part: Part, count: u64) {
+        let _ = (route, part, count);
+    }
+
+    /// So many messages are gone from a queue of ours that was deleted, purged or cut by a policy.
+    fn vanished(&self, route: &str, part: Part, count: u64) {
+        let _ = (route, part, count);
+    }
+
+    /// A connection that was lost is back.
+    fn reconnected(&self) {}
+
+    /// A copy lost headers that would not have fitted into a frame.
+    fn shortened(&self, route: &str) {
+        let _ = route;
+    }
+
+    /// A message came with headers that only sluiced may write, and no replica wrote them.
+    fn forged(&self, route: &str) {
+        let _ = route;
+    }
+
+    /// A result of a route is safe, or was dropped because no queue takes it.
+    fn result(&self, route: &str, outcome: ResultOutcome) {
+        let _ = (route, outcome);
+    }
+
+    /// A copy for a wait queue or for the dead-letter queue was not confirmed and is tried again.
+    fn unconfirmed(&self, route: &str) {
+        let _ = route;
+    }
+}
+
+/// What became of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultOutcome {
+    /// A queue has it.
+    Confirmed,
+    /// No queue takes it, and it was dropped.
+    Unroutable,
+}
+
+impl ResultOutcome {
+    /// The value of the metric label `outcome`.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Confirmed => "confirmed",
+            Self::Unroutable => "unroutable",
+        }
+    }
+}
+
+/// Counts nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Uncounted;
+
+impl QueueEvents for Uncounted {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_that_was_away_for_long_is_soon_asked_again() {
+        let longest = BACKOFF.half_jitter(u32::MAX, 1.0);
+        assert!(longest <= Duration::from_secs(2), "{longest:?}");
+    }
+}

@@ -1,0 +1,473 @@
+//! The process's two connections: one to consume, one to publish.
+//!
+//! Problem: a broker that raises an alarm stops reading from connections that publish, and
+//! acknowledgements must not wait behind them. So there are two connections. Each is built when a
+//! route first needs it, and again after a loss: one attempt at a time, with backoff, each attempt
+//! to the next URL. A connection that ends soon after it was made is a failed attempt, too: otherwise a broker that
+//! accepts connections and closes them would be dialled without a pause. lapin's own recovery is off, because this
+//! supervision must also notice what that does not recover.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures::StreamExt;
+use lapin::{Connection, ConnectionProperties, Event};
+use secrecy::ExposeSecret as _;
+use tokio::sync::{Mutex, watch};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::dial::{BrokerAddress, Dial, RabbitOptions, addresses};
+use super::guard::{Control, Greeting};
+use super::{RabbitError, reason};
+use crate::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents, Uncounted};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::{Link, Resolver, Secret, Tls};
+use sluiced_ports::store::FleetNames;
+use sluiced_telemetry::LogLimit;
+
+/// How long closing may take.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// A connection that was up when it was handed out.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) connection: Connection,
+    /// For each synchronous operation.
+    pub(super) bound: Duration,
+    /// The broker has queues without a limit of returns.
+    pub(super) knows_unlimited: bool,
+    /// Copies that are published on it.
+    pub(super) copies: Copies,
+    fault: Arc<OnceLock<String>>,
+    _listener: AbortOnDropHandle<()>,
+    cut: CancellationToken,
+    /// Ends the stream, and with it lapin's thread, whatever state the connection is in.
+    _end: DropGuard,
+}
+
+/// What all channels of a connection publish.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    bytes: AtomicUsize,
+    written: AtomicUsize,
+}
+
+impl Copies {
+    /// So many bytes more are under way, until their copy is decided or given up.
+    pub(super) fn begun(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn ended(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// One more is written.
+    pub(super) fn wrote(&self) {
+        self.written.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn written(&self) -> usize {
+        self.written.load(Ordering::Relaxed)
+    }
+}
+
+impl Live {
+    pub(super) fn is_up(&self) -> bool {
+        self.connection.status().connected()
+    }
+
+    /// Whether an alarm of the broker stops writes.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.connection.status().blocked()
+    }
+
+    /// Ends it for all its users.
+    pub(super) fn cut(&self) {
+        self.cut.cancel();
+    }
+
+    /// Why it is not up any more.
+    pub(super) fn fault(&self) -> RabbitError {
+        RabbitError::Lost {
+            reason: self
+                .fault
+                .get()
+                .map_or("the connection ended", String::as_str)
+                .to_owned(),
+        }
+    }
+}
+
+/// Both connections.
+#[derive(Debug)]
+pub(super) struct Connections {
+    pub(super) consuming: SharedConnection,
+    pub(super) publishing: SharedConnection,
+    routes: AtomicUsize,
+}
+
+impl Connections {
+    pub(super) fn new(
+        options: &RabbitOptions,
+        clock: Clock,
+        events: &Arc<dyn QueueEvents>,
+    ) -> Result<Self, RabbitError> {
+        let addresses: Arc<[BrokerAddress]> = addresses(options)?.into();
+        let resolver = Resolver::new();
+        let fleet = watch::Sender::new(None);
+        let link = |purpose: &'static str| SharedConnection {
+            purpose,
+            name: format!("sluiced {} ({purpose})", env!("CARGO_PKG_VERSION")),
+            addresses: Arc::clone(&addresses),
+            password: options.password.clone(),
+            tls: options.tls.clone(),
+            resolver: resolver.clone(),
+            timeout: options.settings.connect_timeout.get(),
+            clock,
+            events: Arc::clone(events),
+            state: Mutex::new(ConnectionState::default()),
+            log: LogLimit::new(LOG_EVERY),
+            made: LogLimit::new(LOG_EVERY),
+            seen: watch::Sender::new(Link::Connecting),
+            fleet: fleet.clone(),
+        };
+        Ok(Self {
+            consuming: link("consume"),
+            publishing: link("publish"),
+            routes: AtomicUsize::new(0),
+        })
+    }
+
+    /// For a command that is their only user: counts nothing, and ends them when it leaves.
+    pub(super) fn of_a_command(options: &RabbitOptions) -> Result<Self, RabbitError> {
+        let connections = Self::new(options, Clock::start(), &(Arc::new(Uncounted) as _))?;
+        connections.join();
+        Ok(connections)
+    }
+
+    /// One more route uses them.
+    pub(super) fn join(&self) {
+        self.routes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A route is done; after the last one both connections end, by `end` at the latest.
+    pub(super) async fn leave(&self, end: Instant) {
+        if self.routes.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let closing = async { futures::join!(self.consuming.close(), self.publishing.close()) };
+            if timeout_at(end, closing).await.is_err() {
+                tracing::debug!("there was no time to close the connections to RabbitMQ");
+            }
+        }
+    }
+}
+
+/// One of the connections.
+pub(super) struct SharedConnection {
+    purpose: &'static str,
+    name: String,
+    addresses: Arc<[BrokerAddress]>,
+    password: Option<Secret>,
+    tls: Tls,
+    resolver: Resolver,
+    timeout: Duration,
+    clock: Clock,
+    events: Arc<dyn QueueEvents>,
+    state: Mutex<ConnectionState>,
+    log: LogLimit,
+    /// For the lines about connections that were made.
+    made: LogLimit,
+    seen: watch::Sender<Link>,
+    /// The name of the fleet, for both connections.
+    fleet: watch::Sender<Option<FleetNames>>,
+}
+
+#[derive(Debug, Default)]
+struct ConnectionState {
+    live: Option<Arc<Live>>,
+    /// It was up at some time: the next success is a reconnection.
+    known: bool,
+    attempts: usize,
+    failures: u32,
+    not_before: Option<Instant>,
+    /// When the last connection was made.
+    made: Option<Instant>,
+}
+
+impl ConnectionState {
+    /// The next attempt waits.
+    fn failed(&mut self) {
+        self.failures += 1;
+        let wait = BACKOFF.half_jitter(self.failures, rand::random());
+        self.not_before = Some(Instant::now() + wait);
+    }
+}
+
+impl std::fmt::Debug for SharedConnection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedConnection")
+            .field("purpose", &self.purpose)
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SharedConnection {
+    /// Whether it is up, as the route that used it last found it.
+    pub(super) fn seen(&self) -> watch::Receiver<Link> {
+        self.seen.subscribe()
+    }
+
+    /// What the fleet is called if no name is written ([`fleet_names`]). `None` until the first connection is up.
+    pub(super) fn fleet(&self) -> watch::Receiver<Option<FleetNames>> {
+        self.fleet.subscribe()
+    }
+
+    /// The connection, built if there is none. After a failed attempt the next one waits for the
+    /// backoff; other routes wait too, because all need the same connection.
+    pub(super) async fn acquire(&self) -> Result<Arc<Live>, RabbitError> {
+        let mut state = self.state.lock().await;
+        if let Some(live) = &state.live {
+            if live.is_up() {
+                return Ok(Arc::clone(live));
+            }
+            self.seen
+                .send_replace(Link::Down(live.fault().to_string().into()));
+            state.live = None;
+            if state.made.is_some_and(|made| made.elapsed() >= HEALTHY) {
+                state.failures = 0;
+                self.made.over();
+            } else {
+                state.failed();
+            }
+        }
+        if let Some(at) = state.not_before {
+            sleep_until(at).await;
+        }
+        let address = &self.addresses[state.attempts % self.addresses.len()];
+        state.attempts = state.attempts.wrapping_add(1);
+        match self.connect(address).await {
+            Ok(live) => {
+                let live = Arc::new(live);
+                state.live = Some(Arc::clone(&live));
+                state.not_before = None;
+                state.made = Some(Instant::now());
+                self.log.over();
+                self.seen.send_replace(Link::Up);
+                if std::mem::replace(&mut state.known, true) {
+                    self.events.reconnected();
+                }
+                if let Some(more) = self.made.event(self.clock.now()) {
+                    tracing::info!(
+                        host = address.host,
+                        purpose = self.purpose,
+                        "connected to RabbitMQ{more}"
+                    );
+                }
+                Ok(live)
+            }
+            Err(error) => {
+                self.seen.send_replace(Link::Down(error.to_string().into()));
+                state.failed();
+                if let Some(more) = self.log.fault(&error.to_string(), self.clock.now()) {
+                    tracing::warn!(purpose = self.purpose, %error, "no connection to RabbitMQ, trying again{more}");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The connection to the first broker that answers: each URL is tried once.
+    pub(super) async fn acquire_any(&self) -> Result<Arc<Live>, RabbitError> {
+        let mut live = self.acquire().await;
+        for _ in 1..self.addresses.len() {
+            if live.is_err() {
+                live = self.acquire().await;
+            }
+        }
+        live
+    }
+
+    async fn connect(&self, address: &BrokerAddress) -> Result<Live, RabbitError> {
+        let mut uri = address.uri.clone();
+        if let Some(password) = &self.password {
+            uri.authority.userinfo.password = password.get().expose_secret().to_owned();
+        }
+        let dial = Dial {
+            resolver: &self.resolver,
+            uri,
+            tls: &self.tls,
+            properties: ConnectionProperties::default()
+                .with_connection_name(self.name.as_str().into()),
+            bound: self.timeout,
+        };
+        let control = Control::default();
+        let end = control.cut.clone().drop_guard();
+        let connection = match timeout(self.timeout, dial.connect(&control)).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return Err(refused(address, &error)),
+            Err(_) => {
+                return Err(RabbitError::Unreachable {
+                    host: address.host.clone(),
+                    reason: format!("no answer within {:?}", self.timeout),
+                });
+            }
+        };
+        let greeting = control.greeting.get().cloned().unwrap_or_default();
+        self.name_fleet(&greeting, &address.uri.vhost);
+        let fault = Arc::new(OnceLock::new());
+        let listener = listen(&connection, self.purpose, Arc::clone(&fault));
+        Ok(Live {
+            connection,
+            bound: self.timeout,
+            // Earlier versions accept the argument, and drop a message at its first return.
+            knows_unlimited: greeting.major.is_some_and(|major| major >= 4),
+            copies: Copies::default(),
+            fault,
+            _listener: AbortOnDropHandle::new(tokio::spawn(listener)),
+            cut: control.cut,
+            _end: end,
+        })
+    }
+
+    /// The fleet is named after the first connection, and keeps its names as long as the process lives: a replica that
+    /// reconnects is still the same one.
+    fn name_fleet(&self, greeting: &Greeting, vhost: &str) {
+        let hosts = self.addresses.iter().map(|address| address.host.as_str());
+        let names = fleet_names(greeting.cluster.as_deref(), hosts, vhost);
+        self.fleet.send_if_modified(|fleet| {
+            let is_first = fleet.is_none();
+            fleet.get_or_insert(names);
+            is_first
+        });
+    }
+
+    async fn close(&self) {
+        let live = self.state.lock().await.live.take();
+        if let Some(live) = live {
+            let closing = live.connection.close(200, "closing".into());
+            if let Ok(Err(error)) = timeout(CLOSING, closing).await {
+                tracing::debug!(purpose = self.purpose, %error, "closing a connection to RabbitMQ failed");
+            }
+        }
+    }
+}
+
+/// What a fleet of this virtual host is called: after the cluster, and after each address.
+///
+/// RabbitMQ's clusters have a name of their own only if an operator set it; otherwise each node says its own name. Then
+/// the replicas of a fleet have the addresses in common. A single address of this machine says nothing: other machines
+/// have brokers there, too. So it counts only where the broker has no name (not every broker has).
+fn fleet_names<'a>(
+    cluster: Option<&'a str>,
+    hosts: impl ExactSizeIterator<Item = &'a str>,
+    vhost: &str,
+) -> FleetNames {
+    let several = hosts.len() > 1;
+    let counts = |host: &&str| several || cluster.is_none() || !is_of_this_machine(host);
+    let names = cluster.into_iter().chain(hosts.filter(counts));
+    let names = names.map(|name| format!("{name}:{vhost}").replace(char::is_control, "?"));
+    names.collect()
+}
+
+/// Whether `host:port` leads to this machine wherever it is used.
+fn is_of_this_machine(host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let name = name.trim_matches(['[', ']']);
+    name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// What a failed attempt means.
+fn refused(address: &BrokerAddress, error: &lapin::Error) -> RabbitError {
+    match RabbitError::from_lapin(error) {
+        RabbitError::Lost { reason } => RabbitError::Unreachable {
+            host: address.host.clone(),
+            reason,
+        },
+        RabbitError::Refused { reason } => RabbitError::Refused {
+            reason: match hint(&reason) {
+                Some(hint) => format!("{}; {hint}", reason.trim_end_matches('.')),
+                None => reason,
+            },
+        },
+        other => other,
+    }
+}
+
+/// A hint where the broker's own text does not help.
+fn hint(reason: &str) -> Option<&'static str> {
+    if reason.contains("vhost") {
+        Some(
+            "the virtual host comes after the last `/` of the URL, and the usual one is `/%2f`; grant it with rabbitmqctl set_permissions -p VHOST USER",
+        )
+    } else if reason.contains("Login was refused") {
+        Some(
+            "the user or the password is wrong, or it is `guest`, which only this machine's own broker lets in",
+        )
+    } else {
+        None
+    }
+}
+
+/// Remembers why a connection ended, and reports alarms.
+fn listen(
+    connection: &Connection,
+    purpose: &'static str,
+    fault: Arc<OnceLock<String>>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let mut events = connection.events_listener();
+    let status = connection.status().clone();
+    async move {
+        while let Some(event) = events.next().await {
+            match event {
+                Event::ConnectionBlocked(reason) => {
+                    tracing::warn!(purpose, reason, "RabbitMQ blocks publishing");
+                }
+                Event::ConnectionUnblocked => {
+                    tracing::info!(purpose, "RabbitMQ takes messages again");
+                }
+                // Errors of a channel come here too, while the connection stays up.
+                Event::Error(error) if !status.connected() => {
+                    fault.get_or_init(|| reason(&error));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_is_named_after_the_cluster_and_its_addresses() {
+        let names = |cluster, hosts: &[&str], vhost| {
+            fleet_names(cluster, hosts.iter().copied(), vhost).join(" ")
+        };
+        let named = Some("rabbit@a");
+        for (cluster, hosts, said) in [
+            (named, &["127.0.0.1:5672"][..], "rabbit@a:/"),
+            (named, &["localhost:5672"], "rabbit@a:/"),
+            (named, &["[::1]:5672"], "rabbit@a:/"),
+            (named, &["mq:5672"], "rabbit@a:/ mq:5672:/"),
+            (
+                named,
+                &["127.0.0.1:1", "127.0.0.1:2"],
+                "rabbit@a:/ 127.0.0.1:1:/ 127.0.0.1:2:/",
+            ),
+            (None, &["127.0.0.1:5672"], "127.0.0.1:5672:/"),
+        ] {
+            assert_eq!(names(cluster, hosts, "/"), said);
+        }
+        assert_eq!(names(Some("a\nb"), &["127.0.0.1:5672"], "x"), "a?b:x");
+    }
+}

@@ -1,0 +1,303 @@
+//! How many messages of a route are at the broker: ready, in wait queues, dead, parked; and which of its queues are
+//! gone.
+//!
+//! Problem: a backlog that grows and dead letters that pile up are the first things that an operator wants to
+//! see, and the broker's own metrics do not show which queues belong to a route. So each replica asks the
+//! broker every 10 seconds, by passive declarations, on a channel of its own.
+//!
+//! Parked messages are counted more often, because parking is bounded by their number for all replicas
+//! together, and only the broker knows it. Messages that this replica parks are counted at once, so a single
+//! replica keeps the bound; several replicas together may exceed it by the number that the others park in a
+//! second.
+//!
+//! A route that does not park consumes messages that an earlier configuration left in parked queues, so that
+//! none stays there ([`LeftBehind`]). Such queues may appear at any time: another replica with the other
+//! configuration declares them, and ends.
+//!
+//! A queue that is missing is reported with what it held (`vanished`), and one that cannot be used is tried again
+//! (`usable`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lapin::Channel;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::RabbitError;
+use super::connections::Live;
+use super::letters;
+use super::renewal::Renewal;
+use super::supervisor::Context;
+use super::topology::Target;
+use sluiced_core::backoff::Rung;
+use sluiced_core::parking::Space;
+use sluiced_ports::queue::Part;
+
+/// How often the broker is asked.
+pub(super) const EVERY: Duration = Duration::from_secs(10);
+/// After so many rounds a wait queue that never was there is looked for again: each look costs a channel.
+const PATIENCE: u32 = 6;
+/// How often the broker is asked while messages are parked …
+const OFTEN: Duration = Duration::from_secs(1);
+/// … and by what factor less often while none is: another replica may begin to park.
+const SELDOM: u32 = 10;
+/// How often a route that does not park looks for parked queues, in the end: a look for a missing queue
+/// costs a channel, and a line in the broker's log. After a start it looks more often, because other
+/// replicas that still park are likely to stop then.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// The tasks that count for a session, and end with it.
+#[derive(Debug)]
+pub(super) struct Counting {
+    /// Parked queues for the session to consume: those of a route that does not park, and those that can be used
+    /// again. The session knows which it has already.
+    pub(super) found: mpsc::UnboundedReceiver<Vec<Space>>,
+    _tasks: [AbortOnDropHandle<()>; 3],
+}
+
+impl Counting {
+    /// Starts them. Must be called inside a tokio runtime.
+    pub(super) fn start(context: &Arc<Context>, live: &Arc<Live>) -> Self {
+        let (sender, found) = mpsc::unbounded_channel();
+        let broker = || Broker {
+            context: Arc::clone(context),
+            live: Arc::clone(live),
+            found: sender.clone(),
+        };
+        let parked = if context.route.parks() {
+            tokio::spawn(ParkedCounter(broker()).run())
+        } else {
+            tokio::spawn(LeftBehind(broker()).run())
+        };
+        let renewal = Renewal {
+            context: Arc::clone(context),
+            live: Arc::clone(live),
+        };
+        let others = tokio::spawn(broker().run());
+        let tasks = [others, parked, tokio::spawn(renewal.run())];
+        Self {
+            found,
+            _tasks: tasks.map(AbortOnDropHandle::new),
+        }
+    }
+}
+
+/// Asks the broker for the counts of a route.
+struct Broker {
+    context: Arc<Context>,
+    live: Arc<Live>,
+    /// Parked queues that the session should consume.
+    found: mpsc::UnboundedSender<Vec<Space>>,
+}
+
+/// A wait queue, and in how many rounds it is looked for.
+type Wait = (Rung, u32);
+
+impl Broker {
+    async fn run(self) {
+        let steps = self.context.ladder.rungs();
+        let mut waits: Vec<Wait> = steps.map(|step| (step, 0)).collect();
+        loop {
+            // If more than this question failed, the session notices that by itself.
+            if let Err(error) = self.count(&mut waits).await {
+                let route = &self.context.route.name;
+                tracing::debug!(%route, %error, "its messages are not counted");
+            }
+            for target in self.context.unusable.targets() {
+                self.try_again(target).await;
+            }
+            sleep(EVERY).await;
+        }
+    }
+
+    async fn count(&self, waits: &mut [Wait]) -> Result<(), RabbitError> {
+        let mut channel = self.live.open_channel().await?;
+        for (target, part) in [(Target::Work, Part::Ready), (Target::Dead, Part::Dead)] {
+            let count = self.messages(&mut channel, target).await?;
+            self.counted(part, count.unwrap_or(0));
+            if count.is_none() && target == Target::Dead {
+                self.try_again(target).await;
+            }
+        }
+        let mut waiting = 0;
+        for (step, rounds) in waits {
+            let target = Target::Wait(*step);
+            if *rounds > 0 && !self.context.counts.knows(target) {
+                *rounds -= 1;
+                continue;
+            }
+            match self.messages(&mut channel, target).await? {
+                Some(count) => waiting += count,
+                None => *rounds = PATIENCE,
+            }
+        }
+        self.counted(Part::Waiting, waiting);
+        self.live.close(&channel, "counted").await
+    }
+
+    /// How many messages a queue holds; `None`: it is missing, and the channel is another one. What is gone is
+    /// reported.
+    async fn messages(
+        &self,
+        channel: &mut Channel,
+        target: Target,
+    ) -> Result<Option<u64>, RabbitError> {
+        let context = &self.context;
+        let queue = target.queue(context.route.queue());
+        let found = match self.live.find(channel, &queue).await {
+            Ok(found) => found,
+            Err(RabbitError::Missing { .. }) => {
+                context.is_gone(target);
+                *channel = self.live.open_channel().await?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let messages = u64::from(found.messages);
+        if context.route.counts {
+            let fewer = context.counts.seen(target, messages, context.clock.now());
+            let is_unread = target == Target::Dead && fewer > 0 && found.consumers == 0;
+            if is_unread && !letters::is_read(&self.live, &queue).await? {
+                self.look_again(channel, &queue, messages + fewer).await?;
+            }
+        }
+        Ok(Some(messages))
+    }
+
+    /// There were more dead letters before. One that is read to keep the queue from expiring is back by now.
+    async fn look_again(
+        &self,
+        channel: &Channel,
+        queue: &str,
+        before: u64,
+    ) -> Result<(), RabbitError> {
+        sleep(OFTEN).await;
+        let now = u64::from(self.live.find(channel, queue).await?.messages);
+        let (context, target) = (&self.context, Target::Dead);
+        context.counts.seen(target, now, context.clock.now());
+        if now < before {
+            context.has_fewer(target, before - now);
+        }
+        Ok(())
+    }
+
+    /// A queue could not be used. Why it still cannot is remembered.
+    async fn try_again(&self, target: Target) {
+        let made = self.context.make_sure(&self.live, target).await;
+        if let (Ok(()), Target::Parked(space)) = (made, target) {
+            // Without its session this task ends too.
+            drop(self.found.send(vec![space]));
+        }
+    }
+
+    fn counted(&self, part: Part, count: u64) {
+        let Context { events, route, .. } = &*self.context;
+        if route.counts {
+            events.counted(&route.name, part, count);
+        }
+    }
+}
+
+/// Keeps the count up to date for as long as its session lives; unknown afterwards.
+struct ParkedCounter(Broker);
+
+impl ParkedCounter {
+    async fn run(self) {
+        let Self(broker) = &self;
+        let parked = &broker.context.parked;
+        loop {
+            match self.count().await {
+                Ok(count) => {
+                    broker.counted(Part::Parked, count);
+                    // What was added meanwhile is in the next count.
+                    parked.send_replace(Some(count));
+                }
+                // If more than this question failed, the session notices that by itself.
+                Err(error) => {
+                    let route = &broker.context.route.name;
+                    tracing::debug!(%route, %error, "parked messages are not counted");
+                    parked.send_replace(None);
+                }
+            }
+            for _ in 0..SELDOM {
+                sleep(OFTEN).await;
+                if *parked.borrow() != Some(0) {
+                    break;
+                }
+            }
+        }
+    }
+
+    async fn count(&self) -> Result<u64, RabbitError> {
+        let live = &self.0.live;
+        let mut channel = live.open_channel().await?;
+        let mut count = 0;
+        for space in Space::all() {
+            let target = Target::Parked(space);
+            let messages = self.0.messages(&mut channel, target).await?;
+            let queue = || target.queue(self.0.context.route.queue());
+            count += messages.ok_or_else(|| RabbitError::Missing { queue: queue() })?;
+        }
+        // Whether this is answered changes nothing.
+        live.close(&channel, "counted").await.ok();
+        Ok(count)
+    }
+}
+
+impl Drop for ParkedCounter {
+    fn drop(&mut self) {
+        self.0.context.parked.send_replace(None);
+    }
+}
+
+/// Looks for parked queues of a route that does not park, for as long as its session lives.
+struct LeftBehind(Broker);
+
+impl LeftBehind {
+    async fn run(self) {
+        let (mut known, mut pause) = (BTreeSet::new(), EVERY);
+        loop {
+            // If more than this question failed, the session notices that by itself.
+            if let Err(error) = self.look(&mut known).await {
+                let route = &self.0.context.route.name;
+                tracing::debug!(%route, %error, "no look for parked messages");
+            }
+            // Once there are some, their messages are counted as often as those of all other queues.
+            sleep(if known.is_empty() { pause } else { EVERY }).await;
+            pause = LOOK.min(pause * 2);
+        }
+    }
+
+    async fn look(&self, known: &mut BTreeSet<Space>) -> Result<(), RabbitError> {
+        let Broker {
+            context,
+            live,
+            found: to_session,
+        } = &self.0;
+        let route = &context.route;
+        let found = live.left_behind(route).await?;
+        let messages = found
+            .iter()
+            .map(|(_, counts)| u64::from(counts.messages))
+            .sum();
+        let spaces: BTreeSet<Space> = found.into_iter().map(|(space, _)| space).collect();
+        if !spaces.is_subset(known) {
+            tracing::info!(
+                route = %route.name,
+                queue = route.queue(),
+                messages,
+                "parked queues of an earlier configuration are consumed too; delete them when they are empty"
+            );
+        }
+        *known = spaces;
+        if !known.is_empty() {
+            // Without its session this task ends too.
+            drop(to_session.send(known.iter().copied().collect()));
+            self.0.counted(Part::Parked, messages);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,364 @@
+//! Tries a broker and a route's queues without changing anything, for `sluiced check --connect`.
+//!
+//! Problem: RabbitMQ has no question "may I?". It checks rights first and arguments second, and only then
+//! acts. So each right is tried with an argument that no broker accepts: without the right the answer is
+//! 403, with it 406, and nothing was consumed or declared. An existing queue of ours is declared as `run`
+//! would declare it, which changes nothing or shows that its settings differ.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::options::ConfirmSelectOptions;
+use lapin::types::{AMQPValue, FieldTable};
+use secrecy::ExposeSecret as _;
+use tokio::time::Instant;
+use url::Url;
+
+use super::RabbitError;
+use super::connections::{Connections, Live};
+use super::dial::{RabbitOptions, RouteOptions, addresses};
+use super::topology::{Copy, DURABLE, QueueCounts, Target, published, typed};
+use super::usable::Standing;
+use sluiced_core::parking::Space;
+use sluiced_ports::store::FleetNames;
+use sluiced_settings::types::QueueType;
+
+/// How long closing may take.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// The state of a route's queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueueState {
+    /// It is there.
+    Found {
+        /// Ready for delivery; unacknowledged ones are not among them.
+        messages: u32,
+        consumers: u32,
+        /// It is a classic queue, as far as the broker shows that.
+        classic: bool,
+        /// Messages in the parked queues beside it, if the route does not park and there are any.
+        left_behind: Option<u32>,
+        /// Queues of ours that are used as they are, and why.
+        as_they_are: Vec<String>,
+    },
+    /// It is missing, and the daemon would declare it.
+    WouldBeDeclared,
+}
+
+/// The hosts of the URLs, in their order: names for probes.
+///
+/// # Errors
+/// When a URL cannot be used.
+pub fn hosts(options: &RabbitOptions) -> Result<Vec<String>, RabbitError> {
+    Ok(addresses(options)?
+        .into_iter()
+        .map(|address| address.host)
+        .collect())
+}
+
+/// Connects to the broker at `options.settings.urls[index]` and logs in. Ends within the connect timeout.
+///
+/// # Errors
+/// When it does not answer or refuses.
+pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitError> {
+    let mut options = options.clone();
+    options.settings.urls = options
+        .settings
+        .urls
+        .into_iter()
+        .skip(index)
+        .take(1)
+        .collect();
+    let connections = Connections::of_a_command(&options)?;
+    connections.consuming.acquire().await?;
+    connections.leave(Instant::now() + CLOSING).await;
+    Ok(())
+}
+
+/// What a fleet of this RabbitMQ is called if no name is written: see `RabbitQueue::fleet`. Each URL may take the
+/// connect timeout.
+///
+/// # Errors
+/// When no broker answers.
+pub async fn fleet(options: &RabbitOptions) -> Result<FleetNames, RabbitError> {
+    let connections = Connections::of_a_command(options)?;
+    connections.consuming.acquire_any().await?;
+    let fleet = connections.consuming.fleet().borrow().clone();
+    connections.leave(Instant::now() + CLOSING).await;
+    fleet.ok_or_else(|| RabbitError::Lost {
+        reason: "the connection ended".to_owned(),
+    })
+}
+
+/// Looks for a route's queue and for parked queues that it left behind, and tries what the user may do, at the
+/// first broker that answers; declares nothing. Each URL may take the connect timeout, and so may each question.
+///
+/// # Errors
+/// When no broker answers, a right is missing, a queue of ours has other settings, or the work queue is
+/// missing and `route.settings.declare` is not set.
+pub async fn queue(
+    options: &RabbitOptions,
+    route: &RouteOptions,
+) -> Result<QueueState, RabbitError> {
+    route.check()?;
+    let connections = Connections::of_a_command(options)?;
+    let live = connections.consuming.acquire_any().await?;
+    let state = look(&live, route).await;
+    connections.leave(Instant::now() + CLOSING).await;
+    state
+}
+
+async fn look(live: &Live, route: &RouteOptions) -> Result<QueueState, RabbitError> {
+    let channel = live.open_channel().await?;
+    let found = live.find(&channel, route.queue()).await;
+    let as_they_are = match &found {
+        Err(RabbitError::Missing { .. }) if !route.settings.declare => Vec::new(),
+        found => tried(live, route, found.is_ok()).await?,
+    };
+    match found {
+        Ok(QueueCounts {
+            messages,
+            consumers,
+        }) => {
+            let left = match route.parks() {
+                true => Vec::new(),
+                false => live.left_behind(route).await?,
+            };
+            let classic = is_classic(live, route.queue()).await;
+            let parked = left.iter().map(|(_, counts)| counts.messages).sum();
+            Ok(QueueState::Found {
+                messages,
+                consumers,
+                classic,
+                left_behind: (!left.is_empty()).then_some(parked),
+                as_they_are,
+            })
+        }
+        Err(RabbitError::Missing { .. }) if route.settings.declare => {
+            Ok(QueueState::WouldBeDeclared)
+        }
+        Err(RabbitError::Missing { queue }) => Err(RabbitError::Undeclared { queue }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Tries the rights to a route's queues, and the settings of those of ours that are there; `found`: the work
+/// queue is there. Returns those that are used as they are, in words.
+async fn tried(live: &Live, route: &RouteOptions, found: bool) -> Result<Vec<String>, RabbitError> {
+    if found {
+        may_consume(live, route.queue()).await?;
+    }
+    results_have_a_place(live, route).await?;
+    let work = route.settings.declare.then_some(Target::Work);
+    let waits = route.ladder().rungs().map(Target::Wait);
+    let parked = Space::all().filter(|_| route.parks()).map(Target::Parked);
+    let ours = work.into_iter().chain(waits).chain(parked);
+    let (mut others, mut not_compared) = (Vec::new(), Vec::new());
+    for target in ours.chain([Target::Dead]) {
+        let queue = target.queue(route.queue());
+        match may_use(live, route, target, &queue).await? {
+            Some(Standing::NotCompared) => not_compared.push(queue),
+            Some(Standing::Other(reason)) => {
+                others.push(format!(
+                    "queue `{queue}` has other settings, and is used as it is: {reason}"
+                ));
+            }
+            _ => {}
+        }
+    }
+    // Those that are there do not show whether copies may be published, which waits ask for.
+    let nowhere = format!("{}.wait.none", route.queue());
+    if not_compared.is_empty() {
+        let wait = Target::Wait(route.ladder().rung(Duration::ZERO));
+        declare_nothing(live, route, wait, &nowhere).await?;
+    } else {
+        may_publish(live, nowhere).await?;
+        others.push(format!(
+            "the user may not declare {}: they are used as they are, and could not be compared",
+            not_compared.join(", ")
+        ));
+    }
+    Ok(others)
+}
+
+/// Needs the right to write to the default exchange: the broker returns what no queue takes.
+async fn may_publish(live: &Live, nowhere: String) -> Result<(), RabbitError> {
+    let channel = live.open_channel().await?;
+    let select = channel.confirm_select(ConfirmSelectOptions::default());
+    live.answered("confirm.select", select).await?;
+    let copy = Copy {
+        exchange: String::new(),
+        routing_key: nowhere,
+        properties: BasicProperties::default(),
+        body: Bytes::new(),
+    };
+    let published = live.answered("basic.publish", published(channel, copy, || {}));
+    refused(published.await.map(drop))
+}
+
+/// Results need their exchange, or the one queue that they all go to. Whether they may be published shows only then.
+async fn results_have_a_place(live: &Live, route: &RouteOptions) -> Result<(), RabbitError> {
+    live.find_exchange(route.exchange()).await?;
+    let results = route.settings.results.as_ref();
+    let Some(queue) = results.and_then(|results| results.queue()) else {
+        return Ok(());
+    };
+    let channel = live.open_channel().await?;
+    match live.find(&channel, queue).await {
+        Ok(_) => {
+            live.close(&channel, "found").await.ok();
+            Ok(())
+        }
+        Err(RabbitError::Missing { queue }) => Err(RabbitError::NoResultQueue { queue }),
+        Err(error) => Err(error.of_right()),
+    }
+}
+
+/// Needs the right to read.
+async fn may_consume(live: &Live, queue: &str) -> Result<(), RabbitError> {
+    let channel = live.open_channel().await?;
+    let mut impossible = FieldTable::default();
+    impossible.insert(
+        "x-priority".into(),
+        AMQPValue::LongString("no number".into()),
+    );
+    match live.consume(&channel, queue, impossible).await {
+        Err(error @ RabbitError::Stream { .. }) => Err(error),
+        answer => refused(answer.map(drop)),
+    }
+}
+
+/// Whether a queue that is there is a classic one. A declaration of another type changes nothing, and the broker
+/// names the first argument that differs: where that is another one, or the user may not declare the queue, the
+/// answer is no.
+async fn is_classic(live: &Live, queue: &str) -> bool {
+    let Ok(channel) = live.open_channel().await else {
+        return false;
+    };
+    let quorum = typed(QueueType::Quorum);
+    let declared = live.declare(&channel, queue, DURABLE, quorum).await;
+    matches!(declared, Err(RabbitError::Mismatch { reason, .. }) if reason.contains("x-queue-type"))
+}
+
+/// What a queue is that is there; of one that is missing, whether the user may declare it.
+async fn may_use(
+    live: &Live,
+    route: &RouteOptions,
+    target: Target,
+    queue: &str,
+) -> Result<Option<Standing>, RabbitError> {
+    match live.look_for(queue).await {
+        Err(RabbitError::Missing { .. }) => {
+            declare_nothing(live, route, target, queue).await?;
+            Ok(None)
+        }
+        // Some versions ask for a right to look.
+        Ok(_) | Err(RabbitError::Refused { .. }) => {
+            let standing = live.usable(route, target).await;
+            standing.map(Some).map_err(RabbitError::of_right)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Needs the right to configure, and for a wait queue those to read it and to write to the default exchange.
+async fn declare_nothing(
+    live: &Live,
+    route: &RouteOptions,
+    target: Target,
+    queue: &str,
+) -> Result<(), RabbitError> {
+    let channel = live.open_channel().await?;
+    let mut impossible = target.arguments(route);
+    impossible.insert("x-message-ttl".into(), AMQPValue::LongLongInt(-1));
+    let declared = live.declare(&channel, queue, DURABLE, impossible).await;
+    refused(declared.map(drop))
+}
+
+/// Reads the answer to an impossible operation: an error only if the right is missing.
+fn refused(answer: Result<(), RabbitError>) -> Result<(), RabbitError> {
+    match answer {
+        Err(
+            error @ (RabbitError::Refused { .. }
+            | RabbitError::QueueLimit { .. }
+            | RabbitError::Timeout { .. }),
+        ) => Err(error.of_right()),
+        _ => Ok(()),
+    }
+}
+
+/// The command that grants what `run` needs for all these routes.
+#[must_use]
+pub fn grant_command(options: &RabbitOptions, routes: &[RouteOptions]) -> String {
+    let url = options.settings.urls.first();
+    let url = url.and_then(|url| Url::parse(url.expose_secret()).ok());
+    let user = match &url {
+        Some(url) if !url.username().is_empty() => url.username(),
+        _ => "guest",
+    };
+    let vhost = match url.as_ref().map(|url| url.path()) {
+        Some(path) if path.len() > 1 => path[1..].replace("%2f", "/").replace("%2F", "/"),
+        _ => "/".to_owned(),
+    };
+    let either = |routes: &mut dyn Iterator<Item = &RouteOptions>| {
+        let names: Vec<_> = routes.map(|route| literal(route.queue())).collect();
+        names.join("|")
+    };
+    let all = either(&mut routes.iter());
+    let declared = either(&mut routes.iter().filter(|route| route.settings.declare));
+    let mut configure = format!(r"^({all})\.(wait|parked|dead)");
+    if !declared.is_empty() {
+        configure += &format!("|^({declared})$");
+    }
+    format!(
+        r"rabbitmqctl set_permissions -p '{vhost}' '{user}' '{configure}' '^amq\.default$' '^({all})(\.|$)'"
+    )
+}
+
+/// A pattern that matches only this name.
+fn literal(name: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    let escaped = name.chars().map(|c| {
+        if plain(c) {
+            c.to_string()
+        } else {
+            format!("\\{c}")
+        }
+    });
+    escaped.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use sluiced_settings::types::Route;
+
+    #[test]
+    fn the_command_names_the_queues_of_all_routes() {
+        let route = |queue: &str, declare| RouteOptions {
+            name: queue.into(),
+            results: None,
+            counts: true,
+            settings: Arc::new(Route {
+                queue: queue.to_owned(),
+                declare,
+                ..Route::example()
+            }),
+            prefetch: 1,
+            longest_wait: Duration::ZERO,
+        };
+        let options = |url: &str| RabbitOptions::single(url.into());
+        assert_eq!(
+            grant_command(
+                &options("amqp://app:secret@broker/%2fx"),
+                &[route("sms.eu", false), route("mail", true)]
+            ),
+            r"rabbitmqctl set_permissions -p '/x' 'app' '^(sms\.eu|mail)\.(wait|parked|dead)|^(mail)$' '^amq\.default$' '^(sms\.eu|mail)(\.|$)'"
+        );
+        let command = grant_command(&options("amqp://broker"), &[route("sms", false)]);
+        assert!(command.contains("-p '/' 'guest' '^(sms)"), "{command}");
+    }
+}

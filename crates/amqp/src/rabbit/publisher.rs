@@ -1,0 +1,427 @@
+//! Copies for wait, parked and dead-letter queues, and results, from a session to the broker (`confirms`).
+//! Results have a publisher of their own: an exchange that refuses them closes its channel, and copies must
+//! not wait for that.
+//!
+//! A copy that is not confirmed is published again with backoff: its verdict is decided, and giving the message back
+//! would repeat its call. A copy may exist twice, but it is never missing. One that no queue took for a quarter of
+//! the broker's ack timeout has no place ([`Outcome::Nowhere`]): the session must settle its message before the
+//! broker ends the channel, and with it every call under way.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::RabbitError;
+use super::confirms::{ConfirmChannel, Decided, next_decided, usable};
+use super::supervisor::Context;
+use super::topology::{Copy, Target};
+use crate::{BACKOFF, LOG_EVERY, ResultOutcome};
+use sluiced_ports::lock;
+use sluiced_settings::types::Unroutable;
+use sluiced_telemetry::{LogLimit, Suppressed};
+
+/// The most new copies to take over at a time.
+const BURST: usize = 512;
+/// How often it looks for copies that wait for too long.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A copy to publish.
+#[derive(Debug)]
+pub(super) struct Republish {
+    /// The delivery that it is made from.
+    pub(super) tag: u64,
+    pub(super) to: Destination,
+    pub(super) body: Bytes,
+    pub(super) properties: BasicProperties,
+    /// When its verdict was given.
+    pub(super) since: Instant,
+}
+
+/// What became of a copy or of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is in a queue, or was dropped as the route says.
+    Safe,
+    /// No queue took it in time. It is published no more.
+    Nowhere,
+}
+
+/// Where a copy or a result goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Destination {
+    /// A queue of the route.
+    Queue(Target),
+    /// The exchange of its results, with this routing key.
+    Result(String),
+}
+
+impl Destination {
+    /// What must exist before the publish: a queue, or for all results their exchange.
+    fn place(&self) -> Option<Target> {
+        match self {
+            Self::Queue(target) => Some(*target),
+            Self::Result(_) => None,
+        }
+    }
+}
+
+/// The publishing side of one session of a route.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    /// Bounded by the prefetch.
+    copies: mpsc::UnboundedSender<Republish>,
+    /// What became of copies, by their tags.
+    pub(super) decided: mpsc::UnboundedReceiver<(u64, Outcome)>,
+    /// Why copies are not confirmed, once several tries in a row failed.
+    failing: Arc<Mutex<Option<Arc<str>>>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Publisher {
+    /// Starts it. Must be called inside a tokio runtime.
+    pub(super) fn start(context: Arc<Context>) -> Self {
+        let (copies, fresh) = mpsc::unbounded_channel();
+        let (sender, decided) = mpsc::unbounded_channel();
+        let failing = Arc::new(Mutex::new(None));
+        let outbox = Outbox {
+            context,
+            decided: sender,
+            failing: Arc::clone(&failing),
+            open: None,
+            declared: HashSet::new(),
+            ready: VecDeque::new(),
+            waiting: Vec::new(),
+            retry_at: Instant::now(),
+            failed: HashSet::new(),
+            failures: 0,
+            is_silent: false,
+            logs: HashMap::new(),
+        };
+        Self {
+            copies,
+            decided,
+            failing,
+            _task: AbortOnDropHandle::new(tokio::spawn(outbox.run(fresh))),
+        }
+    }
+
+    /// Why verdicts cannot be carried out for now.
+    pub(super) fn failing(&self) -> Option<Arc<str>> {
+        lock(&self.failing).clone()
+    }
+
+    /// Publishes a copy, until it is confirmed.
+    pub(super) fn publish(&self, copy: Republish) {
+        // The task ends with this handle; without it the end of the session decides.
+        drop(self.copies.send(copy));
+    }
+}
+
+/// Copies that are not confirmed. Those under way are in `open`.
+#[derive(Debug)]
+struct Outbox {
+    context: Arc<Context>,
+    decided: mpsc::UnboundedSender<(u64, Outcome)>,
+    failing: Arc<Mutex<Option<Arc<str>>>>,
+    open: Option<ConfirmChannel<Republish>>,
+    /// Queues that exist, as far as is known; `None`: the exchange of results.
+    declared: HashSet<Option<Target>>,
+    ready: VecDeque<Republish>,
+    /// Failed: ready again at `retry_at`.
+    waiting: Vec<Republish>,
+    retry_at: Instant,
+    /// Tags of copies that failed before.
+    failed: HashSet<u64>,
+    /// Tries in a row that failed.
+    failures: u32,
+    /// Some are not confirmed, while others are.
+    is_silent: bool,
+    /// For each place, because two of them may fail at a time; `None`: all of them.
+    logs: HashMap<Option<Option<Target>>, LogLimit>,
+}
+
+impl Outbox {
+    /// Publishes copies until the session drops its end.
+    async fn run(mut self, mut copies: mpsc::UnboundedReceiver<Republish>) {
+        let mut fresh: Vec<Republish> = Vec::with_capacity(BURST);
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if let Err(error) = self.send().await {
+                for copy in std::mem::take(&mut self.ready) {
+                    self.fail(copy, &error);
+                }
+            }
+            tokio::select! {
+                count = copies.recv_many(&mut fresh, BURST) => {
+                    if count == 0 {
+                        return;
+                    }
+                    self.ready.extend(fresh.drain(..));
+                }
+                () = sleep_until(self.retry_at), if !self.waiting.is_empty() => {
+                    self.ready.extend(self.waiting.drain(..));
+                }
+                decided = next_decided(&mut self.open) => self.on_decided(decided).await,
+                _ = look.tick() => self.look(),
+            }
+        }
+    }
+
+    /// Publishes copies that are ready, as far as the bounds allow.
+    async fn send(&mut self) -> Result<(), RabbitError> {
+        let confirm = self.context.options.settings.confirm_timeout.get();
+        while let Some(first) = self.ready.front() {
+            let (place, bytes) = (first.to.place(), first.body.len());
+            let live = self.context.connections.publishing.acquire();
+            let open = usable(&mut self.open, live, confirm).await?;
+            if open.live.is_blocked() {
+                return Err(RabbitError::Blocked);
+            }
+            if !open.takes(bytes) {
+                return Ok(());
+            }
+            // The work queue exists: its messages are the ones that are copied.
+            if place != Some(Target::Work) && !self.declared.contains(&place) {
+                let route = &self.context.route;
+                let declared = match place {
+                    Some(target) => self.context.make_sure(&open.live, target).await,
+                    None => open.live.find_exchange(route.exchange()).await,
+                };
+                open.was_left_alone();
+                match declared {
+                    Ok(()) => drop(self.declared.insert(place)),
+                    Err(error) => {
+                        self.fail_all_for(place, &error);
+                        continue;
+                    }
+                }
+            }
+            let Some(republish) = self.ready.pop_front() else {
+                return Ok(());
+            };
+            let first_try = !self.failed.contains(&republish.tag);
+            let route = &self.context.route;
+            let (exchange, routing_key) = match &republish.to {
+                Destination::Queue(target) => (String::new(), target.queue(route.queue())),
+                Destination::Result(key) => (route.exchange().to_owned(), key.clone()),
+            };
+            let copy = Copy {
+                exchange,
+                routing_key,
+                properties: republish.properties.clone(),
+                body: republish.body.clone(),
+            };
+            if open.publish(copy, republish) && first_try {
+                self.context.log_shortened();
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles copies that were decided.
+    async fn on_decided(&mut self, decided: Result<Vec<Decided<Republish>>, RabbitError>) {
+        match decided {
+            Ok(decided) => {
+                for Decided { of, result } in decided {
+                    match result {
+                        Ok(()) => {
+                            self.failed.remove(&of.tag);
+                            let context = &self.context;
+                            match of.to {
+                                Destination::Result(_) => {
+                                    let route = &context.route.name;
+                                    context.events.result(route, ResultOutcome::Confirmed);
+                                }
+                                Destination::Queue(target) => {
+                                    context.counts.put(target, context.clock.now());
+                                }
+                            }
+                            // If the session is gone, the result is not needed.
+                            self.decided.send((of.tag, Outcome::Safe)).ok();
+                        }
+                        Err(error) if is_refusal(&error) && self.may_be_dropped(&of) => {
+                            self.failed.remove(&of.tag);
+                            let Context { events, route, .. } = &*self.context;
+                            events.result(&route.name, ResultOutcome::Unroutable);
+                            self.decided.send((of.tag, Outcome::Safe)).ok();
+                        }
+                        Err(error) => {
+                            // Its queue may be gone.
+                            self.declared.remove(&of.to.place());
+                            let error = self.named(&of.to, error);
+                            self.fail(of, &error);
+                        }
+                    }
+                }
+                self.recovered();
+            }
+            // They will be taken when the alarm is over.
+            Err(error @ RabbitError::Blocked) => {
+                let under_way = self.open.as_ref().map_or(0, ConfirmChannel::under_way);
+                let Context { events, route, .. } = &*self.context;
+                (0..under_way).for_each(|_| events.unconfirmed(&route.name));
+                self.show(&error);
+                self.log_fault(None, &error);
+            }
+            Err(error) => {
+                self.declared.clear();
+                if let Some(open) = self.open.take() {
+                    for copy in open.close().await {
+                        self.fail(copy, &error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// All copies may be confirmed again.
+    fn recovered(&mut self) {
+        if !self.failed.is_empty() || self.is_silent {
+            return;
+        }
+        self.failures = 0;
+        *lock(&self.failing) = None;
+        let mut was_logged = false;
+        for log in self.logs.values() {
+            was_logged |= log.over();
+        }
+        if was_logged {
+            let route = &self.context.route.name;
+            tracing::info!(%route, "copies are confirmed again");
+        }
+    }
+
+    /// Looks for copies that no queue confirms while others are confirmed, and for those that have no place.
+    fn look(&mut self) {
+        let most = self.context.options.settings.ack_timeout.get() / 4;
+        let is_over = |copy: &Republish| copy.since.elapsed() >= most;
+        let open = self.open.as_mut();
+        let mut over = open.map_or(Vec::new(), |open| open.give_up(is_over));
+        over.extend(self.waiting.extract_if(.., |copy| is_over(copy)));
+        let ready = std::mem::take(&mut self.ready).into_iter();
+        let (late, ready): (Vec<_>, Vec<_>) = ready.partition(is_over);
+        self.ready = ready.into();
+        over.extend(late);
+        let was_failing = self.is_silent || !over.is_empty();
+        for copy in over {
+            self.failed.remove(&copy.tag);
+            // If the session is gone, its message comes again.
+            self.decided.send((copy.tag, Outcome::Nowhere)).ok();
+        }
+        let silent = self.open.as_ref().and_then(ConfirmChannel::silent);
+        let silent = silent.map(|copy| copy.to.clone());
+        self.is_silent = silent.is_some();
+        if let Some(to) = silent {
+            let queue = String::new();
+            let error = self.named(&to, RabbitError::Silent { queue });
+            self.show(&error);
+            self.log_fault(Some(to.place()), &error);
+        } else if was_failing && self.failed.is_empty() {
+            *lock(&self.failing) = None;
+        }
+    }
+
+    /// The error with the name of the queue; for a result, whose routing key may be a template over the message, with
+    /// what the configuration says.
+    fn named(&self, to: &Destination, error: RabbitError) -> RabbitError {
+        let route = &self.context.route;
+        let to = match to {
+            Destination::Queue(target) => {
+                let queue = target.queue(route.queue());
+                return match error {
+                    RabbitError::Silent { .. } => RabbitError::Silent { queue },
+                    other => other,
+                };
+            }
+            Destination::Result(_) => {
+                let key = route.results.as_ref();
+                let key = key.map_or("", |results| results.routing_key.as_str());
+                match route.exchange() {
+                    "" => format!("queue `{key}`"),
+                    exchange => format!("exchange `{exchange}` with routing_key `{key}`"),
+                }
+            }
+        };
+        match error {
+            RabbitError::Returned { .. } => RabbitError::ResultReturned { to },
+            RabbitError::Rejected { .. } => RabbitError::ResultRejected { to },
+            RabbitError::Silent { .. } => RabbitError::ResultSilent { to },
+            other => other,
+        }
+    }
+
+    /// Whether it is a result that is dropped once no queue takes it.
+    fn may_be_dropped(&self, of: &Republish) -> bool {
+        let results = self.context.route.results.as_ref();
+        let drops = results.is_some_and(|results| results.unroutable() == Unroutable::Drop);
+        drops && matches!(of.to, Destination::Result(_))
+    }
+
+    /// A queue cannot be declared, or the exchange is missing: copies for it wait, the others go on.
+    fn fail_all_for(&mut self, place: Option<Target>, error: &RabbitError) {
+        let ready = std::mem::take(&mut self.ready).into_iter();
+        let (same, others): (Vec<_>, Vec<_>) = ready.partition(|copy| copy.to.place() == place);
+        self.ready = others.into();
+        for copy in same {
+            self.fail(copy, error);
+        }
+    }
+
+    /// The copy is tried again, together with others that failed meanwhile.
+    fn fail(&mut self, copy: Republish, error: &RabbitError) {
+        self.context.events.unconfirmed(&self.context.route.name);
+        if self.waiting.is_empty() {
+            self.failures += 1;
+            let wait = BACKOFF.half_jitter(self.failures, rand::random());
+            self.retry_at = Instant::now() + wait;
+        }
+        // A queue that was just declared may refuse once.
+        if self.failures > 2 {
+            self.show(error);
+        }
+        let place = match error {
+            RabbitError::Blocked | RabbitError::Lost { .. } | RabbitError::Timeout { .. } => None,
+            _ => Some(copy.to.place()),
+        };
+        self.log_fault(place, error);
+        self.failed.insert(copy.tag);
+        self.waiting.push(copy);
+    }
+
+    /// The route is not ready for this reason.
+    fn show(&self, error: &RabbitError) {
+        *lock(&self.failing) = Some(error.to_string().into());
+    }
+
+    fn log_fault(&mut self, place: Option<Option<Target>>, error: &RabbitError) {
+        // A queue that was declared a moment ago may refuse once.
+        if self.failures <= 1 && is_refusal(error) {
+            return tracing::debug!(%error, "a copy is not confirmed, trying again");
+        }
+        let (route, now) = (&self.context.route.name, self.context.clock.now());
+        let log = self.logs.entry(place);
+        let log = log.or_insert_with(|| LogLimit::new(LOG_EVERY));
+        let Some(more): Option<Suppressed> = log.fault(&error.to_string(), now) else {
+            return;
+        };
+        tracing::warn!(%route, %error, "copies are not confirmed, trying again{more}");
+    }
+}
+
+/// Whether the broker works, and a queue takes no copy.
+const fn is_refusal(error: &RabbitError) -> bool {
+    matches!(
+        error,
+        RabbitError::Returned { .. }
+            | RabbitError::Rejected { .. }
+            | RabbitError::ResultReturned { .. }
+            | RabbitError::ResultRejected { .. }
+    )
+}

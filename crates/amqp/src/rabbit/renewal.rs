@@ -1,0 +1,85 @@
+//! Keeps queues of ours from expiring while they hold messages.
+//!
+//! Problem: a policy with `expires` on all queues deletes one that is unused for so long, with its messages. Unused
+//! means: no consumers, nothing read, not declared again. A wait queue and the dead letters are never consumed. A classic
+//! queue is kept by each look at it, so by counting its messages (`counts`). A quorum queue is not (tried on
+//! RabbitMQ 3.10; its page about quorum queues says so too), only by reading from it. So one message of
+//! each quorum queue that holds some is read now and then, and given back at once: it keeps its place and the time
+//! that it has left. The broker counts that as a return. A dead letter that was returned often is copied, so that its
+//! count starts again (`letters`).
+//!
+//! A policy whose `expires` is shorter than [`RENEW`] cannot be kept off like this: `check --connect` names it
+//! (`management`), and what it deletes is reported (`vanished`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lapin::options::BasicGetOptions;
+use tokio::time::sleep;
+
+use super::RabbitError;
+use super::connections::Live;
+use super::letters::Letters;
+use super::supervisor::Context;
+use super::topology::Target;
+use sluiced_settings::types::QueueType;
+
+/// How often a queue that holds messages is read.
+pub const RENEW: Duration = Duration::from_secs(600);
+
+/// Renews the queues of a route, for as long as its session lives.
+pub(super) struct Renewal {
+    pub(super) context: Arc<Context>,
+    pub(super) live: Arc<Live>,
+}
+
+impl Renewal {
+    pub(super) async fn run(self) {
+        let route = &self.context.route;
+        if route.settings.queue_type != QueueType::Quorum || !route.counts {
+            return;
+        }
+        loop {
+            // Sessions may be short.
+            let due = self.context.renewal_due();
+            sleep(due).await;
+            for target in self.context.counts.holding() {
+                // If more than this failed, the session notices that by itself.
+                if let Err(error) = self.renew(target).await {
+                    let queue = target.queue(route.queue());
+                    tracing::debug!(route = %route.name, queue, %error, "a queue was not kept from expiring");
+                }
+            }
+            self.context.renewed();
+        }
+    }
+
+    async fn renew(&self, target: Target) -> Result<(), RabbitError> {
+        let queue = target.queue(self.context.route.queue());
+        match target {
+            // It is consumed, and belongs to its operator.
+            Target::Work => Ok(()),
+            Target::Wait(_) | Target::Parked(_) => self.live.read_one(&queue).await,
+            Target::Dead => {
+                let Some(mut letters) = Letters::open(&self.context.options, &queue).await? else {
+                    return Ok(());
+                };
+                if let Some(letter) = letters.first().await? {
+                    letters.leave(letter).await?;
+                }
+                letters.close().await.map(drop)
+            }
+        }
+    }
+}
+
+impl Live {
+    /// Reads a message, and gives it back by ending its channel.
+    async fn read_one(&self, queue: &str) -> Result<(), RabbitError> {
+        let channel = self.open_channel().await?;
+        let options = BasicGetOptions { no_ack: false };
+        self.answered("basic.get", channel.basic_get(queue.into(), options))
+            .await?;
+        self.close(&channel, "read").await
+    }
+}

@@ -1,0 +1,119 @@
+//! Publications that belong to no delivery: receipts of a message centre.
+//!
+//! Problem: the centre must learn that a receipt is safe, and only then. So each report comes with a sender
+//! for its result, which is used once the broker has confirmed it or not taken it. Nothing is tried again
+//! here: the centre keeps receipts that were not confirmed, and delivers them again. So the reports under way
+//! are bounded by what the centre sends at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use super::RabbitError;
+use super::confirms::{ConfirmChannel, Decided, next_decided, usable};
+use super::connections::Connections;
+use super::convert::result_properties;
+use super::topology::Copy;
+use crate::{LOG_EVERY, QueueEvents, ResultOutcome};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::queue::Report;
+use sluiced_settings::types::{Results, Unroutable};
+use sluiced_telemetry::LogLimit;
+
+/// So many reports wait for a connection; more are refused.
+const WAITING: usize = 1_000;
+
+/// Publishes the reports of one route.
+pub(super) struct Reporter {
+    pub(super) route: Arc<str>,
+    pub(super) results: Results,
+    pub(super) confirm: Duration,
+    pub(super) connections: Arc<Connections>,
+    pub(super) clock: Clock,
+    pub(super) events: Arc<dyn QueueEvents>,
+}
+
+impl Reporter {
+    /// Starts it; it ends with the sender. Must be called inside a tokio runtime.
+    pub(super) fn start(self) -> mpsc::Sender<Report> {
+        let (sender, reports) = mpsc::channel(WAITING);
+        tokio::spawn(self.run(reports));
+        sender
+    }
+
+    async fn run(self, mut reports: mpsc::Receiver<Report>) {
+        let mut open = None;
+        let log = LogLimit::new(LOG_EVERY);
+        loop {
+            let has_room = open
+                .as_ref()
+                .is_none_or(|open: &ConfirmChannel<Report>| open.is_idle() || open.takes(0));
+            let ended = tokio::select! {
+                report = reports.recv(), if has_room => {
+                    let Some(report) = report else { return };
+                    self.publish(&mut open, report).await
+                }
+                decided = next_decided(&mut open) => decided.map(|decided| self.decided(decided)),
+            };
+            match ended {
+                Ok(()) if log.over() => info!(route = %self.route, "receipts are confirmed again"),
+                Ok(()) => {}
+                Err(error) => {
+                    if let Some(open) = open.take() {
+                        // Without a result they count as not confirmed.
+                        drop(open.close().await);
+                    }
+                    if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
+                        let route = &self.route;
+                        warn!(%route, %error, "receipts are not confirmed: the centre keeps them{more}");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn publish(
+        &self,
+        open: &mut Option<ConfirmChannel<Report>>,
+        report: Report,
+    ) -> Result<(), RabbitError> {
+        // It waited for too long.
+        if report.confirmed.is_closed() {
+            return Ok(());
+        }
+        let open = usable(open, self.connections.publishing.acquire(), self.confirm).await?;
+        if open.live.is_blocked() {
+            return Err(RabbitError::Blocked);
+        }
+        let copy = Copy {
+            exchange: self.results.exchange.clone(),
+            routing_key: report.publication.routing_key.clone(),
+            properties: result_properties(&report.publication),
+            body: report.publication.body.clone(),
+        };
+        open.publish(copy, report);
+        Ok(())
+    }
+
+    fn decided(&self, decided: Vec<Decided<Report>>) {
+        for Decided { of, result } in decided {
+            let outcome = match result {
+                Ok(()) => ResultOutcome::Confirmed,
+                Err(_) if self.results.unroutable() == Unroutable::Drop => {
+                    ResultOutcome::Unroutable
+                }
+                Err(_) => {
+                    // The error names the routing key, which may be a template over the receipt.
+                    tracing::debug!(route = %self.route, "a receipt was not taken");
+                    of.confirmed.send(false).ok();
+                    continue;
+                }
+            };
+            self.events.result(&self.route, outcome);
+            // The session that waits for it may be gone: then it comes again.
+            of.confirmed.send(true).ok();
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! One channel: its consumers, and how each delivery is settled.
+//!
+//! Here a message begins and ends: `hand_out` makes a delivery of what a consumer received; the verdict comes
+//! back to `settle` (`settling`). What is done is acknowledged, in batches that `core::acks` forms and `write`
+//! sends. For a wait queue, a parked queue or the dead letters, the publisher gets a copy first, and the
+//! original is acknowledged once the broker has confirmed the copy. A result is published and confirmed before the
+//! verdict is carried out. Where no queue takes a copy or a result, its message is set aside (`placeless`).
+//!
+//! ```text
+//! open ──> serve (consumes while the tap is open) ──time to end──> close ──> Ended::Closed
+//!            └──the channel or a consumer is lost──> save ──> Ended::Lost
+//! ```
+//!
+//! `consuming` has the consumers, `settling` the verdicts and both ends. A session ends with its channel. The broker
+//! delivers its messages again; `late` receives the verdicts of their calls that still come, and `kept` has them for
+//! the next session.
+
+mod consuming;
+mod kept;
+mod late;
+mod placeless;
+mod settling;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::join_all;
+use lapin::Channel;
+use lapin::options::{BasicAckOptions, BasicNackOptions};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+
+use super::RabbitError;
+use super::connections::Live;
+use super::convert::{Arrived, arrived, is_worn};
+use super::counts::Counting;
+use super::publisher::Publisher;
+use super::supervisor::Context;
+use super::topology::Target;
+use super::usable::Standing;
+use consuming::{Consumers, Group, Item, Received};
+use kept::Kept;
+use settling::{Unsettled, renewed};
+use sluiced_core::acks::{Batch, Fate, Frame};
+use sluiced_core::parking::Space;
+use sluiced_ports::connect::Link;
+use sluiced_ports::queue::{Delivery, Leftover, Settlement, Sink, Tap, time_to_close};
+
+pub(super) use kept::KeptVerdicts;
+
+/// Deliveries and verdicts that are handled before the other side gets its turn.
+const BURST: usize = 256;
+/// How often the channel is checked: if it has no consumer, nothing reports that it ended.
+const HEALTH: Duration = Duration::from_millis(250);
+
+/// What a settled delivery is counted as: the route that gave the verdict, and the verdict's label.
+type Label = (Arc<str>, &'static str);
+
+/// How a session ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// It must be opened again.
+    Lost(RabbitError),
+    /// On purpose.
+    Closed(Leftover),
+}
+
+/// An open channel with its unsettled deliveries.
+#[derive(Debug)]
+pub(super) struct Session {
+    context: Arc<Context>,
+    live: Arc<Live>,
+    channel: Channel,
+    consumers: Consumers,
+    unsettled: Unsettled,
+    /// Something was acknowledged on this channel.
+    acknowledged: bool,
+    /// Each delivery carries a copy of it.
+    sink: Sink,
+    settlements: mpsc::UnboundedReceiver<Settlement>,
+    publisher: Publisher,
+    /// Publishes results.
+    results: Publisher,
+    counting: Counting,
+}
+
+impl Session {
+    /// Opens a channel and makes sure that the queues exist. Consumes nothing yet.
+    pub(super) async fn open(context: Arc<Context>, live: Arc<Live>) -> Result<Self, RabbitError> {
+        let channel = live.open_channel().await?;
+        let groups = declare(&context, &live).await?;
+        let consumers = Consumers::new(groups);
+        let (sink, settlements) = Sink::new();
+        Ok(Self {
+            unsettled: Unsettled::new(&context.route, consumers.prefetches()),
+            publisher: Publisher::start(Arc::clone(&context)),
+            results: Publisher::start(Arc::clone(&context)),
+            counting: Counting::start(&context, &live),
+            context,
+            live,
+            channel,
+            consumers,
+            acknowledged: false,
+            sink,
+            settlements,
+        })
+    }
+
+    /// Consumes and settles until the channel ends or `closing` names a time to end at.
+    pub(super) async fn run(
+        mut self,
+        tap: &mut watch::Receiver<Tap>,
+        closing: &mut watch::Receiver<Option<Instant>>,
+    ) -> Ended {
+        match self.serve(tap, closing).await {
+            Ok(end) => Ended::Closed(self.close(end).await),
+            Err(error) => {
+                self.save().await;
+                Ended::Lost(error)
+            }
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        tap: &mut watch::Receiver<Tap>,
+        closing: &mut watch::Receiver<Option<Instant>>,
+    ) -> Result<Instant, RabbitError> {
+        let mut health = interval(HEALTH);
+        health.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut inbox: Vec<Settlement> = Vec::with_capacity(BURST);
+        tap.mark_changed();
+        loop {
+            let due = self.unsettled.acks.due();
+            let due = due.map(|due| Instant::from_std(self.context.clock.instant(due)));
+            tokio::select! {
+                received = self.consumers.next() => self.receive(received).await?,
+                // Never zero: we hold a sender ourselves.
+                _ = self.settlements.recv_many(&mut inbox, BURST) => {
+                    for settlement in inbox.drain(..) {
+                        self.settle(settlement);
+                    }
+                }
+                Some(decided) = self.publisher.decided.recv() => self.on_copied(decided),
+                Some(decided) = self.results.decided.recv() => self.on_reported(decided),
+                Some(spaces) = self.counting.found.recv() => self.join(&spaces).await?,
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+                Ok(()) = tap.changed() => {
+                    if *tap.borrow_and_update() == Tap::Closed {
+                        self.cancel().await?;
+                    }
+                }
+                end = time_to_close(closing) => return Ok(end),
+                _ = health.tick() => {
+                    self.check()?;
+                    self.report_confirms();
+                    self.report_awaited();
+                }
+            }
+            let now = self.context.clock.now();
+            if self.unsettled.acks.due().is_some_and(|due| due <= now) {
+                let batch = self.unsettled.acks.take(now);
+                self.write(batch).await?;
+            }
+            if self.consumers.is_open() && self.unsettled.budget.must_close(now) {
+                self.cancel().await?;
+            }
+            if !self.consumers.is_open() && *tap.borrow() == Tap::Open && self.may_consume() {
+                self.consume().await?;
+            }
+        }
+    }
+
+    /// Handles a delivery or the end of a consumer, and all others that are ready without waiting.
+    async fn receive(&mut self, first: Received) -> Result<(), RabbitError> {
+        let mut received = Some(first);
+        let mut burst = 0;
+        while let Some(next) = received {
+            match next {
+                Received::Delivery(delivery) => self.hand_out(*delivery),
+                Received::Failed(error) => return Err(self.lost(&error)),
+                Received::Ended { queue } => {
+                    self.check()?;
+                    if queue == self.context.route.queue() {
+                        return Err(RabbitError::Missing { queue });
+                    }
+                    self.part(&queue).await?;
+                }
+            }
+            burst += 1;
+            received = (burst < BURST)
+                .then(|| self.consumers.next().now_or_never())
+                .flatten();
+        }
+        Ok(())
+    }
+
+    fn hand_out(&mut self, delivery: Item) {
+        let tag = delivery.delivery_tag;
+        if !self.unsettled.acks.delivered(tag) {
+            return;
+        }
+        if delivery.redelivered {
+            self.context.events.redelivered(&self.context.route.name);
+        }
+        let now = self.context.clock.now();
+        let bytes = delivery.data.len() as u64;
+        let worn = delivery.redelivered && is_worn(&delivery.properties);
+        if !self.unsettled.budget.take(bytes, now) {
+            if !worn {
+                return self.has_no_room(&delivery);
+            }
+            // After a few more returns the broker would drop it: it is copied although it does not fit.
+            self.unsettled.budget.exceed(bytes);
+        }
+        let Arrived {
+            message,
+            original,
+            was_forged,
+        } = arrived(delivery, &self.context.marks);
+        if was_forged {
+            self.context.log_forged();
+        }
+        let route = &self.context.route.name;
+        let verdict = if original.mark().is_some() {
+            self.verdict_elsewhere(&original, now)
+        } else if message.redelivered {
+            let kept = self.context.kept.take(&original, now);
+            kept.or_else(|| worn.then(|| Kept::Copy(renewed(route))))
+        } else {
+            None
+        };
+        self.unsettled.delivered(tag, original);
+        if let Some(verdict) = verdict {
+            return self.apply_kept(tag, verdict);
+        }
+        let route = Arc::clone(&self.context.route.name);
+        let delivery = Delivery::new(message, now, tag, (route, self.sink.clone()));
+        // If the pipeline is gone, the delivery is dropped, which gives it back.
+        drop(self.context.deliveries.send(delivery));
+    }
+
+    /// Writes frames, all of them before waiting for the first.
+    async fn write(&mut self, batch: Batch<Label>) -> Result<(), RabbitError> {
+        self.acknowledged |= !batch.frames.is_empty();
+        let writes = join_all(batch.frames.iter().map(|frame| self.write_frame(*frame)));
+        let written = timeout(self.live.bound, writes).await;
+        let written = written.map_err(|_| self.live.late("writing acknowledgements"))?;
+        for result in written {
+            result.map_err(|error| self.lost(&error))?;
+        }
+        let mut counts: BTreeMap<Label, u64> = BTreeMap::new();
+        for label in batch.labels {
+            *counts.entry(label).or_default() += 1;
+        }
+        for ((route, verdict), count) in counts {
+            self.context.events.settled(&route, verdict, count);
+        }
+        Ok(())
+    }
+
+    async fn write_frame(&self, frame: Frame) -> lapin::Result<()> {
+        let multiple = frame.multiple;
+        match frame.fate {
+            Fate::Ack => {
+                let options = BasicAckOptions { multiple };
+                self.channel.basic_ack(frame.tag, options).await
+            }
+            Fate::Requeue => {
+                let options = BasicNackOptions {
+                    multiple,
+                    requeue: true,
+                };
+                self.channel.basic_nack(frame.tag, options).await
+            }
+        }
+    }
+
+    /// Whether channel and connection are still there.
+    fn check(&self) -> Result<(), RabbitError> {
+        if !self.live.is_up() {
+            return Err(self.live.fault());
+        }
+        if !self.channel.status().connected() {
+            return Err(RabbitError::Lost {
+                reason: "the broker closed the channel".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// While copies or results are not confirmed, the prefetch fills with unsettled messages until the route
+    /// stands still: it is not ready, with the reason.
+    fn report_confirms(&self) {
+        let why = match (self.publisher.failing(), self.results.failing()) {
+            (None, None) => None,
+            (Some(why), _) => Some(("copies for wait queues or dead letters", why)),
+            (None, Some(why)) => Some(("results", why)),
+        };
+        let why = why.map(|(what, why)| format!("{what} are not confirmed: {why}"));
+        let now = match (self.context.unusable.link(), why) {
+            (Link::Up, Some(why)) => Link::Down(why.into()),
+            (link, _) => link,
+        };
+        let link = &self.context.link;
+        link.send_if_modified(|old| {
+            (*old != now) && {
+                *old = now;
+                true
+            }
+        });
+    }
+
+    fn lost(&self, error: &lapin::Error) -> RabbitError {
+        RabbitError::about_consumer(self.context.route.queue(), error)
+    }
+}
+
+/// Makes sure of the queues of a route. Returns those that are consumed. Only the work queue is needed.
+async fn declare(context: &Context, live: &Live) -> Result<Vec<Group>, RabbitError> {
+    let route = &context.route;
+    if live.work_queue(route).await? == Standing::Made {
+        context.is_gone(Target::Work);
+    }
+    let mut groups = vec![Group::work(route)];
+    if route.parks() {
+        let mut spaces = Vec::new();
+        for space in Space::all() {
+            match context.make_sure(live, Target::Parked(space)).await {
+                Err(error) if !error.is_of_one_queue() => return Err(error),
+                made => spaces.extend(made.ok().map(|()| space)),
+            }
+        }
+        if !spaces.is_empty() {
+            groups.push(Group::parked(route, &spaces));
+        }
+    }
+    match context.make_sure(live, Target::Dead).await {
+        Err(error) if !error.is_of_one_queue() => Err(error),
+        _ => Ok(groups),
+    }
+}

@@ -1,0 +1,261 @@
+//! Verdicts that outlive their session: those that waited for the confirm of a copy or of a result when it ended.
+//!
+//! The broker delivers such a message again. Within this process its verdict is still known: it is applied,
+//! and its call is not repeated. A message is recognized by its whole content, because it may have no id and
+//! an id need not be unique. A verdict is kept only with its copy or its result: an acknowledgement alone,
+//! applied to another message that looks the same, would lose that message.
+//!
+//! A repeat that a `once` limit suppresses may be a copy of such a message, with other headers. It needs the result alone, and is
+//! recognized by its id and its body. If the call is still under way (`late`), the repeat waits for its end.
+//!
+//! A verdict whose message has not come back within [`AGE`] is forgotten: the message went to another replica.
+//! Otherwise a message that looks the same could die without a call weeks later.
+//!
+//! A message that was set aside (`placeless`) carries a mark that no other one has, and is recognized by that. It may
+//! wait behind a backlog, so its verdict is kept for [`MARKED_AGE`].
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lapin::protocol::basic::gen_properties;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::settling::{CopyVerdict, Reported};
+use crate::rabbit::convert::{Original, same_properties};
+use sluiced_core::time::Mono;
+use sluiced_ports::lock;
+use sluiced_ports::queue::{Publication, Verdict};
+
+/// How long a verdict is kept. A broker may be away for a while.
+const AGE: Duration = Duration::from_secs(3600);
+/// How long that of a message with a mark is kept.
+const MARKED_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// A verdict that outlives its session.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    Copy(CopyVerdict),
+    /// Its result comes first.
+    Reported(Box<Reported>),
+}
+
+impl Kept {
+    /// A message that is done is known again only by an id of its publisher or by a mark: otherwise another message
+    /// that looks the same would be lost without a call.
+    pub(super) fn may_be_kept(&self, original: &Original) -> bool {
+        match self {
+            Self::Copy(_) => true,
+            Self::Reported(reported) => {
+                let is_done = reported.verdict == Verdict::Done;
+                !is_done || original.has_id() || original.mark().is_some()
+            }
+        }
+    }
+}
+
+/// Equal for messages with the same properties and body, which are interchangeable.
+type Fingerprint = [u8; 32];
+/// Equal for a message and its copies.
+type Identity = [u8; 32];
+
+/// The verdicts of the earlier sessions of a queue. Routes may share the queue.
+#[derive(Debug, Default)]
+pub(in crate::rabbit) struct KeptVerdicts {
+    known: Mutex<Known>,
+    /// The most verdicts: older ones beyond it are forgotten.
+    most: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    verdicts: HashMap<Identity, Vec<Entry>>,
+    /// Those of messages that were set aside, by their marks.
+    marked: HashMap<String, (Mono, Kept)>,
+    /// How many calls of sessions that ended are under way for a message.
+    awaited: HashMap<Identity, usize>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: Mono,
+    of: Fingerprint,
+    kept: Kept,
+}
+
+impl KeptVerdicts {
+    /// Another route consumes the queue, with this prefetch: the verdicts of a few sessions of all its routes
+    /// are kept.
+    pub(in crate::rabbit) fn consumes(&self, prefetch: u16) {
+        self.most
+            .fetch_add(4 * usize::from(prefetch), Ordering::Relaxed);
+    }
+
+    /// Keeps those of a session that ended.
+    pub(super) fn keep(&self, verdicts: impl Iterator<Item = (Original, Kept)>, now: Mono) {
+        let mut known = lock(&self.known);
+        known.make_room(self.most.load(Ordering::Relaxed), now);
+        for (original, kept) in verdicts {
+            known.add(&original, kept, now);
+        }
+    }
+
+    /// Keeps the verdict of one message that goes back to its queue.
+    pub(super) fn keep_one(&self, original: &Original, verdict: Kept, now: Mono) {
+        lock(&self.known).add(original, verdict, now);
+    }
+
+    /// Keeps a verdict under a new mark; `None`: so many are kept already.
+    pub(super) fn mark(&self, verdict: Kept, now: Mono) -> Option<String> {
+        let mut known = lock(&self.known);
+        known.forget(now);
+        if known.marked.len() >= self.most.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mark = Uuid::new_v4().to_string();
+        known.marked.insert(mark.clone(), (now, verdict));
+        Some(mark)
+    }
+
+    /// Takes the verdict of a mark back.
+    pub(super) fn unmark(&self, mark: &str) -> Option<Kept> {
+        let (_, verdict) = lock(&self.known).marked.remove(mark)?;
+        Some(verdict)
+    }
+
+    /// Calls of these messages are under way, and their session has ended.
+    pub(super) fn expect<'a>(&self, originals: impl Iterator<Item = &'a Original>) {
+        let mut known = lock(&self.known);
+        for original in originals {
+            *known.awaited.entry(identity(original)).or_default() += 1;
+        }
+    }
+
+    /// One of these calls has ended, with this verdict if it is to be known.
+    pub(super) fn came(&self, original: Original, kept: Option<Kept>, now: Mono) {
+        let mut known = lock(&self.known);
+        let identity = identity(&original);
+        if let Some(count) = known.awaited.get_mut(&identity) {
+            *count -= 1;
+            if *count == 0 {
+                known.awaited.remove(&identity);
+            }
+        }
+        if let Some(kept) = kept {
+            known.make_room(self.most.load(Ordering::Relaxed), now);
+            known.add(&original, kept, now);
+        }
+    }
+
+    /// Whether a call of the message is under way whose session has ended.
+    pub(super) fn awaits(&self, original: &Original) -> bool {
+        let known = lock(&self.known);
+        !known.awaited.is_empty() && known.awaited.contains_key(&identity(original))
+    }
+
+    /// The verdict of a message that was delivered again.
+    pub(super) fn take(&self, original: &Original, now: Mono) -> Option<Kept> {
+        let mut known = lock(&self.known);
+        if let Some(mark) = original.mark() {
+            known.forget(now);
+            return known.marked.remove(mark).map(|(_, verdict)| verdict);
+        }
+        if known.verdicts.is_empty() {
+            return None;
+        }
+        let of = fingerprint(original);
+        known.take_if(original, now, |entry| entry.of == of)
+    }
+
+    /// The result of a call that a message, or one that it is a copy of, was accepted by.
+    pub(super) fn result_of(&self, original: &Original, now: Mono) -> Option<Publication> {
+        let mut known = lock(&self.known);
+        if known.verdicts.is_empty() || !original.has_id() {
+            return None;
+        }
+        let is_accepted = |entry: &Entry| matches!(&entry.kept, Kept::Reported(reported) if reported.verdict == Verdict::Done);
+        match known.take_if(original, now, is_accepted)? {
+            Kept::Reported(reported) => Some(reported.result),
+            Kept::Copy(_) => None,
+        }
+    }
+}
+
+impl Known {
+    fn add(&mut self, original: &Original, kept: Kept, at: Mono) {
+        if let Some(mark) = original.mark() {
+            self.marked.insert(mark.to_owned(), (at, kept));
+            return;
+        }
+        let of = fingerprint(original);
+        let entries = self.verdicts.entry(identity(original)).or_default();
+        entries.push(Entry { at, of, kept });
+    }
+
+    fn make_room(&mut self, most: usize, now: Mono) {
+        self.forget(now);
+        if self.verdicts.values().map(Vec::len).sum::<usize>() > most {
+            self.verdicts.clear();
+        }
+    }
+
+    fn forget(&mut self, now: Mono) {
+        self.verdicts.retain(|_, entries| {
+            entries.retain(|entry| now.since(entry.at) < AGE);
+            !entries.is_empty()
+        });
+        self.marked.retain(|_, (at, _)| now.since(*at) < MARKED_AGE);
+    }
+
+    /// The latest one of a message that is so.
+    fn take_if(
+        &mut self,
+        original: &Original,
+        now: Mono,
+        is_it: impl Fn(&Entry) -> bool,
+    ) -> Option<Kept> {
+        self.forget(now);
+        let identity = identity(original);
+        let entries = self.verdicts.get_mut(&identity)?;
+        let place = entries.iter().rposition(is_it)?;
+        let entry = entries.remove(place);
+        if entries.is_empty() {
+            self.verdicts.remove(&identity);
+        }
+        Some(entry.kept)
+    }
+}
+
+/// The fingerprint of all that a message carries, without the broker's own counts.
+fn fingerprint(original: &Original) -> Fingerprint {
+    let written = gen_properties(&same_properties(original))(Vec::new().into());
+    let written = written.map_or(Vec::new(), |written| written.into_inner().0);
+    let [exchange, routing_key] = original.address();
+    let parts = [
+        written.as_slice(),
+        exchange.as_bytes(),
+        routing_key.as_bytes(),
+    ];
+    digest(&parts, &original.body)
+}
+
+/// The publisher's id and the body.
+fn identity(original: &Original) -> Identity {
+    let id = original.id().unwrap_or_default();
+    digest(&[id.as_bytes()], &original.body)
+}
+
+fn digest(parts: &[&[u8]], body: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.update(body);
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+use bytes::Bytes;
+use lapin::types::{AMQPValue, FieldTable};
+
+use super::*;
+use crate::rabbit::convert::copy_properties;
+use crate::rabbit::convert::message;
+use crate::rabbit::session::settling::renewed;
+use sluiced_ports::marks::MarkKey;
+use sluiced_ports::message::{Properties, header};
+
+fn original() -> Original {
+    let body = b"{}".to_vec();
+    let delivery = lapin::message::Delivery::mock(7, "".into(), "sms".into(), true, body);
+    message(delivery).1
+}
+
+#[test]
+fn a_verdict_is_applied_once_and_forgotten_in_the_end() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(10);
+    let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
+    let keep = |seconds| {
+        kept.keep(
+            [(original(), Kept::Copy(renewed(&"sms".into())))].into_iter(),
+            at(seconds),
+        );
+    };
+    keep(10);
+    assert!(kept.take(&original(), at(20)).is_some());
+    assert!(kept.take(&original(), at(20)).is_none(), "once");
+    keep(30);
+    keep(2000);
+    let weeks = at(2000) + AGE;
+    assert!(
+        kept.take(&original(), at(30) + AGE).is_some(),
+        "the later one"
+    );
+    assert!(kept.take(&original(), at(30) + AGE).is_none());
+    keep(2000);
+    assert!(kept.take(&original(), weeks).is_none());
+}
+
+/// A route with a small prefetch beside one that keeps many.
+#[test]
+fn routes_of_one_queue_forget_nothing_of_each_other() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(1);
+    kept.consumes(100);
+    let at = Mono::from_micros(10_000_000);
+    let verdict = || (original(), Kept::Copy(renewed(&"sms".into())));
+    kept.keep(std::iter::repeat_with(verdict).take(100), at);
+    kept.keep(std::iter::empty(), at);
+    let found = std::iter::from_fn(|| kept.take(&original(), at));
+    assert_eq!(found.count(), 100);
+}
+
+fn with_headers(headers: FieldTable) -> Original {
+    let body = b"{}".to_vec();
+    let mut delivery = lapin::message::Delivery::mock(7, "".into(), "sms".into(), false, body);
+    delivery.properties = delivery.properties.with_headers(headers);
+    message(delivery).1
+}
+
+fn with_mark(mark: &str) -> Original {
+    let mut headers = FieldTable::default();
+    headers.insert(header::KEPT.into(), AMQPValue::LongString(mark.into()));
+    headers.insert(header::KEPT_ROUNDS.into(), AMQPValue::LongLongInt(3));
+    with_headers(headers)
+}
+
+#[test]
+fn a_mark_finds_its_verdict_once_and_no_other_message_does() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(1);
+    let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
+    let verdict = || Kept::Copy(renewed(&"sms".into()));
+    let mark = kept.mark(verdict(), at(1)).expect("there is room");
+    let late = at(1) + AGE * 2;
+    assert!(kept.take(&original(), late).is_none(), "the same content");
+    assert!(kept.take(&with_mark("forged"), late).is_none());
+    assert!(kept.take(&with_mark(&mark), late).is_some());
+    assert!(kept.take(&with_mark(&mark), late).is_none(), "once");
+    let mark = kept.mark(verdict(), at(1)).expect("there is room");
+    assert!(kept.unmark(&mark).is_some());
+    assert!(kept.unmark(&mark).is_none());
+}
+
+#[test]
+fn so_many_marks_and_no_more() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(1);
+    let at = Mono::from_micros(10_000_000);
+    let verdict = || Kept::Copy(renewed(&"sms".into()));
+    let marks: Vec<_> = (0..5).map(|_| kept.mark(verdict(), at)).collect();
+    assert_eq!(marks.iter().flatten().count(), 4);
+    // What is kept by content does not push them out.
+    let same = || (original(), verdict());
+    kept.keep(std::iter::repeat_with(same).take(9), at);
+    kept.keep(std::iter::empty(), at);
+    let found = marks.iter().flatten();
+    let found = found.filter(|mark| kept.take(&with_mark(mark), at).is_some());
+    assert_eq!(found.count(), 4);
+}
+
+#[test]
+fn a_message_that_is_done_is_known_by_an_id_or_a_mark() {
+    let result = Publication {
+        routing_key: "out".to_owned(),
+        body: Bytes::new(),
+        properties: Properties::default(),
+        headers: Vec::new(),
+        stands_in: false,
+    };
+    let done = Kept::Reported(Box::new(Reported {
+        verdict: Verdict::Done,
+        result,
+        route: "sms".into(),
+    }));
+    assert!(!done.may_be_kept(&original()));
+    assert!(done.may_be_kept(&with_mark("7")));
+    assert!(Kept::Copy(renewed(&"sms".into())).may_be_kept(&original()));
+}
+
+/// A mark and its rounds are true for one wait.
+#[test]
+fn a_copy_leaves_the_mark_behind() {
+    let marked = with_mark("7");
+    assert_eq!((marked.mark(), marked.rounds()), (Some("7"), 3));
+    let copy = copy_properties(&marked, [], &MarkKey::random());
+    let headers = copy.headers().clone().expect("headers of ours");
+    assert!(!headers.inner().contains_key(header::KEPT));
+    assert!(!headers.inner().contains_key(header::KEPT_ROUNDS));
+}
+
+fn accepted(id: &str) -> (Original, Kept) {
+    let mut delivery =
+        lapin::message::Delivery::mock(7, "".into(), "sms".into(), true, b"{}".to_vec());
+    delivery.properties = delivery.properties.clone().with_message_id(id.into());
+    let result = Publication {
+        routing_key: "out".to_owned(),
+        body: Bytes::from(id.to_owned()),
+        properties: Properties::default(),
+        headers: Vec::new(),
+        stands_in: false,
+    };
+    let reported = Reported {
+        verdict: Verdict::Done,
+        result,
+        route: "sms".into(),
+    };
+    (message(delivery).1, Kept::Reported(Box::new(reported)))
+}
+
+#[test]
+fn the_result_of_a_call_is_found_for_a_copy_of_its_message() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(10);
+    let at = Mono::from_micros(10_000_000);
+    kept.keep([accepted("m-1"), accepted("m-2")].into_iter(), at);
+    // As it comes back from a wait queue.
+    let mut copy =
+        lapin::message::Delivery::mock(8, "".into(), "sms".into(), false, b"{}".to_vec());
+    let (original, _) = accepted("m-2");
+    copy.properties = copy_properties(&original, [], &MarkKey::random());
+    let copy = message(copy).1;
+    assert!(kept.take(&copy, at).is_none(), "it looks different");
+    let found = kept.result_of(&copy, at).expect("its result is known");
+    assert_eq!(found.body, "m-2");
+    assert!(kept.result_of(&copy, at).is_none(), "once");
+    assert!(kept.take(&accepted("m-1").0, at).is_some());
+}
+
+#[test]
+fn a_call_of_a_session_that_ended_is_awaited_until_its_verdict_comes() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(10);
+    let at = Mono::from_micros(10_000_000);
+    let (original, verdict) = accepted("m-1");
+    kept.expect([&original, &original].into_iter());
+    kept.came(accepted("m-1").0, None, at);
+    assert!(kept.awaits(&original), "another one is under way");
+    assert!(!kept.awaits(&accepted("m-2").0));
+    kept.came(accepted("m-1").0, Some(verdict), at);
+    assert!(!kept.awaits(&original));
+    assert!(kept.result_of(&original, at).is_some());
+}

@@ -1,0 +1,87 @@
+//! Verdicts that come after their session has ended.
+//!
+//! Problem: a channel is lost while calls are under way. The broker delivers their messages again at once, and the answers
+//! come later. What they say would be lost: the attempt that a call spent, the provider's id of a message. So a task
+//! goes on receiving the verdicts until each call has ended, and keeps what it learns for the sessions that follow
+//! (`kept`). It ends with the last of these messages.
+//!
+//! Only verdicts about messages with an id of their publisher are kept: another message that looks the same may be under
+//! way by then.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::kept::Kept;
+use super::settling::{CopyVerdict, Reported};
+use crate::rabbit::convert::Original;
+use crate::rabbit::supervisor::Context;
+use sluiced_ports::queue::{Settlement, Verdict};
+
+/// The messages of a session that has ended, and their verdicts.
+pub(super) struct Late {
+    context: Arc<Context>,
+    settlements: mpsc::UnboundedReceiver<Settlement>,
+    /// Without a verdict, by tag.
+    delivered: HashMap<u64, Original>,
+}
+
+impl Late {
+    /// Starts to receive. Must be called inside a tokio runtime.
+    pub(super) fn start(
+        context: Arc<Context>,
+        settlements: mpsc::UnboundedReceiver<Settlement>,
+        mut delivered: HashMap<u64, Original>,
+    ) {
+        delivered.retain(|_, original| original.has_id());
+        if delivered.is_empty() {
+            return;
+        }
+        context.kept.expect(delivered.values());
+        let late = Self {
+            context,
+            settlements,
+            delivered,
+        };
+        tokio::spawn(late.receive());
+    }
+
+    async fn receive(mut self) {
+        while !self.delivered.is_empty() {
+            // The last message of the session is gone.
+            let Some(settlement) = self.settlements.recv().await else {
+                break;
+            };
+            if let Some(original) = self.delivered.remove(&settlement.tag) {
+                let kept = kept_of(settlement, &self.context);
+                let now = self.context.clock.now();
+                self.context.kept.came(original, kept, now);
+            }
+        }
+        let now = self.context.clock.now();
+        for original in self.delivered.into_values() {
+            self.context.kept.came(original, None, now);
+        }
+    }
+}
+
+/// What is to be known of a message that is delivered again.
+fn kept_of(settlement: Settlement, context: &Context) -> Option<Kept> {
+    let Settlement {
+        verdict,
+        result,
+        route,
+        ..
+    } = settlement;
+    match (verdict, result) {
+        // It was about a call of another delivery.
+        (Verdict::Done, Some(result)) if result.stands_in => None,
+        (verdict, Some(result)) => Some(Kept::Reported(Box::new(Reported {
+            verdict,
+            result,
+            route,
+        }))),
+        (verdict, None) => CopyVerdict::of(verdict, route, context).map(Kept::Copy),
+    }
+}

@@ -1,0 +1,108 @@
+//! Messages whose result or copy no queue takes: the queue is missing or full, or most of its nodes are away.
+//!
+//! Problem: such a message cannot be settled. If it is held, the broker ends the channel at its ack timeout and gives
+//! back everything, so that calls under way are repeated, again and again. If it is given back, its own call is
+//! repeated. So after a quarter of the timeout (`publisher`) it is *set aside*: a copy goes into a wait queue, and the
+//! original is acknowledged. The copy carries a mark, under which this process keeps the verdict (`kept`). When
+//! the copy comes back, it gets that verdict, and no call.
+//!
+//! Another replica may receive the copy. It does not know the mark, and sets the copy aside again, until the right
+//! one gets it. After [`MOST`] rounds, about an hour, the replica that kept the verdict is taken for dead, and the
+//! message is called again. A publisher that writes a mark makes only its own message wait.
+//!
+//! If the wait queue does not take it either, the message goes back to its queue, and is known again by its content.
+
+use std::sync::Arc;
+
+use super::kept::Kept;
+use super::settling::CopyVerdict;
+use super::{Label, Session};
+use crate::rabbit::convert::Original;
+use crate::rabbit::topology::Target;
+use sluiced_core::acks::Fate;
+use sluiced_core::stall::ASIDE;
+use sluiced_core::time::Mono;
+use sluiced_ports::message::{HeaderValue, header};
+use sluiced_ports::queue::{HeaderPatch, Verdict};
+
+/// So often a message is set aside whose verdict another replica may know.
+const MOST: i64 = 60;
+
+impl CopyVerdict {
+    /// The mark that the copy gets.
+    fn mark(&self) -> Option<&str> {
+        let mut mark = self.patch.iter();
+        let mark = mark.find(|(name, _)| *name == header::KEPT);
+        mark.and_then(|(_, mark)| mark.as_text())
+    }
+}
+
+impl Session {
+    /// The verdict on a message with a mark, which this process keeps or another one may keep; `None`: it is called.
+    pub(super) fn verdict_elsewhere(&self, original: &Original, now: Mono) -> Option<Kept> {
+        let kept = self.context.kept.take(original, now);
+        let rounds = original.rounds();
+        let mark = original.mark().filter(|_| (0..MOST).contains(&rounds));
+        kept.or_else(|| Some(Kept::Copy(self.aside(mark?.to_owned(), rounds + 1))))
+    }
+
+    /// No queue took the result or the copy of this verdict.
+    pub(super) fn has_no_place(&mut self, tag: u64, verdict: Kept) {
+        let now = self.context.clock.now();
+        let Some(original) = self.unsettled.delivered.get(&tag) else {
+            return;
+        };
+        let verdict = match &verdict {
+            Kept::Copy(copy) if copy.mark().is_some() => {
+                // No wait queue takes it either. Without the verdict, another replica has it.
+                let kept = copy.mark().and_then(|mark| self.context.kept.unmark(mark));
+                let Some(kept) = kept else {
+                    return self.gives_back(tag);
+                };
+                kept
+            }
+            _ => match self.context.kept.mark(verdict.clone(), now) {
+                Some(mark) => {
+                    self.log_aside();
+                    let aside = self.aside(mark, 1);
+                    return self.copy(tag, aside);
+                }
+                // So many are set aside already.
+                None => verdict,
+            },
+        };
+        if !verdict.may_be_kept(original) {
+            // It would be called again: it is held on.
+            return self.apply_kept(tag, verdict);
+        }
+        self.context.kept.keep_one(original, verdict, now);
+        self.gives_back(tag);
+    }
+
+    /// Into a wait queue, with the mark.
+    fn aside(&self, mark: String, rounds: i64) -> CopyVerdict {
+        let route = Arc::clone(&self.context.route.name);
+        let patch: HeaderPatch = vec![
+            (header::KEPT, HeaderValue::Text(mark)),
+            (header::KEPT_ROUNDS, HeaderValue::Int(rounds)),
+        ];
+        CopyVerdict {
+            target: Target::Wait(self.context.ladder.rung(ASIDE)),
+            label: (route, "later"),
+            patch,
+        }
+    }
+
+    fn gives_back(&mut self, tag: u64) {
+        let route = Arc::clone(&self.context.route.name);
+        let label: Label = (route, Verdict::GiveBack.label());
+        self.settle_as(tag, Fate::Requeue, label);
+    }
+
+    fn log_aside(&self) {
+        if let Some(more) = self.context.no_place.event(self.context.clock.now()) {
+            let route = &self.context.route.name;
+            tracing::warn!(%route, "no queue took a result or a copy for a quarter of the ack timeout: its message waits in a wait queue, and is not called again{more}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The queues: the work queue, the parked queues, the wait queues and the dead-letter queue; and publishing to them.
+//!
+//! Their types are always explicit, because a virtual host can change the default. A declaration
+//! that the broker refuses closes its channel, so declarations get channels of their own.
+//!
+//! RabbitMQ 4 drops or dead-letters a message of a quorum queue after 20 returns, unless the queue says
+//! that it has no limit. Before version 4 there is no limit by default, and the same argument makes the
+//! broker drop a message at its first return. A queue that an earlier sluiced declared does not have
+//! that argument. So queues are declared with it if the broker knows it, and without it if that is refused.
+//! Messages are returned to all of them: dead letters when they are looked at (`letters`), waiting ones when their
+//! queue is kept from expiring (`renewal`).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lapin::options::{
+    BasicConsumeOptions, BasicPublishOptions, ExchangeDeclareOptions, QueueDeclareOptions,
+};
+use lapin::types::{AMQPValue, FieldTable, LongString};
+use lapin::{BasicProperties, Channel, Confirmation, Consumer, ExchangeKind};
+use tokio::time::timeout;
+
+use super::RabbitError;
+use super::connections::Live;
+use super::dial::RouteOptions;
+use sluiced_core::backoff::Rung;
+use sluiced_core::parking::Space;
+use sluiced_settings::types::QueueType;
+
+/// A queue that copies go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Target {
+    /// The work queue itself: the returns of a copy count from zero.
+    Work,
+    /// Waits for a rung of the ladder, then returns to the work queue.
+    Wait(Rung),
+    /// Beside the work queue, consumed like it.
+    Parked(Space),
+    /// The dead-letter queue.
+    Dead,
+}
+
+impl Target {
+    /// The queue's name.
+    pub(super) fn queue(self, work: &str) -> String {
+        match self {
+            Self::Work => work.to_owned(),
+            Self::Wait(step) => format!("{work}.wait.{}", step.label()),
+            Self::Parked(space) => format!("{work}.parked.{}", space.label()),
+            Self::Dead => format!("{work}.dead"),
+        }
+    }
+
+    /// The arguments of its declaration, without the limit of returns.
+    pub(super) fn arguments(self, route: &RouteOptions) -> FieldTable {
+        let mut table = typed(route.settings.queue_type);
+        if matches!(self, Self::Parked(_) | Self::Dead) {
+            // Where a policy bounds the queue, a copy is refused and tried again, instead of dropping another one.
+            table.insert("x-overflow".into(), text("reject-publish"));
+        }
+        if let Self::Wait(step) = self {
+            let ttl = i64::try_from(step.length().as_millis()).unwrap_or(i64::MAX);
+            table.insert("x-message-ttl".into(), AMQPValue::LongLongInt(ttl));
+            table.insert("x-dead-letter-exchange".into(), text(""));
+            table.insert("x-dead-letter-routing-key".into(), text(route.queue()));
+            if route.settings.queue_type == QueueType::Quorum {
+                // Without both of these a quorum queue may lose messages that it dead-letters.
+                table.insert("x-dead-letter-strategy".into(), text("at-least-once"));
+                table.insert("x-overflow".into(), text("reject-publish"));
+            }
+        }
+        table
+    }
+}
+
+fn text(value: &str) -> AMQPValue {
+    AMQPValue::LongString(LongString::from(value))
+}
+
+/// Only the type.
+pub(super) fn typed(queue_type: QueueType) -> FieldTable {
+    let mut table = FieldTable::default();
+    let name = match queue_type {
+        QueueType::Classic => "classic",
+        QueueType::Quorum => "quorum",
+    };
+    table.insert("x-queue-type".into(), text(name));
+    table
+}
+
+pub(super) const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
+    passive: false,
+    durable: true,
+    exclusive: false,
+    auto_delete: false,
+    nowait: false,
+};
+
+const PASSIVE: QueueDeclareOptions = QueueDeclareOptions {
+    passive: true,
+    ..DURABLE
+};
+
+/// What the broker counts in a queue.
+pub(super) struct QueueCounts {
+    pub(super) messages: u32,
+    pub(super) consumers: u32,
+}
+
+/// The operations on queues. Each ends within `bound`.
+impl Live {
+    /// Opens a channel.
+    pub(super) async fn open_channel(&self) -> Result<Channel, RabbitError> {
+        self.answered("channel.open", self.connection.create_channel())
+            .await
+    }
+
+    pub(super) async fn close(
+        &self,
+        channel: &Channel,
+        why: &'static str,
+    ) -> Result<(), RabbitError> {
+        self.answered("channel.close", channel.close(200, why.into()))
+            .await
+    }
+
+    /// Looks for a queue. One that is missing costs its channel.
+    pub(super) async fn look_for(&self, queue: &str) -> Result<QueueCounts, RabbitError> {
+        let channel = self.open_channel().await?;
+        let counts = self.find(&channel, queue).await?;
+        self.close(&channel, "found").await?;
+        Ok(counts)
+    }
+
+    /// Looks for a queue, on a channel that is lost if it is missing.
+    pub(super) async fn find(
+        &self,
+        channel: &Channel,
+        queue: &str,
+    ) -> Result<QueueCounts, RabbitError> {
+        self.declare(channel, queue, PASSIVE, FieldTable::default())
+            .await
+    }
+
+    /// Declares a queue of ours, on a channel of its own.
+    pub(super) async fn target_queue(
+        &self,
+        route: &RouteOptions,
+        target: Target,
+    ) -> Result<(), RabbitError> {
+        let mut channel = self.open_channel().await?;
+        let queue = target.queue(route.queue());
+        let arguments = target.arguments(route);
+        if self.knows_unlimited && route.settings.queue_type == QueueType::Quorum {
+            let mut unlimited = arguments.clone();
+            unlimited.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(-1));
+            match self.declare(&channel, &queue, DURABLE, unlimited).await {
+                Ok(_) => return self.close(&channel, "declared").await,
+                Err(RabbitError::Mismatch { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            channel = self.open_channel().await?;
+        }
+        self.declare(&channel, &queue, DURABLE, arguments).await?;
+        self.close(&channel, "declared").await
+    }
+
+    /// Declares a queue that the broker deletes once it was not declared for so long.
+    pub(super) async fn short_lived(
+        &self,
+        queue: &str,
+        expires: Duration,
+    ) -> Result<(), RabbitError> {
+        let channel = self.open_channel().await?;
+        let mut arguments = typed(QueueType::Classic);
+        let expires = i64::try_from(expires.as_millis()).unwrap_or(i64::MAX);
+        arguments.insert("x-expires".into(), AMQPValue::LongLongInt(expires));
+        self.declare(&channel, queue, DURABLE, arguments).await?;
+        self.close(&channel, "declared").await
+    }
+
+    /// The parked queues that are there though the route does not park: an earlier configuration left
+    /// them.
+    pub(super) async fn left_behind(
+        &self,
+        route: &RouteOptions,
+    ) -> Result<Vec<(Space, QueueCounts)>, RabbitError> {
+        let mut found = Vec::new();
+        for space in Space::all() {
+            let queue = Target::Parked(space).queue(route.queue());
+            match self.look_for(&queue).await {
+                Ok(counts) => found.push((space, counts)),
+                // It was deleted; others may hold messages all the same.
+                Err(RabbitError::Missing { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Declares or looks for a queue.
+    pub(super) async fn declare(
+        &self,
+        channel: &Channel,
+        queue: &str,
+        options: QueueDeclareOptions,
+        arguments: FieldTable,
+    ) -> Result<QueueCounts, RabbitError> {
+        let (channel, name) = (channel.clone(), queue.into());
+        let declaring = async move { channel.queue_declare(name, options, arguments).await };
+        let queue = self
+            .held("queue.declare", declaring)
+            .await?
+            .map_err(|error| RabbitError::about_queue(queue, &error))?;
+        Ok(QueueCounts {
+            messages: queue.message_count(),
+            consumers: queue.consumer_count(),
+        })
+    }
+
+    /// Looks for an exchange. The default one is always there.
+    pub(super) async fn find_exchange(&self, exchange: &str) -> Result<(), RabbitError> {
+        if exchange.is_empty() {
+            return Ok(());
+        }
+        let channel = self.open_channel().await?;
+        let options = ExchangeDeclareOptions {
+            passive: true,
+            ..ExchangeDeclareOptions::default()
+        };
+        let (held, name) = (channel.clone(), exchange.into());
+        let finding = async move {
+            let kind = ExchangeKind::Direct;
+            held.exchange_declare(name, kind, options, FieldTable::default())
+                .await
+        };
+        self.held("exchange.declare", finding)
+            .await?
+            .map_err(|error| RabbitError::about_exchange(exchange, &error))?;
+        self.close(&channel, "found").await
+    }
+
+    /// The answer to an operation that holds its channel.
+    ///
+    /// The broker closes the channel where the answer is no. A channel that is dropped before that is closed from
+    /// this side too; lapin 4.12 takes a close that crosses the broker's for a fault of the connection, and ends
+    /// the channels of all routes on it. So the channel is held until the answer, also where the caller is gone.
+    async fn held<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        operation: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, RabbitError> {
+        match tokio::spawn(timeout(self.bound, operation)).await {
+            Ok(answer) => answer.map_err(|_| self.late(what)),
+            // The runtime ends, and all its tasks with it.
+            Err(error) => Err(RabbitError::Lost {
+                reason: error.to_string(),
+            }),
+        }
+    }
+
+    /// Begins to consume.
+    pub(super) async fn consume(
+        &self,
+        channel: &Channel,
+        queue: &str,
+        arguments: FieldTable,
+    ) -> Result<Consumer, RabbitError> {
+        let options = BasicConsumeOptions::default();
+        let consuming = channel.basic_consume(queue.into(), "".into(), options, arguments);
+        match timeout(self.bound, consuming).await {
+            Ok(answer) => answer.map_err(|error| RabbitError::about_consumer(queue, &error)),
+            Err(_) => Err(self.late("basic.consume")),
+        }
+    }
+
+    /// The answer to a synchronous operation.
+    pub(super) async fn answered<T>(
+        &self,
+        what: &'static str,
+        operation: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<T, RabbitError> {
+        match timeout(self.bound, operation).await {
+            Ok(answer) => answer.map_err(|error| RabbitError::from_lapin(&error)),
+            Err(_) => Err(self.late(what)),
+        }
+    }
+
+    /// There was no answer within the bound.
+    pub(super) const fn late(&self, what: &'static str) -> RabbitError {
+        RabbitError::Timeout {
+            what,
+            waited: self.bound,
+        }
+    }
+}
+
+/// A copy to publish.
+#[derive(Debug)]
+pub(super) struct Copy {
+    /// Empty: the default one, where the routing key is the name of a queue.
+    pub(super) exchange: String,
+    pub(super) routing_key: String,
+    pub(super) properties: BasicProperties,
+    pub(super) body: Bytes,
+}
+
+/// Publishes a copy, and waits for its confirm. `written` is called once it needs no memory in this process
+/// any more.
+pub(super) async fn published(
+    channel: Channel,
+    copy: Copy,
+    written: impl FnOnce(),
+) -> lapin::Result<Confirmation> {
+    let options = BasicPublishOptions {
+        // The broker must return a copy whose queue is gone.
+        mandatory: true,
+        immediate: false,
+    };
+    let Copy {
+        exchange,
+        routing_key,
+        properties,
+        body,
+    } = copy;
+    let publishing = channel.basic_publish(
+        exchange.into(),
+        routing_key.into(),
+        options,
+        &body,
+        properties,
+    );
+    let confirm = publishing.await;
+    // A copy that could not be sent need not be waited for.
+    written();
+    confirm?.await
+}

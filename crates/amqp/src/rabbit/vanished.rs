@@ -1,0 +1,254 @@
+//! Queues of ours that are gone, and how many messages they held.
+//!
+//! Problem: an operator deletes a wait queue, or a policy with `expires` does; no client learns that, and the
+//! messages in it are gone without a word. So each replica remembers what each queue held when it was counted last,
+//! and what it put there since. Once the queue is missing (`counts`), or had to be made again (`usable`), that number
+//! is logged as an error and counted.
+//!
+//! Each message of a wait queue leaves it after the time of its rung. So what this replica put there longer ago does not
+//! count, and what was counted there longer ago neither. On short rungs, through which messages pass between two
+//! counts, only what this replica put there counts: other replicas report theirs.
+//!
+//! A dead-letter queue that is purged, or from which a policy drops messages, stays. There the count is smaller than
+//! the one before, although `sluiced dead` took nothing: it leaves a sign (`letters`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::counts;
+use super::supervisor::Context;
+use super::topology::Target;
+use sluiced_core::time::Mono;
+use sluiced_ports::lock;
+use sluiced_ports::queue::Part;
+
+/// Puts so close together are remembered as one.
+const TOGETHER: Duration = Duration::from_millis(100);
+
+/// What a queue holds, as far as this replica knows.
+#[derive(Clone, Debug)]
+struct Known {
+    /// When it was counted last, and what it held then.
+    seen: (Mono, u64),
+    /// Put there by this replica since; of a wait queue, all that may still be there.
+    puts: VecDeque<(Mono, u64)>,
+}
+
+impl Known {
+    const fn new(now: Mono) -> Self {
+        Self {
+            seen: (now, 0),
+            puts: VecDeque::new(),
+        }
+    }
+
+    /// What was put there since a time, or all.
+    fn put_since(&self, since: Option<Mono>) -> u64 {
+        let puts = self.puts.iter();
+        let puts = puts.filter(|(at, _)| since.is_none_or(|since| *at > since));
+        puts.map(|(_, count)| count).sum()
+    }
+
+    /// What it holds now.
+    fn holds(&mut self, target: Target, now: Mono) -> u64 {
+        let (seen_at, seen) = self.seen;
+        let counted = seen + self.put_since(Some(seen_at));
+        let Target::Wait(rung) = target else {
+            return counted;
+        };
+        // It was in its queue before its confirm was here: a little earlier than it seems, it comes back.
+        let stays = rung.length().mul_f64(0.8);
+        self.puts.retain(|(at, _)| now.since(*at) < stays);
+        let own = self.put_since(None);
+        if rung.length() > counts::EVERY && now.since(seen_at) < stays {
+            own.max(counted)
+        } else {
+            own
+        }
+    }
+}
+
+/// What the queues of a route hold. Outlives the sessions.
+#[derive(Debug, Default)]
+pub(super) struct KnownCounts(Mutex<BTreeMap<Target, Known>>);
+
+/// What a queue held before it vanished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gone {
+    messages: u64,
+    /// When it was counted last.
+    ago: Duration,
+}
+
+impl KnownCounts {
+    /// One more message is in it.
+    pub(super) fn put(&self, target: Target, now: Mono) {
+        let mut all = lock(&self.0);
+        let known = all.entry(target).or_insert(Known::new(now));
+        match known.puts.back_mut() {
+            Some((at, count)) if now.since(*at) < TOGETHER => *count += 1,
+            _ => {
+                // Forgets what came back.
+                known.holds(target, now);
+                known.puts.push_back((now, 1));
+            }
+        }
+    }
+
+    /// It was counted. Returns by how many messages fewer than the last time.
+    pub(super) fn seen(&self, target: Target, messages: u64, now: Mono) -> u64 {
+        let mut all = lock(&self.0);
+        let known = all.entry(target).or_insert(Known::new(now));
+        if !matches!(target, Target::Wait(_)) {
+            known.puts.clear();
+        }
+        let (_, before) = std::mem::replace(&mut known.seen, (now, messages));
+        before.saturating_sub(messages)
+    }
+
+    /// Whether it is known to be there.
+    pub(super) fn knows(&self, target: Target) -> bool {
+        lock(&self.0).contains_key(&target)
+    }
+
+    /// Those that may hold messages.
+    pub(super) fn holding(&self) -> Vec<Target> {
+        let all = lock(&self.0);
+        let holding = all
+            .iter()
+            .filter(|(_, known)| known.seen.1 > 0 || !known.puts.is_empty());
+        holding.map(|(target, _)| *target).collect()
+    }
+
+    /// It is missing. `None`: it was not known to be there.
+    fn gone(&self, target: Target, now: Mono) -> Option<Gone> {
+        let mut known = lock(&self.0).remove(&target)?;
+        Some(Gone {
+            messages: known.holds(target, now),
+            ago: now.since(known.seen.0),
+        })
+    }
+}
+
+/// Where the messages of a queue are counted.
+const fn part(target: Target) -> Part {
+    match target {
+        Target::Work => Part::Ready,
+        Target::Wait(_) => Part::Waiting,
+        Target::Parked(_) => Part::Parked,
+        Target::Dead => Part::Dead,
+    }
+}
+
+impl Context {
+    /// A queue of ours is missing: reports what it held.
+    pub(super) fn is_gone(&self, target: Target) {
+        let Some(Gone { messages, ago }) = self.counts.gone(target, self.clock.now()) else {
+            return;
+        };
+        let route = &self.route.name;
+        let queue = target.queue(self.route.queue());
+        let seconds_ago = ago.as_secs();
+        if messages == 0 {
+            tracing::info!(%route, queue, "a queue is gone; it was empty");
+            return;
+        }
+        tracing::error!(
+            %route, queue, messages, seconds_ago,
+            "a queue is gone with the messages that it held when it was counted last: an operator deleted it, or a policy with `expires`"
+        );
+        self.events.vanished(route, part(target), messages);
+    }
+
+    /// There are fewer dead letters than before, and `sluiced dead` took none.
+    pub(super) fn has_fewer(&self, target: Target, messages: u64) {
+        let route = &self.route.name;
+        let queue = target.queue(self.route.queue());
+        if let Some(more) = self.fewer.event(self.clock.now()) {
+            tracing::error!(
+                %route, queue, messages,
+                "messages are gone from a queue, and `sluiced dead` took none: it was purged, or a policy dropped them (`message-ttl`, `max-length`){more}"
+            );
+        }
+        self.events.vanished(route, part(target), messages);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluiced_core::backoff::Ladder;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn at(seconds: u64) -> Mono {
+        Mono::from_micros(seconds * SECOND)
+    }
+
+    fn wait(seconds: u64) -> Target {
+        let length = Duration::from_secs(seconds);
+        Target::Wait(Ladder::up_to(length).rung(length))
+    }
+
+    fn gone(messages: u64, seconds: u64) -> Option<Gone> {
+        let ago = Duration::from_secs(seconds);
+        Some(Gone { messages, ago })
+    }
+
+    #[test]
+    fn a_queue_that_is_gone_held_what_was_counted_and_what_was_put_there_since() {
+        let known = KnownCounts::default();
+        assert_eq!(known.gone(Target::Dead, at(1)), None, "it was never there");
+        known.seen(Target::Dead, 3, at(1));
+        known.put(Target::Dead, at(4));
+        known.put(Target::Dead, at(5));
+        assert_eq!(known.gone(Target::Dead, at(8)), gone(5, 7));
+        assert_eq!(known.gone(Target::Dead, at(9)), None, "it is reported once");
+    }
+
+    #[test]
+    fn what_was_put_there_is_not_counted_twice() {
+        for target in [Target::Dead, wait(64)] {
+            let known = KnownCounts::default();
+            known.put(target, at(1));
+            known.seen(target, 1, at(2));
+            assert_eq!(known.gone(target, at(3)), gone(1, 1));
+        }
+    }
+
+    #[test]
+    fn messages_come_back_from_a_wait_queue_by_themselves() {
+        let known = KnownCounts::default();
+        known.seen(wait(16), 7, at(0));
+        assert_eq!(known.gone(wait(16), at(12)), gone(7, 12));
+        known.seen(wait(16), 7, at(0));
+        assert_eq!(known.gone(wait(16), at(13)), gone(0, 13));
+    }
+
+    #[test]
+    fn on_a_short_rung_only_what_was_put_there_lately_counts() {
+        let known = KnownCounts::default();
+        known.put(wait(4), at(0));
+        known.put(wait(4), at(5));
+        known.put(wait(4), at(6));
+        known.seen(wait(4), 9, at(7));
+        assert_eq!(known.gone(wait(4), at(8)), gone(2, 1));
+        known.seen(wait(4), 9, at(9));
+        assert_eq!(known.gone(wait(4), at(10)), gone(0, 1));
+    }
+
+    #[test]
+    fn letters_that_come_hide_no_more_than_their_number_and_raise_no_alarm() {
+        let known = KnownCounts::default();
+        assert_eq!(known.seen(Target::Dead, 40, at(0)), 0);
+        // Its confirm may come before or after the count that has it.
+        known.put(Target::Dead, at(1));
+        assert_eq!(known.seen(Target::Dead, 40, at(2)), 0);
+        assert_eq!(known.seen(Target::Dead, 0, at(3)), 40);
+        assert!(known.holding().is_empty());
+        known.put(Target::Dead, at(4));
+        assert_eq!(known.holding(), [Target::Dead]);
+        assert!(known.knows(Target::Dead) && !known.knows(Target::Work));
+    }
+}

@@ -1,0 +1,130 @@
+//! The only place that reads the local clocks (the monotonic one, and the wall clock once at the start); and
+//! runtimes of one thread with a higher priority, for work that a slot waits for.
+//!
+//! On a busy machine a woken thread waits for a processor, often for longer than a slot is valid.
+//! These threads work for microseconds at a time, so they can run at once.
+
+use std::io;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use sluiced_core::time::{Mono, StoreTime};
+
+/// The process's monotonic clock. Copies share one zero.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    zero: Instant,
+    /// The wall clock's time at its zero, since the Unix epoch.
+    epoch: Duration,
+}
+
+impl Clock {
+    /// A clock whose zero is an hour ago, so that subtracting a wait from "now" never saturates.
+    #[must_use]
+    #[allow(clippy::disallowed_methods, reason = "this is the outermost layer")]
+    pub fn start() -> Self {
+        let now = Instant::now();
+        let zero = now.checked_sub(Duration::from_secs(3600)).unwrap_or(now);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            zero,
+            epoch: wall.unwrap_or_default().saturating_sub(now - zero),
+        }
+    }
+
+    /// Now.
+    #[must_use]
+    pub fn now(&self) -> Mono {
+        Mono::from_micros(u64::try_from(self.zero.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Now, as the time of a store in this process: what the wall clock showed at the start, and
+    /// the monotonic clock since. It never steps; it may drift from the wall clock by seconds a day.
+    #[must_use]
+    pub fn store_time(&self) -> StoreTime {
+        StoreTime::from_micros(self.now().as_micros()) + self.epoch
+    }
+
+    /// The instant at a point of this clock, for timers that need one.
+    #[must_use]
+    pub fn instant(&self, at: Mono) -> Instant {
+        self.zero + Duration::from_micros(at.as_micros())
+    }
+}
+
+/// A moment of the past on this process' clock, of which only the age is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(Instant);
+
+impl Moment {
+    /// So long ago.
+    #[must_use]
+    #[allow(clippy::disallowed_methods, reason = "this is the outermost layer")]
+    pub fn ago(age: Duration) -> Self {
+        let now = Instant::now();
+        Self(now.checked_sub(age).unwrap_or(now))
+    }
+
+    /// How long ago it is.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// The nice value of the thread.
+const URGENT: i32 = -10;
+
+/// Threads for blocking work. Names are resolved elsewhere (`ports::connect`), except for the
+/// subscription in Redis, whose client resolves its host on one of these.
+const BLOCKING: usize = 2;
+
+/// A runtime of one thread. It runs the task first that was woken last.
+///
+/// # Errors
+/// When the system has no thread for it.
+pub fn urgent_runtime(name: &str) -> io::Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name(name)
+        .max_blocking_threads(BLOCKING)
+        // Best effort: only a privileged process may do this. On Linux it applies to the calling thread.
+        .on_thread_start(|| {
+            rustix::process::setpriority_process(None, URGENT).ok();
+        })
+        .enable_all()
+        .build()
+}
+
+/// Such a runtime as a part of another object: it ends when that is dropped, on any thread.
+#[derive(Debug)]
+pub struct Thread(Option<Runtime>);
+
+impl Thread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the system has none.
+    pub fn start(name: &str) -> io::Result<Self> {
+        urgent_runtime(name).map(|runtime| Self(Some(runtime)))
+    }
+
+    /// The handle to spawn tasks there.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        self.0
+            .as_ref()
+            .expect("it is taken out only by `drop`")
+            .handle()
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // Waiting for its tasks is not allowed where tasks run.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

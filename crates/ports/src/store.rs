@@ -1,0 +1,330 @@
+//! The one store that the replicas of a fleet share, and what they send each other through it.
+//!
+//! It keeps the rows of paced limits, how downstreams are, the policies of limits, and how the replicas are (for people
+//! to look at; no decision uses it). The states of the other limits have a file of their own (`limits`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+
+use super::connect::Link;
+use super::limits::LimitStore;
+use super::marks::Marks;
+use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
+use sluiced_core::owner::{Claim, Foreign};
+use sluiced_core::policy::{LimitPolicy, PolicyVersion, Replacement};
+use sluiced_core::schedule::{Answer, Ask, Freeze, Pace};
+use sluiced_core::time::StoreTime;
+
+/// Why the store did not answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Not connected, or the connection broke. A script that was under way may have run.
+    #[error("{store} cannot be reached: {reason}")]
+    Unreachable { store: &'static str, reason: String },
+    /// No answer in time. The script may have run: its grants are not used.
+    #[error("{store} did not answer within {waited:?}")]
+    Timeout {
+        store: &'static str,
+        waited: Duration,
+    },
+    /// It answered with an error that will not go away by itself (wrong password, a key of
+    /// another type, scripts forbidden).
+    #[error("{store} refused: {reason}")]
+    Refused { store: &'static str, reason: String },
+}
+
+impl StoreError {
+    /// Whether it helps to ask again later, without a change by an operator.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Timeout { .. })
+    }
+}
+
+/// A question to a store, under way.
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// A key of a limit: a digest of its text, so that no message can name the state of another limit, a
+/// key has the same length whatever it says, and its text does not show in the store.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LimitKey([u8; 16]);
+
+impl LimitKey {
+    /// From the first 16 bytes of a digest of the key's text (`ports::limits` makes it).
+    #[must_use]
+    pub const fn from_digest(digest: [u8; 16]) -> Self {
+        Self(digest)
+    }
+
+    /// The digest.
+    #[must_use]
+    pub const fn digest(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// The beginning of the digest, for the journal: enough to find the lines of one key, but not enough to
+    /// identify a phone number, because several numbers have the same.
+    #[must_use]
+    pub fn short(&self) -> String {
+        let [a, b, c, ..] = self.0;
+        format!("{a:02x}{b:02x}{c:02x}")
+    }
+}
+
+impl fmt::Debug for LimitKey {
+    /// Not even the digest of a phone number belongs in a log: there are few phone numbers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LimitKey(..)")
+    }
+}
+
+/// A message from one replica to all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A limit is frozen.
+    Frozen { limit: Arc<str>, freeze: Freeze },
+    /// The policy of a limit has changed.
+    Changed { limit: Arc<str>, to: PolicyVersion },
+    /// The breaker of a route has opened or closed.
+    Breaker { route: Arc<str> },
+    /// An operator opened a keyed limit that waited because the store lost its state.
+    Opened { limit: Arc<str> },
+    /// Calls of a `concurrency` limit ended, and this replica, which waits for it, may ask for so many
+    /// units.
+    Freed {
+        limit: Arc<str>,
+        key: LimitKey,
+        units: u64,
+    },
+}
+
+/// A row of a paced limit, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacedLimit {
+    /// The limit, as in the configuration (letters, digits, `_`, `-` and `.`), or the name of its
+    /// second row.
+    pub name: Arc<str>,
+    /// The limit that it is a row of.
+    pub of: Arc<str>,
+    pub pace: Pace,
+    /// The policy that the pace was taken from.
+    pub known: PolicyVersion,
+}
+
+impl PacedLimit {
+    /// The row of a limit that has only one, at the pace of the configuration.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, pace: Pace) -> Self {
+        let name = name.into();
+        Self {
+            of: Arc::clone(&name),
+            name,
+            pace,
+            known: PolicyVersion::NONE,
+        }
+    }
+}
+
+/// The names by which a fleet is known (`core::owner::Claim`).
+pub type FleetNames = Arc<[String]>;
+
+/// What a replica does about the names of its fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owning {
+    /// Claims them.
+    Claim,
+    /// Only looks whether it could.
+    Look,
+    /// Takes its claim back.
+    Leave,
+}
+
+impl Owning {
+    /// As the scripts read it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Claim => "claim",
+            Self::Look => "look",
+            Self::Leave => "leave",
+        }
+    }
+}
+
+/// Why a breaker is open, to a replica that made no call which failed.
+pub const ELSEWHERE: &str = "another replica says so";
+
+/// The whole store; by itself, that of paced limits and breakers. Every call ends within the store's own timeout.
+pub trait Store: LimitStore + PolicyStore + StatusStore {
+    /// Leases slots (`core::schedule::lease`).
+    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer>;
+
+    /// Freezes the limit for every replica for `length` from now and sends a notice. A later end
+    /// that is already set is kept.
+    fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze>;
+
+    /// A replica that knows version `known` reports or asks how the downstream of `route` is
+    /// (`core::breaker::report`).
+    fn report<'a>(
+        &'a self,
+        route: &'a str,
+        report: BreakerReport,
+        known: u64,
+        rule: &'a BreakerRule,
+    ) -> StoreFuture<'a, BreakerStatus>;
+
+    /// A replica claims the names of its fleet, or looks whether it could (`core::owner`). Returns those that another
+    /// fleet has; if there is none, a claim is made.
+    fn own<'a>(
+        &'a self,
+        act: Owning,
+        replica: &'a str,
+        claim: &'a Claim,
+    ) -> StoreFuture<'a, Vec<Foreign>>;
+
+    /// Whether the store can be reached at present.
+    fn link(&self) -> watch::Receiver<Link>;
+
+    /// The keys of the marks that replicas write on copies. A key is made where there is none, and what this process
+    /// knows is written down again where it was lost.
+    fn marks(&self) -> Marks;
+}
+
+/// A replica reports its state at least this often.
+pub const BEAT: Duration = Duration::from_secs(4);
+/// One that reported nothing for so long (a beat and a second) is gone, or cannot reach the store.
+pub const SILENT: Duration = Duration::from_secs(5);
+/// For how long it is shown after its last report.
+pub const SHOWN: Duration = Duration::from_secs(60);
+/// The use of a limit is kept by intervals of this length, a bar for each …
+pub const BAR: Duration = Duration::from_secs(10);
+/// … and so many of them: ten minutes.
+pub const BARS: usize = 60;
+/// A store keeps two bars more: the one that grows, and the one before until all have reported it.
+pub const PLACES: usize = BARS + 2;
+
+/// What a replica reports.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusReport<'a> {
+    pub replica: &'a str,
+    /// Its state, for others. Empty: it leaves.
+    pub text: &'a str,
+    /// Units that it used of each limit …
+    pub used: &'a BTreeMap<String, u64>,
+    /// … in the time since its last report.
+    pub passed: Duration,
+}
+
+/// What all replicas reported.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    /// Their texts, each with how long ago it was reported, at most [`SHOWN`].
+    pub replicas: Vec<(Duration, String)>,
+    /// Units a second of each limit that was used, in each of the last [`BARS`] bars that all have reported,
+    /// the newest last.
+    pub bars: BTreeMap<String, Vec<f64>>,
+}
+
+/// Where replicas report their states.
+pub trait StatusStore: Send + Sync + fmt::Debug {
+    /// Writes the state of a replica, or that it leaves, and what it used.
+    fn report_status<'a>(&'a self, report: StatusReport<'a>) -> StoreFuture<'a, ()>;
+
+    /// The reports of all replicas.
+    fn hear(&self) -> StoreFuture<'_, Heard>;
+}
+
+impl Heard {
+    /// Records the units of a bar that is `ago` bars older than the newest one that is shown.
+    pub fn note(&mut self, limit: &str, ago: usize, units: f64) {
+        let Some(place) = (BARS - 1).checked_sub(ago) else {
+            return;
+        };
+        let bars = self.bars.entry(limit.to_owned());
+        let per_second = units / BAR.as_secs_f64();
+        bars.or_insert_with(|| vec![0.0; BARS])[place] = (per_second * 10.0).round() / 10.0;
+    }
+}
+
+/// How often a replica declares itself. After at most this long it knows a change even without a
+/// notice or an answer.
+pub const PRESENCE: Duration = Duration::from_secs(5);
+
+/// A completed update by an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Updated {
+    pub version: PolicyVersion,
+    pub updates: u64,
+}
+
+/// What came of a replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    pub version: PolicyVersion,
+    /// A row was frozen, and is not any more.
+    pub was_frozen: bool,
+}
+
+/// A replica that takes part in a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Present {
+    pub replica: String,
+    /// The policy in its file.
+    pub file: String,
+}
+
+/// The state of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// The store's time.
+    pub now: StoreTime,
+    /// `None`: no replica has ever declared it.
+    pub policy: Option<LimitPolicy>,
+    pub replicas: Vec<Present>,
+    /// A downstream asked for a pause until then.
+    pub frozen_until: Option<StoreTime>,
+}
+
+/// Where a limit is decided on, and where its policy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// In rows of slots, each limit for itself.
+    Paced,
+    /// In states by key, all limits of a message together.
+    Keyed,
+}
+
+/// The store of policies. It keeps them and decides nothing (`ports::policies` changes them). Every call ends within the
+/// store's own timeout.
+pub trait PolicyStore: Send + Sync + fmt::Debug {
+    /// A replica with this policy in its file is there. Returns the store's time, and the current policy.
+    fn present<'a>(
+        &'a self,
+        family: Family,
+        limit: &'a str,
+        replica: &'a str,
+        file: &'a str,
+    ) -> StoreFuture<'a, (StoreTime, Option<LimitPolicy>)>;
+
+    /// Replaces a policy, and with `thaw` ends the freezes of the limit's rows. `None`: the store has another version,
+    /// and nothing was changed.
+    fn replace<'a>(
+        &'a self,
+        family: Family,
+        limit: &'a str,
+        replacement: Replacement<'a>,
+        thaw: bool,
+    ) -> StoreFuture<'a, Option<Replaced>>;
+
+    /// Opens a keyed limit that is closed because the store lost its state. Returns the store's time:
+    /// losses up to then close it no more. `None`: no replica has declared the limit.
+    fn open<'a>(&'a self, family: Family, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>>;
+
+    /// Reads how a limit stands.
+    fn inspect<'a>(&'a self, family: Family, limit: &'a str) -> StoreFuture<'a, Inspection>;
+}

@@ -1,0 +1,203 @@
+//! The provider's HTTP side: stamps calls, answers according to its behaviour and its script, and takes
+//! questions on three reserved paths (`/report`, `/control`, `/reset`).
+//!
+//! Everything else is a call. Its stamp is the kernel's (`stamp`): the arrival of the bytes that completed the
+//! request's head.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use super::connection::LastArrival;
+use super::endpoint::Endpoint;
+use super::ledger::{Arrival, Entry, Expect};
+use super::script::{Act, ResponsePlan, ScriptStep};
+use sluiced_core::time::Mono;
+
+/// The largest body of a call.
+const MAX_BODY: usize = 1024 * 1024;
+/// The largest body of a question: a million ids.
+const MAX_QUESTION: usize = 64 * 1024 * 1024;
+
+type PlainResponse = Response<Full<Bytes>>;
+
+/// The connection must be closed without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("closed on purpose")]
+struct Closed;
+
+pub(super) async fn serve(
+    socket: impl AsyncRead + AsyncWrite + Unpin,
+    endpoint: Arc<Endpoint>,
+    arrival: LastArrival,
+) {
+    let service = service_fn(move |request| respond(Arc::clone(&endpoint), request, arrival.get()));
+    let served = http1::Builder::new()
+        .serve_connection(TokioIo::new(socket), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection of the provider ended");
+    }
+}
+
+/// Not `async` itself: the stamp is taken when hyper calls, not when the future is first polled.
+fn respond(
+    endpoint: Arc<Endpoint>,
+    request: Request<Incoming>,
+    at: Option<Mono>,
+) -> impl Future<Output = Result<PlainResponse, Closed>> {
+    let question = matches!(request.uri().path(), "/report" | "/control" | "/reset");
+    if !question {
+        endpoint
+            .ledger()
+            .arrived(at.map(|at| arrival(&request, at)));
+    }
+    let at = at.unwrap_or_else(|| endpoint.clock().now());
+    async move {
+        if question {
+            Ok(answer_question(endpoint, request).await)
+        } else {
+            answer_call(endpoint, request, at).await
+        }
+    }
+}
+
+fn arrival(request: &Request<Incoming>, at: Mono) -> Arrival {
+    let header = |name| request.headers().get(name).and_then(text);
+    let cost = header("x-cost").and_then(|text| text.parse().ok());
+    Arrival {
+        at,
+        units: cost.unwrap_or(1),
+        key: header("x-key"),
+    }
+}
+
+async fn answer_call(
+    endpoint: Arc<Endpoint>,
+    request: Request<Incoming>,
+    at: Mono,
+) -> Result<PlainResponse, Closed> {
+    let plan = endpoint.plan(at);
+    let (head, body) = request.into_parts();
+    let header = |name| head.headers.get(name).and_then(text);
+    let (named, caller) = (header("x-message-id"), header("x-caller"));
+    let body = Limited::new(body, MAX_BODY).collect().await;
+    let body = body.map_err(|_| Closed)?.to_bytes();
+    endpoint.ledger().read(Entry {
+        id: named.or_else(|| id_in(&body)),
+        caller,
+        accepted: plan.accepted,
+    });
+    if !plan.delay.is_zero() {
+        sleep(plan.delay).await;
+    }
+    match plan.act {
+        Act::Answer => Ok(plan.answer()),
+        Act::Close => Err(Closed),
+        Act::Hang => std::future::pending().await,
+    }
+}
+
+impl ResponsePlan {
+    fn answer(self) -> PlainResponse {
+        let mut answer = plain(self.status, Bytes::new());
+        let after = self.retry_after;
+        if let Some(value) = after.and_then(|text| HeaderValue::try_from(text).ok()) {
+            answer.headers_mut().insert(RETRY_AFTER, value);
+        }
+        answer
+    }
+}
+
+fn text(value: &HeaderValue) -> Option<Box<str>> {
+    value.to_str().ok().map(Into::into)
+}
+
+/// The member `id` of a JSON object, if that is what the body is.
+fn id_in(body: &[u8]) -> Option<Box<str>> {
+    #[derive(Deserialize)]
+    struct Body {
+        id: serde_json::Value,
+    }
+    let body: Body = serde_json::from_slice(body).ok()?;
+    match body.id {
+        serde_json::Value::String(id) => Some(id.into()),
+        serde_json::Value::Number(id) => Some(id.to_string().into()),
+        _ => None,
+    }
+}
+
+async fn answer_question(endpoint: Arc<Endpoint>, request: Request<Incoming>) -> PlainResponse {
+    let (head, body) = request.into_parts();
+    let Ok(body) = Limited::new(body, MAX_QUESTION).collect().await else {
+        return plain(StatusCode::PAYLOAD_TOO_LARGE, "too long");
+    };
+    // Counting may take a while: not on the thread that stamps calls.
+    let answered = spawn_blocking(move || {
+        let query = head.uri.query().unwrap_or_default();
+        endpoint.question(&head.method, head.uri.path(), query, &body.to_bytes())
+    });
+    answered
+        .await
+        .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "failed"))
+}
+
+impl Endpoint {
+    fn question(&self, method: &Method, path: &str, query: &str, body: &[u8]) -> PlainResponse {
+        match (method.as_str(), path) {
+            ("GET" | "POST", "/report") => match Expect::read(query, body) {
+                Ok(expect) => json(&self.ledger().report(&expect)),
+                Err(why) => plain(StatusCode::BAD_REQUEST, why),
+            },
+            ("POST", "/control") => self.control(body),
+            ("DELETE", "/control") => {
+                self.clear_script();
+                plain(StatusCode::NO_CONTENT, "")
+            }
+            ("POST", "/reset") => {
+                self.ledger().reset();
+                plain(StatusCode::NO_CONTENT, "")
+            }
+            _ => plain(StatusCode::METHOD_NOT_ALLOWED, "no such question"),
+        }
+    }
+
+    fn control(&self, body: &[u8]) -> PlainResponse {
+        match serde_json::from_slice::<ScriptStep>(body) {
+            Err(error) => plain(StatusCode::BAD_REQUEST, error.to_string()),
+            Ok(step) => match self.script(step) {
+                Ok(()) => plain(StatusCode::NO_CONTENT, ""),
+                Err(full) => plain(StatusCode::CONFLICT, full.to_string()),
+            },
+        }
+    }
+}
+
+fn json(report: &super::Report) -> PlainResponse {
+    match serde_json::to_vec(report) {
+        Ok(body) => {
+            let mut answer = plain(StatusCode::OK, body);
+            let kind = HeaderValue::from_static("application/json");
+            answer.headers_mut().insert(CONTENT_TYPE, kind);
+            answer
+        }
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+fn plain(status: StatusCode, body: impl Into<Bytes>) -> PlainResponse {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    answer
+}

@@ -1,0 +1,288 @@
+//! A stand-in for the rate-limited service downstream, which judges its callers.
+//!
+//! Problem: whether a fleet keeps a limit can be decided only where the calls arrive. This provider stamps
+//! every request as soon as its head has been read from the socket, on a thread of its own that does nothing
+//! else, and reports afterwards how full the worst sliding window was, which calls came too early, and which
+//! messages were lost or taken twice. Like most real providers it answers 202 to everything; it can also
+//! enforce its limit, be slow, fail, or hang. It speaks TLS if a test needs that, and causes the faults of
+//! the way to it ([`Way`]): there is nothing between it and its callers. A connection that begins with an
+//! octet of zero speaks SMPP, at the same address (`smpp`).
+//!
+//! `sluiced demo`, the fleet tests and the benchmarks use it, in their own process ([`Provider`])
+//! or as a process of its own (`sluiced provider`).
+//!
+//! **The door**: [`Provider`] in this process, or the command `sluiced provider`.
+//!
+//! **May know**: `core`, `ports`, `simulation` (the judge of windows), texts of `settings`.
+
+pub mod connection;
+mod endpoint;
+mod http;
+mod ledger;
+mod script;
+mod serve;
+mod smpp;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use nix::sys::socket::Backlog;
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
+
+use self::endpoint::Endpoint;
+use self::ledger::Ledger;
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::Clock;
+
+pub use self::connection::Way;
+pub use self::ledger::Expect;
+pub use self::script::{Act, Behaviour, Failure, FailureError, ScriptFull, ScriptStep};
+
+/// Why the provider did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    /// No thread or no event loop could be started.
+    #[error("cannot start the provider's thread: {0}")]
+    Thread(io::Error),
+}
+
+/// The result of a run. Times are on the provider's own monotonic clock.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// All calls that arrived.
+    pub calls: u64,
+    /// Those among them whose connection had ended when they were read, because their replica was killed:
+    /// it is not known when they came, and no window counts them.
+    pub undated: u64,
+    /// Calls whose message the provider took (2xx, unless scripted otherwise).
+    pub accepted: u64,
+    /// Different messages among the accepted.
+    pub unique: u64,
+    /// Messages that were accepted more than once: their recipients got them twice.
+    pub repeated: u64,
+    /// A few of them.
+    pub repeated_ids: Vec<String>,
+    /// Calls without an id. They count as calls, and no two are known to be the same message.
+    pub anonymous: u64,
+    /// Calls by their `x-caller`; those without it are not included.
+    pub callers: BTreeMap<Box<str>, u64>,
+    /// Expected messages that were never accepted; absent if nothing was expected.
+    pub lost: Option<u64>,
+    /// A few of them, if the ids were given.
+    pub lost_ids: Vec<String>,
+    /// Accepted messages that were not expected.
+    pub unexpected: u64,
+    /// The limit that was judged by.
+    pub limit: u32,
+    /// Its window.
+    pub window_us: u64,
+    /// The most calls in any half-open sliding window.
+    pub worst: u64,
+    /// Calls that came too early.
+    pub over: u64,
+    /// Units of all calls: one for each call without an `x-cost`.
+    pub units: u64,
+    /// Keys that calls named in `x-key`.
+    pub keys: u64,
+    /// The fullest window of any key, in units; zero unless keys have a limit of their own.
+    pub key_worst: u64,
+    /// Calls that came too early for the limit of their key.
+    pub key_over: u64,
+    /// When the first few of them came, counted from the first arrival.
+    pub over_at_us: Vec<u64>,
+    /// The share of the limit in use from the first call to the last.
+    pub used: Option<f64>,
+    /// The first arrival.
+    pub first_us: Option<u64>,
+    /// The last arrival.
+    pub last_us: Option<u64>,
+    /// From the first arrival to the last.
+    pub duration_us: u64,
+    /// Distances of neighbouring calls.
+    pub gap_p50_us: Option<u64>,
+    /// Their 99th percentile.
+    pub gap_p99_us: Option<u64>,
+    /// There were more calls than are kept: ids and gaps are from the first ones.
+    pub truncated: bool,
+}
+
+/// The few numbers that a progress line shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// All calls.
+    pub calls: u64,
+    /// Different messages that were accepted.
+    pub unique: u64,
+    /// Calls in the last whole second before now.
+    pub last_second: u64,
+    /// The fullest window so far.
+    pub worst: u64,
+    /// Calls that came too early.
+    pub over: u64,
+}
+
+/// A running provider. Dropping it closes its socket and ends its thread.
+#[derive(Debug)]
+pub struct Provider {
+    address: SocketAddr,
+    endpoint: Arc<Endpoint>,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Provider {
+    /// Listens on `address` (port 0: any free port) and serves on a thread of its own.
+    ///
+    /// # Errors
+    /// When the address is in use, or no thread can be started.
+    pub fn start(address: SocketAddr, behaviour: Behaviour) -> Result<Self, ProviderError> {
+        let (listener, bound) =
+            listen(address).map_err(|source| ProviderError::Listen { address, source })?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ProviderError::Thread)?;
+        let endpoint = Arc::new(Endpoint::new(Clock::start(), behaviour));
+        let stop = CancellationToken::new();
+        let thread = std::thread::Builder::new()
+            .name("provider".to_owned())
+            .spawn({
+                let (endpoint, stop) = (Arc::clone(&endpoint), stop.clone());
+                move || serve_until(&runtime, listener, endpoint, &stop)
+            })
+            .map_err(ProviderError::Thread)?;
+        Ok(Self {
+            address: bound,
+            endpoint,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn report(&self, expect: &Expect) -> Report {
+        self.ledger().report(expect)
+    }
+
+    /// The few numbers that a progress line shows. Cheap.
+    #[must_use]
+    pub fn live(&self) -> Live {
+        self.ledger().live()
+    }
+
+    /// The calls that named a key in `x-key`, in their order: when they arrived, on this provider's
+    /// own clock, and their keys. The last half second may be missing, and calls after the first
+    /// million are.
+    #[must_use]
+    pub fn keyed(&self) -> Vec<(Mono, Box<str>)> {
+        self.ledger().keyed()
+    }
+
+    /// How often each message was taken.
+    #[must_use]
+    pub fn taken(&self) -> HashMap<Box<str>, u32> {
+        self.ledger().taken()
+    }
+
+    /// The clock that calls are stamped with.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.endpoint.clock()
+    }
+
+    /// Forgets all calls so far.
+    pub fn reset(&self) {
+        self.ledger().reset();
+    }
+
+    /// Queues a step of scripted behaviour.
+    ///
+    /// # Errors
+    /// When too many steps wait already.
+    pub fn script(&self, step: ScriptStep) -> Result<(), ScriptFull> {
+        self.endpoint.script(step)
+    }
+
+    /// Changes how connections are treated.
+    pub fn way(&self, change: impl FnOnce(&mut Way)) {
+        self.endpoint.way.send_modify(change);
+    }
+
+    /// Closes all connections.
+    pub fn cut(&self) {
+        self.endpoint.cut();
+    }
+
+    /// How many receipts were sent over SMPP, and the answers to them: sequence numbers and statuses.
+    #[must_use]
+    pub fn receipts(&self) -> (u32, Vec<(u32, u32)>) {
+        let answered = self.endpoint.answered_receipts();
+        (self.endpoint.sent_receipts(), answered)
+    }
+
+    /// Ends all SMPP sessions with an unbind.
+    pub fn unbind(&self) {
+        self.endpoint.unbind.send_modify(|times| *times += 1);
+    }
+
+    /// Stops serving: its connections are closed, and new ones refused. Its report can still be read.
+    pub fn close(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            // A panic of that thread was already printed.
+            drop(thread.join());
+        }
+    }
+
+    fn ledger(&self) -> &Ledger {
+        self.endpoint.ledger()
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)?;
+    // As many connections as the system allows may wait to be accepted, not the usual 128. Beyond
+    // that the kernel drops connection attempts, and the caller's kernel repeats them later:
+    // calls would arrive in groups that no caller made, and be counted as too early.
+    nix::sys::socket::listen(&listener, Backlog::MAXALLOWABLE)?;
+    listener.set_nonblocking(true)?;
+    connection::ask_for_stamps(&listener)?;
+    let bound = listener.local_addr()?;
+    Ok((listener, bound))
+}
+
+fn serve_until(
+    runtime: &Runtime,
+    listener: TcpListener,
+    endpoint: Arc<Endpoint>,
+    stop: &CancellationToken,
+) {
+    let served = runtime.block_on(stop.run_until_cancelled(serve::serve(listener, endpoint)));
+    if let Some(Err(error)) = served {
+        tracing::error!(%error, "the provider stopped");
+    }
+}

@@ -1,0 +1,177 @@
+//! Downstreams: headers, credentials and signatures, what answers mean, times.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use http::HeaderName;
+
+use super::Checks;
+use crate::fault::KeyPath;
+use crate::schema::hint;
+use crate::types::{Auth, Http, Limit, Outcomes, Quota, Route};
+
+/// Headers that follow from the body and the connection.
+const OWN_HEADERS: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
+
+impl Checks<'_> {
+    pub(super) fn http(&mut self, path: &KeyPath, http: &Http) {
+        let [headers, auth, outcomes] = path.all(["headers", "auth", "outcomes"]);
+        for name in http.headers.keys() {
+            let at = headers.join(name);
+            let lower = name.to_ascii_lowercase();
+            if http.auth.as_ref().is_some_and(|auth| auth.sets(&lower)) {
+                let message = "auth sets this header already; take one of them out";
+                self.error([at, auth.clone()], message);
+            } else {
+                self.header_name(at, name);
+            }
+        }
+        if let Some(written) = &http.auth {
+            self.auth(&auth, written);
+        }
+        self.tls_files(path, [&http.ca_file, &http.cert_file, &http.key_file]);
+        self.outcomes(&outcomes, &http.outcomes);
+        self.http_times(path, http);
+    }
+
+    /// A header that may be set.
+    fn header_name(&mut self, at: KeyPath, name: &str) {
+        if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            let message = "this is no name of a header; write letters, digits and `-`";
+            self.error(at, message);
+        } else if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+            self.error(at, "sluiced sets this header itself; take it out");
+        }
+    }
+
+    /// A quota is one of the route's limits, which counts units that the downstream counts, too.
+    pub(super) fn quotas(&mut self, path: &KeyPath, route: &Route) {
+        let quotas = path.join("downstream").join("quota");
+        for (name, quota) in route.quotas() {
+            let at = quotas.join(name);
+            if !route.limits.contains(name) {
+                let known = route.limits.iter().map(String::as_str);
+                let hint = hint(name, known, || "name one of its limits".to_owned());
+                let message = format!("the route has no limit `{name}`; {hint}");
+                self.error([at.clone(), path.join("limits")], message);
+            } else if let Some(limit) = self.settings.limits.get(name)
+                && limit.counts_calls()
+            {
+                let kind = KeyPath::of(&["limits", name, "kind"]);
+                let counts = match limit {
+                    Limit::Once(_) => "calls each message once",
+                    _ => "counts calls in flight",
+                };
+                let message = format!(
+                    "`{name}` {counts}, and a downstream says what is left of a count over time; name a limit of another kind"
+                );
+                self.error([at.clone(), kind], message);
+            }
+            self.quota(&at, quota);
+        }
+    }
+
+    /// Either the name of a format, or templates.
+    fn quota(&mut self, at: &KeyPath, quota: &Quota) {
+        let [format, remaining, reset] = at.all(["format", "remaining", "reset"]);
+        match (quota.format, &quota.remaining, &quota.reset) {
+            (None, None, _) => self.error(
+                [at.clone(), remaining],
+                "nothing says where answers have what is left; write format = \"ietf\", or remaining = \"{{ answer.headers['x-left'] }}\"",
+            ),
+            (Some(_), Some(_), _) => self.error(
+                [remaining, format],
+                "format names the headers already; take one of the two out",
+            ),
+            (Some(_), None, Some(_)) => self.error(
+                [reset, format],
+                "format names the header of the reset already; take reset out",
+            ),
+            (Some(_), None, None) | (None, Some(_), _) => {}
+        }
+    }
+
+    /// An answer means one thing.
+    fn outcomes(&mut self, path: &KeyPath, outcomes: &Outcomes) {
+        let lists = [
+            ("accepted", &outcomes.accepted),
+            ("throttled", &outcomes.throttled),
+            ("held", &outcomes.held),
+            ("transient", &outcomes.transient),
+            ("permanent", &outcomes.permanent),
+        ];
+        let mut seen = BTreeMap::new();
+        for (list, answers) in lists {
+            for (i, answer) in answers.iter().enumerate() {
+                if let Some(other) = seen.get(answer) {
+                    let message =
+                        format!("`{answer}` stands in `{other}` already; leave it in one list");
+                    self.error(path.join(list).at(i), message);
+                } else {
+                    seen.insert(answer, list);
+                }
+            }
+        }
+    }
+
+    fn auth(&mut self, path: &KeyPath, auth: &Auth) {
+        if let Auth::Hmac(hmac) = auth {
+            let headers = path.join("headers");
+            for name in hmac.headers.keys() {
+                self.header_name(headers.join(name), name);
+            }
+            let mut texts = hmac.headers.values();
+            if !texts.any(|text| text.contains("signature_")) {
+                let message = "no header has the signature; write one such as x-signature = \"{{ signature_hex }}\"";
+                self.error(headers, message);
+            }
+        }
+        let (name, value, file) = match auth {
+            Auth::Basic(basic) => ("password", basic.password.is_some(), &basic.password_file),
+            Auth::Bearer(bearer) => ("token", bearer.token.is_some(), &bearer.token_file),
+            Auth::Hmac(hmac) => ("secret", hmac.secret.is_some(), &hmac.secret_file),
+        };
+        self.one_secret(path, name, value, file);
+    }
+
+    /// A secret is in the configuration or in a file, not in both.
+    pub(super) fn one_secret(
+        &mut self,
+        path: &KeyPath,
+        name: &str,
+        value: bool,
+        file: &Option<PathBuf>,
+    ) {
+        let (at_value, at_file) = (path.join(name), path.join(&format!("{name}_file")));
+        match (value, file) {
+            (true, Some(_)) => {
+                let message =
+                    format!("`{name}` stands beside it; leave one of the two, better {name}_file");
+                self.error([at_file, at_value], message);
+            }
+            (true, None) => {}
+            (false, Some(file)) => self.secret_file(&at_file, Some(file)),
+            (false, None) => {
+                let message = format!("no {name}; write {name}_file or {name}");
+                self.error([path.clone(), at_value, at_file], message);
+            }
+        }
+    }
+
+    fn http_times(&mut self, path: &KeyPath, http: &Http) {
+        let timeout = ("timeout", http.timeout);
+        let longest = ("max_throttle_wait", http.max_throttle_wait);
+        for (name, time, (bound_name, bound)) in [
+            ("latency", http.latency, timeout),
+            ("connect_timeout", http.connect_timeout, timeout),
+            ("throttle_wait", http.throttle_wait, longest),
+        ] {
+            let [own, other] = path.all([name, bound_name]);
+            // A default does not count; only a written value can be wrong.
+            if self.is_written(&own) {
+                let bound = (other, bound_name, bound.get());
+                self.at_most((own, time.get()), bound, ["", ""]);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A downstream over SMPP: its password, certificates and times; whether its window keeps the rate busy and has room
+//! for the longest message.
+
+use std::collections::BTreeSet;
+
+use super::Checks;
+use crate::fault::KeyPath;
+use crate::text::Costing;
+use crate::types::{Downstream, Limit, ResultOn, Results, Route, Smpp, SmppBind, SmppEncoding};
+use sluiced_core::rate::Span;
+use sluiced_template::{About, NAMES, Templates};
+
+/// A window must hold this many times the average number of messages under way. Some answers take longer than
+/// usual; with room only for the average, each of them costs a slot.
+const SPARE: f64 = 1.5;
+
+impl Checks<'_> {
+    pub(super) fn smpp(&mut self, path: &KeyPath, smpp: &Smpp) {
+        self.one_secret(
+            path,
+            "password",
+            smpp.password.is_some(),
+            &smpp.password_file,
+        );
+        self.tls_files(path, [&smpp.ca_file, &smpp.cert_file, &smpp.key_file]);
+        let [latency, timeout, coding, encoding] =
+            path.all(["latency", "timeout", "data_coding", "encoding"]);
+        if self.is_written(&latency) {
+            let bound = (timeout, "timeout", smpp.timeout.get());
+            self.at_most((latency, smpp.latency.get()), bound, ["", ""]);
+        }
+        if smpp.data_coding.is_some() && smpp.encoding == SmppEncoding::Auto {
+            let message = "one number cannot stand for two alphabets; write encoding = \"gsm7\" or \"ucs2\" beside it, or take it out";
+            self.error([coding, encoding], message);
+        }
+    }
+
+    /// Receipts need a connection that takes them, and have no fields of a message.
+    pub(super) fn receipts(&mut self, path: &KeyPath, route: &Route, results: &Results) {
+        let on = path.join("on");
+        let publishes = results.on.contains(&ResultOn::Receipt);
+        let Downstream::Smpp(smpp) = &route.downstream else {
+            if publishes {
+                let message =
+                    "only a downstream of the kind smpp delivers receipts; take \"receipt\" out";
+                self.error(on, message);
+            }
+            return;
+        };
+        if !publishes {
+            return;
+        }
+        if smpp.bind != SmppBind::Transceiver {
+            let message =
+                "a transmitter gets no receipts; write bind = \"transceiver\" in its downstream";
+            self.error(on, message);
+        }
+        let key = ("routing_key", Some(&results.routing_key));
+        for (name, text) in [key, ("body", results.body.as_ref())] {
+            let mut templates = Templates::about(About::Answer);
+            let compiled = text.and_then(|text| templates.add(name, text.as_str()).ok());
+            let of_message = NAMES.into_iter().filter(|known| *known != "route");
+            let used = of_message.into_iter().find(|known| templates.uses(known));
+            if let Some(used) = used.filter(|_| compiled.is_some()) {
+                let message = format!(
+                    "a receipt has no message, so `{used}` is not known of it; use only route and answer"
+                );
+                self.error(path.join(name), message);
+            }
+        }
+    }
+
+    /// A transceiver without a place for its receipts.
+    fn transceiver(&mut self, path: &KeyPath, route: &Route, smpp: &Smpp) {
+        let results = route.results.as_ref();
+        let takes = results.is_some_and(|results| results.on.contains(&ResultOn::Receipt));
+        if smpp.bind == SmppBind::Transceiver && !takes {
+            let message = "nothing takes what the centre delivers; write results.on = [\"receipt\"] (and what else is to be published), or bind = \"transmitter\"";
+            self.error(path.join("downstream").join("bind"), message);
+        }
+    }
+
+    /// Whether the windows of one replica alone allow the whole rate.
+    pub(super) fn window(&mut self, path: &KeyPath, route: &Route, smpp: &Smpp) {
+        self.transceiver(path, route, smpp);
+        let Some((limit, rate)) = self.pace_of(route) else {
+            return;
+        };
+        self.segments(path, limit, smpp);
+        self.longest(path, limit, smpp);
+        let (binds, window) = (u32::from(smpp.binds.get()), u32::from(smpp.window.get()));
+        let latency = smpp.latency.get();
+        let busy = (rate.per_second() * latency.as_secs_f64() * SPARE).ceil();
+        let room = binds * window;
+        if f64::from(room) < busy {
+            let downstream = path.join("downstream");
+            let [window, binds_at, latency_at] = downstream.all(["window", "binds", "latency"]);
+            let right = (busy / f64::from(binds)).ceil();
+            let latency = Span(latency);
+            let message = format!(
+                "{room} segments without an answer do not keep {rate} busy at a latency of {latency}: one replica alone needs {busy} or more, because some answers take longer; write {right}, or run more replicas"
+            );
+            let rate_at = KeyPath::of(&["limits", limit, "rate"]);
+            self.warning([window, binds_at, latency_at, rate_at], message);
+        }
+    }
+
+    /// A limit that counts segments has no other cost: what is counted is what is sent.
+    fn segments(&mut self, path: &KeyPath, limit: &str, smpp: &Smpp) {
+        let at = KeyPath::of(&["limits", limit, "cost"]);
+        let Some(paced) = self.settings.limits.get(limit).and_then(Limit::as_paced) else {
+            return;
+        };
+        let counts_segments = match &paced.cost {
+            Costing::Made(text) => text.as_str().contains("sms_segments"),
+            Costing::Units(_) => false,
+        };
+        if !self.is_written(&at) || !smpp.sends_segments() && !counts_segments {
+            return;
+        }
+        let right = smpp.segments_cost();
+        if let (Costing::Made(text), Some(right)) = (&paced.cost, &right)
+            && counting(text.as_str()) == counting(right)
+        {
+            return;
+        }
+        let sends = match smpp.sends_segments() {
+            true => format!(
+                "`{path}` takes a slot for each segment that it sends, and this counts otherwise; take cost out"
+            ),
+            false => format!(
+                "this counts other segments than those of the text of `{path}`; take cost out for one slot a message"
+            ),
+        };
+        let message = match right {
+            Some(right) => format!("{sends}, or write cost = '{right}'"),
+            None => sends,
+        };
+        let keys = path
+            .join("downstream")
+            .all(["kind", "text", "encoding", "long"]);
+        self.error([vec![at], keys.to_vec()].concat(), message);
+    }
+
+    /// Whether a window has room for the longest message that the limit lets pass.
+    fn longest(&mut self, path: &KeyPath, limit: &str, smpp: &Smpp) {
+        let paced = self.settings.limits.get(limit).and_then(Limit::as_paced);
+        let (most, window) = (paced.map(|paced| paced.largest_cost().get()), smpp.window);
+        let Some(most) = most.filter(|most| *most > u32::from(window.get())) else {
+            return;
+        };
+        if smpp.sends_segments() {
+            let message = format!(
+                "a message of more than {window} segments is a dead letter, for they are sent together, and limits.{limit} lets up to {most} pass; write window = {most} or more, or max_cost = {window}"
+            );
+            let most_at = KeyPath::of(&["limits", limit, "max_cost"]);
+            let window_at = path.join("downstream").join("window");
+            self.warning([window_at, most_at], message);
+        }
+    }
+}
+
+/// What a cost counts: the expression of its text, and the options that are no defaults. `None`: no segments.
+fn counting(cost: &str) -> Option<(String, BTreeSet<String>)> {
+    let bare = cost.chars().filter(|c| !c.is_whitespace());
+    let bare: String = bare.map(|c| if c == '\'' { '"' } else { c }).collect();
+    let inner = bare.strip_prefix("{{")?.strip_suffix("}}")?;
+    let (text, options) = inner.rsplit_once("|sms_segments")?;
+    let options = match options {
+        "" => "",
+        options => options.strip_prefix('(')?.strip_suffix(')')?,
+    };
+    let options = options.split(',').filter(|one| !one.is_empty());
+    let options = options.filter(|one| ![r#"encoding="auto""#, "reference=8"].contains(one));
+    Some((text.to_owned(), options.map(str::to_owned).collect()))
+}

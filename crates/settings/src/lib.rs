@@ -1,0 +1,43 @@
+//! The configuration: one table of keys (`types`), loading with origins, checks across keys.
+//!
+//! `layers` reads the files and the variables, has the crate `config` merge them into one tree, and knows
+//! where each key was written. `conform` compares the tree with the table of keys and completes it with the
+//! defaults. `checks` are about several keys at a time. `load` runs these in turn, and returns either valid
+//! settings or every fault at once.
+//!
+//! Read them in this order: `schema` (the words of the table), `text` and `forms` (forms of text), `types`
+//! (the table), `fault`, `layers`, `variables`, `collector`, `conform`, `checks`, `load`. Also made from the
+//! table: `show` (`check --print`), `reference` (`config/default.toml` and the JSON schema), `policy`,
+//! `words`.
+//!
+//! **The door**: `load` returns valid settings or every fault with its place; `types` are plain values for the others.
+//!
+//! **May know**: `core`, `template`.
+
+mod checks;
+mod collector;
+mod conform;
+mod fault;
+mod forms;
+mod layers;
+mod load;
+mod memory;
+pub mod policy;
+mod reference;
+mod schema;
+pub mod secrets;
+mod show;
+pub mod text;
+pub mod types;
+mod variables;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+pub use fault::{Fault, Faults, KeyPath, Place, Severity};
+pub use load::{Extra, Loaded, NO_SECTION, load, load_with};
+pub use reference::{json_schema, reference};
+pub use schema::nearest;
+pub use show::{Effective, Origins};
+pub use variables::PREFIX;

@@ -1,0 +1,198 @@
+//! The policy of a limit: the part that may change while the fleet runs, as one line of text.
+//!
+//! `kind=paced rate=400/1s headroom=5ms`: the keys that the table marks as live, in its order, with defaults,
+//! so that two files with the same meaning give the same line. Replicas compare these lines and the store
+//! keeps them. A key that the line does not name has its default: a headroom that follows the window, for
+//! example. Two words of the line are no keys, and no file has them: `adapted=300/1s` is the rate that
+//! `adaptive` set, and `until=` is when the policy ends (`core::policy::ends`). How a message is counted
+//! (`key`, `cost`) is not part of it and needs a restart.
+
+use std::fmt;
+
+use config::{Value, ValueKind};
+use serde::Deserialize as _;
+
+use sluiced_core::policy::{ending, ends};
+
+use super::collector::Collector;
+use super::conform::{conform, scalar};
+use super::fault::KeyPath;
+use super::layers::entries;
+use super::schema::{Key, Need, Shape};
+use super::text::Quota;
+use super::types::{LIMIT, Limit};
+use super::variables::read;
+
+/// The rate of a paced limit that `adaptive` set.
+pub const ADAPTED: &str = "adapted";
+
+/// A text that is no policy of this limit, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyTextError {
+    /// A word is not `name=value`.
+    #[error("`{0}` is not written as name=value")]
+    Word(String),
+    /// It is the policy of a limit of another kind.
+    #[error("it is the policy of a {0} limit, and in this file the limit is {1}")]
+    Kind(String, &'static str),
+    /// This kind has no key of that name.
+    #[error("`{0}` cannot be changed while the fleet runs")]
+    Name(String),
+    /// A value that cannot be read.
+    #[error("{name} = `{value}`: {why}")]
+    Value {
+        name: String,
+        value: String,
+        why: String,
+    },
+}
+
+impl Limit {
+    /// Its policy, by name, in the order in which it is written.
+    #[must_use]
+    pub fn policy(&self) -> Vec<(&'static str, String)> {
+        let written = self.written();
+        let value = |name: &str| Some(entries(&written)?.get(name)?.to_string());
+        let live = self.live().map(|key| key.name);
+        let adapted = self.as_paced().and_then(|paced| paced.adapted.as_ref());
+        std::iter::once("kind")
+            .chain(live)
+            .filter_map(|name| Some((name, value(name)?)))
+            .chain(adapted.map(|rate| (ADAPTED, rate.to_string())))
+            .collect()
+    }
+
+    /// Its policy on one line.
+    #[must_use]
+    pub fn policy_line(&self) -> String {
+        line(self.policy().iter().map(|(name, value)| (*name, value)))
+    }
+
+    /// Its policy in place of another one, with the same end.
+    #[must_use]
+    pub fn policy_over(&self, before: &str) -> String {
+        match ends(before).1 {
+            Some(end) => ending(&self.policy_line(), end),
+            None => self.policy_line(),
+        }
+    }
+
+    /// The names of its values that can change.
+    #[must_use]
+    pub fn policy_names(&self) -> Vec<&'static str> {
+        self.live().map(|key| key.name).collect()
+    }
+
+    /// The same limit under another policy.
+    ///
+    /// # Errors
+    /// When it is not the policy of such a limit.
+    pub fn with_policy(&self, text: &str) -> Result<Self, PolicyTextError> {
+        let mut limit = self.written();
+        let ValueKind::Table(entries) = &mut limit.kind else {
+            return Ok(self.clone());
+        };
+        // Keys that are not required fall back to their defaults.
+        let kept = |key: &Key| !key.live || matches!(key.need, Need::Required(_));
+        let dropped: Vec<_> = self.keys().filter(|key| !kept(key)).collect();
+        entries.retain(|name, _| dropped.iter().all(|key| key.name != name));
+        let mut adapted = None;
+        for (name, text) in words(ends(text).0)? {
+            if name == ADAPTED && self.as_paced().is_some() {
+                let rate = text.parse::<Quota>();
+                adapted = Some(rate.map_err(|why| wrong(name, text, why.to_string()))?);
+                continue;
+            }
+            if name == "kind" {
+                let kind = self.kind();
+                if text != kind {
+                    return Err(PolicyTextError::Kind(text.to_owned(), kind));
+                }
+                continue;
+            }
+            let key = self.live().find(|key| key.name == name);
+            let key = key.ok_or_else(|| PolicyTextError::Name(name.to_owned()))?;
+            let value = read(text, &key.shape);
+            scalar(&value.kind, &key.shape).map_err(|why| wrong(name, text, why))?;
+            entries.insert(name.to_owned(), value);
+        }
+        let (path, mut faults) = (KeyPath::default(), Collector::default());
+        conform(&mut limit, &LIMIT, &path, &mut faults);
+        let mut limit =
+            Self::deserialize(limit).map_err(|why| wrong("policy", text, why.to_string()))?;
+        if let Self::Paced(paced) = &mut limit {
+            paced.adapted = adapted;
+        }
+        Ok(limit)
+    }
+
+    /// The limit as its table in a file.
+    fn written(&self) -> Value {
+        let text = toml::to_string(self).expect("every value of a limit is written as a plain one");
+        toml::from_str(&text).expect("it was written just now")
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
+        let kinds = match &LIMIT {
+            Shape::Kinds { kinds, .. } => *kinds,
+            _ => &[],
+        };
+        let kind = kinds.iter().find(|kind| kind.name == self.kind());
+        kind.into_iter().flat_map(|kind| kind.keys())
+    }
+
+    fn live(&self) -> impl Iterator<Item = &'static Key> + use<> {
+        self.keys().filter(|key| key.live)
+    }
+}
+
+/// A policy as an operator or a file wrote it, without changes by replicas: `adapted=`, and the parts of a
+/// headroom that follows what is measured.
+#[must_use]
+pub fn as_written(text: &str) -> Vec<&str> {
+    let words = text.split_ascii_whitespace();
+    let words = words.filter(|word| !word.starts_with("adapted="));
+    words
+        .map(|word| match word.split_once('(') {
+            Some((auto @ "headroom=auto", _)) => auto,
+            _ => word,
+        })
+        .collect()
+}
+
+/// The keys of a policy and their values, as a file would have them.
+///
+/// # Errors
+/// When a word is not `name=value`.
+pub fn keys_of(text: &str) -> Result<Vec<(&str, &str)>, PolicyTextError> {
+    let mut words = words(ends(text).0)?;
+    words.retain(|(name, _)| *name != ADAPTED);
+    Ok(words)
+}
+
+/// The names and values of a line.
+///
+/// # Errors
+/// When a word is not `name=value`.
+pub fn words(text: &str) -> Result<Vec<(&str, &str)>, PolicyTextError> {
+    let word = |word: &'_ str| PolicyTextError::Word(word.to_owned());
+    text.split_ascii_whitespace()
+        .map(|text| text.split_once('=').ok_or_else(|| word(text)))
+        .collect()
+}
+
+/// A line of names and values.
+pub fn line<'a>(policy: impl Iterator<Item = (&'a str, impl fmt::Display)>) -> String {
+    let words: Vec<_> = policy
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    words.join(" ")
+}
+
+fn wrong(name: &str, value: &str, why: String) -> PolicyTextError {
+    PolicyTextError::Value {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        why,
+    }
+}

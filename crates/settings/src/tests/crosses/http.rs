@@ -1,0 +1,220 @@
+//! Downstreams: times, templates, headers, secrets, outcomes.
+
+use super::below;
+use crate::tests::{GOOD, changed, lines};
+
+#[test]
+fn times_and_method() {
+    assert_eq!(
+        below("timeout = \"1m\"\nmethod = \"post\"\nlatency = \"2m\"\nconnect_timeout = \"2m\""),
+        [
+            "a.toml:4:9: warning: routes.sms.prefetch: the default of 10000 messages do not keep 400/1s busy at a latency of 2m: one replica alone needs 48000 or more; write 48000, or run more replicas",
+            "a.toml:11:11: routes.sms.downstream.timeout: 1m is longer than service.grace of 20s: a stop would cut calls off; write 20s or less, or a longer grace",
+            "a.toml:12:10: routes.sms.downstream.method: `post` is no method; write \"POST\"",
+            "a.toml:13:11: routes.sms.downstream.latency: 2m is longer than timeout of 1m; write 1m or less",
+            "a.toml:14:19: routes.sms.downstream.connect_timeout: 2m is longer than timeout of 1m; write 1m or less"
+        ]
+    );
+}
+
+#[test]
+fn throttle_and_templates() {
+    assert_eq!(
+        below("method = \"P T\"\nbody = \"{{ body.x \"\nthrottle_wait = \"2h\""),
+        [
+            "a.toml:11:10: routes.sms.downstream.method: `P T` is no method; write \"POST\"",
+            "a.toml:12:1: routes.sms.downstream.body: this template is wrong in line 1: unexpected end of input, expected end of variable block; write {{ body.field }} for a value",
+            "a.toml:13:17: routes.sms.downstream.throttle_wait: 2h is longer than max_throttle_wait of 1h; write 1h or less"
+        ]
+    );
+}
+
+#[test]
+fn unknown_variables() {
+    assert_eq!(
+        below(
+            "body = \"{{ bdy.x }}{% for i in range(3) %}{{ i }}{% endfor %}\"\nca_file = \"/dev/null\""
+        ),
+        [
+            "a.toml:11:1: routes.sms.downstream.body: templates know no `bdy`; did you mean `body`?",
+            "a.toml:12:11: routes.sms.downstream.ca_file: `/dev/null` holds no certificate; a PEM file with `-----BEGIN CERTIFICATE-----` is needed"
+        ]
+    );
+}
+
+#[test]
+fn headers() {
+    assert_eq!(
+        below(
+            "headers = { \"a b\" = \"x\", Content-Length = \"5\", authorization = \"{{ body.x }}\", wrong = \"{{ x\", ok = \"a\\nb\" }\nauth = { kind = \"bearer\" }"
+        ),
+        [
+            "a.toml:11:13: routes.sms.downstream.headers.\"a b\": this is no name of a header; write letters, digits and `-`",
+            "a.toml:11:26: routes.sms.downstream.headers.Content-Length: sluiced sets this header itself; take it out",
+            "a.toml:11:48: routes.sms.downstream.headers.authorization: auth sets this header already; take one of them out",
+            "a.toml:11:80: routes.sms.downstream.headers.wrong: this template is wrong in line 1: unexpected end of input, expected end of variable block; write {{ body.field }} for a value",
+            "a.toml:11:96: routes.sms.downstream.headers.ok: a header's value must be visible ASCII on one line",
+            "a.toml:12:1: routes.sms.downstream.auth: no token; write token_file or token"
+        ]
+    );
+}
+
+#[test]
+fn two_passwords() {
+    assert_eq!(
+        below(
+            "auth = { kind = \"basic\", user = \"u:v\", password = \"p\", password_file = \"/nowhere\" }"
+        ),
+        [
+            "a.toml:11:33: routes.sms.downstream.auth.user: a user's name must not hold a colon; take it out",
+            "a.toml:11:72: routes.sms.downstream.auth.password_file: `password` stands beside it; leave one of the two, better password_file"
+        ]
+    );
+}
+
+#[test]
+fn an_unreadable_token() {
+    assert_eq!(
+        below("auth = { kind = \"bearer\", token_file = \"/nowhere\" }"),
+        [
+            "a.toml:11:40: routes.sms.downstream.auth.token_file: `/nowhere` cannot be read: No such file or directory (os error 2)"
+        ]
+    );
+}
+
+#[test]
+fn an_unknown_auth() {
+    assert_eq!(
+        below("auth = { kind = \"oauth\", user = \"u\" }"),
+        [
+            "a.toml:11:17: routes.sms.downstream.auth.kind: `oauth` is no kind; write \"basic\" or \"bearer\" or \"hmac\""
+        ]
+    );
+}
+
+#[test]
+fn templates_of_a_signature() {
+    assert_eq!(
+        below(
+            "auth = { kind = \"hmac\", secret = \"s\", algorithm = \"md5\", signed = \"{{ tmestamp }}{{ signature_hex }}\", headers = { x = \"{{ signature }}\", Content-Length = \"1\" } }"
+        ),
+        [
+            "a.toml:11:51: routes.sms.downstream.auth.algorithm: `md5` is not possible; write \"sha1\" or \"sha256\" or \"sha512\"",
+            "a.toml:11:58: routes.sms.downstream.auth.signed: templates know no `signature_hex`; known: body, headers, properties, routing_key, exchange, message_id, route, attempt, timestamp, request_method, request_path, request_body; templates know no `tmestamp`; did you mean `timestamp`?",
+            "a.toml:11:116: routes.sms.downstream.auth.headers.x: templates know no `signature`; did you mean `signature_hex`?",
+            "a.toml:11:139: routes.sms.downstream.auth.headers.Content-Length: sluiced sets this header itself; take it out"
+        ]
+    );
+}
+
+#[test]
+fn a_signature() {
+    assert_eq!(
+        below(
+            "headers = { X-Sig = \"1\" }\nauth = { kind = \"hmac\", signed = \"{{ timestamp }}\", headers = { x-sig = \"{{ timestamp }}\" } }"
+        ),
+        [
+            "a.toml:11:13: routes.sms.downstream.headers.X-Sig: auth sets this header already; take one of them out",
+            "a.toml:12:1: routes.sms.downstream.auth: no secret; write secret_file or secret",
+            "a.toml:12:53: routes.sms.downstream.auth.headers: no header has the signature; write one such as x-signature = \"{{ signature_hex }}\""
+        ]
+    );
+    assert_eq!(
+        below(
+            "auth = { kind = \"hmac\", secret_file = \"/nowhere\", signed = \"x\", headers = { x-sig = \"{{ signature_hex }}\" } }"
+        ),
+        [
+            "a.toml:11:39: routes.sms.downstream.auth.secret_file: `/nowhere` cannot be read: No such file or directory (os error 2)"
+        ]
+    );
+}
+
+#[test]
+fn outcomes() {
+    assert_eq!(
+        below(
+            "outcomes = { accepted = [\"200\", \"6xx\", \"timeout\"], permanent = [\"200\", \"99\", \"4xx\"], transient = [409] }"
+        ),
+        [
+            "a.toml:11:33: routes.sms.downstream.outcomes.accepted[1]: `6xx` is no answer; write a code (\"409\"), a class (\"2xx\" to \"5xx\"), \"timeout\", \"connection\" or \"unreadable\"",
+            "a.toml:11:40: routes.sms.downstream.outcomes.accepted[2]: `timeout` is no answer, so nothing can have been accepted; take it out",
+            "a.toml:11:65: routes.sms.downstream.outcomes.permanent[0]: `200` stands in `accepted` already; leave it in one list",
+            "a.toml:11:72: routes.sms.downstream.outcomes.permanent[1]: `99` is no answer; write a code (\"409\"), a class (\"2xx\" to \"5xx\"), \"timeout\", \"connection\" or \"unreadable\"",
+            "a.toml:11:99: routes.sms.downstream.outcomes.transient[0]: a number where a text is needed; write it in quotes"
+        ]
+    );
+}
+
+#[test]
+fn a_host_from_a_message() {
+    assert_eq!(
+        changed("http://127.0.0.1:8080/send", "http://{{ body.host }}/x"),
+        [
+            "a.toml:10:1: routes.sms.downstream.url: the host must not come from a template; write it out"
+        ]
+    );
+}
+
+#[test]
+fn no_host() {
+    assert_eq!(
+        changed("http://127.0.0.1:8080/send", "http://"),
+        [
+            "a.toml:10:1: routes.sms.downstream.url: this is no URL (empty host); write one such as \"http://127.0.0.1:8080/send\""
+        ]
+    );
+}
+
+#[test]
+fn credentials_in_the_url() {
+    assert_eq!(
+        changed("http://127", "http://me:x@127"),
+        [
+            "a.toml:10:1: routes.sms.downstream.url: credentials in this URL are not used; write them as a table auth beside it"
+        ]
+    );
+}
+
+#[test]
+fn quotas() {
+    assert_eq!(
+        below(
+            "quota.provider = { format = \"github\", remaining = \"{{ answer.status }}\" }\nquota.provder = { spare = 3 }\nquota.b = { format = \"github\", reset = \"1\" }"
+        ),
+        [
+            "a.toml:11:51: routes.sms.downstream.quota.provider.remaining: format names the headers already; take one of the two out",
+            "a.toml:12:7: routes.sms.downstream.quota.provder: the route has no limit `provder`; did you mean \"provider\"?",
+            "a.toml:12:7: routes.sms.downstream.quota.provder: nothing says where answers have what is left; write format = \"ietf\", or remaining = \"{{ answer.headers['x-left'] }}\"",
+            "a.toml:13:7: routes.sms.downstream.quota.b: the route has no limit `b`; name one of its limits",
+            "a.toml:13:40: routes.sms.downstream.quota.b.reset: format names the header of the reset already; take reset out"
+        ]
+    );
+    assert_eq!(
+        below("quota.provider.remaining = \"{{ anser.status }}\""),
+        [
+            "a.toml:11:28: routes.sms.downstream.quota.provider.remaining: templates know no `anser`; did you mean `answer`?"
+        ]
+    );
+}
+
+#[test]
+fn a_downstream_counts_no_calls_in_flight_and_no_repeats() {
+    for (limit, counts) in [
+        (
+            "kind = \"concurrency\"\nlimit = 3",
+            "counts calls in flight",
+        ),
+        (
+            "kind = \"once\"\nkey = \"{{ message_id }}\"",
+            "calls each message once",
+        ),
+    ] {
+        let text = GOOD.replace("[\"provider\"]", "[\"provider\", \"x\"]");
+        let text = format!("{text}quota.x = {{ format = \"ietf\" }}\n[limits.x]\n{limit}\n");
+        let said = lines(&[&text], &[]).join("\n");
+        assert!(
+            said.contains(&format!("`x` {counts}, and a downstream says")),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! An HTTP downstream: the call of a message, when calls stop, and what the answers mean.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::auth::Auth;
+use super::quota::Quota;
+use crate::forms::{
+    ANSWER, ANSWER_TEMPLATE, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, SECRET_TEMPLATE, TEXT,
+};
+use crate::schema::Shape::{Flag, List, Named, Section, Whole};
+use crate::schema::{SPAN, table};
+use crate::show::Redacted;
+use crate::text::{Length, TemplateText};
+use sluiced_core::judge::{Lists, Texts};
+
+table! {
+    /// An HTTP call per message.
+    #[derive(Clone, Deserialize)]
+    pub struct Http {
+        /// http:// or https://, a template. Templates know body (parsed as JSON), headers, properties, routing_key,
+        /// exchange, message_id (where the publisher gave none: one that is made at the first delivery and kept),
+        /// route and attempt: "http://127.0.0.1:8080/send/{{ body.to | urlencode }}".
+        url: String = HTTP_URL, Required "http://127.0.0.1:8080/send";
+        /// The method.
+        method: String = METHOD, Default "POST";
+        /// Headers of the call, templates by name.
+        headers: BTreeMap<String, String> = Named { of: &HEADER, example: "content-type = \"application/json\"" },
+            Default {};
+        /// A template; absent: the body of the message, untouched.
+        body: Option<String> = SECRET_TEMPLATE, Optional "{{ body | tojson }}";
+        /// As which user sluiced calls, or how it signs its calls.
+        auth: Option<Auth> = Auth::SHAPE, Optional {};
+        /// From the slot to the end of the answer. A longer call is a failed attempt, although the downstream may
+        /// have taken the message: a repeat is then possible. At most service.grace.
+        timeout: Length = SPAN, Default "10s";
+        /// How long opening a connection may take, within timeout.
+        connect_timeout: Length = SPAN, Default "5s";
+        /// How long a call usually takes. The default prefetch follows from it; it changes no timing.
+        latency: Length = SPAN, Default "250ms";
+        /// Connections that are opened before the first slot.
+        warm_connections: u16 = Whole(0..=1000), Default 4;
+        /// Idle connections are closed after this. Keep it below the server's own limit, or calls use closed
+        /// connections.
+        idle_timeout: Length = SPAN, Default "50s";
+        /// Certificates (PEM) to trust in addition to the system's.
+        ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
+        /// Our own certificate (PEM), for servers that ask for one. Like its key it is read anew for each connection.
+        cert_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/client.pem";
+        /// The key of cert_file (PEM).
+        key_file: Option<PathBuf> = TEXT, Optional "credential:client-key";
+        /// When calls stop, because the downstream is away or messages die in a row.
+        breaker: Breaker = Section(Breaker::KEYS), Default {};
+        /// The meaning of answers: codes ("409"), classes ("5xx"), "timeout", "connection", "unreadable" (an answer came
+        /// whose meaning depends on what cannot be read). A code has precedence over a class. `sluiced check` prints what
+        /// is done with each status.
+        outcomes: Outcomes = Section(Outcomes::KEYS), Default {};
+        /// A template over the answer (answer.status, answer.headers, answer.body) that returns what it means: accepted,
+        /// throttled, held, transient or permanent. If it returns nothing, texts and the status decide. A success to
+        /// which it cannot be applied is unreadable.
+        outcome: Option<TemplateText> = ANSWER_TEMPLATE, Optional "{{ 'permanent' if answer.body.status == 'refused' }}";
+        /// A template over the answer that returns when to come back, where no header says it: seconds, a length such as
+        /// 4s, or a point in time.
+        wait: Option<TemplateText> = ANSWER_TEMPLATE, Optional "{{ answer.body.parameters.retry_after }}";
+        /// Keeps the first kilobyte of the answer on a dead letter, where `sluiced dead show` shows it. Off by
+        /// default, because an answer may repeat content of the message.
+        keep_answer: bool = Flag, Default false;
+        /// What the downstream says of its own count, by the name of a limit of the route. When less is left than may
+        /// be under way, a paced limit is frozen for every replica until the reset; of a keyed limit no more than is
+        /// left passes until then, for the key. It never lets anything pass that the limit itself does not.
+        quota: BTreeMap<String, Quota> = Named { of: &Section(Quota::KEYS), example: "provider" }, Default {};
+        /// How long a throttled call freezes the limit for every replica, if its answer does not say when to come back.
+        throttle_wait: Length = SPAN, Default "1s";
+        /// No answer is believed for longer than this, whatever it says of when to come back.
+        max_throttle_wait: Length = SPAN, Default "1h";
+    }
+}
+
+impl fmt::Debug for Http {
+    /// Never the values of headers nor the body, for providers take keys in both.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http")
+            .field("url", &Redacted(&self.url))
+            .field("method", &self.method)
+            .field("headers", &self.headers.keys())
+            .field("auth", &self.auth)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+table! {
+    /// When calls stop because the downstream is away, or because messages die in a row.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Breaker {
+        /// After so many calls in a row without an answer, or answered by 5xx, 401, 403 or 407 (SMPP: by a status about the
+        /// session, the account or the centre, such as ESME_RSYSERR), nothing is sent: messages wait, and no attempt is
+        /// spent. Never more than max_attempts. 0: never.
+        failures: u32 = Whole(0..=1_000_000), Default 5;
+        /// After so many messages in a row that are dead letters because they are rejected, with none accepted between, or
+        /// because they cannot be decoded or counted, none dies any more. Rejected: one at a time is tried. Not decoded or
+        /// counted: such messages are set aside for about a minute each time, and others pass. 0: never.
+        dead_letters: u32 = Whole(0..=1_000_000), Default 50;
+        /// After this, one replica makes one call, the probe. Doubles with each probe that fails.
+        pause: Length = SPAN, Default "500ms";
+        /// The longest pause.
+        max_pause: Length = SPAN, Default "2s";
+    }
+}
+
+table! {
+    /// Which answers mean what.
+    #[derive(Clone, Debug, Default, Deserialize)]
+    pub struct Outcomes {
+        /// Delivered.
+        accepted: Vec<String> = List(&GOOD_ANSWER), Default [];
+        /// Throttled: freezes the limit, spends no attempt.
+        throttled: Vec<String> = List(&ANSWER), Default [];
+        /// Throttled for this message only, for example because of its recipient: it waits for as long as the answer
+        /// says or for throttle_wait, spends no attempt, and freezes nothing.
+        held: Vec<String> = List(&ANSWER), Default [];
+        /// May pass later: an attempt, with backoff.
+        transient: Vec<String> = List(&ANSWER), Default [];
+        /// Can never pass: dead letter.
+        permanent: Vec<String> = List(&ANSWER), Default [];
+        /// Throttled, if the body of an answer contains one of these texts, with any status (within the first 64
+        /// KiB). Blanks beside { } [ ] : and , do not count: the layout of JSON is the downstream's.
+        throttled_text: Vec<String> = List(&TEXT), Default [];
+        /// Throttled for this message only.
+        held_text: Vec<String> = List(&TEXT), Default [];
+        /// May pass later.
+        transient_text: Vec<String> = List(&TEXT), Default [];
+        /// Can never pass.
+        permanent_text: Vec<String> = List(&TEXT), Default [];
+        /// Delivered. The texts above have precedence.
+        accepted_text: Vec<String> = List(&TEXT), Default [];
+    }
+}
+
+impl Outcomes {
+    /// As the judge reads them.
+    #[must_use]
+    pub fn lists(&self) -> Lists<'_> {
+        Lists {
+            accepted: &self.accepted,
+            throttled: &self.throttled,
+            held: &self.held,
+            transient: &self.transient,
+            permanent: &self.permanent,
+            texts: Texts {
+                accepted: &self.accepted_text,
+                throttled: &self.throttled_text,
+                held: &self.held_text,
+                transient: &self.transient_text,
+                permanent: &self.permanent_text,
+            },
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The quota that a downstream reports: where it is in its answers.
+
+use serde::Deserialize;
+
+use crate::forms::ANSWER_TEMPLATE;
+use crate::schema::Shape::Whole;
+use crate::schema::{table, words};
+use crate::text::TemplateText;
+use sluiced_core::judge::quota::Format;
+use sluiced_core::rate::MAX_UNITS;
+
+table! {
+    /// Either `format`, or `remaining` and perhaps `reset`.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Quota {
+        /// Headers that are in use. ietf: RateLimit and RateLimit-Policy, or RateLimit-Remaining and RateLimit-Reset.
+        /// github: X-RateLimit-Remaining and X-RateLimit-Reset. openai_requests, openai_tokens:
+        /// x-ratelimit-remaining-requests and so on. anthropic_requests, anthropic_tokens, anthropic_input_tokens,
+        /// anthropic_output_tokens: anthropic-ratelimit-requests-remaining and so on.
+        format: Option<QuotaFormat> = QuotaFormat::SHAPE, Optional "ietf";
+        /// Instead of format: a template over the answer (answer.status, answer.headers, answer.body) that returns
+        /// the units that are left.
+        remaining: Option<TemplateText> = ANSWER_TEMPLATE, Apart "{{ answer.headers['x-credits-left'] }}";
+        /// With remaining: when all of it is back. Seconds, a length such as 6m0s, or a point in time (seconds or
+        /// milliseconds since 1970, RFC 3339, a date of HTTP). Absent: throttle_wait from now.
+        reset: Option<TemplateText> = ANSWER_TEMPLATE, Apart "{{ answer.headers['x-credits-reset'] }}";
+        /// Units that stay for others: for programs beside this fleet that use the same account, as many as these may
+        /// use between two answers to us.
+        spare: u32 = Whole(0..=MAX_UNITS as i64), Default 0;
+    }
+}
+
+words! {
+    /// Headers that are in use.
+    pub enum QuotaFormat {
+        Ietf = "ietf",
+        Github = "github",
+        OpenaiRequests = "openai_requests",
+        OpenaiTokens = "openai_tokens",
+        AnthropicRequests = "anthropic_requests",
+        AnthropicTokens = "anthropic_tokens",
+        AnthropicInputTokens = "anthropic_input_tokens",
+        AnthropicOutputTokens = "anthropic_output_tokens",
+    }
+}
+
+impl QuotaFormat {
+    /// The headers, as answers have them: in lower case.
+    #[must_use]
+    pub const fn headers(self) -> Format {
+        match self {
+            Self::Ietf => Format::Ietf,
+            Self::Github => Format::Pair("x-ratelimit-remaining", "x-ratelimit-reset"),
+            Self::OpenaiRequests => Format::Pair(
+                "x-ratelimit-remaining-requests",
+                "x-ratelimit-reset-requests",
+            ),
+            Self::OpenaiTokens => {
+                Format::Pair("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens")
+            }
+            Self::AnthropicRequests => Format::Pair(
+                "anthropic-ratelimit-requests-remaining",
+                "anthropic-ratelimit-requests-reset",
+            ),
+            Self::AnthropicTokens => Format::Pair(
+                "anthropic-ratelimit-tokens-remaining",
+                "anthropic-ratelimit-tokens-reset",
+            ),
+            Self::AnthropicInputTokens => Format::Pair(
+                "anthropic-ratelimit-input-tokens-remaining",
+                "anthropic-ratelimit-input-tokens-reset",
+            ),
+            Self::AnthropicOutputTokens => Format::Pair(
+                "anthropic-ratelimit-output-tokens-remaining",
+                "anthropic-ratelimit-output-tokens-reset",
+            ),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Limits, policies, breakers and the status of this process alone: the decisions of `core` behind locks.
+//!
+//! For the embedded queue and for tests. Nothing is ever lost and no other process writes. The only
+//! guard is that of a paced limit at the start: an earlier process may have died with slots in flight.
+
+mod keyed;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::{broadcast, watch};
+
+use self::keyed::Name;
+use sluiced_core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
+use sluiced_core::limits::keyed_states::KeyedStates;
+use sluiced_core::owner::{self, Claim, Claimed, Foreign};
+use sluiced_core::policy::{LimitPolicy, PolicyVersion, Replacement, lease_under};
+use sluiced_core::schedule::{self, Answer, Ask, Freeze, Schedule};
+use sluiced_core::time::{StoreTime, micros};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::Link;
+use sluiced_ports::lock;
+use sluiced_ports::marks::Marks;
+use sluiced_ports::store::{
+    BAR, BEAT, Family, Heard, Inspection, Notice, Owning, PLACES, PacedLimit, PolicyStore,
+    Replaced, SHOWN, StatusReport, StatusStore, Store, StoreFuture,
+};
+
+/// How many notices a slow receiver may lag behind before it loses some.
+const NOTICES: usize = 64;
+
+/// The rows of a limit.
+type Rows = HashMap<Arc<str>, Option<Schedule>>;
+
+/// All that the replicas of a fleet would share, for one of them.
+pub struct MemoryStore {
+    clock: Clock,
+    /// By limit, then by row.
+    schedules: Mutex<HashMap<Arc<str>, Rows>>,
+    states: Mutex<KeyedStates<Name>>,
+    policies: Mutex<HashMap<String, LimitPolicy>>,
+    breakers: Mutex<HashMap<String, StoredBreaker>>,
+    claims: Mutex<BTreeMap<String, Claimed>>,
+    status: Mutex<Status>,
+    notices: broadcast::Sender<Notice>,
+    link: watch::Sender<Link>,
+    marks: Marks,
+}
+
+impl MemoryStore {
+    /// A store that keeps nothing yet, whose time follows `clock`.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            schedules: Mutex::default(),
+            states: Mutex::default(),
+            policies: Mutex::default(),
+            breakers: Mutex::default(),
+            claims: Mutex::default(),
+            status: Mutex::default(),
+            notices: broadcast::Sender::new(NOTICES),
+            link: watch::Sender::new(Link::Up),
+            marks: Marks::of_this_process(),
+        }
+    }
+
+    /// Decides on a part of it, at a time that is read under the lock: so decisions are in the order of
+    /// their times. A decision takes a schedule or a policy out while it works. If it panics, a schedule
+    /// is lost and starts behind its guard, and a task that remembers a policy declares it again.
+    fn decide<S, T>(&self, part: &Mutex<S>, decision: impl FnOnce(&mut S, StoreTime) -> T) -> T {
+        let mut part = lock(part);
+        decision(&mut part, self.clock.store_time())
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+/// A name for the one process that ever writes the state.
+const RUN: &str = "memory";
+
+impl MemoryStore {
+    fn schedule<T>(
+        &self,
+        limit: &PacedLimit,
+        decision: impl FnOnce(&mut Option<Schedule>, StoreTime) -> T,
+    ) -> T {
+        self.decide(&self.schedules, |schedules, now| {
+            let rows = schedules.entry(Arc::clone(&limit.of)).or_default();
+            decision(rows.entry(Arc::clone(&limit.name)).or_default(), now)
+        })
+    }
+
+    /// Ends the freezes of the rows of a limit. Returns whether there was one.
+    fn thaw(&self, limit: &str) -> bool {
+        self.decide(&self.schedules, |schedules, now| {
+            let rows = schedules.get_mut(limit).into_iter().flatten();
+            // Each of them, also behind one that was frozen.
+            rows.fold(false, |was, (_, row)| schedule::thaw(row, now) || was)
+        })
+    }
+}
+
+impl Store for MemoryStore {
+    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer> {
+        async move {
+            let policy = self.policy(&limit.of);
+            Ok(self.schedule(limit, |state, now| {
+                let known = (&limit.pace, limit.known);
+                lease_under(policy.as_ref(), state, known, RUN, &ask, now)
+            }))
+        }
+        .boxed()
+    }
+
+    fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze> {
+        async move {
+            let freeze = self.schedule(limit, |state, now| schedule::freeze(state, length, now));
+            let notice = Notice::Frozen {
+                limit: Arc::clone(&limit.name),
+                freeze,
+            };
+            // Without a listener the notice is dropped: the next answer has the same.
+            drop(self.notices.send(notice));
+            Ok(freeze)
+        }
+        .boxed()
+    }
+
+    fn report<'a>(
+        &'a self,
+        route: &'a str,
+        report: BreakerReport,
+        known: u64,
+        rule: &'a BreakerRule,
+    ) -> StoreFuture<'a, BreakerStatus> {
+        async move {
+            Ok(self.decide(&self.breakers, |routes, now| {
+                let stored = routes.entry(route.to_owned()).or_default();
+                breaker::report(stored, report, known, rule, now)
+            }))
+        }
+        .boxed()
+    }
+
+    fn own<'a>(
+        &'a self,
+        act: Owning,
+        replica: &'a str,
+        claim: &'a Claim,
+    ) -> StoreFuture<'a, Vec<Foreign>> {
+        async move {
+            Ok(self.decide(&self.claims, |all, now| match act {
+                Owning::Claim => owner::claim(all, replica, claim, now),
+                Owning::Look => owner::foreign(all, claim, now),
+                Owning::Leave => {
+                    all.remove(replica);
+                    Vec::new()
+                }
+            }))
+        }
+        .boxed()
+    }
+
+    fn link(&self) -> watch::Receiver<Link> {
+        self.link.subscribe()
+    }
+
+    fn marks(&self) -> Marks {
+        self.marks.clone()
+    }
+}
+
+impl MemoryStore {
+    /// The current policy of a limit.
+    pub(super) fn policy(&self, limit: &str) -> Option<LimitPolicy> {
+        lock(&self.policies).get(limit).cloned()
+    }
+}
+
+impl PolicyStore for MemoryStore {
+    fn present<'a>(
+        &'a self,
+        _: Family,
+        limit: &'a str,
+        _: &'a str,
+        _: &'a str,
+    ) -> StoreFuture<'a, (StoreTime, Option<LimitPolicy>)> {
+        async move { Ok((self.clock.store_time(), self.policy(limit))) }.boxed()
+    }
+
+    fn replace<'a>(
+        &'a self,
+        _: Family,
+        limit: &'a str,
+        replacement: Replacement<'a>,
+        thaw: bool,
+    ) -> StoreFuture<'a, Option<Replaced>> {
+        async move {
+            let version = self.decide(&self.policies, |policies, now| {
+                let stored = policies.get(limit);
+                let version = stored.map_or(PolicyVersion::NONE, |policy| policy.version);
+                (version == replacement.over).then(|| {
+                    let policy = replacement.at(now);
+                    let version = policy.version;
+                    policies.insert(limit.to_owned(), policy);
+                    version
+                })
+            });
+            Ok(version.map(|version| Replaced {
+                version,
+                was_frozen: thaw && self.thaw(limit),
+            }))
+        }
+        .boxed()
+    }
+
+    fn open<'a>(&'a self, _: Family, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
+        // Nothing is ever lost here.
+        async move { Ok(self.policy(limit).map(|_| self.clock.store_time())) }.boxed()
+    }
+
+    fn inspect<'a>(&'a self, _: Family, limit: &'a str) -> StoreFuture<'a, Inspection> {
+        async move {
+            Ok(Inspection {
+                now: self.clock.store_time(),
+                policy: self.policy(limit),
+                replicas: Vec::new(),
+                frozen_until: None,
+            })
+        }
+        .boxed()
+    }
+}
+
+/// What the replicas reported.
+#[derive(Debug, Default)]
+struct Status {
+    replicas: BTreeMap<String, (StoreTime, String)>,
+    /// Units by number of the bar and limit.
+    bars: BTreeMap<(u64, String), f64>,
+}
+
+impl Status {
+    fn report_status(&mut self, report: StatusReport<'_>, now: StoreTime) {
+        if report.text.is_empty() {
+            self.replicas.remove(report.replica);
+        } else {
+            let text = (now, report.text.to_owned());
+            self.replicas.insert(report.replica.to_owned(), text);
+        }
+        let (now, width) = (now.as_micros(), micros(BAR));
+        let passed = micros(report.passed).max(1);
+        let (began, last) = (now.saturating_sub(passed), now / width);
+        let earliest = last.saturating_sub(PLACES as u64 - 1);
+        self.bars.retain(|(bar, _), _| *bar >= earliest);
+        for bar in earliest.max(began / width)..=last {
+            let (from, to) = (began.max(bar * width), now.min((bar + 1) * width));
+            let share = to.saturating_sub(from) as f64 / passed as f64;
+            for (limit, units) in report.used {
+                let sum = self.bars.entry((bar, limit.clone())).or_default();
+                *sum += *units as f64 * share;
+            }
+        }
+    }
+
+    fn hear(&self, now: StoreTime) -> Heard {
+        let texts = self.replicas.values();
+        let texts = texts.map(|(report, text)| (now.since(*report), text.clone()));
+        let mut heard = Heard {
+            replicas: texts.filter(|(ago, _)| *ago <= SHOWN).collect(),
+            ..Heard::default()
+        };
+        let ended = now.as_micros().saturating_sub(micros(BEAT)) / micros(BAR);
+        for ((bar, limit), units) in self.bars.range(..(ended, String::new())) {
+            heard.note(limit, (ended - 1 - bar) as usize, *units);
+        }
+        heard
+    }
+}
+
+impl StatusStore for MemoryStore {
+    fn report_status<'a>(&'a self, report: StatusReport<'a>) -> StoreFuture<'a, ()> {
+        async move {
+            self.decide(&self.status, |status, now| {
+                status.report_status(report, now)
+            });
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn hear(&self) -> StoreFuture<'_, Heard> {
+        async move { Ok(self.decide(&self.status, |status, now| status.hear(now))) }.boxed()
+    }
+}

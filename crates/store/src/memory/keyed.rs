@@ -1,0 +1,238 @@
+//! Keyed limits: the decisions of `core::limits`. Nothing is ever lost here, so there is one generation,
+//! and every limit is open when the process starts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use tokio::sync::broadcast;
+
+use super::MemoryStore;
+use sluiced_core::limits::Rule;
+use sluiced_core::limits::cell::{Limit, LimitGate, PolicyState};
+use sluiced_core::limits::generation::Generation;
+use sluiced_core::limits::keyed_states::KeyedStates;
+use sluiced_core::policy::PolicyVersion;
+use sluiced_core::rate::Cost;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::limits::GrantedAt;
+use sluiced_ports::limits::{
+    Candidate, Charge, Corrected, Correction, Decision, Decisions, Granted, KeyedLimit, LimitKey,
+    LimitStore, Look, Ticket,
+};
+use sluiced_ports::store::{Notice, StoreFuture};
+
+/// All pacers of the process listen to the same notices.
+const ALL: u32 = 0;
+
+/// A limit and one of its keys.
+pub(super) type Name = (Arc<str>, LimitKey);
+
+/// A limit under the policy that its asker knows.
+struct InForceNow {
+    rule: Rule,
+    version: PolicyVersion,
+    gate: LimitGate,
+}
+
+impl InForceNow {
+    const fn limit(&self) -> Limit<'_> {
+        Limit {
+            rule: &self.rule,
+            gate: self.gate,
+        }
+    }
+}
+
+fn name(limit: &KeyedLimit, key: LimitKey) -> Name {
+    (Arc::clone(&limit.name), key)
+}
+
+impl MemoryStore {
+    fn in_force(&self, limit: &KeyedLimit, now: StoreTime) -> InForceNow {
+        let policy = limit.policy();
+        let stored = self.policy(&limit.name);
+        let in_force = stored.map_or_else(PolicyState::default, |stored| PolicyState {
+            version: stored.version,
+            paused_until: stored.paused_until(now).unwrap_or_default(),
+            opened_at: StoreTime::default(),
+            remade_at: stored.remade_at,
+        });
+        let rule = policy.rule.around(now);
+        let known = (&rule, policy.version, limit.lost_wait);
+        InForceNow {
+            gate: LimitGate::of(in_force, known, &Generation::whole(), now),
+            version: policy.version,
+            rule,
+        }
+    }
+
+    fn admit_now(
+        &self,
+        states: &mut KeyedStates<Name>,
+        candidates: &[Candidate],
+        wanted: u64,
+        now: StoreTime,
+    ) -> Vec<Decision> {
+        let mut in_force = HashMap::new();
+        for charge in candidates.iter().flat_map(|candidate| &candidate.charges) {
+            let limit = &charge.limit;
+            let known = in_force.entry(&*limit.name);
+            known.or_insert_with(|| self.in_force(limit, now));
+        }
+        let limits = in_force.iter().map(|(name, limit)| (*name, limit.limit()));
+        let limits: HashMap<&str, Limit<'_>> = limits.collect();
+        let batch = candidates.iter().map(|candidate| {
+            candidate.renamed(|charge| {
+                let limit = &limits[&*charge.limit.name];
+                (limit, name(&charge.limit, charge.key))
+            })
+        });
+        let batch: Vec<_> = batch.collect();
+        states.admit(ALL, &batch, wanted, now)
+    }
+
+    fn refund(
+        &self,
+        states: &mut KeyedStates<Name>,
+        charge: &Charge,
+        at: &GrantedAt,
+        now: StoreTime,
+    ) -> bool {
+        let limit = self.in_force(&charge.limit, now);
+        let key = (&name(&charge.limit, charge.key), &limit.limit());
+        states.refund(key, limit.version.since(), &at.unused(charge.cost), now)
+    }
+
+    fn end_call(
+        &self,
+        states: &mut KeyedStates<Name>,
+        charge: &Charge,
+        ticket: Ticket,
+        now: StoreTime,
+    ) {
+        let key = name(&charge.limit, charge.key);
+        let policy = charge.limit.policy();
+        self.freed(&key, &states.release((&key, &policy.rule), ticket, now));
+    }
+
+    /// Replicas that waited may ask for so many units each.
+    fn freed(&self, name: &Name, woken: &[(u32, u64)]) {
+        for (_, units) in woken {
+            let ((limit, key), units) = (name.clone(), *units);
+            // A replica that listens to nothing asks again after a while.
+            drop(self.notices.send(Notice::Freed { limit, key, units }));
+        }
+    }
+}
+
+impl LimitStore for MemoryStore {
+    fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.notices.subscribe()
+    }
+
+    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions> {
+        async move {
+            Ok(self.decide(&self.states, |states, now| Decisions {
+                now,
+                alone: true,
+                decisions: self.admit_now(states, candidates, wanted, now),
+            }))
+        }
+        .boxed()
+    }
+
+    fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize> {
+        async move {
+            Ok(self.decide(&self.states, |states, now| {
+                let refunded = granted.iter().filter(|one| match one {
+                    Granted::Units { charge, at } => self.refund(states, charge, at, now),
+                    Granted::Call { charge, ticket } | Granted::Claim { charge, ticket } => {
+                        self.end_call(states, charge, *ticket, now);
+                        false
+                    }
+                });
+                refunded.count()
+            }))
+        }
+        .boxed()
+    }
+
+    fn done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()> {
+        async move {
+            self.decide(&self.states, |states, now| {
+                for charge in claims.iter().map(Granted::charge) {
+                    let key = name(&charge.limit, charge.key);
+                    let policy = charge.limit.policy();
+                    self.freed(&key, &states.done((&key, &policy.rule), now));
+                }
+            });
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
+        async move {
+            Ok(self.decide(&self.states, |states, now| {
+                let gone = calls.iter().filter_map(|call| match call {
+                    Granted::Call { charge, ticket } | Granted::Claim { charge, ticket } => {
+                        let key = name(&charge.limit, charge.key);
+                        let policy = charge.limit.policy();
+                        let is_renewed = states.renew((&key, &policy.rule), *ticket, now);
+                        (!is_renewed).then_some(*ticket)
+                    }
+                    Granted::Units { .. } => None,
+                });
+                gone.collect()
+            }))
+        }
+        .boxed()
+    }
+
+    fn correct<'a>(&'a self, corrections: &'a [Correction]) -> StoreFuture<'a, Vec<usize>> {
+        async move {
+            Ok(self.decide(&self.states, |states, now| {
+                let undone = corrections.iter().enumerate().filter_map(|(place, one)| {
+                    let limit = self.in_force(&one.limit, now);
+                    let key = (&name(&one.limit, one.key), &limit.limit());
+                    let done = match one.what {
+                        Corrected::Left { units, length } => {
+                            states.tighten(key, (units, length), now)
+                        }
+                        Corrected::Less { units, at } => {
+                            states.refund(key, limit.version.since(), &at.unused(units), now);
+                            limit.gate != LimitGate::Outdated
+                        }
+                        Corrected::More { units } => states.charge(key, units, now),
+                        Corrected::Forgiven => states.forgive(key, now),
+                    };
+                    (!done).then_some(place)
+                });
+                undone.collect()
+            }))
+        }
+        .boxed()
+    }
+
+    fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look> {
+        async move {
+            Ok(self.decide(&self.states, |states, now| {
+                let InForceNow { rule, gate, .. } = self.in_force(limit, now);
+                let state = states.state(&name(limit, key), &rule, now);
+                Look {
+                    now,
+                    limit: rule.most(),
+                    room: rule.room(state.as_ref(), now),
+                    fits: rule.fit(state.as_ref(), now, Cost::ONE),
+                    closed: match gate {
+                        LimitGate::Closed { until, why } => Some((until, why)),
+                        LimitGate::Open | LimitGate::Outdated => None,
+                    },
+                    state,
+                }
+            }))
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,189 @@
+//! Limits in Redis, shared by every replica, and what an error of Redis means.
+//!
+//! The pipeline uses `store`: it has paced limits, breakers and status, `limits` adds keyed limits and
+//! `policies` the policies. All of them call `scripts` through `connection`, which leads to the one `server`,
+//! the primary that Sentinels name, or the node of a `cluster`. How a connection is opened is in `access`;
+//! what is checked on a server, in `probe`; notices of the replicas to each other, in `notices`; the keys under which
+//! replicas sign headers, in `marks`.
+
+mod access;
+mod batch;
+mod cluster;
+mod connection;
+mod limits;
+mod marks;
+mod notices;
+mod policies;
+mod probe;
+mod scripts;
+mod server;
+mod store;
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use secrecy::SecretString;
+
+use sluiced_ports::connect::{Secret, Tls};
+use sluiced_ports::store::StoreError;
+use sluiced_settings::types::{Redis, Settings};
+
+pub use self::probe::{Report, probe};
+pub use self::store::RedisStore;
+
+/// The settings of Redis, and the secrets and certificates that they name.
+#[derive(Clone, Debug)]
+pub struct RedisOptions {
+    pub settings: Redis,
+    /// Replaces the password of the URLs; read again for each connection.
+    pub password: Option<Secret>,
+    /// The password of `sentinel_user`.
+    pub sentinel_password: Option<Secret>,
+    /// Only with `rediss://` (a crypto provider of rustls must be installed).
+    pub tls: Tls,
+    /// Some limits count by key, so that a warning is due if a restart loses the counts.
+    pub keyed: bool,
+}
+
+impl RedisOptions {
+    /// One server, with the timeouts of `default.toml`.
+    #[must_use]
+    pub fn single(url: impl Into<SecretString>, prefix: impl Into<String>) -> Self {
+        Self::from(Redis {
+            url: url.into(),
+            prefix: prefix.into(),
+            ..Settings::default().redis
+        })
+    }
+}
+
+/// Without credentials or certificates besides those of the URLs.
+impl From<Redis> for RedisOptions {
+    fn from(settings: Redis) -> Self {
+        Self {
+            settings,
+            password: None,
+            sentinel_password: None,
+            tls: Tls::default(),
+            keyed: false,
+        }
+    }
+}
+
+/// How errors name this store.
+const STORE: &str = "Redis";
+
+/// Errors of Redis, by what to do about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The connection is of no use any more: rebuild it.
+    Broken,
+    /// The server cannot answer now, on any connection.
+    Busy,
+    /// The server will answer the same until an operator changes something.
+    Refused,
+    /// The server refuses this connection (by now): a new one may have the right password.
+    LockedOut,
+    /// Another node of the cluster serves this key: nothing has run, and the connection is fine.
+    Moved,
+}
+
+impl Fault {
+    /// Whether the connection must be replaced.
+    const fn ends_connection(self) -> bool {
+        matches!(self, Self::Broken | Self::LockedOut)
+    }
+}
+
+/// Codes of faults that pass by themselves. The crate has no names for some of them.
+const PASSING: [&str; 8] = [
+    "LOADING",
+    // The slot is on its way to another node.
+    "ASK",
+    "BUSY",
+    "TRYAGAIN",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "NOREPLICAS",
+    // A disk that is full or slow for a while (`stop-writes-on-bgsave-error`).
+    "MISCONF",
+];
+
+/// Sorts an error.
+fn fault(error: &RedisError) -> Fault {
+    match error.kind() {
+        // A former master after a failover: the new one has the same name.
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => Fault::Broken,
+        ErrorKind::Server(ServerErrorKind::Moved) => Fault::Moved,
+        ErrorKind::Io | ErrorKind::Parse => Fault::Broken,
+        ErrorKind::AuthenticationFailed => Fault::LockedOut,
+        _ => match error.code() {
+            Some(code) if PASSING.contains(&code) => Fault::Busy,
+            Some("ERR")
+                if error
+                    .detail()
+                    .is_some_and(|d| d.contains("max number of clients")) =>
+            {
+                Fault::Busy
+            }
+            Some("NOAUTH" | "WRONGPASS") => Fault::LockedOut,
+            _ => Fault::Refused,
+        },
+    }
+}
+
+/// The error for the caller, without `secrets`.
+fn store_error<'a>(error: &RedisError, secrets: impl Iterator<Item = &'a str>) -> StoreError {
+    let reason = hide(text(error), secrets);
+    match fault(error) {
+        Fault::Broken | Fault::Busy | Fault::Moved => unreachable(&reason),
+        Fault::Refused | Fault::LockedOut => refused(&reason),
+    }
+}
+
+/// It may be different later.
+fn unreachable(reason: &str) -> StoreError {
+    StoreError::Unreachable {
+        store: STORE,
+        reason: reason.to_owned(),
+    }
+}
+
+/// It stays like this until an operator changes something.
+fn refused(reason: &str) -> StoreError {
+    StoreError::Refused {
+        store: STORE,
+        reason: reason.to_owned(),
+    }
+}
+
+/// There was no answer for so long.
+const fn timed_out(waited: Duration) -> StoreError {
+    StoreError::Timeout {
+        store: STORE,
+        waited,
+    }
+}
+
+/// The server's own words if it said any: the crate writes the codes in its own way.
+fn text(error: &RedisError) -> String {
+    if error.kind() == ErrorKind::AuthenticationFailed {
+        // The crate does not return the server's text (WRONGPASS).
+        return "the user or the password is wrong, or the user is switched off".to_owned();
+    }
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        // The error for a reply that cannot be read has several lines.
+        _ => error.to_string().trim_end().replace('\n', ", "),
+    }
+}
+
+/// Redis quotes the arguments of a command that it does not know, the password of `AUTH` too.
+fn hide<'a>(text: String, secrets: impl Iterator<Item = &'a str>) -> String {
+    secrets
+        .filter(|secret| !secret.is_empty())
+        .fold(text, |text, secret| text.replace(secret, "***"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The keys under which the replicas sign the headers of their copies: one in Redis, which all of them use, and in memory
+//! the ones that this replica has seen.
+//!
+//! Problem: if Redis loses the key, copies that wait at the broker are signed under a key that replicas which start later
+//! do not know. So each replica that runs writes the key that it knows again, at each connection and every few seconds,
+//! and never over another one. If a replica that knew none was faster, its key is used from then on, and the earlier ones
+//! are still believed where they are known.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Script;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::warn;
+
+use super::connection::Connection;
+use super::scripts::{Arg, ScriptCall};
+use sluiced_ports::clock::{Clock, Thread};
+use sluiced_ports::connect::Link;
+use sluiced_ports::marks::{MarkKey, Marks};
+use sluiced_telemetry::LogLimit;
+
+/// How often it is made sure that Redis has the key.
+const EVERY: Duration = Duration::from_secs(10);
+/// The pause before it is asked again after it gave no answer.
+const RETRY: Duration = Duration::from_millis(200);
+/// So many keys are known at most: Redis lost it so often while this replica ran.
+const KNOWN: usize = 4;
+
+/// A task that keeps the keys, and what it knows.
+pub(super) struct KeptKeys {
+    known: watch::Receiver<Arc<[MarkKey]>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl KeptKeys {
+    /// Starts to ask, on the thread of the connections.
+    pub(super) fn start(connection: Arc<Connection>, prefix: &str, thread: &Thread) -> Self {
+        let (sender, known) = watch::channel(Arc::default());
+        let key = format!("{prefix}:{{fleet}}:marks");
+        let task = thread.handle().spawn(keep(connection, key, sender));
+        Self {
+            known,
+            _task: AbortOnDropHandle::new(task),
+        }
+    }
+
+    pub(super) fn marks(&self) -> Marks {
+        Marks::follow(self.known.clone())
+    }
+}
+
+async fn keep(connection: Arc<Connection>, key: String, known: watch::Sender<Arc<[MarkKey]>>) {
+    let script = Script::new(include_str!("../../../../lua/marks.lua"));
+    let (clock, unread) = (Clock::start(), LogLimit::new(Duration::from_secs(60)));
+    let fresh = MarkKey::random();
+    let mut link = connection.link();
+    loop {
+        let own = known.borrow().first().unwrap_or(&fresh).text();
+        let call = ScriptCall::new(&script, key.clone(), Vec::new(), vec![Arg::Text(&own)]);
+        let wait = match connection.call::<String>(&call).await {
+            Ok(text) => {
+                match MarkKey::read(&text) {
+                    Some(current) => learn(&known, current),
+                    None => {
+                        if let Some(more) = unread.event(clock.now()) {
+                            warn!(
+                                key,
+                                "this key of Redis is not what sluiced wrote there, and nothing is consumed without it: delete it{more}"
+                            );
+                        }
+                    }
+                }
+                EVERY
+            }
+            Err(_) => RETRY,
+        };
+        // A connection that is new may lead to a Redis that lost it.
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = reconnected(&mut link) => {}
+        }
+    }
+}
+
+/// Waits until the link goes up, after it was down.
+async fn reconnected(link: &mut watch::Receiver<Link>) {
+    let down = link.wait_for(|link| !link.is_up()).await.is_ok();
+    if !down || link.wait_for(Link::is_up).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The key that Redis has comes first.
+fn learn(known: &watch::Sender<Arc<[MarkKey]>>, current: MarkKey) {
+    known.send_if_modified(|keys| {
+        if keys.first() == Some(&current) {
+            return false;
+        }
+        let earlier = keys.iter().filter(|key| **key != current).cloned();
+        *keys = std::iter::once(current.clone())
+            .chain(earlier)
+            .take(KNOWN)
+            .collect();
+        true
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_current_key_signs_and_earlier_ones_are_believed() {
+        let (sender, known) = watch::channel(Arc::default());
+        let marks = Marks::follow(known);
+        let all: Vec<MarkKey> = std::iter::repeat_with(MarkKey::random).take(6).collect();
+        for key in &all {
+            learn(&sender, key.clone());
+            assert_eq!(marks.signing(), *key);
+        }
+        let newest: Vec<MarkKey> = all[2..].iter().rev().cloned().collect();
+        assert_eq!(*marks.keys(), newest);
+        learn(&sender, all[3].clone());
+        assert_eq!(marks.signing(), all[3]);
+        assert_eq!(marks.keys().len(), KNOWN);
+    }
+}

@@ -1,0 +1,395 @@
+//! One server of Redis and a connection to it that is rebuilt in the background.
+//!
+//! The crate's own managers reconnect neither after timeouts nor after a failover (`READONLY`), and its
+//! clients for Sentinel and Cluster repeat a script that may have run, and hide which server ran it. So
+//! this wraps the plain multiplexed connection. It is replaced on any I/O error, on `READONLY` and on
+//! several timeouts in a row; meanwhile calls fail at once. Each connection asks once for the server's
+//! run_id, by which the scripts notice another process of Redis; a connection never outlives its process,
+//! so a script always gets the run_id of the process that runs it.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, RedisError};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::{info, warn};
+
+use super::access::{Access, Peer};
+use super::cluster::Slot;
+use super::connection::{Address, Sentinels};
+use super::probe::{
+    MissingRights, field, is_replica, misfit, missing_rights, missing_text, right_denied, risks,
+    save_points,
+};
+use super::scripts::ScriptCall;
+use super::{Fault, fault, refused, timed_out, unreachable};
+use sluiced_core::backoff::Backoff;
+use sluiced_ports::connect::Link;
+use sluiced_ports::lock;
+use sluiced_ports::store::StoreError;
+use sluiced_settings::types::RedisMode;
+
+/// Timeouts in a row after which a connection is replaced.
+const TIMEOUTS: u32 = 3;
+/// How often a connection is checked, so that an idle replica notices a loss too.
+const CHECK: Duration = Duration::from_secs(1);
+/// Between attempts to connect. However long it was away, everything works again within three seconds.
+pub(super) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+
+/// Where the server is.
+pub(super) enum Locator {
+    At(Address),
+    /// At the address that the Sentinels name.
+    Elected(Sentinels),
+}
+
+/// A connection in use.
+#[derive(Clone)]
+struct Live {
+    id: u64,
+    at: Address,
+    connection: MultiplexedConnection,
+    run: Arc<str>,
+    /// Timeouts since the last answer.
+    timeouts: Arc<AtomicU32>,
+    /// A call was answered: the server works, and the backoff may start over.
+    proven: Arc<AtomicBool>,
+}
+
+enum ConnectionState {
+    /// The first attempt is under way: calls wait for it.
+    Connecting,
+    Up(Live),
+    Down(StoreError),
+}
+
+/// How a call failed.
+pub(super) struct Failure {
+    pub(super) error: StoreError,
+    /// The node that serves the slot instead, if the server named one.
+    pub(super) moved: Option<(Slot, Address)>,
+    /// Whether the nodes of a cluster may have changed their roles.
+    pub(super) stale: bool,
+}
+
+/// The supervised connection.
+pub(super) struct Server {
+    place: Locator,
+    access: Arc<Access>,
+    state: Mutex<ConnectionState>,
+    lost: Notify,
+    link: watch::Sender<Link>,
+    /// Is notified when the link changes.
+    changed: Arc<Notify>,
+    /// The warnings were logged.
+    warned: AtomicBool,
+}
+
+impl Server {
+    /// Does not connect yet.
+    pub(super) fn new(place: Locator, access: Arc<Access>, changed: Arc<Notify>) -> Self {
+        Self {
+            place,
+            access,
+            state: Mutex::new(ConnectionState::Connecting),
+            lost: Notify::new(),
+            link: watch::Sender::new(Link::Connecting),
+            changed,
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn link(&self) -> watch::Receiver<Link> {
+        self.link.subscribe()
+    }
+
+    /// Where the server is, or was when it was last seen.
+    pub(super) fn address(&self) -> Option<Address> {
+        match (&*lock(&self.state), &self.place) {
+            (ConnectionState::Up(live), _) => Some(live.at.clone()),
+            (_, Locator::At(at)) => Some(at.clone()),
+            (_, Locator::Elected(_)) => None,
+        }
+    }
+
+    /// Calls a script. Gives up at `end`, and at once while the connection is lost. A call with `heard_out`
+    /// also counts as a timeout at `end`, but waits until the answer comes or the connection breaks.
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        call: &ScriptCall<'_>,
+        end: Instant,
+    ) -> Result<T, Failure> {
+        let live = self.live(end).await.map_err(|error| Failure {
+            error,
+            moved: None,
+            stale: false,
+        })?;
+        let mut connection = live.connection.clone();
+        // A script that the server does not know is loaded and called again: it has not run.
+        let invocation = call.invocation(&live.run);
+        let mut asked = pin!(invocation.invoke_async(&mut connection));
+        let mut answer = timeout_at(end, &mut asked).await;
+        if answer.is_err() && call.heard_out {
+            drop(self.judge(&live, answer));
+            answer = Ok(asked.await);
+        }
+        let proven = matches!(answer, Ok(Ok(_)));
+        live.proven.fetch_or(proven, Ordering::Relaxed);
+        self.judge(&live, answer)
+    }
+
+    /// The connection, once the first attempt has ended.
+    async fn live(&self, end: Instant) -> Result<Live, StoreError> {
+        let mut link = self.link.subscribe();
+        let tried = link.wait_for(|link| *link != Link::Connecting);
+        // The sender is ours.
+        drop(timeout_at(end, tried).await);
+        match &*lock(&self.state) {
+            ConnectionState::Connecting => Err(unreachable("not connected yet")),
+            ConnectionState::Up(live) => Ok(live.clone()),
+            ConnectionState::Down(error) => Err(error.clone()),
+        }
+    }
+
+    /// Decides what an answer means for the connection.
+    fn judge<T>(
+        &self,
+        live: &Live,
+        answer: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
+    ) -> Result<T, Failure> {
+        match answer {
+            Ok(Ok(value)) => {
+                live.timeouts.store(0, Ordering::Relaxed);
+                Ok(value)
+            }
+            Ok(Err(error)) => {
+                live.timeouts.store(0, Ordering::Relaxed);
+                let failed = self.access.error(&error);
+                let fault = fault(&error);
+                if fault.ends_connection() {
+                    self.give_up(live.id, &failed);
+                }
+                let moved = (fault == Fault::Moved).then(|| error.redirect_node());
+                Err(Failure {
+                    error: failed,
+                    moved: moved
+                        .flatten()
+                        .and_then(|(to, slot)| Some((slot, Address::redirected(to, &live.at)?))),
+                    stale: matches!(fault, Fault::Moved | Fault::Busy | Fault::Broken),
+                })
+            }
+            Err(_) => {
+                let error = timed_out(self.access.response_timeout());
+                if live.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS {
+                    self.give_up(live.id, &error);
+                }
+                Err(Failure {
+                    error,
+                    moved: None,
+                    stale: false,
+                })
+            }
+        }
+    }
+
+    /// Stops using connection `id`; a later one is left alone.
+    fn give_up(&self, id: u64, why: &StoreError) {
+        let mut state = lock(&self.state);
+        if matches!(&*state, ConnectionState::Up(live) if live.id == id) {
+            let reason = why.to_string();
+            *state = ConnectionState::Down(match why {
+                StoreError::Refused { .. } => why.clone(),
+                _ => unreachable(&reason),
+            });
+            drop(state);
+            warn!(reason, "lost Redis, reconnecting");
+            self.show(Link::Down(reason.into()));
+            self.lost.notify_one();
+        }
+    }
+
+    fn show(&self, link: Link) {
+        self.link.send_replace(link);
+        self.changed.notify_one();
+    }
+
+    /// Keeps a connection up for as long as it is polled.
+    pub(super) async fn supervise(self: Arc<Self>) {
+        let mut failures = 0;
+        let mut said = None;
+        for id in 0.. {
+            match self.establish(id).await {
+                Ok(live) => {
+                    said = None;
+                    let proven = Arc::clone(&live.proven);
+                    self.use_until_lost(live).await;
+                    if proven.load(Ordering::Relaxed) {
+                        failures = 0;
+                    }
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    // Once per reason, not once per attempt.
+                    if said.as_ref() != Some(&reason) {
+                        warn!(reason, "cannot connect to Redis, trying again");
+                        said = Some(reason.clone());
+                    }
+                    *lock(&self.state) = ConnectionState::Down(error);
+                    self.show(Link::Down(reason.into()));
+                }
+            }
+            failures += 1;
+            sleep(BACKOFF.half_jitter(failures, rand::random())).await;
+        }
+    }
+
+    async fn use_until_lost(&self, live: Live) {
+        *lock(&self.state) = ConnectionState::Up(live.clone());
+        self.show(Link::Up);
+        info!(run_id = &*live.run, server = %live.at, "connected to Redis");
+        while self.is_in_use(live.id) {
+            tokio::select! {
+                () = self.lost.notified() => {}
+                () = sleep(CHECK) => self.check(&live).await,
+            }
+        }
+    }
+
+    fn is_in_use(&self, id: u64) -> bool {
+        matches!(&*lock(&self.state), ConnectionState::Up(live) if live.id == id)
+    }
+
+    async fn check(&self, live: &Live) {
+        let mut connection = live.connection.clone();
+        let ping = redis::cmd("PING");
+        let answer = timeout(
+            self.access.response_timeout(),
+            ping.query_async::<redis::Value>(&mut connection),
+        )
+        .await;
+        // Only its meaning for the connection matters here; a call has its own answer.
+        drop(self.judge(live, answer));
+        // A replaced primary does not know that while it is cut off from the others.
+        if let Locator::Elected(sentinels) = &self.place
+            && let Ok(primary) = sentinels.primary().await
+            && primary != live.at
+        {
+            let reason = format!("the Sentinels name {primary} instead of {}", live.at);
+            self.give_up(live.id, &unreachable(&reason));
+        }
+    }
+}
+
+/// The name of connections in `CLIENT LIST`.
+const CLIENT_NAME: &str = "sluiced";
+
+/// A new connection, with what its server reports about itself.
+pub(super) struct Opened {
+    pub(super) at: Address,
+    pub(super) connection: MultiplexedConnection,
+    pub(super) info: String,
+    /// What works, but not well.
+    pub(super) risks: Vec<String>,
+    pub(super) missing: MissingRights,
+}
+
+impl Server {
+    async fn establish(&self, id: u64) -> Result<Live, StoreError> {
+        let opened = self.open().await?;
+        if !opened.missing.needed.is_empty() {
+            return Err(refused(&missing_text(&opened.missing.needed, &self.access)));
+        }
+        let run = field(&opened.info, "run_id")
+            .ok_or_else(|| refused("INFO names no run_id, by which a restart is noticed"))?;
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            let server = &opened.at;
+            for risk in &opened.risks {
+                warn!(%server, "{risk}");
+            }
+            if !opened.missing.wished.is_empty() {
+                let missing = missing_text(&opened.missing.wished, &self.access);
+                warn!(%server, "replicas learn of each other's news late: {missing}");
+            }
+        }
+        Ok(Live {
+            id,
+            at: opened.at,
+            run: Arc::from(run),
+            connection: opened.connection,
+            timeouts: Arc::default(),
+            proven: Arc::default(),
+        })
+    }
+
+    /// Finds the server, connects, and checks its kind and the user's permissions.
+    pub(super) async fn open(&self) -> Result<Opened, StoreError> {
+        let at = match &self.place {
+            Locator::At(at) => at.clone(),
+            Locator::Elected(sentinels) => sentinels.primary().await?,
+        };
+        let client = self.access.client(Peer::Redis, &at)?;
+        let opening = async {
+            let mut connection = self.access.connection(&client).await?;
+            // Unlike INFO, PING is refused while the data set is loading.
+            () = redis::cmd("PING").query_async(&mut connection).await?;
+            let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
+            Ok((connection, info))
+        };
+        let bound = self.access.connect_timeout();
+        let opened = timeout(bound, opening).await;
+        let (mut connection, info) = self.explain(opened, bound)?;
+        self.is_fit(&at, &info)?;
+        let asking = async {
+            let missing = missing_rights(&mut connection, &self.access).await?;
+            // Both may be forbidden, which does not matter.
+            let name = redis::cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME).clone();
+            drop(name.query_async::<()>(&mut connection).await);
+            let save = match self.access.options.keyed {
+                true => save_points(&mut connection).await,
+                false => None,
+            };
+            Ok((missing, risks(&info, save.as_deref())))
+        };
+        let asked = timeout(bound, asking).await;
+        let (missing, risks) = self.explain(asked, bound)?;
+        Ok(Opened {
+            at,
+            connection,
+            info,
+            risks,
+            missing,
+        })
+    }
+
+    fn is_fit(&self, at: &Address, info: &str) -> Result<(), StoreError> {
+        if let Some(reason) = misfit(info, self.access.mode()) {
+            return Err(refused(&format!("{at}: {reason}")));
+        }
+        if self.access.mode() == RedisMode::Sentinel && is_replica(info) {
+            let reason = format!("{at}, which the Sentinels name, is a replica still");
+            return Err(unreachable(&reason));
+        }
+        Ok(())
+    }
+
+    /// Like `Access::answer`, with what to do about a missing permission.
+    fn explain<T>(
+        &self,
+        asked: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
+        waited: Duration,
+    ) -> Result<T, StoreError> {
+        if let Ok(Err(error)) = &asked
+            && let Some(reason) = right_denied(error, &self.access)
+        {
+            return Err(refused(&reason));
+        }
+        self.access.answer(asked, waited)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! The store in Redis, on a thread of its own: paced limits, breakers and the states of the replicas;
+//! `limits` adds the keyed limits, `policies` the policies.
+//!
+//! One hash for each paced limit, each route that has a breaker, and the replicas, and one script for each
+//! decision (`lua/`), so that a decision is one round trip and atomic. Connections are supervised: they are
+//! rebuilt in the background and, until one is back, every call fails at once instead of waiting for a dead
+//! socket.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures::FutureExt;
+use redis::Script;
+use tokio::sync::{broadcast, watch};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::RedisOptions;
+use super::connection::Connection;
+use super::limits::Limits;
+use super::marks::KeptKeys;
+use super::policies::PolicyScripts;
+use super::scripts::{Arg, ScriptCall, Scripts};
+use super::{notices, unreachable};
+use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
+use sluiced_core::owner::{self, Claim, Foreign};
+use sluiced_core::policy::PolicyVersion;
+use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Turn};
+use sluiced_core::time::{StoreTime, micros};
+use sluiced_ports::clock::Thread;
+use sluiced_ports::connect::Link;
+use sluiced_ports::marks::Marks;
+use sluiced_ports::store::{
+    BAR, BEAT, Heard, Notice, Owning, PLACES, PacedLimit, SHOWN, StatusReport, StatusStore, Store,
+    StoreError, StoreFuture,
+};
+
+/// The limits in Redis: schedules, and states by key.
+pub struct RedisStore {
+    connection: Arc<Connection>,
+    pub(super) scripts: Scripts,
+    pub(super) policies: PolicyScripts,
+    pub(super) notices: broadcast::Sender<Notice>,
+    pub(super) limits: Arc<Limits>,
+    /// The beat, from the first question about a keyed limit on.
+    pub(super) heart: OnceLock<AbortOnDropHandle<()>>,
+    /// The keys of marks, from the first question about them on.
+    marks: OnceLock<KeptKeys>,
+    _supervisor: AbortOnDropHandle<()>,
+    _listener: AbortOnDropHandle<()>,
+    /// The thread of the connections and of the beat: callers have runtimes of their own, which may
+    /// end before this one. It is dropped last.
+    pub(super) thread: Thread,
+}
+
+impl RedisStore {
+    /// Starts to connect in the background, on an urgent thread, and returns at once; the connection is
+    /// kept up until the store is dropped. (On the shared runtime, a lease took twice as long where
+    /// the machine is busy.)
+    ///
+    /// # Errors
+    /// When the URLs or the certificates cannot be read, or there is no thread. It is no error if
+    /// Redis is out of reach.
+    pub fn connect(options: &RedisOptions) -> Result<Self, StoreError> {
+        let thread = Thread::start("redis")
+            .map_err(|e| unreachable(&format!("there is no thread for it: {e}")))?;
+        let _there = thread.handle().enter();
+        let connection = Arc::new(Connection::new(options)?);
+        let supervisor = tokio::spawn(Arc::clone(&connection).supervise());
+        let notices = broadcast::Sender::new(notices::CAPACITY);
+        let replica = format!("{:016x}", rand::random::<u64>());
+        let listener = tokio::spawn(notices::listen(
+            Arc::clone(&connection),
+            replica.clone(),
+            notices.clone(),
+        ));
+        Ok(Self {
+            limits: Arc::new(Limits::new(Arc::clone(&connection), replica)),
+            heart: OnceLock::new(),
+            marks: OnceLock::new(),
+            scripts: Scripts::new(Arc::clone(connection.access())),
+            connection,
+            policies: PolicyScripts::default(),
+            notices,
+            _supervisor: AbortOnDropHandle::new(supervisor),
+            _listener: AbortOnDropHandle::new(listener),
+            thread,
+        })
+    }
+
+    /// Calls a script.
+    pub(super) async fn call<T: redis::FromRedisValue>(
+        &self,
+        script: ScriptCall<'_>,
+    ) -> Result<T, StoreError> {
+        self.connection.call(&script).await
+    }
+}
+
+impl Store for RedisStore {
+    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer> {
+        async move {
+            let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8, u64) =
+                self.call(self.scripts.lease(limit, &ask)).await?;
+            let (
+                now,
+                generation,
+                first,
+                rem,
+                count,
+                turn,
+                share,
+                slip,
+                frozen_until,
+                guarded,
+                version,
+            ) = reply;
+            Ok(Answer {
+                now: StoreTime::from_micros(now),
+                generation,
+                grant: NonZeroU32::new(count).map(|count| Grant {
+                    first: StoreTime::from_micros(first),
+                    rem,
+                    count,
+                }),
+                turn: (turn > 0).then(|| Turn {
+                    at: StoreTime::from_micros(turn),
+                    share,
+                    slip,
+                }),
+                frozen_until: (frozen_until > 0).then(|| StoreTime::from_micros(frozen_until)),
+                guarded: guarded > 0,
+                version: PolicyVersion::new(version),
+            })
+        }
+        .boxed()
+    }
+
+    fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze> {
+        async move {
+            let (now, until, generation) = self.call(self.scripts.freeze(limit, length)).await?;
+            Ok(Freeze {
+                now: StoreTime::from_micros(now),
+                until: StoreTime::from_micros(until),
+                generation,
+            })
+        }
+        .boxed()
+    }
+
+    fn report<'a>(
+        &'a self,
+        route: &'a str,
+        report: BreakerReport,
+        known: u64,
+        rule: &'a BreakerRule,
+    ) -> StoreFuture<'a, BreakerStatus> {
+        async move {
+            let scripts = &self.scripts;
+            let args = vec![
+                Arg::Text(scripts.channel()),
+                Arg::Text(route),
+                Arg::Text(report.name()),
+                Arg::Number(known),
+                Arg::Number(micros(rule.pause.base.min(rule.pause.max))),
+                Arg::Number(micros(rule.pause.max)),
+                Arg::Number(micros(rule.probe)),
+            ];
+            // The braces are Redis Cluster's hash tag, as those of the limits.
+            let key = format!("{}:{{{route}}}:breaker", scripts.prefix());
+            let call = ScriptCall::new(&scripts.breaker, key, Vec::new(), args);
+            let reply: (u64, u64, u64, u8, u8) = self.call(call).await?;
+            let (now, version, until, may_probe, changed) = reply;
+            Ok(BreakerStatus {
+                now: StoreTime::from_micros(now),
+                version,
+                until: (until > 0).then(|| StoreTime::from_micros(until)),
+                may_probe: may_probe > 0,
+                changed: changed > 0,
+            })
+        }
+        .boxed()
+    }
+
+    fn own<'a>(
+        &'a self,
+        act: Owning,
+        replica: &'a str,
+        claim: &'a Claim,
+    ) -> StoreFuture<'a, Vec<Foreign>> {
+        async move {
+            let sign = |shared: bool| if shared { '+' } else { '-' };
+            let names = claim.names.iter();
+            let names: Vec<_> = names
+                .map(|(name, shared)| format!("{}{name}", sign(*shared)))
+                .collect();
+            let fleet = claim.fleet.join("\t");
+            let mut args = vec![
+                Arg::Text(act.name()),
+                Arg::Text(replica),
+                Arg::Text(&fleet),
+                Arg::Number(micros(owner::KEPT)),
+            ];
+            args.extend(names.iter().map(|name| Arg::Text(name)));
+            let key = format!("{}:{{fleet}}:owners", self.scripts.prefix());
+            let call = ScriptCall::new(&self.scripts.own, key, Vec::new(), args);
+            let reply: Vec<(String, String, String, u64, u8)> = self.call(call).await?;
+            let foreign = reply
+                .into_iter()
+                .map(|(name, fleet, replica, ago, shared)| Foreign {
+                    name,
+                    fleet,
+                    replica,
+                    ago: Duration::from_micros(ago),
+                    shared: shared > 0,
+                });
+            let mut foreign: Vec<_> = foreign.collect();
+            foreign.sort();
+            Ok(foreign)
+        }
+        .boxed()
+    }
+
+    fn link(&self) -> watch::Receiver<Link> {
+        self.connection.link()
+    }
+
+    fn marks(&self) -> Marks {
+        let keeper = || {
+            KeptKeys::start(
+                Arc::clone(&self.connection),
+                self.scripts.prefix(),
+                &self.thread,
+            )
+        };
+        self.marks.get_or_init(keeper).marks()
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    fn about_replicas<'a>(&self, script: &'a Script, args: Vec<Arg<'a>>) -> ScriptCall<'a> {
+        let key = |name| format!("{}:{{fleet}}:{name}", self.scripts.prefix());
+        ScriptCall::new(script, key("status"), vec![key("bars")], args)
+    }
+}
+
+/// The reply of `hear.lua`: (age in µs, text) of each replica, then (limit, place, units) of each bar.
+type HeardReply = (Vec<(u64, String)>, Vec<(String, usize, f64)>);
+
+impl StatusStore for RedisStore {
+    fn report_status<'a>(&'a self, report: StatusReport<'a>) -> StoreFuture<'a, ()> {
+        async move {
+            let mut args = vec![
+                Arg::Text(report.replica),
+                Arg::Text(report.text),
+                Arg::Number(micros(SHOWN)),
+                Arg::Number(micros(report.passed).max(1)),
+                Arg::Number(micros(BAR)),
+                Arg::Number(PLACES as u64),
+            ];
+            for (limit, units) in report.used {
+                args.extend([Arg::Text(limit), Arg::Number(*units)]);
+            }
+            let script = self.about_replicas(&self.scripts.status, args);
+            self.call(script).await
+        }
+        .boxed()
+    }
+
+    fn hear(&self) -> StoreFuture<'_, Heard> {
+        async move {
+            let args = [SHOWN, BEAT, BAR].map(|length| Arg::Number(micros(length)));
+            let script = self.about_replicas(&self.scripts.hear, args.into());
+            let (texts, bars): HeardReply = self.call(script).await?;
+            let texts = texts.into_iter();
+            let mut heard = Heard {
+                replicas: texts
+                    .map(|(ago, text)| (Duration::from_micros(ago), text))
+                    .collect(),
+                ..Heard::default()
+            };
+            for (limit, ago, units) in bars {
+                heard.note(&limit, ago, units);
+            }
+            Ok(heard)
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,22 @@
+//! Output for operators: metrics, logs, and the messages to the service manager.
+//!
+//! Every room may import this one. Metric names are in [`names`] and nowhere else. Rooms get
+//! handles from [`meters`] once and never build a label for a message.
+//!
+//! **The door**: [`meters`] for numbers, `health` for readiness, `LogLimit` for lines that repeat, `traces` for spans.
+//!
+//! **May know**: `core`, `ports`, the types of `settings`.
+
+pub mod health;
+mod lines;
+pub mod logs;
+pub mod meters;
+pub mod names;
+pub mod notify;
+mod recorder;
+pub mod traces;
+pub mod waits;
+
+pub use health::Health;
+pub use logs::{CHANGE, LogLimit, RecentLine, Suppressed, note_change, recent};
+pub use recorder::{Metrics, install};

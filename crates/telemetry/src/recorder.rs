@@ -1,0 +1,175 @@
+//! The recorder behind the meters, how a meter is registered with it, and the text for a scrape.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram};
+use metrics_exporter_prometheus::{
+    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
+use metrics_process::Collector;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::names::{self, Metric, MetricKind};
+
+/// Samples of histograms accumulate until the next scrape or the next upkeep.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+static INSTALLED: OnceLock<Metrics> = OnceLock::new();
+
+/// The process's metrics. Copies are the same.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    handle: PrometheusHandle,
+    process: Collector,
+}
+
+impl Metrics {
+    /// All metrics in Prometheus' text format.
+    #[must_use]
+    pub fn render(&self) -> String {
+        self.process.collect();
+        self.handle.render()
+    }
+
+    /// Keeps memory bounded while no scrape comes. Ends with `stop`. Needs a runtime.
+    pub fn spawn_upkeep(&self, stop: CancellationToken) -> JoinHandle<()> {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            let mut tick = tokio::time::interval(UPKEEP_EVERY);
+            tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            while stop.run_until_cancelled(tick.tick()).await.is_some() {
+                handle.run_upkeep();
+            }
+        })
+    }
+}
+
+/// Installs the recorder for the whole process; a second call returns the same one.
+///
+/// If another recorder is in place already (that of a test), that one keeps counting and the one returned
+/// here stays empty, with a warning in the log.
+#[must_use]
+pub fn install() -> Metrics {
+    INSTALLED
+        .get_or_init(|| {
+            let recorder = build();
+            let handle = recorder.handle();
+            if metrics::set_global_recorder(recorder).is_err() {
+                tracing::warn!("another metrics recorder is installed: /metrics stays empty");
+            }
+            describe();
+            process();
+            let process = Collector::default();
+            process.describe();
+            Metrics { handle, process }
+        })
+        .clone()
+}
+
+/// A recorder with buckets for every histogram. No idle timeout: that would orphan the handles
+/// that the rooms keep.
+pub(super) fn build() -> PrometheusRecorder {
+    let mut builder = PrometheusBuilder::new();
+    for metric in names::ALL {
+        if let MetricKind::Histogram(bounds) = metric.kind {
+            builder = builder
+                .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), bounds)
+                .expect("it refuses only an empty list of bounds, and a test checks that none is");
+        }
+    }
+    builder.build_recorder()
+}
+
+/// Passes every help text to the recorder.
+#[allow(
+    clippy::disallowed_macros,
+    reason = "the one place that describes metrics"
+)]
+pub(super) fn describe() {
+    for metric in names::ALL {
+        match metric.kind {
+            MetricKind::Counter => metrics::describe_counter!(metric.name, metric.help),
+            MetricKind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            MetricKind::Histogram(_) => metrics::describe_histogram!(metric.name, metric.help),
+        }
+    }
+}
+
+/// The labels of a metric with these values.
+fn labels(metric: &Metric, values: &[&str]) -> Vec<metrics::Label> {
+    debug_assert_eq!(
+        metric.labels.len(),
+        values.len(),
+        "{} has another number of labels",
+        metric.name
+    );
+    let labels = metric.labels.iter().zip(values);
+    labels
+        .map(|(name, value)| metrics::Label::new(*name, (*value).to_owned()))
+        .collect()
+}
+
+#[allow(
+    clippy::disallowed_macros,
+    reason = "the one place that makes counters"
+)]
+pub(super) fn counter(metric: &Metric, values: &[&str]) -> Counter {
+    let counter = metrics::counter!(metric.name, labels(metric, values));
+    counter.increment(0);
+    counter
+}
+
+#[allow(clippy::disallowed_macros, reason = "the one place that makes gauges")]
+pub(super) fn gauge(metric: &Metric, values: &[&str]) -> Gauge {
+    let gauge = metrics::gauge!(metric.name, labels(metric, values));
+    gauge.increment(0.0);
+    gauge
+}
+
+#[allow(
+    clippy::disallowed_macros,
+    reason = "the one place that makes histograms"
+)]
+pub(super) fn histogram(metric: &Metric, values: &[&str]) -> Histogram {
+    metrics::histogram!(metric.name, labels(metric, values))
+}
+
+/// Registers the version and the start time of the process.
+pub(super) fn process() {
+    gauge(&names::BUILD_INFO, &[env!("CARGO_PKG_VERSION")]).set(1.0);
+    // A wall clock, because the reader's is one too. No decision uses it.
+    let since_epoch = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    gauge(&names::START_TIME, &[]).set(since_epoch.as_secs_f64());
+    counter(&names::LOG_LINES_DROPPED, &[]).increment(0);
+}
+
+/// A line of the log was dropped. The log begins before there is a recorder, so no handle is kept.
+pub(super) fn log_line_dropped() {
+    counter(&names::LOG_LINES_DROPPED, &[]).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meters::LinkMeters;
+
+    #[tokio::test]
+    async fn installing_twice_is_installing_once() {
+        let first = install();
+        let second = install();
+        LinkMeters::new("redis").up.set(1.0);
+        let line = "sluiced_link_up{target=\"redis\"} 1";
+        assert!(first.render().contains(line));
+        assert!(second.render().contains(line));
+        assert!(first.render().contains("sluiced_build_info{version="));
+
+        let stop = CancellationToken::new();
+        let upkeep = first.spawn_upkeep(stop.clone());
+        stop.cancel();
+        upkeep.await.expect("the upkeep ends when it is stopped");
+    }
+}

@@ -1,0 +1,167 @@
+//! What limits wait for, where it is neither their rate nor an operator: a freeze, a debt, a quota.
+//!
+//! Problem: an answer of the downstream can make a limit wait for hours, a debt for days. Nothing is wrong with
+//! the replica meanwhile: it is ready, and it can do nothing about it. So such a wait is noted here with its end,
+//! for `/readyz`, the status page, `sluiced status` and an alert, and it ends there by itself. Of several keys of
+//! a limit the one that waits longest counts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::names;
+use super::recorder::gauge;
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::lock;
+
+/// A shorter wait is usual where costs are estimates, and is not shown.
+const SHOWN_FROM: Duration = Duration::from_secs(5);
+
+/// What a limit waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitsFor {
+    /// The end of a freeze.
+    Freeze,
+    /// Units that calls used beyond their costs must be paid.
+    Debt,
+    /// The downstream's own quota of a key.
+    Quota,
+}
+
+impl WaitsFor {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Freeze, Self::Debt, Self::Quota];
+
+    /// The value of the metric label `what`.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Freeze => "freeze",
+            Self::Debt => "debt",
+            Self::Quota => "quota",
+        }
+    }
+
+    /// For operators, after the name of the limit.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Freeze => "frozen, as the downstream asked (`sluiced limits resume` ends it)",
+            Self::Debt => {
+                "units that calls used beyond their costs must be paid first (`sluiced limits show` says how many, `sluiced limits open` forgives them)"
+            }
+            Self::Quota => {
+                "the downstream says that its quota is used up (`sluiced limits open` forgets that)"
+            }
+        }
+    }
+}
+
+/// A wait that lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    pub limit: Arc<str>,
+    pub what: WaitsFor,
+    /// For how much longer.
+    pub left: Duration,
+}
+
+/// When waits end, by limit.
+type Ends = BTreeMap<(Arc<str>, WaitsFor), Mono>;
+
+/// The waits of all limits. Copies are the same.
+#[derive(Clone, Debug)]
+pub struct Waits {
+    clock: Clock,
+    ends: Arc<Mutex<Ends>>,
+}
+
+impl Waits {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            ends: Arc::default(),
+        }
+    }
+
+    /// From now on this limit may have such waits: its series begin.
+    pub fn of(&self, limit: &str, what: &[WaitsFor]) {
+        for what in what {
+            publish(limit, *what, Duration::ZERO);
+        }
+    }
+
+    /// A message waits for `limit` until then. An earlier end than the known one changes nothing.
+    pub fn note(&self, limit: &str, what: WaitsFor, until: Mono) {
+        let left = until.since(self.clock.now());
+        if left < SHOWN_FROM {
+            return;
+        }
+        let mut ends = lock(&self.ends);
+        let known = ends.get(&(Arc::from(limit), what));
+        if known.is_none_or(|known| *known < until) {
+            ends.insert((limit.into(), what), until);
+            publish(limit, what, left);
+        }
+    }
+
+    /// Nothing waits for it any more.
+    pub fn end(&self, limit: &str, what: WaitsFor) {
+        let ended = lock(&self.ends).remove(&(Arc::from(limit), what));
+        if ended.is_some() {
+            publish(limit, what, Duration::ZERO);
+        }
+    }
+
+    /// Those that last, by limit.
+    #[must_use]
+    pub fn all(&self) -> Vec<Wait> {
+        let now = self.clock.now();
+        let mut ends = lock(&self.ends);
+        ends.retain(|_, until| *until > now);
+        let each = ends.iter().map(|((limit, what), until)| Wait {
+            limit: Arc::clone(limit),
+            what: *what,
+            left: until.since(now),
+        });
+        each.collect()
+    }
+}
+
+/// The end of a wait in Unix time; zero: there is none.
+fn publish(limit: &str, what: WaitsFor, left: Duration) {
+    let until = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+    let until = until.filter(|_| !left.is_zero()).map(|now| now + left);
+    gauge(&names::LIMIT_WAITS, &[limit, what.label()]).set(until.unwrap_or_default().as_secs_f64());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_wait_of_a_limit_is_shown_until_it_ends() {
+        let clock = Clock::start();
+        let waits = Waits::new(clock);
+        let second = Duration::from_secs(1);
+        let (soon, later) = (clock.now() + 100 * second, clock.now() + 300 * second);
+        waits.note("tokens", WaitsFor::Debt, clock.now() + 4 * second);
+        assert_eq!(waits.all(), [], "it is short");
+        for until in [soon, later, soon] {
+            waits.note("tokens", WaitsFor::Debt, until);
+        }
+        waits.note("account", WaitsFor::Freeze, soon);
+        let all = waits.all();
+        let shown: Vec<_> = all.iter().map(|wait| (&*wait.limit, wait.what)).collect();
+        assert_eq!(
+            shown,
+            [("account", WaitsFor::Freeze), ("tokens", WaitsFor::Debt)]
+        );
+        assert!(all[1].left > 299 * second, "{all:?}");
+        waits.end("tokens", WaitsFor::Debt);
+        assert_eq!(waits.all().len(), 1);
+        waits.end("account", WaitsFor::Freeze);
+        assert_eq!(waits.all(), []);
+    }
+}

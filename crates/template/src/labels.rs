@@ -1,0 +1,276 @@
+//! The keys and costs of a message, for the limits of its route.
+//!
+//! A template that contains `none` and returns it makes no key: its limit does not count the message, so two
+//! limits with opposite conditions are two classes. A `null` of the message is an error in a template without
+//! `none`, and so is a message that no limit counts: it would be sent without a limit.
+
+use std::fmt;
+
+use super::fault::says_none;
+use super::sms::Cutting;
+use super::{Context, Template, Templates, WrongLabel};
+use sluiced_core::limits::admission::Charge;
+use sluiced_core::rate::Cost;
+use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::limits::{KeyText, Label};
+use sluiced_ports::message::Message;
+
+/// How a limit counts messages, as configured.
+#[derive(Clone, Copy, Debug)]
+pub struct LabelCounting<'a> {
+    /// The name of the limit.
+    pub limit: &'a str,
+    /// A template; `None`: the limit counts all messages together.
+    pub key: Option<&'a str>,
+    pub cost: CostOf<&'a str>,
+    /// Messages of one key are called once.
+    pub once: bool,
+    /// More than this can never be granted. `None`: that is in the policy, which may change.
+    pub largest: Option<Cost>,
+}
+
+/// The texts that a route sends in segments, as configured.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentCounting<'a> {
+    /// The limit that counts the segments: one unit each, whatever its own cost is.
+    pub limit: &'a str,
+    /// The template of the text.
+    pub text: &'a str,
+    pub cutting: Cutting,
+}
+
+/// What a message takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CostOf<T> {
+    /// Every message the same.
+    Units(Cost),
+    /// What this template makes of the message: a whole number from 1.
+    Made(T),
+}
+
+/// The compiled templates of the limits of a route.
+pub struct RouteLabels {
+    templates: Templates,
+    /// Whether any message differs from another one.
+    any: bool,
+    limits: Vec<Counter>,
+    tenant: Option<Template>,
+    segments: Option<Segments>,
+}
+
+/// What counts the segments of a text. A missing field is treated as where the text is sent.
+struct Segments {
+    /// The place of their limit.
+    limit: usize,
+    templates: Templates,
+    text: Template,
+    cutting: Cutting,
+}
+
+struct Counter {
+    key: Option<Template>,
+    /// The key may be `none`.
+    passes_over: bool,
+    /// The key is made from the publisher's id: an id that is made here differs after each delivery.
+    of_own_id: bool,
+    cost: CostOf<Template>,
+    largest: Option<Cost>,
+}
+
+impl RouteLabels {
+    /// Compiles the keys and costs of a route's limits, in the order of the route, and its
+    /// `fair_by`.
+    ///
+    /// # Errors
+    /// When a template is wrong, which a checked configuration excludes.
+    pub fn new(limits: &[LabelCounting<'_>], fair_by: Option<&str>) -> Result<Self, WrongLabel> {
+        let mut templates = Templates::of_limits();
+        let mut compile = |key: String, text: &str| templates.add_key(key, text);
+        let mut counters = Vec::with_capacity(limits.len());
+        for limit in limits {
+            let at = |what: &str| format!("limits.{}.{what}", limit.limit);
+            let key = limit.key.map(|text| compile(at("key"), text)).transpose()?;
+            let cost = match limit.cost {
+                CostOf::Units(cost) => CostOf::Units(cost),
+                CostOf::Made(text) => CostOf::Made(compile(at("cost"), text)?),
+            };
+            counters.push(Counter {
+                of_own_id: false,
+                key,
+                passes_over: limit.key.is_some_and(says_none),
+                cost,
+                largest: limit.largest,
+            });
+        }
+        let tenant = fair_by.map(|text| compile("fair_by".to_owned(), text));
+        let tenant = tenant.transpose()?;
+        for (limit, counter) in limits.iter().zip(&mut counters) {
+            let key = counter.key.as_ref().filter(|_| limit.once);
+            counter.of_own_id = key.is_some_and(|key| templates.takes(key, "message_id"));
+        }
+        let made = |limit: &Counter| limit.key.is_some() || matches!(limit.cost, CostOf::Made(_));
+        Ok(Self {
+            any: tenant.is_some() || counters.iter().any(made),
+            templates,
+            limits: counters,
+            tenant,
+            segments: None,
+        })
+    }
+
+    /// The same, with a limit that counts segments. Nothing changes if the route does not have it.
+    ///
+    /// # Errors
+    /// When the template of the text is wrong, which a checked configuration excludes.
+    pub fn counting_segments(
+        mut self,
+        limits: &[LabelCounting<'_>],
+        of: SegmentCounting<'_>,
+    ) -> Result<Self, WrongLabel> {
+        let Some(limit) = limits.iter().position(|limit| limit.limit == of.limit) else {
+            return Ok(self);
+        };
+        let mut templates = Templates::new();
+        let text = templates.add_key("downstream.text".to_owned(), of.text)?;
+        self.segments = Some(Segments {
+            limit,
+            templates,
+            text,
+            cutting: of.cutting,
+        });
+        Ok(self)
+    }
+
+    /// The text that a template makes, which must not be empty.
+    fn text(&self, template: &Template, context: &Context) -> Result<Box<str>, Undecodable> {
+        let text = self.templates.render(template, context)?;
+        if text.is_empty() {
+            return Err(undecodable(template, "is empty"));
+        }
+        Ok(text.into_boxed_str())
+    }
+
+    fn charge(
+        &self,
+        limit: &Counter,
+        message: &Message,
+        context: &Context,
+    ) -> Result<Option<Charge<(), KeyText>>, Undecodable> {
+        let key = match &limit.key {
+            Some(template) if limit.passes_over && self.templates.gives_none(template, context) => {
+                return Ok(None);
+            }
+            Some(template) if limit.of_own_id && message.own_id().is_none() => {
+                let why = "has no message_id of the publisher: whether it is a repeat is unknown";
+                return Err(undecodable(template, why));
+            }
+            Some(template) => Some(self.text(template, context)?),
+            None => None,
+        };
+        let cost = match &limit.cost {
+            CostOf::Units(cost) => *cost,
+            CostOf::Made(template) => {
+                let text = self.templates.render(template, context)?;
+                let cost = whole(&text).ok_or_else(|| {
+                    undecodable(template, "is no whole number from 1 to 4294967295")
+                })?;
+                if let Some(largest) = limit.largest.filter(|largest| cost > *largest) {
+                    let (cost, largest) = (cost.get(), largest.get());
+                    let why = format!("is {cost}, and no more than {largest} can ever fit");
+                    return Err(undecodable(template, &why));
+                }
+                cost
+            }
+        };
+        Ok(Some(Charge {
+            limit: (),
+            key: KeyText(key),
+            cost,
+        }))
+    }
+}
+
+impl RouteLabels {
+    /// The label of a message.
+    ///
+    /// # Errors
+    /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can
+    /// ever be granted, a key of a `once` limit would differ after each delivery, or no limit counts it at
+    /// all. The route's `on_invalid` decides what happens to the message.
+    pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable> {
+        let context = if self.any {
+            self.templates.context(message, facts)?
+        } else {
+            Context::empty()
+        };
+        let charges = self.limits.iter();
+        let charges = charges.map(|limit| self.charge(limit, message, &context));
+        let mut charges: Box<[_]> = charges.collect::<Result<_, _>>()?;
+        if let Some(segments) = &self.segments
+            && let Some(Some(charge)) = charges.get_mut(segments.limit)
+        {
+            charge.cost = segments.of(message, facts);
+            let largest = self.limits[segments.limit].largest;
+            if let Some(most) = largest.filter(|most| charge.cost > *most) {
+                return Err(Undecodable {
+                    what: "downstream.text".to_owned(),
+                    why: format!(
+                        "takes {} segments, and the limit lets up to {} pass (max_cost)",
+                        charge.cost.get(),
+                        most.get()
+                    ),
+                });
+            }
+        }
+        if !charges.is_empty() && charges.iter().all(Option::is_none) {
+            return Err(Undecodable {
+                what: "limits".to_owned(),
+                why: "none of them counts it: each key is none".to_owned(),
+            });
+        }
+        let tenant = self.tenant.as_ref();
+        let tenant = tenant.map(|template| self.text(template, &context));
+        Ok(Label {
+            charges,
+            tenant: tenant.transpose()?,
+        })
+    }
+}
+
+impl Segments {
+    /// How many segments a message takes. One from which no text can be made is not sent: making its request says why.
+    fn of(&self, message: &Message, facts: Facts<'_>) -> Cost {
+        let context = self.templates.context(message, facts);
+        let text = context.and_then(|context| self.templates.render(&self.text, &context));
+        text.map_or(Cost::ONE, |text| Cost::new(self.cutting.count(&text)))
+    }
+}
+
+impl fmt::Debug for RouteLabels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteLabels")
+            .field("limits", &self.limits.len())
+            .field("fair", &self.tenant.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+fn undecodable(template: &Template, why: &str) -> Undecodable {
+    Undecodable {
+        what: template.name().to_owned(),
+        why: why.to_owned(),
+    }
+}
+
+/// A whole number from 1; arithmetic in templates may write it with a fraction of zero.
+fn whole(text: &str) -> Option<Cost> {
+    let text = text.trim();
+    let digits = text.strip_suffix(".0").unwrap_or(text);
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok().map(Cost::new)
+}
+
+#[cfg(test)]
+mod tests;
