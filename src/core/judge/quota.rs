@@ -66,7 +66,7 @@ pub fn remaining(text: &str) -> Option<u64> {
     })
 }
 
-/// How long until a reset, in any form of [`moment`]. One in the past is now.
+/// How long until a reset, in any form of `moment`. One in the past is now.
 #[must_use]
 pub fn reset(text: &str, now: SystemTime) -> Option<Duration> {
     Moment::read(text).map(|at| at.since(now))
