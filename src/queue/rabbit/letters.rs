@@ -24,7 +24,7 @@
 //!
 //! The replicas watch how many dead letters there are, and report it if they are purged (`vanished`). Letters that are
 //! read are not counted by the broker meanwhile, and may be gone afterwards. So a reader leaves a sign: a queue beside
-//! the dead letters that ends by itself ([`is_read`]). Without the right to declare it there is none.
+//! the dead letters that ends by itself (`is_read`). Without the right to declare it there is none.
 
 mod moving;
 
