@@ -1,12 +1,13 @@
 //! What happens to a single message: accepted, repeated, dead, or never sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use sluiced::ports::message::header as known;
 
-use super::{NO_BREAKER, config, header, holds, micros, numbered, queue, seconds, unix};
+use super::{NO_BREAKER, config, header, holds, micros, numbered, queue, seconds, to, unix};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get, program};
 use crate::support::messages::{body, number};
 use crate::support::recorder::{Recorder, Reply};
@@ -111,42 +112,53 @@ async fn repeated(name: &str, queue_type: &str) {
     );
 }
 
+/// All have one key, and one message of a key passes in a second. A replica writes into the copy of each of the others when
+/// it is to come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_comes_back_no_earlier_than_it_was_told_and_hardly_later() {
-    // Waiting already when the daemon starts: the header contains the time.
     let broker = queue("told", "quorum").await;
+    broker
+        .publish("told", (1..=7).map(|number| to(number, "one")))
+        .await;
     let downstream = Recorder::accepting().await;
     let mut route = route("told", "quorum", &downstream);
+    route.caller = format!("{{{{ headers['{}'] | default('') }}}}", known::NOT_BEFORE);
+    route.limits = vec!["provider", "recipient"];
     route.keys += "max_hold = \"100ms\"\n";
-    let daemon = Daemon::start(&config("told", vec![route]));
-    let start = tokio::time::Instant::now();
-    let wall = std::time::SystemTime::now();
-    let now = wall.duration_since(std::time::UNIX_EPOCH).unwrap();
-    let messages = (1..=6).map(|n| {
-        let at = now + seconds(n);
-        let mut headers = FieldTable::default();
-        let at = i64::try_from(at.as_micros()).unwrap();
-        headers.insert(known::NOT_BEFORE.into(), AMQPValue::LongLongInt(at));
-        (body(n), BasicProperties::default().with_headers(headers))
-    });
-    broker.publish("told", messages).await;
-    eventually(LONG, "all came", || downstream.count() == 6).await;
+    let mut config = config("told", vec![route]);
+    config.tables = "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"1/1s\"\n\
+                     headroom = \"100ms\"\nkey = \"{{ body.to }}\"\n"
+        .to_owned();
+    let (start, wall) = (tokio::time::Instant::now(), std::time::SystemTime::now());
+    let daemon = Daemon::start(&config);
+    eventually(LONG, "all came", || downstream.count() == 7).await;
+    let mut waits = Vec::new();
     for call in downstream.calls() {
-        let told = seconds(call.number);
+        let Ok(told) = call.caller.parse() else {
+            continue;
+        };
+        let told = std::time::UNIX_EPOCH + Duration::from_micros(told);
+        let told = told.duration_since(wall).expect("after the start");
         let came = call.at - start;
-        // The broker and the daemon read the same wall clock here; a millisecond is for reading it.
+        // The broker, the store and the daemon read the same wall clock here; a millisecond is for reading it.
         assert!(
             came + seconds(1) / 1000 * 2 >= told,
-            "{} came at {came:?}",
+            "{} came at {came:?}, told {told:?}",
             call.number
         );
         assert!(
             came < told.mul_f64(1.05) + seconds(2),
-            "{} came at {came:?}",
+            "{} came at {came:?}, told {told:?}",
             call.number
         );
+        waits.push(told);
     }
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    assert_eq!(waits.len(), 6, "all but the first were told");
+    let longest = waits.iter().max();
+    assert!(longest >= Some(&seconds(4)), "{waits:?}");
+    daemon
+        .stop(&[NEW_SCHEDULE, "nothing is kept on disk"])
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
