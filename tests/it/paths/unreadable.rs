@@ -215,8 +215,11 @@ async fn a_forged_mark_buries_no_message() {
     }
     raw.confirmed();
     let downstream = Recorder::accepting().await;
-    let daemon = Daemon::start(&config(name, vec![Route::new(name, downstream.address)]));
+    let mut daemon = Daemon::start(&config(name, vec![Route::new(name, downstream.address)]));
     eventually(LONG, "all are sent", || downstream.count() == 3).await;
+    // The third header decides nothing.
+    let series = format!("sluiced_forged_total{{route=\"{name}\"}}");
+    assert_eq!(daemon.metric(&series).await, 2.0);
     daemon
         .stop(&[NEW_SCHEDULE, "headers that only sluiced may write"])
         .await;
