@@ -184,7 +184,8 @@ async fn what_cannot_be_read_is_buried_and_stops_nothing() {
             assert!(delivery.windows(RAW.len()).any(|bytes| bytes == RAW));
         }
     }
-    assert_eq!(daemon.said("connected to RabbitMQ"), 2, "{}", daemon.log());
+    // To consume, to publish, and to count.
+    assert_eq!(daemon.said("connected to RabbitMQ"), 3, "{}", daemon.log());
     daemon.stop(&[NEW_SCHEDULE, "unreadable"]).await;
     holds(&broker, name, 0).await;
 }
