@@ -161,7 +161,7 @@ fn host_name(text: &str) -> Result<(), String> {
 fn log_level(text: &str) -> Result<(), String> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
     let right =
-        "write a level (error, warn, info, debug, trace, off) or \"info,sluiced::queue=debug\"";
+        "write a level (error, warn, info, debug, trace, off) or \"info,sluiced_amqp=debug\"";
     for part in text.split(',') {
         // A bare text is a level. The filter would take it for a module and log all of that, and nothing else.
         let last = part.rsplit('=').next().unwrap_or_default().trim();

@@ -305,7 +305,7 @@ table! {
 table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Log {
-        /// A level (error, warn, info, debug, trace, off), or levels by module: "info,sluiced::queue=debug".
+        /// A level (error, warn, info, debug, trace, off), or levels by module: "info,sluiced_amqp=debug".
         /// `sluiced run --log-level` overrides it.
         level: String = LOG_LEVEL, Default "info";
         /// human, json, or auto: human on a terminal, JSON otherwise.

@@ -111,7 +111,8 @@ fn allows_colours(no_color: Option<OsString>) -> bool {
 /// several lines for each call, which would hide the others, so the filter must name it.
 fn ceiling(target: &str, level: &str) -> LevelFilter {
     match target.split("::").next() {
-        Some("sluiced") => LevelFilter::TRACE,
+        // The daemon, and its crates.
+        Some(ours) if ours == "sluiced" || ours.starts_with("sluiced_") => LevelFilter::TRACE,
         Some("lapin") => LevelFilter::ERROR,
         Some("hyper" | "hyper_util") if !level.contains("hyper") => LevelFilter::INFO,
         _ => LevelFilter::DEBUG,

@@ -306,7 +306,7 @@ mod tests {
                     module_path!(),
                     "::the_environment_of_a_service_is_understood"
                 )
-                .trim_start_matches("sluiced::"),
+                .trim_start_matches("sluiced_telemetry::"),
             ])
             .env(CHILD, "1")
             .env("NOTIFY_SOCKET", &listener.path)

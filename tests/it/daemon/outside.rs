@@ -86,6 +86,53 @@ async fn servers_and_a_queue_that_come_late_are_waited_for() {
         .await;
 }
 
+/// Each look for a queue that is missing uses up a number of a channel, and here a connection has few of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_looks_for_queues_ends_alone() {
+    let name = "looks";
+    let rabbit = Rabbit::start();
+    let broker = Broker::connect(&rabbit.url()).await;
+    broker.declare(name, "quorum").await;
+    rabbit.eval("application:set_env(rabbit, channel_max, 12)");
+    let downstream = Recorder::accepting().await;
+    let mut daemon = Daemon::start(&Config {
+        rabbit: Some(rabbit.url()),
+        ..config(name, vec![Route::new(name, downstream.address)])
+    });
+    daemon.ready().await;
+    let again = || daemon.said("\"purpose\":\"count\"") > 1;
+    eventually(LONG, "connected again", again).await;
+    let letter = || [(body(1), lapin::BasicProperties::default())];
+    broker.publish(&format!("{name}.dead"), letter()).await;
+    let dead = format!(
+        "{}{{route=\"{name}\",part=\"dead\"}}",
+        names::QUEUE_MESSAGES.name
+    );
+    eventually_async(LONG, "the dead letter is counted", || {
+        let page = daemon_figures(&mut daemon);
+        let dead = &dead;
+        async move { figure(&page.await, dead) >= 1.0 }
+    })
+    .await;
+    broker.publish(name, letter()).await;
+    eventually(LONG, "delivered", || downstream.count() == 1).await;
+    assert_eq!(daemon.said("cannot be consumed"), 0, "{}", daemon.log());
+    daemon.stop(&[NEW_SCHEDULE]).await;
+}
+
+fn daemon_figures(daemon: &mut Daemon) -> impl Future<Output = String> + use<> {
+    let address = futures::executor::block_on(daemon.admin());
+    std::future::ready(get(address, "/metrics").1)
+}
+
+/// A figure of the page; without it zero.
+fn figure(page: &str, series: &str) -> f64 {
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.map_or(0.0, |value| value.trim().parse().unwrap())
+}
+
 fn daemon_page(daemon: &mut Daemon) -> impl Future<Output = (u16, String)> + use<> {
     let address = futures::executor::block_on(daemon.admin());
     std::future::ready(get(address, "/readyz"))

@@ -24,11 +24,11 @@ async fn filled(rabbit: &Rabbit) -> Broker {
     broker
 }
 
-/// The route `secure` by TLS, trusting that authority.
-fn trusting(authority: &Authority, rabbit: String, downstream: &Recorder) -> String {
+/// The route `secure` of that fleet by TLS, trusting that authority. Another broker is another fleet.
+fn trusting(fleet: &str, authority: &Authority, rabbit: String, downstream: &Recorder) -> String {
     let config = Config {
         rabbit: Some(rabbit),
-        ..config("secure", vec![Route::new("secure", downstream.address)])
+        ..config(fleet, vec![Route::new("secure", downstream.address)])
     };
     let ca = format!("[rabbitmq]\nca_file = {:?}\n", authority.file("ca.pem"));
     config.text().replace("[rabbitmq]\n", &ca)
@@ -52,7 +52,7 @@ async fn messages_come_by_tls_from_a_broker_whose_certificate_is_good() {
     let rabbit = Rabbit::start_secure(&authority);
     let broker = filled(&rabbit).await;
     let downstream = Recorder::accepting().await;
-    let text = trusting(&authority, rabbit.secure_url(), &downstream);
+    let text = trusting("secure-good", &authority, rabbit.secure_url(), &downstream);
     let said = checked(&text);
     assert!(said.contains(": ok: "), "{said}");
     let daemon = Daemon::start_with(&text, |_| {});
@@ -71,7 +71,7 @@ async fn a_certificate_of_another_authority_or_for_another_name_is_refused() {
         let front = SecureFront::to(port, &right.server_named(name)).await;
         let url = format!("amqps://guest:guest@{}/%2f", front.address());
         let downstream = Recorder::accepting().await;
-        let text = trusting(trusted, url, &downstream);
+        let text = trusting("secure-other", trusted, url, &downstream);
         let said = checked(&text);
         assert!(said.contains("failed: "), "{said}");
         assert!(said.contains("certificate"), "{said}");
@@ -97,7 +97,7 @@ async fn our_own_certificate_is_shown_and_read_anew_for_each_connection() {
         std::fs::write(authority.file("client.key"), signed.key).unwrap();
         std::fs::write(authority.file("client.pem"), signed.certificate).unwrap();
     };
-    let text = trusting(&authority, rabbit.secure_url(), &downstream);
+    let text = trusting("secure-ours", &authority, rabbit.secure_url(), &downstream);
     let said = checked(&text);
     assert!(said.contains("failed: "), "without a certificate: {said}");
     place(stranger.client());

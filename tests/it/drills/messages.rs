@@ -221,7 +221,8 @@ async fn forged_headers() {
     let row = "messages::forged_headers";
     let drill = start(row, "forged headers").await;
     let done = "21 values in headers that are ours or the broker's; they are ignored";
-    publish_among_others(drill, done, odd.collect()).await;
+    let fates = publish_among_others(drill, done, odd.collect()).await;
+    assert_eq!(fates, (21, 0), "delivered and dead");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

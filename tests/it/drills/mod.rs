@@ -265,6 +265,7 @@ impl Drill {
                 .await
                 .is_some_and(|(ready, _)| ready > 0)
             {
+                self.fleet.broker.reads_dead_letters(&dead).await;
                 for letter in self.fleet.broker.drain(&dead).await {
                     self.books.buried(&letter);
                 }

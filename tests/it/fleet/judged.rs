@@ -18,6 +18,8 @@ const DECLARED: &[&str] = &[
     "the limit holds for each replica alone",
     // A wait queue that is used for the first time, on a busy machine.
     "copies are not confirmed",
+    // With limits in memory each has a key of its own for the headers of copies.
+    "headers that only sluiced may write",
 ];
 
 fn times(fleet: &Fleet) -> Vec<Mono> {

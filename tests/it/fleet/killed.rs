@@ -23,8 +23,11 @@ use crate::support::wait::eventually;
 const SECOND: Duration = Duration::from_secs(1);
 /// The prefetch of a replica: so many calls may be unknown to the broker.
 const HELD: usize = 100;
-/// Which copy for a wait queue a message is: each has a time of its own.
-const COPY: &str = "{{ headers['x-sluiced-not-before'] | default('none') }}";
+/// Which copy for a wait queue a message is. The time alone does not say it: a message whose time has not come waits once
+/// more, with the same time. If its replica dies then, both the copy and its original come. So the number, under which
+/// the copy was published, counts too.
+const COPY: &str = "{{ headers['x-sluiced-not-before'] | default('none') }}/\
+                    {{ headers['x-sluiced-copy'] | default('none') }}";
 /// What replicas may log here.
 const DECLARED: &[&str] = &[
     NEW_SCHEDULE,

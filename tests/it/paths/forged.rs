@@ -154,14 +154,17 @@ async fn a_letter_that_is_moved_by_hand_keeps_its_history_unless_it_is_changed()
 async fn a_key_that_redis_lost_is_written_again() {
     let name = "forged-lost";
     let broker = queue(name, "quorum").await;
-    let downstream =
-        Recorder::start(|call| Reply::status(if call.repeat == 0 { 500 } else { 200 })).await;
+    // It waits for longer than the first replica runs.
+    let downstream = Recorder::start(|call| match call.repeat {
+        0 => Reply::retry_after(500, "20"),
+        _ => Reply::status(200),
+    })
+    .await;
     let redis = RedisServer::start();
     let mut route = Route::new(name, downstream.address);
     route.downstream = NO_BREAKER.to_owned();
     route.caller = "{{ attempt }}".to_owned();
-    // The wait is drawn at random: nearly none of it may be spent in memory.
-    route.keys = "retry = { base = \"30s\", max = \"30s\" }\nmax_hold = \"10ms\"\n".to_owned();
+    route.keys = "max_hold = \"100ms\"\n".to_owned();
     let mut config = config(name, vec![route]);
     config.redis = Some(redis.url());
     broker.publish(name, [with(1, &[])]).await;
@@ -184,6 +187,7 @@ async fn a_key_that_redis_lost_is_written_again() {
     .await;
     let known = [NEW_SCHEDULE, "nothing is kept on disk"];
     first.stop(&known).await;
+    assert_eq!(downstream.count(), 1, "it waits still");
     let mut second = Daemon::start(&config);
     eventually(LONG, "it comes back", || downstream.count() == 2).await;
     assert_eq!(second.metric(&series("forged", name)).await, 0.0);

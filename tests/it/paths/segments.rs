@@ -146,19 +146,25 @@ async fn only_the_refused_segment_is_sent_again() {
     assert!(calls.iter().all(|call| call["attempt"] == 1), "{calls:?}");
 }
 
-/// Through a wait queue the message is sent as a whole: that is an attempt, and after the last one it is dead.
+/// If its replica stops, the message goes through a wait queue and is sent as a whole: that is an attempt, and after the
+/// last one it is dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_leaves_after_a_part_was_taken_spends_an_attempt() {
     let centre =
         Centre::start(|number, _| Some(CommandStatus(if number == 2 { 0x14 } else { 0 }))).await;
     let name = "segments-leave";
-    let keys = "max_attempts = 3\nmax_hold = \"0s\"\n";
-    let downstream = "outcomes = { held = [\"ESME_RMSGQFUL\"] }\n";
-    let (broker, route) = started(name, &centre, keys, downstream).await;
-    let daemon = Daemon::start(&config(name, vec![route]));
+    // It waits for longer than it takes to stop.
+    let downstream = "outcomes = { held = [\"ESME_RMSGQFUL\"] }\nthrottle_wait = \"8s\"\n";
+    let (broker, route) = started(name, &centre, "max_attempts = 3\n", downstream).await;
+    let config = config(name, vec![route]);
+    let mut log = String::new();
+    for round in 1..=3 {
+        let daemon = Daemon::start(&config);
+        eventually(LONG, "all segments came", || centre.counts() == [round; 3]).await;
+        log += &daemon.stop(&[NEW_SCHEDULE, "dead letter"]).await;
+    }
     let dead = format!("{name}.dead");
     holds(&broker, &dead, 1).await;
-    let log = daemon.stop(&[NEW_SCHEDULE, "dead letter"]).await;
     assert_eq!(centre.counts(), [3, 3, 3]);
     let (_, properties) = broker.drain(&dead).await.pop().expect("a dead letter");
     let value = |name| header(&properties, name);

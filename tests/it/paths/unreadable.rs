@@ -184,7 +184,8 @@ async fn what_cannot_be_read_is_buried_and_stops_nothing() {
             assert!(delivery.windows(RAW.len()).any(|bytes| bytes == RAW));
         }
     }
-    assert_eq!(daemon.said("connected to RabbitMQ"), 2, "{}", daemon.log());
+    // To consume, to publish, and to count.
+    assert_eq!(daemon.said("connected to RabbitMQ"), 3, "{}", daemon.log());
     daemon.stop(&[NEW_SCHEDULE, "unreadable"]).await;
     holds(&broker, name, 0).await;
 }
@@ -215,8 +216,11 @@ async fn a_forged_mark_buries_no_message() {
     }
     raw.confirmed();
     let downstream = Recorder::accepting().await;
-    let daemon = Daemon::start(&config(name, vec![Route::new(name, downstream.address)]));
+    let mut daemon = Daemon::start(&config(name, vec![Route::new(name, downstream.address)]));
     eventually(LONG, "all are sent", || downstream.count() == 3).await;
+    // The third header decides nothing.
+    let series = format!("sluiced_forged_total{{route=\"{name}\"}}");
+    assert_eq!(daemon.metric(&series).await, 2.0);
     daemon
         .stop(&[NEW_SCHEDULE, "headers that only sluiced may write"])
         .await;

@@ -174,7 +174,13 @@ impl Broker {
 
     /// Ready messages and consumers of a queue; `None` if it does not exist.
     pub async fn counts(&self, queue: &str) -> Option<(u32, u32)> {
-        let channel = self.connection.create_channel().await.expect("a channel");
+        let channel = loop {
+            match self.connection.create_channel().await {
+                // The number of a channel whose queue was missing: lapin does not open it again.
+                Err(error) if error.is_amqp_soft_error() => {}
+                opened => break opened.expect("a channel"),
+            }
+        };
         let options = QueueDeclareOptions {
             passive: true,
             ..QueueDeclareOptions::default()
@@ -184,6 +190,20 @@ impl Broker {
             .await
             .ok()
             .map(|queue| (queue.message_count(), queue.consumer_count()))
+    }
+
+    /// Leaves the sign of `sluiced dead`: dead letters that are taken out from now on were not lost.
+    pub async fn reads_dead_letters(&self, queue: &str) {
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-expires".into(), AMQPValue::LongLongInt(60_000));
+        let options = QueueDeclareOptions {
+            durable: true,
+            ..QueueDeclareOptions::default()
+        };
+        self.channel
+            .queue_declare(format!("{queue}.read").into(), options, arguments)
+            .await
+            .expect("the sign can be left");
     }
 
     /// Takes out all that is ready.

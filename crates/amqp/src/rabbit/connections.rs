@@ -1,7 +1,8 @@
-//! The process's two connections: one to consume, one to publish.
+//! The process's three connections: one to consume, one to publish, one to look at queues.
 //!
 //! Problem: a broker that raises an alarm stops reading from connections that publish, and
-//! acknowledgements must not wait behind them. So there are two connections. Each is built when a
+//! acknowledgements must not wait behind them. And looks for queues that are missing wear a connection out
+//! (`topology`), whose end must repeat no call. So there are three connections. Each is built when a
 //! route first needs it, and again after a loss: one attempt at a time, with backoff, each attempt
 //! to the next URL. A connection that ends soon after it was made is a failed attempt, too: otherwise a broker that
 //! accepts connections and closes them would be dialled without a pause. lapin's own recovery is off, because this
@@ -107,11 +108,13 @@ impl Live {
     }
 }
 
-/// Both connections.
+/// The connections.
 #[derive(Debug)]
 pub(super) struct Connections {
     pub(super) consuming: SharedConnection,
     pub(super) publishing: SharedConnection,
+    /// For looks at queues. It holds nothing, so that it may end at any time.
+    pub(super) counting: SharedConnection,
     routes: AtomicUsize,
 }
 
@@ -143,6 +146,7 @@ impl Connections {
         Ok(Self {
             consuming: link("consume"),
             publishing: link("publish"),
+            counting: link("count"),
             routes: AtomicUsize::new(0),
         })
     }
@@ -159,10 +163,16 @@ impl Connections {
         self.routes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A route is done; after the last one both connections end, by `end` at the latest.
+    /// A route is done; after the last one all connections end, by `end` at the latest.
     pub(super) async fn leave(&self, end: Instant) {
         if self.routes.fetch_sub(1, Ordering::Relaxed) == 1 {
-            let closing = async { futures::join!(self.consuming.close(), self.publishing.close()) };
+            let closing = async {
+                futures::join!(
+                    self.consuming.close(),
+                    self.publishing.close(),
+                    self.counting.close()
+                )
+            };
             if timeout_at(end, closing).await.is_err() {
                 tracing::debug!("there was no time to close the connections to RabbitMQ");
             }

@@ -3,7 +3,9 @@
 //!
 //! Problem: a backlog that grows and dead letters that pile up are the first things that an operator wants to
 //! see, and the broker's own metrics do not show which queues belong to a route. So each replica asks the
-//! broker every 10 seconds, by passive declarations, on a channel of its own.
+//! broker every 10 seconds, by passive declarations, on a connection of its own: each look for a queue that is missing
+//! uses up a number of a channel (`topology`), and a connection without such numbers must end. The connections with
+//! deliveries and copies must not end for that.
 //!
 //! Parked messages are counted more often, because parking is bounded by their number for all replicas
 //! together, and only the broker knows it. Messages that this replica parks are counted at once, so a single
@@ -60,11 +62,10 @@ pub(super) struct Counting {
 
 impl Counting {
     /// Starts them. Must be called inside a tokio runtime.
-    pub(super) fn start(context: &Arc<Context>, live: &Arc<Live>) -> Self {
+    pub(super) fn start(context: &Arc<Context>) -> Self {
         let (sender, found) = mpsc::unbounded_channel();
         let broker = || Broker {
             context: Arc::clone(context),
-            live: Arc::clone(live),
             found: sender.clone(),
         };
         let parked = if context.route.parks() {
@@ -74,7 +75,6 @@ impl Counting {
         };
         let renewal = Renewal {
             context: Arc::clone(context),
-            live: Arc::clone(live),
         };
         let others = tokio::spawn(broker().run());
         let tasks = [others, parked, tokio::spawn(renewal.run())];
@@ -88,7 +88,6 @@ impl Counting {
 /// Asks the broker for the counts of a route.
 struct Broker {
     context: Arc<Context>,
-    live: Arc<Live>,
     /// Parked queues that the session should consume.
     found: mpsc::UnboundedSender<Vec<Space>>,
 }
@@ -114,9 +113,10 @@ impl Broker {
     }
 
     async fn count(&self, waits: &mut [Wait]) -> Result<(), RabbitError> {
-        let mut channel = self.live.open_channel().await?;
+        let live = self.context.connections.counting.acquire().await?;
+        let mut channel = live.open_channel().await?;
         for (target, part) in [(Target::Work, Part::Ready), (Target::Dead, Part::Dead)] {
-            let count = self.messages(&mut channel, target).await?;
+            let count = self.messages(&live, &mut channel, target).await?;
             self.counted(part, count.unwrap_or(0));
             if count.is_none() && target == Target::Dead {
                 self.try_again(target).await;
@@ -129,29 +129,30 @@ impl Broker {
                 *rounds -= 1;
                 continue;
             }
-            match self.messages(&mut channel, target).await? {
+            match self.messages(&live, &mut channel, target).await? {
                 Some(count) => waiting += count,
                 None => *rounds = PATIENCE,
             }
         }
         self.counted(Part::Waiting, waiting);
-        self.live.close(&channel, "counted").await
+        live.close(&channel, "counted").await
     }
 
     /// How many messages a queue holds; `None`: it is missing, and the channel is another one. What is gone is
     /// reported.
     async fn messages(
         &self,
+        live: &Live,
         channel: &mut Channel,
         target: Target,
     ) -> Result<Option<u64>, RabbitError> {
         let context = &self.context;
         let queue = target.queue(context.route.queue());
-        let found = match self.live.find(channel, &queue).await {
+        let found = match live.find(channel, &queue).await {
             Ok(found) => found,
             Err(RabbitError::Missing { .. }) => {
                 context.is_gone(target);
-                *channel = self.live.open_channel().await?;
+                *channel = live.open_channel().await?;
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -160,8 +161,9 @@ impl Broker {
         if context.route.counts {
             let fewer = context.counts.seen(target, messages, context.clock.now());
             let is_unread = target == Target::Dead && fewer > 0 && found.consumers == 0;
-            if is_unread && !letters::is_read(&self.live, &queue).await? {
-                self.look_again(channel, &queue, messages + fewer).await?;
+            if is_unread && !letters::is_read(live, &queue).await? {
+                self.look_again(live, channel, &queue, messages + fewer)
+                    .await?;
             }
         }
         Ok(Some(messages))
@@ -170,12 +172,13 @@ impl Broker {
     /// There were more dead letters before. One that is read to keep the queue from expiring is back by now.
     async fn look_again(
         &self,
+        live: &Live,
         channel: &Channel,
         queue: &str,
         before: u64,
     ) -> Result<(), RabbitError> {
         sleep(OFTEN).await;
-        let now = u64::from(self.live.find(channel, queue).await?.messages);
+        let now = u64::from(live.find(channel, queue).await?.messages);
         let (context, target) = (&self.context, Target::Dead);
         context.counts.seen(target, now, context.clock.now());
         if now < before {
@@ -186,7 +189,10 @@ impl Broker {
 
     /// A queue could not be used. Why it still cannot is remembered.
     async fn try_again(&self, target: Target) {
-        let made = self.context.make_sure(&self.live, target).await;
+        let Ok(live) = self.context.connections.counting.acquire().await else {
+            return;
+        };
+        let made = self.context.make_sure(&live, target).await;
         if let (Ok(()), Target::Parked(space)) = (made, target) {
             // Without its session this task ends too.
             drop(self.found.send(vec![space]));
@@ -232,12 +238,12 @@ impl ParkedCounter {
     }
 
     async fn count(&self) -> Result<u64, RabbitError> {
-        let live = &self.0.live;
+        let live = self.0.context.connections.counting.acquire().await?;
         let mut channel = live.open_channel().await?;
         let mut count = 0;
         for space in Space::all() {
             let target = Target::Parked(space);
-            let messages = self.0.messages(&mut channel, target).await?;
+            let messages = self.0.messages(&live, &mut channel, target).await?;
             let queue = || target.queue(self.0.context.route.queue());
             count += messages.ok_or_else(|| RabbitError::Missing { queue: queue() })?;
         }
@@ -274,10 +280,10 @@ impl LeftBehind {
     async fn look(&self, known: &mut BTreeSet<Space>) -> Result<(), RabbitError> {
         let Broker {
             context,
-            live,
             found: to_session,
         } = &self.0;
         let route = &context.route;
+        let live = context.connections.counting.acquire().await?;
         let found = live.left_behind(route).await?;
         let messages = found
             .iter()

@@ -30,7 +30,6 @@ pub const RENEW: Duration = Duration::from_secs(600);
 /// Renews the queues of a route, for as long as its session lives.
 pub(super) struct Renewal {
     pub(super) context: Arc<Context>,
-    pub(super) live: Arc<Live>,
 }
 
 impl Renewal {
@@ -59,7 +58,10 @@ impl Renewal {
         match target {
             // It is consumed, and belongs to its operator.
             Target::Work => Ok(()),
-            Target::Wait(_) | Target::Parked(_) => self.live.read_one(&queue).await,
+            Target::Wait(_) | Target::Parked(_) => {
+                let live = self.context.connections.counting.acquire().await?;
+                live.read_one(&queue).await
+            }
             Target::Dead => {
                 let Some(mut letters) = Letters::open(&self.context.options, &queue).await? else {
                     return Ok(());

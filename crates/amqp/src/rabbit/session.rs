@@ -97,7 +97,7 @@ impl Session {
             unsettled: Unsettled::new(&context.route, consumers.prefetches()),
             publisher: Publisher::start(Arc::clone(&context)),
             results: Publisher::start(Arc::clone(&context)),
-            counting: Counting::start(&context, &live),
+            counting: Counting::start(&context),
             context,
             live,
             channel,

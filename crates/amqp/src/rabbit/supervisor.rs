@@ -244,14 +244,13 @@ enum NotOpen {
 }
 
 async fn open(context: &Arc<Context>) -> Result<Session, NotOpen> {
+    let consuming = &context.connections.consuming;
+    // Whether the broker can be reached is found out, and reported, while the store is away, too.
+    consuming.acquire().await.map_err(NotOpen::Connection)?;
     // Without a key neither a copy can be made nor one that comes back be read.
     context.marks.known().await;
-    let live = context
-        .connections
-        .consuming
-        .acquire()
-        .await
-        .map_err(NotOpen::Connection)?;
+    // The connection may have ended meanwhile.
+    let live = consuming.acquire().await.map_err(NotOpen::Connection)?;
     let session = Session::open(Arc::clone(context), live).await;
     session.map_err(NotOpen::Channel)
 }

@@ -17,7 +17,7 @@ use lapin::options::{
     BasicConsumeOptions, BasicPublishOptions, ExchangeDeclareOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable, LongString};
-use lapin::{BasicProperties, Channel, Confirmation, Consumer, ExchangeKind};
+use lapin::{BasicProperties, Channel, Confirmation, Consumer, ErrorKind, ExchangeKind};
 use tokio::time::timeout;
 
 use super::RabbitError;
@@ -110,9 +110,25 @@ pub(super) struct QueueCounts {
 /// The operations on queues. Each ends within `bound`.
 impl Live {
     /// Opens a channel.
+    ///
+    /// lapin 4.12 remembers for good that the broker ended a channel, under its number, and answers with that error where the
+    /// number comes again: after some two thousand channels. Such a number is passed over. Once there is no other one, only a
+    /// new connection helps, so this one is cut.
     pub(super) async fn open_channel(&self) -> Result<Channel, RabbitError> {
-        self.answered("channel.open", self.connection.create_channel())
-            .await
+        for _ in 0..self.connection.configuration().channel_max() {
+            let opening = self.connection.create_channel();
+            match timeout(self.bound, opening).await {
+                // The broker itself ends the connection where it refuses to open a channel.
+                Ok(Err(error)) if error.is_amqp_soft_error() => {}
+                Ok(Err(error)) if matches!(error.kind(), ErrorKind::ChannelsLimitReached) => break,
+                Ok(opened) => return opened.map_err(|error| RabbitError::from_lapin(&error)),
+                Err(_) => return Err(self.late("channel.open")),
+            }
+        }
+        self.cut();
+        Err(RabbitError::Lost {
+            reason: "the numbers of its channels are used up".to_owned(),
+        })
     }
 
     pub(super) async fn close(

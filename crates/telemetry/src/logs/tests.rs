@@ -30,7 +30,7 @@ fn levels_and_filters_are_read() {
         "info",
         "WARN",
         "off",
-        "info,sluiced::queue=debug",
+        "info,sluiced_amqp=debug",
         "warn, sluiced=trace",
     ] {
         assert!(filter(level).is_ok(), "{level}");

@@ -28,7 +28,7 @@ fn log_by_module() {
     assert_eq!(
         above("[log]\nlevel = \"info,sluiced=loud\""),
         [
-            "a.toml:2:9: log.level: `loud` is no level; write a level (error, warn, info, debug, trace, off) or \"info,sluiced::queue=debug\""
+            "a.toml:2:9: log.level: `loud` is no level; write a level (error, warn, info, debug, trace, off) or \"info,sluiced_amqp=debug\""
         ]
     );
 }
@@ -36,9 +36,9 @@ fn log_by_module() {
 #[test]
 fn log_by_a_module_without_a_level() {
     let right =
-        "write a level (error, warn, info, debug, trace, off) or \"info,sluiced::queue=debug\"";
+        "write a level (error, warn, info, debug, trace, off) or \"info,sluiced_amqp=debug\"";
     for (level, part) in [
-        ("info,sluiced::queue", "sluiced::queue"),
+        ("info,sluiced_amqp", "sluiced_amqp"),
         ("info,", ""),
         ("", ""),
     ] {
@@ -56,7 +56,7 @@ fn log_filter() {
     assert_eq!(
         above("[log]\nlevel = \"info,[=debug\""),
         [
-            "a.toml:2:9: log.level: `info,[=debug` chooses spans, and there are none; write a level (error, warn, info, debug, trace, off) or \"info,sluiced::queue=debug\""
+            "a.toml:2:9: log.level: `info,[=debug` chooses spans, and there are none; write a level (error, warn, info, debug, trace, off) or \"info,sluiced_amqp=debug\""
         ]
     );
 }
