@@ -142,7 +142,7 @@ impl Mortal {
             at: self.at(call.at),
             message: number,
             by: by(call),
-            copy: call.caller.rsplit(' ').next().unwrap(),
+            copy: copy_of(call),
         });
         let wrong = repeated_without_reason(made, &self.deaths, HELD);
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -153,7 +153,8 @@ impl Mortal {
 
     /// Messages that are left in the queue without a reason. A replica that is killed may have called a
     /// message that it had not acknowledged: that message comes again, and may come after all others were
-    /// called.
+    /// called. Or it may have sent a copy away, and not acknowledged the original: both come, and one of them may be
+    /// left.
     fn unexplained<'a>(
         &self,
         left: &'a [(Vec<u8>, BasicProperties)],
@@ -161,8 +162,21 @@ impl Mortal {
     ) -> Vec<&'a str> {
         let dead = |call: &&Call| self.deaths.contains_key(by(call));
         let lost: BTreeSet<u64> = calls.iter().filter(dead).map(|call| call.number).collect();
+        let called: BTreeSet<(u64, &str)> = calls
+            .iter()
+            .map(|call| (call.number, copy_of(call)))
+            .collect();
+        // No dead replica held more than its prefetch.
+        let mut others = HELD * self.deaths.len();
+        let mut is_other = |(body, properties): &(Vec<u8>, BasicProperties)| {
+            let is_other = !called.contains(&(number(body), left_as(properties).as_str()));
+            let explained = is_other && others > 0;
+            others -= usize::from(explained);
+            explained
+        };
         left.iter()
             .filter(|(body, _)| !lost.contains(&number(body)))
+            .filter(|one| !is_other(one))
             .map(|(body, _)| std::str::from_utf8(body).unwrap())
             .collect()
     }
@@ -170,6 +184,25 @@ impl Mortal {
     fn times<'a>(&self, calls: impl IntoIterator<Item = &'a Call>) -> Vec<Mono> {
         calls.into_iter().map(|call| self.at(call.at)).collect()
     }
+}
+
+/// Which copy a message that is left is, in the words of [`COPY`].
+fn left_as(properties: &BasicProperties) -> String {
+    let headers = properties.headers().clone().unwrap_or_default();
+    let text = |name: &str| match headers.inner().get(name) {
+        Some(AMQPValue::LongLongInt(number)) => number.to_string(),
+        _ => "none".to_owned(),
+    };
+    format!(
+        "{}/{}",
+        text("x-sluiced-not-before"),
+        text("x-sluiced-copy")
+    )
+}
+
+/// Which copy was called.
+fn copy_of(call: &Call) -> &str {
+    call.caller.rsplit(' ').next().unwrap()
 }
 
 /// The replica that made a call.

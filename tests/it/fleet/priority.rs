@@ -30,7 +30,7 @@ const SHORT: &str = "60ms";
 const EVERY: Duration = Duration::from_millis(163);
 /// In its turn in the queue an urgent one would wait for all of these.
 fn backlog() -> usize {
-    at_length(4_500, 9_000)
+    at_length(6_000, 9_000)
 }
 
 /// So many of bulk may be called between publishing an urgent one and its call: those of two seconds.
