@@ -91,10 +91,10 @@ fn lua_decides_as_rust_does_about_fixed_windows() {
     agree(
         "oracle-fixed-windows",
         KINDS[2].clone(),
-        35,
+        50,
         &[
             (Granted, 300),
-            (Line, 35),
+            (Line, 50),
             (Closed, 200),
             (Back, 20),
             (Left, 100),
@@ -127,11 +127,11 @@ fn lua_decides_as_rust_does_about_calls_under_way() {
     agree(
         "oracle-calls-under-way",
         KINDS[4].clone(),
-        35,
+        52,
         &[
             (Granted, 150),
             (Full, 80),
-            (Closed, 150),
+            (Closed, 200),
             (Left, 100),
             (Ahead, 5),
             (Again, 150),
