@@ -20,7 +20,7 @@ use std::hint::black_box;
 use common::table::{Table, headline, median};
 use sluiced_core::limits::Ticket;
 use sluiced_core::limits::admission::{Candidate, Charge, Decision, decide};
-use sluiced_core::limits::cell::{Cell, Limit, LimitGate};
+use sluiced_core::limits::cell::{Cell, Limit, LimitAccess};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
@@ -38,8 +38,11 @@ fn main() {
     ));
     let mut table = Table::new(&["", "a decision", "a bare counter", "ratio"]);
     for (kind, rule) in common::kinds(UNITS) {
-        let gate = LimitGate::Open;
-        let limit = Limit { rule: &rule, gate };
+        let access = LimitAccess::Open;
+        let limit = Limit {
+            rule: &rule,
+            access,
+        };
         for (name, taken) in [("granted", UNITS / 2), ("denied", UNITS)] {
             let cells = after(&limit, taken);
             let granted = matches!(one(&limit, &mut cells.clone()), Decision::Granted { .. });

@@ -33,6 +33,7 @@ use sluiced_core::time::Mono;
 use sluiced_provider::{Behaviour, Provider};
 use sluiced_simulation::window::Tally;
 use support::broker::Broker;
+use support::proxy::{Mode, Proxy};
 use support::rabbit::Rabbit;
 use support::redis::RedisServer;
 
@@ -56,6 +57,8 @@ struct Case {
     way: Way,
     /// The way after a third of the messages.
     then: Option<Way>,
+    /// A proxy on this host ends the connections, and the way is behind it. The provider refuses what is over the limit.
+    proxied: bool,
     /// So many times the messages of a case.
     times: u32,
 }
@@ -67,14 +70,15 @@ impl Case {
             headroom,
             way,
             then: None,
+            proxied: false,
             times,
         }
     }
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case::of("5 ms, near", "5ms", NEAR, 1),
-    Case::of("5 ms (default), 10 to 30 ms", "5ms", FAR, 1),
+    Case::of("5 ms, 10 to 30 ms", "5ms", FAR, 1),
     Case::of("40 ms, 10 to 30 ms", "40ms", FAR, 1),
     Case::of("90 ms, 10 to 30 ms", "90ms", FAR, 1),
     Case::of("auto, near", "auto", NEAR, 8),
@@ -82,6 +86,10 @@ const CASES: [Case; 7] = [
     Case {
         then: Some((20, 10)),
         ..Case::of("auto, 4 to 6, then 20 to 30 ms", "auto", (4, 2), 6)
+    },
+    Case {
+        proxied: true,
+        ..Case::of("auto, 10 to 30 ms behind a TCP proxy", "auto", FAR, 4)
     },
 ];
 
@@ -205,6 +213,8 @@ struct Ground {
     rabbit: Rabbit,
     redis: RedisServer,
     provider: Provider,
+    /// This one refuses what is over the limit.
+    strict: Provider,
     far: Far,
 }
 
@@ -228,6 +238,12 @@ impl Ground {
             redis: RedisServer::start(),
             far: Far::start(),
             provider: Provider::start(any, Behaviour::judging(rate)).expect("a provider"),
+            strict: {
+                let judging = Behaviour::judging(rate);
+                let enforce = true;
+                let strict = Behaviour { enforce, ..judging };
+                Provider::start(any, strict).expect("a provider")
+            },
         }
     }
 
@@ -238,15 +254,30 @@ impl Ground {
         let messages = (0..count).map(|_| (b"{}".to_vec(), BasicProperties::default()));
         broker.publish(&queue, messages).await;
         self.far.set(case.way);
-        self.provider.reset();
-        let replicas = self.replicas(&queue, case.headroom);
+        let provider = if case.proxied {
+            &self.strict
+        } else {
+            &self.provider
+        };
+        provider.reset();
+        let port = provider.address().port();
+        let proxy = Proxy::to(port).await;
+        let (least, spread) = case.way;
+        let ms = |ms: u32| Duration::from_millis(ms.into());
+        proxy.set(Mode::Delay(ms(least), ms(spread)));
+        let address = if case.proxied {
+            proxy.address().to_string()
+        } else {
+            format!("10.99.0.2:{port}")
+        };
+        let replicas = self.replicas(&queue, case.headroom, &address);
         let all = u64::from(count);
         let bound = Duration::from_secs(30 + all / 50);
         let mut changed = None;
         wait_for(bound, "all messages at the provider", || {
-            let calls = self.provider.live().calls;
+            let calls = provider.live().calls;
             if let Some(then) = case.then.filter(|_| changed.is_none() && calls > all / 3) {
-                changed = Some(self.provider.clock().now());
+                changed = Some(provider.clock().now());
                 self.far.set(then);
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -254,7 +285,7 @@ impl Ground {
         });
         // The last calls are judged a moment after they came.
         std::thread::sleep(Duration::from_secs(1));
-        let arrivals = self.provider.keyed().iter().map(|(at, _)| *at).collect();
+        let arrivals = provider.keyed().iter().map(|(at, _)| *at).collect();
         let logs = replicas.into_iter().map(Watched::stop).collect();
         broker.delete(&queue).await;
         Run {
@@ -264,11 +295,12 @@ impl Ground {
         }
     }
 
-    fn replicas(&self, queue: &str, headroom: &str) -> Vec<Watched> {
+    fn replicas(&self, queue: &str, headroom: &str, address: &str) -> Vec<Watched> {
         let start = |number| {
             let name = format!("{queue}-{number}");
             let config = self.dir.path().join(format!("{name}.toml"));
-            std::fs::write(&config, self.config(queue, headroom)).expect("a configuration");
+            std::fs::write(&config, self.config(queue, headroom, address))
+                .expect("a configuration");
             let config = config.to_str().expect("a path in UTF-8");
             let output = self.dir.path().join(format!("{name}.log"));
             Watched::start(program(), &["run", "--config", config], &[], output)
@@ -277,7 +309,7 @@ impl Ground {
     }
 
     /// Each case has a queue and keys in Redis of its own.
-    fn config(&self, queue: &str, headroom: &str) -> String {
+    fn config(&self, queue: &str, headroom: &str, address: &str) -> String {
         let mut text = String::new();
         write!(
             text,
@@ -285,11 +317,10 @@ impl Ground {
              [admin]\nlisten = \"\"\n[log]\nlevel = \"info\"\n\
              [limits.provider]\nkind = \"paced\"\nrate = \"{RATE}\"\nheadroom = \"{headroom}\"\n\
              [routes.bench]\nqueue = \"{queue}\"\nlimits = [\"provider\"]\n\
-             [routes.bench.downstream]\nkind = \"http\"\nurl = \"http://10.99.0.2:{}/send\"\n\
+             [routes.bench.downstream]\nkind = \"http\"\nurl = \"http://{address}/send\"\n\
              [routes.bench.downstream.headers]\nx-key = \"any\"\n",
             self.rabbit.url(),
             self.redis.url(),
-            self.provider.address().port(),
         )
         .expect("writing to a String cannot fail");
         text

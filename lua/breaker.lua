@@ -6,7 +6,8 @@
 --          4 known    the version that the replica knows
 --          5 pause    microseconds of the first pause   6 longest  of any pause
 --          7 probe    microseconds after which a probe has ended
--- Reply    {now, version, until, may_probe, changed}: integers; until 0: closed
+--          8 why      what the call showed that failed; empty for other reports
+-- Reply    {now, version, until, may_probe, changed, why}: integers and a text; until 0: closed
 --
 -- Invariant: only one replica at a time probes, and a report of an older version changes nothing.
 
@@ -20,9 +21,10 @@ local function pause_of(pauses)
   return math.min(pause * 2 ^ math.min(pauses - 1, 40), longest)
 end
 
-local h = redis.call('HMGET', KEYS[1], 'version', 'until', 'pauses', 'probing')
+local h = redis.call('HMGET', KEYS[1], 'version', 'until', 'pauses', 'probing', 'why')
 local version, ends = tonumber(h[1] or 0) or 0, tonumber(h[2] or 0) or 0
 local pauses, probing = tonumber(h[3] or 0) or 0, tonumber(h[4] or 0) or 0
+local why = h[5] or ''
 
 -- A pause never lasts longer than its length, whatever the clock did.
 local bound = now + math.max(pause_of(pauses), probe)
@@ -32,9 +34,9 @@ local changed = false
 if known >= version then
   if report == 'failed' then
     pauses, changed = pauses + 1, true
-    ends = now + pause_of(pauses)
+    ends, why = now + pause_of(pauses), ARGV[8]
   elseif report == 'passed' and ends > 0 then
-    ends, pauses, changed = 0, 0, true
+    ends, pauses, why, changed = 0, 0, '', true
   end
 end
 if changed then version, probing = known + 1, 0 end
@@ -43,7 +45,7 @@ if may_probe then probing = now + probe end
 
 if changed or may_probe then
   redis.call('HSET', KEYS[1], 'version', text(version), 'until', text(ends), 'pauses', text(pauses),
-    'probing', text(probing))
+    'probing', text(probing), 'why', why)
   -- The breaker of a route that is gone leaves nothing behind.
   redis.call('PEXPIRE', KEYS[1], text(math.ceil((longest + probe) / 1000) + 86400000))
 end
@@ -51,4 +53,4 @@ end
 -- when their own calls fail, or when their pause is over.
 if changed then redis.pcall('PUBLISH', ARGV[1], 'breaker ' .. ARGV[2]) end
 if ends > 0 then ends = math.max(ends, probing) end
-return { now, version, ends, may_probe and 1 or 0, changed and 1 or 0 }
+return { now, version, ends, may_probe and 1 or 0, changed and 1 or 0, why }

@@ -11,9 +11,9 @@
 --         14 predicted    the store's time as the replica predicts it
 --         15 version      the version of the policy that the pace is from; 0: none is known
 --         16… sums     what the first messages take: the first, the first two, and so on; none: any number
--- Reply    {now, generation, first, rem, count, turn, share, slip, frozen_until, guarded, version}:
---          integers; count 0: no grant, turn 0: none, frozen_until 0: neither frozen nor paused,
---          guarded 1: started behind the guard, version: that of the current policy
+-- Reply    {now, generation, first, rem, count, turn, share, slip, frozen_until, guarded, version, paused_until}:
+--          integers; count 0: no grant, turn 0: none, frozen_until 0: not frozen, guarded 1: started behind the
+--          guard, version: that of the current policy, paused_until 0: no operator paused it
 --
 -- Invariant: any units+1 consecutive slots that were ever granted span `period` or more, and no slot
 -- lies further ahead than the horizon. A grant is for whole messages, as far as their sums are given.
@@ -202,6 +202,6 @@ if changed then
   redis.call('PEXPIRE', KEYS[1], text(div_ceil(keep, 1000)))
 end
 
-local shut_until = math.max(s.frozen_until, paused_until)
+local function ahead(at) return at > now and at or 0 end
 return { now, s.generation, count > 0 and first or 0, count > 0 and rem or 0, count,
-  answer, share, slip, shut_until > now and shut_until or 0, guarded and 1 or 0, version }
+  answer, share, slip, ahead(s.frozen_until), guarded and 1 or 0, version, ahead(paused_until) }

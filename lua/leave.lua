@@ -1,6 +1,6 @@
--- A replica no longer asks about keyed limits: `core::limits::askers`.
+-- A replica no longer asks about keyed limits (`core::limits::store_watch`), or no longer uses a limit (`lua/present.lua`).
 --
--- KEYS[1]  the replicas that ask: a hash with, for each, when it did so last
+-- KEYS[1]  the replicas: a hash with a field for each
 -- ARGV     1 replica
 -- Reply    nothing
 --

@@ -25,7 +25,7 @@ local max, min = math.max, math.min
 
 local EXACT, UNITS, FULL = 2 ^ 53, 2 ^ 32, math.huge
 local GUARD = 2000000
--- The reported quota of a downstream counts for no longer than this: `core::limits::LEFT_MAX`.
+-- The reported quota of a downstream counts for no longer than this: `core::limits::rule::Left`.
 local LEFT_MAX = 24 * 3600 * 1000000
 -- No more than two years of a limit are owed: `core::limits::owed`.
 local MEMORY_MAX = 2 * 366 * 24 * 3600 * 1000000
@@ -142,7 +142,7 @@ local function forgotten_at(limit, since)
   return own and own(limit.rule, since) or since + limit.kind.span(limit.rule)
 end
 
--- Whether the limit may be asked (`cell::LimitGate`): `outdated`, or closed `untl` and `why`.
+-- Whether the limit may be asked (`cell::LimitAccess`): `outdated`, or closed `untl` and `why`.
 local function gate(limit)
   if limit.untl then return end
   local policy = call('HMGET', limit.policy, 'version', 'paused_until', 'opened_at', 'remade_at')

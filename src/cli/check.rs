@@ -12,7 +12,8 @@ use futures::stream::FuturesOrdered;
 use super::exit::Exit;
 use super::text::counted;
 use crate::wire::Probe;
-use sluiced_settings::types::LimitBackend;
+use sluiced_http::answers_in_words;
+use sluiced_settings::types::{Downstream, LimitBackend};
 use sluiced_settings::{self as settings, Faults, Loaded, Severity};
 
 /// No probe may take longer.
@@ -27,6 +28,9 @@ pub struct CheckArgs {
     /// Also try RabbitMQ, Redis and the downstreams
     #[arg(long)]
     pub connect: bool,
+    /// With --connect: end with 1 where the first message that waits would be a dead letter
+    #[arg(long, requires = "connect")]
+    pub strict: bool,
     /// Without the secrets: where they cannot be read, as outside of a unit with credentials
     #[arg(long, conflicts_with = "connect")]
     pub no_secrets: bool,
@@ -73,7 +77,12 @@ pub async fn check(
     }
     for (name, route) in &loaded.settings.routes {
         let shares = loaded.settings.sharing_words(name, route);
-        let words: Vec<_> = shares.into_iter().chain(route.in_words()).collect();
+        let answers = match &route.downstream {
+            Downstream::Http(http) => answers_in_words(http),
+            Downstream::Smpp(_) => Vec::new(),
+        };
+        let words = shares.into_iter().chain(route.in_words()).chain(answers);
+        let words: Vec<_> = words.collect();
         writeln!(out, "routes.{name}: {}", words.join("\n  "))?;
     }
     report(&loaded.warnings, out, colour)?;
@@ -173,13 +182,13 @@ mod tests {
     async fn a_good_configuration_is_ok() {
         let (exit, out) = run(GOOD, CheckArgs::default(), Vec::new()).await;
         let said = "limits.provider: at most 400 units in any 1s, over all replicas\n  \
-            a call may leave up to 3ms750us after its slot; the time of its way to the downstream may vary by 1ms250us\n\
+            how late a call may leave after its slot, and by how much the time of its way to the downstream may vary, follow what the replicas measure: from 2ms to 250ms in all, 5ms at first\n\
             routes.sms: a message is a dead letter once 5 calls have failed; the first repeat comes within 1s, later ones within up to 5m\n  \
             a message is sent however old it is\n  \
             answers mean by their status (* by default):\n    \
             accepted: 2xx*\n    \
-            throttled: 420*, 429-430*; if it says when to come back: 403*, 503*, 529*\n    \
-            transient: 401*, 403*, 407-408*, 421*, 423*, 425*, 5xx*, timeout*, connection*, unreadable*; if it says when to come back: 400*, 402*, 404-406*, 409-419*, 422*, 424*, 426-428*, 431-499*; if the call may be a repeat: 409*\n    \
+            throttled: 420*, 429-430*; if it says when to come back: 403*, 477*, 503*, 529*\n    \
+            transient: 401*, 403*, 407-408*, 421*, 423*, 425*, 5xx*, timeout*, connection*, unreadable*; if it says when to come back: 400*, 402*, 404-406*, 409-419*, 422*, 424*, 426-428*, 431-476*, 478-499*; if the call may be a repeat: 409*\n    \
             permanent: 1xx*, 3xx*, 400*, 402*, 404-406*, 409-419*, 422*, 424*, 426-428*, 431-499*\n\
             configuration ok\n";
         assert_eq!((exit.code(), out.as_str()), (0, said));
@@ -192,38 +201,38 @@ mod tests {
             (
                 "kind = \"gcra\"\nrate = \"30/1s\"\nburst = 5\nkey = \"{{ body.from }}\"\nlost_wait = \"50ms\"",
                 "limits.x: 30 units evenly in 1s, and up to 5 more at once, for each `{{ body.from }}` over all replicas\n  \
-                    a call may leave up to 26ms250us after it was allowed; the time of its way to the downstream may vary by 8ms750us\n  \
+                    how late a call may leave after it was allowed, and by how much the time of its way to the downstream may vary, follow what the replicas measure: from 8ms to 250ms in all, 35ms at first\n  \
                     if Redis loses its state, nothing passes for 50ms; what was used up to 200ms before is forgotten then, and up to twice the limit may pass\n",
             ),
             (
                 "kind = \"sliding_log\"\nrate = \"5/1h\"\nlost_wait = \"0s\"",
                 "limits.x: at most 5 units in any 1h, over all replicas\n  \
-                    a call may leave up to 3s750ms after it was allowed; the time of its way to the downstream may vary by 1s250ms\n  \
+                    how late a call may leave after it was allowed, and by how much the time of its way to the downstream may vary, follow what the replicas measure: from 8ms to 5s in all, 5s at first\n  \
                     if Redis loses its state, calls go on at once; what was used up to 1h before is forgotten then, and up to twice the limit may pass\n",
             ),
             (
                 "kind = \"fixed_window\"\nrate = \"1/day\"\ntimezone = \"Europe/Berlin\"\nlost_wait = \"forever\"",
                 "limits.x: at most 1 unit in each day of Europe/Berlin, and up to twice as many around the end of one, over all replicas\n  \
-                    a call may leave up to 3s750ms after it was allowed; the time of its way to the downstream may vary by 1s250ms\n  \
+                    how late a call may leave after it was allowed, and by how much the time of its way to the downstream may vary, follow what the replicas measure: from 8ms to 5s in all, 5s at first\n  \
                     if Redis loses its state, nothing passes until nothing that was used before can count: up to 1d1h\n",
             ),
             (
                 "kind = \"fixed_window\"\nrate = \"60/1h\"\nkey = \"{{ none if body.user else body.ip }}\"\nlost_wait = \"forever\"",
                 "limits.x: at most 60 units in each 1h from a first call on, and up to twice as many around the end of one, for each `{{ none if body.user else body.ip }}` over all replicas\n  \
-                    a call may leave up to 3s750ms after it was allowed; the time of its way to the downstream may vary by 1s250ms\n  \
+                    how late a call may leave after it was allowed, and by how much the time of its way to the downstream may vary, follow what the replicas measure: from 8ms to 5s in all, 5s at first\n  \
                     messages whose key is none are not counted by this limit\n  \
                     if Redis loses its state, nothing passes until nothing that was used before can count: up to 1h\n",
             ),
             (
                 "kind = \"token_bucket\"\ncapacity = 9\nrefill = 2\ninterval = \"1s\"",
                 "limits.x: up to 9 units at once, and 2 more every 1s, over all replicas\n  \
-                    a call may leave up to 26ms250us after it was allowed; the time of its way to the downstream may vary by 8ms750us\n  \
+                    how late a call may leave after it was allowed, and by how much the time of its way to the downstream may vary, follow what the replicas measure: from 8ms to 250ms in all, 35ms at first\n  \
                     if Redis loses its state, nothing passes until nothing that was used before can count: up to 5s\n",
             ),
             (
                 "kind = \"concurrency\"\nlimit = 3\nlease = \"2m\"",
                 "limits.x: at most 3 units in flight at once, over all replicas\n  \
-                    a call may leave up to 900ms after it was allowed; the time of its way to the downstream may vary by 300ms\n  \
+                    how late a call may leave after it was allowed, and by how much the time of its way to the downstream may vary, follow what the replicas measure: from 8ms to 5s in all, 1s200ms at first\n  \
                     if Redis loses its state, nothing passes for 1m; what was used up to 2m before is forgotten then, and up to twice the limit may pass\n",
             ),
             (
@@ -234,7 +243,7 @@ mod tests {
                 "kind = \"once\"\nkey = \"{{ message_id }}\"\non_unknown = \"dead_letter\"",
                 "limits.x: one accepted message within 1d, and later ones are repeats, for each `{{ message_id }}` of each queue over all replicas\n  \
                     a repeat is done without a call; a message whose replica died during its call waits for 30s and then is a dead letter with the reason unknown, perhaps without a call\n  \
-                    a call may leave up to 225ms after it was allowed; the time of its way to the downstream may vary by 75ms\n  \
+                    how late a call may leave after it was allowed, and by how much the time of its way to the downstream may vary, follow what the replicas measure: from 8ms to 5s in all, 300ms at first\n  \
                     if Redis loses its state, it is forgotten what was accepted: a repeat is called once more\n  \
                     Redis remembers up to 34560000 keys at a time (400 messages a second, each for 1d): about 7.7 GiB of memory\n",
             ),
@@ -338,7 +347,7 @@ mod tests {
             out.contains("limits.provider.adaptive = false  # default\n"),
             "{out}"
         );
-        assert!(out.contains("c.toml:17\n"), "{out}");
+        assert!(out.contains("c.toml:16\n"), "{out}");
     }
 
     #[tokio::test(start_paused = true)]

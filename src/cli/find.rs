@@ -2,7 +2,11 @@
 //! of its keys. What happened to it before is in the journal of its route (`pipeline::journal`).
 //!
 //! A key is made from the content of a message, which this command does not have. So keys are named with
-//! `--key`. A key that a limit makes from the message id alone is looked up without that.
+//! `--key`, also without an id. A key that a limit makes from the message id alone is looked up without that: in the
+//! limits of the message's route, if that is known, and otherwise in those of all routes.
+//!
+//! A limit remembers a message for a while. Where it knows nothing, it is not known whether the message never came, or
+//! was forgotten: the answer says for how long the limit remembers, and the exit code is 1 if nothing is known at all.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -11,7 +15,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::dead;
+use super::dead::{self, FoundLetters};
 use super::exit::{Exit, Refusal};
 use super::limits::Location;
 use super::limits::key::{self, KeyState};
@@ -27,8 +31,8 @@ use sluiced_template::Templates;
 #[derive(Args, Clone, Debug)]
 pub struct FindArgs {
     /// The id of the message: its publisher's, or the one that sluiced made
-    #[arg(value_name = "MESSAGE_ID")]
-    id: String,
+    #[arg(value_name = "MESSAGE_ID", required_unless_present = "keys")]
+    id: Option<String>,
     /// A configuration file, as for `sluiced run`; may repeat
     #[arg(long, env = "SLUICED_CONFIG", value_name = "FILE", required = true)]
     config: Vec<PathBuf>,
@@ -47,6 +51,11 @@ fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write LIMIT=TEXT")?;
     Ok((name.to_owned(), value.to_owned()))
 }
+
+/// Nothing is known.
+const UNKNOWN: &str = "\
+nothing is known of it: it never came, or it waits in a queue or in a replica, or it ended before what the limits
+above remember, or Redis lost their state since (the log says when). The journal of its route has what was logged.";
 
 /// A key that is looked up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,36 +83,58 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     if let Some(route) = &args.route {
         super::trial::chosen(&settings, Some(route))?;
     }
-    let letters = match settings.backend.queue {
-        QueueBackend::Embedded => None,
-        QueueBackend::Rabbitmq => {
-            Some(dead::find(&args.config, args.route.as_deref(), &args.id).await?)
+    let letters = match (&args.id, settings.backend.queue) {
+        (Some(id), QueueBackend::Rabbitmq) => {
+            Some(dead::find(&args.config, args.route.as_deref(), id).await?)
         }
+        (None, _) | (_, QueueBackend::Embedded) => None,
     };
-    if !args.json {
+    let route = letters.as_ref().and_then(FoundLetters::route);
+    let route = args.route.as_deref().or(route);
+    let own = args.id.as_ref().map(|id| own_keys(&settings, route, id));
+    let own = look_up(args, own.unwrap_or_default()).await?;
+    let named = look_up(args, named_keys(&settings, args, route)).await?;
+    let is_letter = letters.as_ref().is_some_and(|letters| !letters.is_empty());
+    let is_known = |key: &FoundKey| key.state.is_known();
+    let known = is_letter || own.iter().chain(&named).any(is_known);
+    // Of a message that some limits know, the others are those of other routes.
+    let is_of_route = |key: &FoundKey| key.state.is_known() || route.is_some() || !known;
+    let own = own.into_iter().filter(is_of_route);
+    let keys: Vec<FoundKey> = own.chain(named).collect();
+    if args.json {
+        let all = json!({
+            "message_id": args.id,
+            "known": known,
+            "dead_letters": letters.map_or(Value::Null, |letters| letters.as_json()),
+            "keys": keys.iter().map(FoundKey::as_json).collect::<Vec<_>>(),
+        });
+        writeln!(out, "{all:#}")?;
+    } else {
         match &letters {
             Some(letters) => letters.write(out)?,
-            None => writeln!(
+            None if args.id.is_some() => writeln!(
                 out,
                 "what was not delivered is in `{}`",
                 settings.embedded.leftover.display()
             )?,
+            None => {}
+        }
+        write_keys(&keys, out)?;
+        if keys.is_empty() && !known {
+            writeln!(
+                out,
+                "no limit makes a key of the id alone; name keys with --key"
+            )?;
+        }
+        if !known {
+            writeln!(out, "\n{UNKNOWN}")?;
         }
     }
-    let mut keys = own_keys(&settings, args.route.as_deref(), &args.id);
-    keys.extend(named_keys(&settings, args));
-    let found = look_up(args, keys).await?;
-    if args.json {
-        let keys = found.iter().map(FoundKey::as_json);
-        let all = json!({
-            "message_id": args.id,
-            "dead_letters": letters.map_or(Value::Null, |letters| letters.as_json()),
-            "keys": keys.collect::<Vec<_>>(),
-        });
-        writeln!(out, "{all:#}")?;
-        return Ok(Exit::Done);
-    }
-    for key in &found {
+    Ok(if known { Exit::Done } else { Exit::Failed })
+}
+
+fn write_keys(keys: &[FoundKey], out: &mut impl Write) -> Result<(), Refusal> {
+    for key in keys {
         let FoundKey { limit, digest, .. } = key;
         let queue = key.queue.as_ref();
         let queue = queue.map_or_else(String::new, |queue| format!(" of the queue {queue}"));
@@ -113,7 +144,7 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
         )?;
         key.state.write(out)?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// The keys that limits make from the message id alone.
@@ -131,6 +162,7 @@ fn own_keys(settings: &Settings, route: Option<&str>, id: &str) -> Vec<AskedKey>
         let facts = Facts {
             route: name,
             attempt: 1,
+            max_body: of.max_body.0,
         };
         for limit in &of.limits {
             let text = settings.limits.get(limit).and_then(|limit| limit.key());
@@ -159,7 +191,7 @@ fn is_of_queue(settings: &Settings, limit: &str) -> bool {
 }
 
 /// The keys that were named, in each queue of the route or of all routes.
-fn named_keys(settings: &Settings, args: &FindArgs) -> Vec<AskedKey> {
+fn named_keys(settings: &Settings, args: &FindArgs, route: Option<&str>) -> Vec<AskedKey> {
     let mut keys = Vec::new();
     for (limit, text) in &args.keys {
         let of = |queue: Option<&str>| AskedKey {
@@ -171,7 +203,6 @@ fn named_keys(settings: &Settings, args: &FindArgs) -> Vec<AskedKey> {
             keys.push(of(None));
             continue;
         }
-        let route = args.route.as_ref();
         let route = route.and_then(|route| settings.routes.get(route));
         let queues = settings.queues_of(limit).into_iter();
         let queues = queues.filter(|queue| route.is_none_or(|route| route.queue == **queue));
@@ -188,8 +219,7 @@ async fn look_up(args: &FindArgs, keys: Vec<AskedKey>) -> Result<Vec<FoundKey>, 
     let mut found = Vec::new();
     for AskedKey { limit, queue, text } in keys {
         let policy = opened.policy(&limit).await?.inspect().await?;
-        let asked = (queue.as_deref(), Some(&*text));
-        let state = key::look_up(&opened, &limit, asked, &policy).await?;
+        let state = key::look_up(&opened, &limit, queue.as_deref(), Some(&*text), &policy).await?;
         if let Some(state) = state {
             found.push(FoundKey {
                 digest: message_key(queue.as_deref(), Some(&text)).short(),

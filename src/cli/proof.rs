@@ -13,7 +13,7 @@ use sluiced_core::rate::{Rate, parse_duration};
 use sluiced_provider::{Behaviour, Expect, Failure, Provider};
 use sluiced_simulation::drawn::Coverage;
 use sluiced_simulation::verdict::longest_gap;
-use sluiced_simulation::{Report, Scenario, run as simulate};
+use sluiced_simulation::{FleetOutcome, Scenario, run as simulate};
 
 /// Which runs.
 #[derive(Clone, Debug, Args)]
@@ -120,7 +120,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, report: &Report) {
+    fn add(&mut self, report: &FleetOutcome) {
         self.failed += u64::from(report.failure.is_some());
         self.calls += report.calls;
         self.asks += report.asks_per_message * report.calls as f64;
@@ -128,7 +128,7 @@ impl Sums {
     }
 }
 
-fn line(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> io::Result<()> {
+fn line(out: &mut dyn Write, scenario: &Scenario, report: &FleetOutcome) -> io::Result<()> {
     writeln!(
         out,
         "seed {:<6} {:>9} x{:<4} {:>8.2} s {:>6} calls, worst window {:>5}, used {} of {} slots ({} allowed), \
@@ -164,7 +164,7 @@ fn percent(part: Option<f64>) -> String {
     part.map_or_else(|| "-".to_owned(), |part| format!("{:.2} %", part * 100.0))
 }
 
-fn events(out: &mut dyn Write, report: &Report, count: usize) -> io::Result<()> {
+fn events(out: &mut dyn Write, report: &FleetOutcome, count: usize) -> io::Result<()> {
     for event in report.trace.tail(count) {
         writeln!(out, "{event}")?;
     }
@@ -172,7 +172,7 @@ fn events(out: &mut dyn Write, report: &Report, count: usize) -> io::Result<()> 
 }
 
 /// Writes why a run failed, if it did; returns whether it did.
-fn failure(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> io::Result<bool> {
+fn failure(out: &mut dyn Write, scenario: &Scenario, report: &FleetOutcome) -> io::Result<bool> {
     let Some(why) = &report.failure else {
         return Ok(false);
     };

@@ -16,15 +16,15 @@ use tracing::{error, info, warn};
 
 use super::check::{fitting, report};
 use super::exit::{Exit, Reloads, StopSignals};
-use crate::admin::{self, AdminError};
-use crate::pipeline::Remains;
-use crate::status::{Board, RouteFacts};
 use crate::wire::{self, Running, Settled, WireError};
 use sluiced_core::rate::Span;
+use sluiced_pipeline::Remains;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_settings::types::{QueueBackend, Route};
 use sluiced_settings::{self as settings, Loaded};
+use sluiced_status::admin::{self, AdminError};
+use sluiced_status::{Board, RouteFacts};
 use sluiced_telemetry::health::{Health, stop_on_panic};
 use sluiced_telemetry::notify::Notifier;
 use sluiced_telemetry::{self as telemetry, Metrics, logs, traces};
@@ -243,8 +243,13 @@ async fn serve(
         limits: route.limits.clone(),
     };
     let routes = routes.map(|(name, route)| (name.clone(), facts(route)));
-    let replica = wire::replica();
-    let board = Board::new(replica, routes.collect(), metrics.clone(), health.clone());
+    let replica = wire::replica(&loaded.settings);
+    let board = Board::new(
+        replica.clone(),
+        routes.collect(),
+        metrics.clone(),
+        health.clone(),
+    );
     if let Err(why) = listen(loaded, metrics, &health, &board, &last).await {
         error!("{why}");
         return Exit::Failed;
@@ -264,7 +269,7 @@ async fn serve(
         process.send_replace(Link::Up);
         notifier.ready();
         let (version, routes) = (env!("CARGO_PKG_VERSION"), loaded.settings.routes.len());
-        info!(version, routes, "started");
+        info!(version, replica, routes, "started");
     };
     let exit = until_done(loaded, clock, &health, started, &stop).await;
     stopping.abort();
@@ -290,6 +295,7 @@ async fn listen(
     match admin::bind(&settings.listen, &settings.hosts).await {
         Ok(None) => Ok(()),
         Ok(Some(admin)) => {
+            board.listens(admin.address());
             info!(address = %admin.address(), "serving /metrics, /healthz, /readyz, and how the fleet is on /");
             let serving = admin.serve(metrics, health.clone(), board.clone(), stop.clone());
             tokio::spawn(health.lifelong("the admin listener", serving));

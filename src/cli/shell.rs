@@ -62,7 +62,7 @@ pub(super) fn limits() -> ArgValueCandidates {
     ArgValueCandidates::new(|| names(|settings| settings.limits.into_keys().collect()))
 }
 
-/// The same for routes.
+/// The routes of the configuration, for an argument that names one.
 pub(super) fn routes() -> ArgValueCandidates {
     ArgValueCandidates::new(|| names(|settings| settings.routes.into_keys().collect()))
 }

@@ -1,9 +1,6 @@
-//! What a running sluiced reports. `sluiced status`: the state of the fleet, once; any replica knows it.
-//! `sluiced top`: the same, again and again, until `q` or Ctrl-C. `sluiced health`: whether it is ready, for
-//! container health checks.
-//!
-//! The first two draw the same lines (`view`), so there is one text to read, and no library for windows is needed. A slim
-//! image has no curl, and a check that needs it would need a bigger image.
+//! What a running sluiced reports. `sluiced status`: the state of the fleet, once; any replica knows it. `sluiced health`:
+//! whether it is ready, for container health checks: a slim image has no curl, and a check that needs it would need a
+//! bigger image.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,13 +15,13 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use tokio::io::AsyncReadExt as _;
+use rustix::termios::tcgetwinsize;
 
-use super::exit::{Exit, Refusal, StopSignals};
+use super::exit::{Exit, Refusal};
+use super::limits::Location;
 use super::view::view;
-use crate::status::Fleet;
 use sluiced_settings as settings;
+use sluiced_status::Fleet;
 
 /// The width of the text without a terminal.
 const WIDTH: usize = 120;
@@ -32,12 +29,6 @@ const WIDTH: usize = 120;
 /// Where a replica listens by default, and the variable for another address.
 const USUAL: &str = "127.0.0.1:9464";
 const LISTEN: &str = "SLUICED__ADMIN__LISTEN";
-
-/// How often it is drawn.
-const EVERY: Duration = Duration::from_secs(1);
-/// A second screen without a cursor, so that the first one returns at the end.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l";
-const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// Which replica is asked.
 #[derive(Args, Clone, Debug)]
@@ -66,20 +57,13 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-/// The arguments of `sluiced top`.
-#[derive(Args, Clone, Debug)]
-pub struct TopArgs {
-    #[command(flatten)]
-    replica: ReplicaArgs,
-}
-
 /// Writes the state of the fleet to `out`, with `terminal` in its width and with colours.
 pub(super) async fn status(
     args: &StatusArgs,
     out: &mut impl Write,
     terminal: bool,
 ) -> Result<Exit, Refusal> {
-    let replica = args.replica.asked(std::env::vars())?;
+    let replica = args.replica.asked(std::env::vars()).await?;
     if args.json {
         let text = replica.text().await.map_err(Refusal::Failed)?;
         writeln!(out, "{}", text.trim_end())?;
@@ -94,8 +78,39 @@ pub(super) async fn status(
 }
 
 impl ReplicaArgs {
+    /// The configured replica. If it does not answer, one that reported its address to the others: that may have come by
+    /// a variable that is not set here.
+    pub(super) async fn asked(
+        &self,
+        env: impl Iterator<Item = (String, String)>,
+    ) -> Result<Asked, Refusal> {
+        let asked = self.configured(env)?;
+        if self.url.is_none()
+            && !self.config.is_empty()
+            && asked.text().await.is_err()
+            && let Some(other) = self.reported().await
+        {
+            return Ok(other);
+        }
+        Ok(asked)
+    }
+
+    /// A replica that is found where it reported that it listens.
+    async fn reported(&self) -> Option<Asked> {
+        let limits = Location::of(self.config.clone()).open().await.ok()?;
+        for replica in limits.replicas().await.ok()? {
+            let asked = Asked::at(&replica.admin);
+            let fleet = asked.fleet().await;
+            // An address of loopback may be that of another machine.
+            if fleet.is_ok_and(|fleet| fleet.replica == replica.name) {
+                return Some(asked);
+            }
+        }
+        None
+    }
+
     /// The replica of `--url`, or else of `admin.listen` in the files and in the variables `env`.
-    fn asked(&self, env: impl Iterator<Item = (String, String)>) -> Result<Asked, Refusal> {
+    fn configured(&self, env: impl Iterator<Item = (String, String)>) -> Result<Asked, Refusal> {
         if let Some(url) = &self.url {
             return Ok(Asked { url: url.clone() });
         }
@@ -114,9 +129,7 @@ impl ReplicaArgs {
                     .to_owned(),
             ));
         }
-        Ok(Asked {
-            url: format!("http://{}", reached(&listen)),
-        })
+        Ok(Asked::at(&listen))
     }
 }
 
@@ -134,8 +147,19 @@ fn reached(listen: &str) -> String {
 }
 
 impl Asked {
+    /// The replica with this `admin.listen`.
+    fn at(listen: &str) -> Self {
+        Self {
+            url: format!("http://{}", reached(listen)),
+        }
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// The fleet, as the replica knows it.
-    async fn fleet(&self) -> Result<Fleet, String> {
+    pub(super) async fn fleet(&self) -> Result<Fleet, String> {
         let text = self.text().await?;
         serde_json::from_str(&text)
             .map_err(|why| format!("{} is no replica of sluiced: {why}", self.url))
@@ -155,96 +179,11 @@ impl Asked {
     }
 }
 
-/// `sluiced top`: draws to `out`, which must be a terminal.
-///
-/// # Errors
-/// When the terminal cannot be written to.
-pub(super) async fn top(
-    args: &TopArgs,
-    out: &mut impl Write,
-    colour: bool,
-) -> Result<Exit, Refusal> {
-    let asked = args.replica.asked(std::env::vars())?;
-    let mut signals = StopSignals::new()?;
-    let keys = Keys::read();
-    write!(out, "{ENTER}")?;
-    let drawn = tokio::select! {
-        drawn = draw(&asked, out, colour) => drawn,
-        () = signals.next() => Ok(()),
-        () = quit() => Ok(()),
-    };
-    drop(keys);
-    write!(out, "{LEAVE}")?;
-    out.flush()?;
-    drawn?;
-    Ok(Exit::Done)
-}
-
-async fn draw(asked: &Asked, out: &mut impl Write, colour: bool) -> io::Result<()> {
-    let mut lines = vec![format!("asking {} …", asked.url)];
-    loop {
-        let (width, height) = size();
-        match asked.fleet().await {
-            Ok(fleet) => lines = view(&fleet, width, colour),
-            // The last lines stay, below the reason why they are old.
-            Err(why) => {
-                lines.retain(|line| !line.starts_with("NOT ANSWERED"));
-                lines.insert(0, format!("NOT ANSWERED: {why}"));
-            }
-        }
-        let mut screen = String::from("\x1b[H");
-        for line in lines.iter().take(height.saturating_sub(1)) {
-            screen.push_str(line);
-            screen.push_str("\x1b[K\r\n");
-        }
-        screen.push_str("\x1b[J");
-        out.write_all(screen.as_bytes())?;
-        out.flush()?;
-        tokio::time::sleep(EVERY).await;
-    }
-}
-
 /// Columns and rows of the terminal.
-fn size() -> (usize, usize) {
+pub(super) fn size() -> (usize, usize) {
     match tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
         _ => (80, 24),
-    }
-}
-
-/// Waits for a `q`. Never ends without a terminal to read from.
-async fn quit() {
-    let mut input = tokio::io::stdin();
-    loop {
-        match input.read_u8().await {
-            Ok(b'q' | b'Q') => return,
-            Ok(_) => {}
-            Err(_) => std::future::pending().await,
-        }
-    }
-}
-
-/// Keys come at once and are not shown, until this is dropped.
-struct Keys(Option<Termios>);
-
-impl Keys {
-    fn read() -> Self {
-        let before = tcgetattr(io::stdin()).ok();
-        if let Some(before) = &before {
-            let mut modes = before.clone();
-            modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // If this fails, `q` needs a return after it; nothing else is lost.
-            tcsetattr(io::stdin(), OptionalActions::Now, &modes).ok();
-        }
-        Self(before)
-    }
-}
-
-impl Drop for Keys {
-    fn drop(&mut self) {
-        if let Some(before) = &self.0 {
-            tcsetattr(io::stdin(), OptionalActions::Now, before).ok();
-        }
     }
 }
 
@@ -363,7 +302,7 @@ mod tests {
             let env = env
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-            args.asked(env).map(|asked| asked.url).ok()
+            args.configured(env).map(|asked| asked.url).ok()
         };
         let (url, files) = (Some("http://other:9"), &[file][..]);
         let env = &[(LISTEN, "0.0.0.0:2")][..];

@@ -3,14 +3,17 @@
 //! Problem: a terminal acts on control characters. A message, a header, an answer of the downstream or a
 //! warning that quotes one of them could erase lines or change what an operator sees. So such a text goes
 //! through `printable` or `in_a_line`, which make control characters harmless.
+//!
+//! Tables are thirty lines here. `comfy-table` (two more crates) or `tabled` (four) would leave fifteen of them, to take their
+//! borders and padding away again.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
+use crate::wire::{Standing, closed_why};
 use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::rate::Span;
 use sluiced_core::time::StoreTime;
-use sluiced_ports::store::Inspection;
 
 /// `letter` for one, `letters` for any other number.
 pub(super) fn plural(number: u64, what: &str) -> String {
@@ -88,20 +91,26 @@ pub(super) fn paused(by: &str, left: Duration) -> String {
 }
 
 /// Whether anything passes.
-pub(super) fn state(found: &Inspection) -> String {
+pub(super) fn state(standing: &Standing) -> String {
+    let found = &standing.found;
     let now = found.now;
     let pause = found.policy.as_ref().and_then(|policy| {
         let until = policy.paused_until(now)?;
         let by = policy.pause.as_ref().map_or("", |pause| &pause.by);
         Some((until.since(now), by))
     });
-    match (pause, found.frozen_until) {
-        (Some((left, by)), _) => paused(by, left),
-        (None, Some(until)) => format!(
+    match (pause, found.frozen_until, standing.lost()) {
+        (Some((left, by)), ..) => paused(by, left),
+        (None, Some(until), _) => format!(
             "frozen by the downstream for another {}",
             rough(until.since(now))
         ),
-        (None, None) => "open".to_owned(),
+        (None, None, Some((until, why))) => format!(
+            "closed for another {}: {}",
+            rough(until.since(now)),
+            closed_why(why)
+        ),
+        (None, None, None) => "open".to_owned(),
     }
 }
 
@@ -192,7 +201,7 @@ const fn turns(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The same in one line, cut after `most` characters.
+/// The printable text in one line, cut after `most` characters.
 pub(super) fn in_a_line(text: &str, most: usize) -> String {
     let line: String = printable(text).replace(['\n', '\t'], " ");
     match line.char_indices().nth(most) {

@@ -186,7 +186,7 @@ async fn answers(
     let (mut answers, mut now) = (Vec::new(), None);
     for (limit, charge) in trial.route.limits.iter().zip(&label.charges) {
         if let Some(charge) = charge {
-            let queue = trial.route.policy.settings.queue.as_str();
+            let queue = trial.route.rules.queue.as_str();
             let (at, answer) = answer(opened, limit, queue, charge).await?;
             now = now.max(Some(at));
             answers.push(answer);
@@ -195,7 +195,7 @@ async fn answers(
             answers.push(free(&limit.name, why, Duration::ZERO));
         }
     }
-    if let (Some(hours), Some(now)) = (&trial.route.policy.hours, now) {
+    if let (Some(hours), Some(now)) = (&trial.route.rules.hours, now) {
         let wait = hours.opens(now).since(now);
         let what = match wait.is_zero() {
             true => "open".to_owned(),
@@ -226,7 +226,7 @@ async fn answer(
         limit: name.clone(),
         key: charge.key.0.as_deref().map(str::to_owned),
         cost: charge.cost.get(),
-        now: state(&found),
+        now: state(&wire::Standing::new(found.clone(), None)),
         wait: Some(blocked.unwrap_or_default()),
         is_end: false,
     };
@@ -237,8 +237,8 @@ async fn answer(
         return Ok((found.now, answer));
     }
     let queue = limit.limit.is_of_queue().then_some(queue);
-    let asked = (queue, charge.key.0.as_deref());
-    let Some(left) = key::look_up(opened, name, asked, &found).await? else {
+    let key = charge.key.0.as_deref();
+    let Some(left) = key::look_up(opened, name, queue, key, &found).await? else {
         return Ok((found.now, answer));
     };
     (answer.now, answer.wait) = left.fits(charge.cost.get());

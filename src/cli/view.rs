@@ -8,8 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::text::{counted, paused, printable, rough};
-use crate::status::{BARS, Fleet, MOVING, PROBES_ONLY, Replica, Route};
-use sluiced_core::time::StoreTime;
+use sluiced_status::{BARS, Fleet, MOVING, Replica, RouteState, time_left};
 use sluiced_telemetry::CHANGE;
 
 const BARS_OF_TEXT: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -56,6 +55,15 @@ impl Page {
         line.chars().take(self.width).collect()
     }
 
+    /// A name in the first column. A longer one has a line of its own: the columns after it would be off the screen.
+    fn first<'a>(&self, name: &'a str, column: usize, lines: &mut Vec<String>) -> &'a str {
+        if name.chars().count() <= column {
+            return name;
+        }
+        lines.push(self.cut(name));
+        ""
+    }
+
     fn head(&self, line: &str, lines: &mut Vec<String>) {
         lines.push(self.paint(BOLD, self.cut(line)));
     }
@@ -91,13 +99,14 @@ impl Page {
             };
             let kind = limit["kind"].as_str().unwrap_or("?");
             let state = limit["state"].as_str().unwrap_or("?");
+            let first = self.first(name, 17, lines);
             let line = format!(
-                "{name:<17} {kind:<14} {:>7} {of:>8} {share:>5}  {state:<8}  ",
+                "{first:<17} {kind:<14} {:>7} {of:>8} {share:>5}  {state:<8}  ",
                 number(used)
             );
             let room = self.width.saturating_sub(line.chars().count()).min(BARS);
             let line = self.cut(&(line + &bars(&fleet.bars(name), allowed, room)));
-            let bad = state == "paused" || state == "frozen";
+            let bad = ["paused", "frozen", "closed"].contains(&state);
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
             if let Some(left) = fleet.left(name) {
                 let said = format!("  the downstream said that {left:.0} are left");
@@ -130,12 +139,14 @@ impl Page {
         for name in names {
             let route = fleet.route(name);
             let tap = match (route.open, route.standby_for.is_empty()) {
+                _ if route.probing().is_some() => "probes",
                 (true, true) => "open",
                 (true, false) => "standby",
                 (false, _) => "closed",
             };
+            let first = self.first(name, 17, lines);
             let line = self.cut(&format!(
-                "{name:<17} {tap:<7} {:>7} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6}",
+                "{first:<17} {tap:<7} {:>7} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6}",
                 number(route.per_second),
                 route.ready,
                 route.waiting,
@@ -170,7 +181,7 @@ impl Page {
     }
 
     /// How long messages waited, how many wait, and when they are gone.
-    fn delays(&self, fleet: &Fleet, name: &str, route: &Route) -> Option<String> {
+    fn delays(&self, fleet: &Fleet, name: &str, route: &RouteState) -> Option<String> {
         let curve = fleet.curves.get(name)?;
         let worst = curve.delay.iter().flatten().copied().reduce(f64::max)?;
         // The curve is from one replica.
@@ -185,10 +196,11 @@ impl Page {
         if let Some(gone) = fleet.gone.get(name) {
             line += &format!("   gone {gone} at this rate");
         }
-        if backlog.iter().any(|count| *count > 0.0) {
-            line += "   backlog: ";
-            // The oldest part of a curve that does not fit is left out.
-            let room = self.width.saturating_sub(line.chars().count());
+        let head = "   backlog: ";
+        // The oldest part of a curve that does not fit is left out.
+        let room = self.width.saturating_sub(line.chars().count() + head.len());
+        if room > 0 && backlog.iter().any(|count| *count > 0.0) {
+            line += head;
             let newest = &backlog[backlog.len().saturating_sub(room.min(BARS / 2))..];
             line += &bars(newest, 0.0, BARS / 2);
         }
@@ -211,7 +223,8 @@ impl Page {
             } else {
                 ("not ready".to_owned(), RED)
             };
-            let line = self.cut(&format!("{name:<32} {version:<8} {up:>8}  {state}"));
+            let first = self.first(name, 32, lines);
+            let line = self.cut(&format!("{first:<32} {version:<8} {up:>8}  {state}"));
             if colour.is_empty() {
                 lines.push(line);
                 continue;
@@ -272,7 +285,7 @@ fn of_day<'a>(at: &'a str, now: &str) -> &'a str {
 }
 
 /// Why a route sends little or nothing, or may not keep its limits.
-fn reasons(route: &Route) -> Vec<(&'static str, String)> {
+fn reasons(route: &RouteState) -> Vec<(&'static str, String)> {
     let mut why = Vec::new();
     if !route.stalled.is_empty() {
         why.push((RED, format!("stalled: {}", route.stalled)));
@@ -280,12 +293,10 @@ fn reasons(route: &Route) -> Vec<(&'static str, String)> {
     if !route.dying.is_empty() {
         why.push((RED, format!("sets messages aside: {}", route.dying)));
     }
-    if !route.open {
+    if let Some(probing) = route.probing() {
+        why.push((YELLOW, probing));
+    } else if !route.open {
         why.push((YELLOW, format!("closed: {}", route.why)));
-    } else if route.away && route.away_why.is_empty() {
-        why.push((YELLOW, PROBES_ONLY.to_owned()));
-    } else if route.away {
-        why.push((YELLOW, format!("{PROBES_ONLY}: {}", route.away_why)));
     }
     if route.moving && route.open && !route.why.is_empty() {
         why.push((YELLOW, format!("{MOVING}: {}", route.why)));
@@ -297,20 +308,24 @@ fn reasons(route: &Route) -> Vec<(&'static str, String)> {
         taken => (YELLOW, format!("{late}; {taken}")),
     }));
     why.extend(route.thin().map(|thin| (YELLOW, thin)));
+    why.extend(route.lost().map(|lost| (RED, lost)));
     why
 }
 
 /// Why nothing passes, or less than configured.
 fn held_up(limit: &Value) -> Option<String> {
-    let time = |name: &str| limit[name].as_u64().map(StoreTime::from_micros);
-    let now = time("now_us")?;
-    if let Some(until) = time("paused_until_us") {
-        let by = limit["paused_by"].as_str().unwrap_or("?");
-        return Some(paused(by, until.since(now)));
+    if let Some(left) = time_left(limit, "paused_until") {
+        return Some(paused(limit["paused_by"].as_str().unwrap_or("?"), left));
     }
-    if let Some(until) = time("frozen_until_us") {
-        let left = rough(until.since(now));
-        return Some(format!("frozen by the downstream for another {left}"));
+    if let Some(left) = time_left(limit, "frozen_until") {
+        return Some(format!(
+            "frozen by the downstream for another {}",
+            rough(left)
+        ));
+    }
+    if let Some(left) = time_left(limit, "closed_until") {
+        let why = limit["closed_why"].as_str().unwrap_or("?");
+        return Some(format!("closed for another {}: {why}", rough(left)));
     }
     let adapted = limit["adapted"].as_str()?;
     Some(format!(

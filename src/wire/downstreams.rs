@@ -10,11 +10,13 @@ use tokio::sync::mpsc;
 
 use super::WireError;
 use super::options::{certificate, rotating};
-use sluiced_downstream::{Credentials, HttpDownstream, Misconfigured, SmppDownstream};
+use sluiced_http::HttpDownstream;
 use sluiced_ports::connect::Secret;
-use sluiced_ports::downstream::{Downstream, ReceiptArrival};
+use sluiced_ports::dial::{Credentials, Misconfigured};
+use sluiced_ports::downstream::{Arrival, Downstream};
 use sluiced_settings::secrets::{SecretError, Secrets};
 use sluiced_settings::types::{self, Auth, Route};
+use sluiced_smpp::SmppDownstream;
 use sluiced_telemetry::traces::RouteTraces;
 
 /// A downstream of either kind.
@@ -29,8 +31,8 @@ pub(super) enum Built {
 pub(super) struct Uses {
     /// Spans of its calls.
     pub(super) traces: Option<RouteTraces>,
-    /// Where receipts go.
-    pub(super) receipts: Option<mpsc::Sender<ReceiptArrival>>,
+    /// Where goes what a centre delivers.
+    pub(super) arrivals: Option<mpsc::Sender<Arrival>>,
 }
 
 /// Why no downstream can be made from the settings.
@@ -48,7 +50,7 @@ impl Built {
         route: &Route,
         secrets: &Secrets,
         keeps_answers: bool,
-        Uses { traces, receipts }: Uses,
+        Uses { traces, arrivals }: Uses,
     ) -> Result<Self, Unusable> {
         let credentials = credentials(&route.downstream, secrets)?;
         Ok(match &route.downstream {
@@ -61,7 +63,7 @@ impl Built {
                 &credentials,
                 keeps_answers,
                 traces,
-                receipts,
+                arrivals,
             )?)),
         })
     }
@@ -87,7 +89,8 @@ impl From<Built> for Arc<dyn Downstream> {
 /// A route's downstream, as it is used.
 pub(super) fn downstream(
     name: &str,
-    (route, uses_answers): (&Route, bool),
+    route: &Route,
+    uses_answers: bool,
     secrets: &Secrets,
     uses: Uses,
 ) -> Result<Built, WireError> {

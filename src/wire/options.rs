@@ -65,12 +65,7 @@ pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOpt
 }
 
 /// How to consume a route's queue.
-pub(super) fn route(
-    settings: &Settings,
-    name: &str,
-    route: Arc<Route>,
-    prefetch: u16,
-) -> RouteOptions {
+pub(super) fn route(settings: &Settings, name: &str, route: Arc<Route>) -> RouteOptions {
     let keyed = |name: &String| {
         let limit = settings.limits.get(name);
         limit.is_some_and(|limit| limit.as_paced().is_none())
@@ -90,7 +85,7 @@ pub(super) fn route(
         .filter(|(_, other)| other.standby_for.is_none());
     RouteOptions {
         name: Arc::from(name),
-        prefetch,
+        prefetch: settings.prefetch(&route),
         longest_wait: of_queue().map(longest_wait).max().unwrap_or_default(),
         results: of_queue().find_map(|other| other.results.clone()),
         counts: consuming.next().is_none_or(|(first, _)| first == name),

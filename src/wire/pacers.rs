@@ -14,23 +14,26 @@ use http::{HeaderName, HeaderValue, Request};
 
 use super::downstreams::{Built, Uses, downstream, without_secrets};
 use super::stores::rows;
-use super::{Policies, WireError, keyed_limit};
-use crate::pipeline::{
-    Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RoutePolicy, RouteSpec,
-};
+use super::{Policies, WireError, keyed_limit, routes};
 use sluiced_core::breaker::BreakerRule;
 use sluiced_core::limits::Rule;
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::Pace;
-use sluiced_downstream::Submission;
+use sluiced_pipeline::{
+    Counted, Counting, FreezeRow, KeyedPolicy, PacedRows, PacerSpec, RouteRules, RouteSpec,
+};
 use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::limits::{KeyedLimit, Label, LimitStore};
 use sluiced_ports::message::Message;
 use sluiced_ports::store::{PacedLimit, Store};
 use sluiced_settings::Loaded;
+use sluiced_settings::made::ZoneText;
 use sluiced_settings::text::Costing;
 use sluiced_settings::types::{Auth, Downstream, Limit, Paced, Route, Settings};
-use sluiced_template::{CostOf, LabelCounting, QuotaIn, RouteLabels, RouteQuotas, SegmentCounting};
+use sluiced_smpp::Submission;
+use sluiced_template::{
+    CostOf, LabelCounting, OwnRules, QuotaIn, RouteLabels, RouteQuotas, SegmentCounting,
+};
 
 /// The pacers, built route by route.
 pub(super) struct Pacers<'a> {
@@ -79,7 +82,7 @@ impl<'a> Pacers<'a> {
         };
         let labels = route_labels(self.settings, name, route)?;
         let limits = route.limits.iter().map(known).collect();
-        Ok(Counting { labels, limits })
+        Ok(Counting::new(labels, limits))
     }
 
     /// When calls of a route stop because its downstream is away, and where that is shared; `None`: never.
@@ -102,6 +105,9 @@ impl<'a> Pacers<'a> {
             .or_insert_with_key(|name| PacerSpec {
                 name: Arc::from(name.as_str()),
                 rows: paced.map(|(limit, paced)| paced_rows(limit, paced, store)),
+                unpaced: paced
+                    .is_none()
+                    .then(|| FreezeRow::of(name, Arc::clone(store))),
                 policy: paced.and_then(|(limit, _)| policies.paced(limit)),
                 keyed: Arc::clone(store) as Arc<dyn LimitStore>,
                 routes: Vec::new(),
@@ -147,7 +153,13 @@ pub(super) fn route_labels(
     }
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
     let wrong = |e| WireError::new(format!("routes.{name}"), e);
-    let counting = RouteLabels::new(&labels, fair_by).map_err(wrong)?;
+    let own = OwnRules {
+        priority: route.priority.made(),
+        timezone: route.timezone.as_ref().and_then(ZoneText::made),
+    };
+    let counting = RouteLabels::new(&labels, fair_by);
+    let counting = counting.and_then(|labels| labels.with_own(own));
+    let counting = counting.map_err(wrong)?;
     match (settings.paced_limit(route), route.in_segments()) {
         (Some((limit, _)), Some(smpp)) => {
             let segments = SegmentCounting {
@@ -187,7 +199,6 @@ fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
         }),
         main,
         store: Arc::clone(store),
-        paused_until: None,
     }
 }
 
@@ -200,7 +211,7 @@ pub struct Planned {
     pub limits: Vec<PlannedLimit>,
     /// The pace of the paced limit, and that of its reserve.
     pub rows: Vec<Pace>,
-    pub policy: RoutePolicy,
+    pub rules: RouteRules,
 }
 
 /// A limit of the route.
@@ -218,7 +229,6 @@ impl Planned {
     /// # Errors
     /// When a template cannot be used, which a checked configuration excludes.
     pub fn new(settings: &Settings, name: &str, route: &Route) -> Result<Self, WireError> {
-        let wrong = |e| WireError::new(format!("routes.{name}.open"), e);
         let mut limits = Vec::new();
         for limit_name in &route.limits {
             let Some(limit) = settings.limits.get(limit_name) else {
@@ -235,7 +245,7 @@ impl Planned {
             labels: route_labels(settings, name, route)?,
             limits,
             rows: rows(settings.paced_limit(route).map(|(_, paced)| paced)),
-            policy: RoutePolicy::new(settings, Arc::new(route.clone())).map_err(wrong)?,
+            rules: routes::rules(settings, name, route)?,
             name: name.to_owned(),
         })
     }
@@ -253,6 +263,7 @@ impl Planned {
         Facts {
             route: &self.name,
             attempt: 1,
+            max_body: self.rules.max_body,
         }
     }
 }
@@ -283,7 +294,7 @@ impl Trial {
                 (Some(auth), None) => authorizing(&auth),
                 _ => Vec::new(),
             },
-            downstream: downstream(name, (&bare, false), &loaded.secrets, Uses::default())?,
+            downstream: downstream(name, &bare, false, &loaded.secrets, Uses::default())?,
             route: Planned::new(&loaded.settings, name, route)?,
         })
     }

@@ -16,10 +16,14 @@ use sluiced_amqp::rabbit::letters::Letters;
 use sluiced_amqp::rabbit::management;
 use sluiced_amqp::rabbit::probe::{self, QueueState};
 use sluiced_amqp::rabbit::{RabbitError, RabbitOptions, RouteOptions};
+use sluiced_core::headroom::Headroom;
 use sluiced_core::owner::{self, Claim};
+use sluiced_core::policy::as_written;
 use sluiced_core::stall::{TooFar, horizon_needed, millis};
+use sluiced_ports::connect::TlsError;
 use sluiced_ports::message::Message;
-use sluiced_ports::store::Owning;
+use sluiced_ports::policies::PolicyOf;
+use sluiced_ports::store::{Inspection, Owning, Present};
 use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{Downstream, Limit, LimitBackend, QueueBackend, QueueType, Route};
 use sluiced_settings::{Faults, KeyPath, Loaded};
@@ -47,21 +51,47 @@ pub fn misfits(loaded: &Loaded) -> Faults {
             }
         }
     });
+    let certificates = tls_misfits(loaded);
     let limits = loaded.settings.limits.iter();
     let uncounted = limits.filter_map(|(name, limit)| {
         let error = limit.rule().err()?;
         Some((KeyPath::of(&["limits", name]), error.to_string()))
     });
-    loaded.faults(found.chain(uncounted))
+    loaded.faults(found.chain(certificates).chain(uncounted))
+}
+
+/// Certificates of the servers that cannot be used.
+fn tls_misfits(loaded: &Loaded) -> Vec<(KeyPath, String)> {
+    let (settings, secrets) = (&loaded.settings, &loaded.secrets);
+    let mut tls = Vec::new();
+    if settings.backend.queue == QueueBackend::Rabbitmq {
+        tls.extend(options::rabbit(settings, secrets).map(|options| ("rabbitmq", options.tls)));
+    }
+    if settings.backend.limits == LimitBackend::Redis {
+        tls.extend(options::redis(settings, secrets).map(|options| ("redis", options.tls)));
+    }
+    // Without certificates of its own a section can have no wrong ones.
+    let written = tls
+        .into_iter()
+        .filter(|(_, tls)| tls.ca.is_some() || tls.certificate.is_some());
+    let wrong = written.filter_map(|(section, tls)| {
+        let error = tls.client_config().err()?;
+        let key = match error {
+            TlsError::Authority(_) | TlsError::NoAuthority => "ca_file",
+            TlsError::Certificate(_) => "cert_file",
+        };
+        Some((KeyPath::of(&[section, key]), error.to_string()))
+    });
+    wrong.collect()
 }
 
 /// What `sluiced check --connect` tries: the backends in use, each bounded, none changed. An
-/// unusable URL or secret is reported as a failure.
+/// unusable URL or secret is reported as a failure. `strict`: so is a first message that would be a dead letter.
 #[must_use]
-pub fn probes(loaded: &Loaded) -> Vec<Probe> {
+pub fn probes(loaded: &Loaded, strict: bool) -> Vec<Probe> {
     let mut probes = Vec::new();
     if loaded.settings.backend.queue == QueueBackend::Rabbitmq {
-        rabbit(loaded, &mut probes);
+        rabbit(loaded, strict, &mut probes);
     }
     if loaded.settings.backend.limits == LimitBackend::Redis {
         let options = options::redis(&loaded.settings, &loaded.secrets);
@@ -114,6 +144,7 @@ fn fleet(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<
     let written = settings.redis.fleet.clone();
     let written = written.or_else(|| embedded.then(|| EMBEDDED.to_owned()));
     let names = owned_names(settings).into_iter().collect();
+    let limits = settings.limits.clone();
     async move {
         let redis = redis?;
         let fleet = match written {
@@ -130,16 +161,49 @@ fn fleet(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<
         let foreign = foreign.map_err(|e| e.to_string())?;
         if foreign.is_empty() {
             let fleet = claim.shown();
-            return Ok(format!(
-                "`{fleet}`: its limits and routes are free or its own"
-            ));
+            let own = format!("`{fleet}`: its limits and routes are free or its own");
+            let mut said = vec![own];
+            for (name, limit) in &limits {
+                let found = PolicyOf::new(&*store, super::family(limit), name)
+                    .inspect()
+                    .await;
+                let found = found.map_err(|e| e.to_string())?;
+                said.extend(not_in_force(name, &limit.policy_line(), &found));
+            }
+            return Ok(said.join("; "));
         }
         let prefix = &redis.settings.prefix;
         Err(owner::in_words(claim.shown(), prefix, &foreign))
     }
 }
 
-fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
+/// What starting this file does to a limit that has other values in force, if it does.
+fn not_in_force(name: &str, file: &str, found: &Inspection) -> Option<String> {
+    let policy = found.policy.as_ref()?;
+    if as_written(&policy.text) == as_written(file) {
+        return None;
+    }
+    let same = |replica: &&Present| as_written(&replica.file) == as_written(&policy.text);
+    let (have, all) = (
+        found.replicas.iter().filter(same).count(),
+        found.replicas.len(),
+    );
+    let becomes = if as_written(&policy.file) == as_written(file) {
+        "an operator's value stays".to_owned()
+    } else if all == 0 {
+        "no replica runs, so the first one that starts with it puts it in force".to_owned()
+    } else {
+        format!(
+            "it counts once more than half of the replicas have it, or with `sluiced limits adopt {name}`"
+        )
+    };
+    let (now, file) = (&policy.text, file);
+    Some(format!(
+        "warning: in force for limits.{name} is {now}, in the files of {have} of {all} replicas; this file has {file}: {becomes}"
+    ))
+}
+
+fn rabbit(loaded: &Loaded, strict: bool, probes: &mut Vec<Probe>) {
     let options = options::rabbit(&loaded.settings, &loaded.secrets).map_err(|e| e.why);
     let hosts = options
         .as_ref()
@@ -165,10 +229,9 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
         };
         probes.push((format!("rabbitmq {host}"), probe.boxed()));
     }
-    // Nothing is consumed: the prefetch does not matter.
     let all = loaded.settings.routes.iter();
     let all: Vec<_> = all
-        .map(|(name, route)| options::route(&loaded.settings, name, Arc::new(route.clone()), 1))
+        .map(|(name, route)| options::route(&loaded.settings, name, Arc::new(route.clone())))
         .collect();
     let grant: Arc<str> = probe::grant_command(&options, &all).into();
     if options.settings.management.is_some() {
@@ -186,7 +249,10 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
         let trial = Trial::new(loaded, name, &loaded.settings.routes[name]);
         let probe = async move {
             let said = look(&options, &route, &grant).await?;
-            Ok(said + &first_message(&options, &route, trial).await)
+            match first_message(&options, &route, trial).await {
+                Err(dies) if strict => Err(said + &dies),
+                Ok(fate) | Err(fate) => Ok(said + &fate),
+            }
         };
         probes.push((format!("routes.{name}.queue"), probe.boxed()));
     }
@@ -227,6 +293,16 @@ async fn look(
             }
             Ok(said)
         }
+        Ok(QueueState::Hidden { as_they_are }) => {
+            let queue = &route.settings.queue;
+            let mut said = format!(
+                "queue `{queue}` can be consumed; warning: the user may not look at it (RabbitMQ 4.2.6 and 4.3.0 ask for the right to configure): messages at the broker are not counted"
+            );
+            for why in as_they_are {
+                said += &format!("; warning: {why}");
+            }
+            Ok(said)
+        }
         Ok(QueueState::WouldBeDeclared) => Ok(format!(
             "queue `{}` does not exist and would be declared",
             route.settings.queue
@@ -238,17 +314,17 @@ async fn look(
     }
 }
 
-/// What would happen to the first waiting message. It goes back at once. A quorum queue counts that as a
+/// What would happen to the first waiting message; an error, if it would be a dead letter. It goes back at once. A quorum queue counts that as a
 /// return, as with `sluiced try --peek`; a replica copies the message before there are too many.
 async fn first_message(
     options: &RabbitOptions,
     route: &RouteOptions,
     trial: Result<Trial, WireError>,
-) -> String {
+) -> Result<String, String> {
     let message = match peek(options, &route.settings.queue).await {
         Ok(Some(message)) => message,
-        Ok(None) => return String::new(),
-        Err(error) => return format!("; no message was looked at: {error}"),
+        Ok(None) => return Ok(String::new()),
+        Err(error) => return Ok(format!("; no message was looked at: {error}")),
     };
     let usable = trial.map_err(|error| error.why).and_then(|trial| {
         let label = trial.route.label(&message);
@@ -257,13 +333,15 @@ async fn first_message(
         let undecodable = |why| format!("no request can be made of it: {why}");
         trial.request(&message).map_err(undecodable)
     });
-    let said = match usable {
-        Ok(_) => "; the first message that waits can be decoded and rendered".to_owned(),
-        Err(why) => {
-            format!("; warning: the first message that waits would be a dead letter: {why}")
-        }
-    };
-    said + "; it was given back, which a quorum queue counts as a return"
+    let back = "; it was given back, which a quorum queue counts as a return";
+    match usable {
+        Ok(_) => Ok(format!(
+            "; the first message that waits can be decoded and rendered{back}"
+        )),
+        Err(why) => Err(format!(
+            "; warning: the first message that waits would be a dead letter: {why}{back}"
+        )),
+    }
 }
 
 /// The first message that is ready in a queue. It stays there.
@@ -277,8 +355,8 @@ async fn peek(options: &RabbitOptions, queue: &str) -> Result<Option<Message>, R
     Ok(message)
 }
 
-fn in_words(report: sluiced_store::redis::Report) -> String {
-    let sluiced_store::redis::Report {
+fn in_words(report: sluiced_store::redis::RedisFacts) -> String {
+    let sluiced_store::redis::RedisFacts {
         servers,
         version,
         round_trip,
@@ -309,7 +387,7 @@ fn with_distance(
         match limit {
             Limit::Paced(paced) => near.push(covered(name, paced.paces().0.horizon(), slow_trip)),
             keyed => {
-                let found = TooFar::find(keyed.headroom(), slow_trip);
+                let found = TooFar::find(longest(keyed), slow_trip);
                 far.extend(found.map(|far| format!("limits.{name}: {far}")));
             }
         }
@@ -318,6 +396,15 @@ fn with_distance(
         [] => Ok([vec![said], near].concat().join("; ")),
         _ => Err([vec![said], far].concat().join("; ")),
     }
+}
+
+/// The headroom of a keyed limit; the longest one, if it follows the round trip.
+fn longest(limit: &Limit) -> Headroom {
+    let follows = limit.follows().map(|bounds| Headroom {
+        late: bounds.most / 2,
+        way: bounds.least.way,
+    });
+    follows.unwrap_or_else(|| limit.headroom())
 }
 
 /// Whether slots are leased far enough ahead.

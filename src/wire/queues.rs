@@ -10,16 +10,15 @@ use secrecy::SecretString;
 use tokio::sync::mpsc;
 
 use super::{WireError, options};
-use crate::pipeline::RoutePolicy;
 use sluiced_amqp::embedded::{self, EmbeddedOptions, Input};
 use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue};
 use sluiced_amqp::{QueueEvents, ResultOutcome};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::queue::{Part, Report, Subscription};
+use sluiced_ports::queue::{Part, PublishRequest, Subscription};
 use sluiced_ports::store::Store;
 use sluiced_settings::Loaded;
 use sluiced_settings::secrets::Secrets;
-use sluiced_settings::types::{QueueBackend, ResultOn, Route, Settings};
+use sluiced_settings::types::{QueueBackend, Route, Settings};
 use sluiced_telemetry::meters::RouteMeters;
 
 /// How many messages of this process were settled safely so far; for a list, in earlier runs
@@ -111,10 +110,14 @@ impl Queues {
         }
     }
 
-    /// Where a route publishes receipts; `None`: nowhere.
-    pub(super) fn reports(&self, name: &Arc<str>, route: &Route) -> Option<mpsc::Sender<Report>> {
+    /// Where a route publishes what its message centre delivers; `None`: nowhere.
+    pub(super) fn reports(
+        &self,
+        name: &Arc<str>,
+        route: &Route,
+    ) -> Option<mpsc::Sender<PublishRequest>> {
         let results = route.results.as_ref()?;
-        let takes = results.on.contains(&ResultOn::Receipt);
+        let takes = results.takes_deliveries();
         match self {
             Self::Rabbit(queue) if takes => Some(queue.reports(name, results.clone())),
             _ => None,
@@ -125,16 +128,11 @@ impl Queues {
         &self,
         settings: &Settings,
         name: &str,
-        policy: &RoutePolicy,
+        route: &Route,
     ) -> Result<Arc<Subscription>, WireError> {
         match self {
             Self::Rabbit(queue) => queue
-                .subscribe(options::route(
-                    settings,
-                    name,
-                    Arc::clone(&policy.settings),
-                    policy.prefetch,
-                ))
+                .subscribe(options::route(settings, name, Arc::new(route.clone())))
                 .map_err(|e| WireError::new(format!("routes.{name}"), e)),
             Self::Embedded {
                 input,
@@ -149,7 +147,7 @@ impl Queues {
                 };
                 let options = EmbeddedOptions {
                     route: name.into(),
-                    prefetch: policy.prefetch,
+                    prefetch: settings.prefetch(route),
                     leftover: Some(leftover.clone()),
                     // Not for a pipe: lines that were read from it do not come again.
                     checkpoint: fs::metadata(path)
@@ -208,6 +206,12 @@ impl QueueEvents for CountedEvents {
     fn vanished(&self, route: &str, part: Part, count: u64) {
         if let Some(meters) = self.meters.get(route) {
             meters.vanished(part.label(), count);
+        }
+    }
+
+    fn gone(&self, route: &str, part: Part) {
+        if let Some(meters) = self.meters.get(route) {
+            meters.gone(part.label());
         }
     }
 

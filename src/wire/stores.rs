@@ -1,6 +1,5 @@
 //! The store of limits: that of the daemon, and the one that commands ask; and the policies of limits: those in this
-//! replica's files, for the tasks that keep it at the current ones, and how all limits stand, for programs: what
-//! `sluiced limits --json` prints and the status page shows.
+//! replica's files, for the tasks that keep it at the current ones, and those of all limits for the status page.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,25 +8,26 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use secrecy::SecretString;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 
+use super::files::{KeyedFile, PacedFile};
 use super::queues::Queues;
+use super::standing::with_losses;
 use super::{WireError, options};
-use crate::pipeline::{Owned, Owner, PolicySpec, Read};
-use crate::status::{Limits, Replica};
 use sluiced_core::limits::Rule;
 use sluiced_core::owner::LIMITS;
-use sluiced_core::policy::{PolicyVersion, ends};
+use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::Pace;
-use sluiced_core::time::StoreTime;
+use sluiced_pipeline::{FileLimit, Owned, Owner, PolicySpec};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::KeyedLimit;
-use sluiced_ports::store::{Family, FleetNames, Inspection, Store};
+use sluiced_ports::store::{Family, FleetNames, Store};
+use sluiced_settings::Loaded;
 use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{Limit, LimitBackend, Paced, Settings};
-use sluiced_settings::{Loaded, policy};
+use sluiced_status::{Limits, Replica};
 use sluiced_store::memory::MemoryStore;
 use sluiced_store::redis::{RedisOptions, RedisStore};
 use sluiced_telemetry::health::Health;
@@ -63,7 +63,7 @@ pub(super) fn owned(settings: &Settings, store: &Arc<dyn Store>, queues: &Queues
     Owned::keep(Owner {
         store: Arc::clone(store),
         prefix: settings.redis.prefix.clone(),
-        replica: replica(),
+        replica: replica(settings),
         fleet,
         names: owned_names(settings),
     })
@@ -165,7 +165,43 @@ pub fn family(limit: &Limit) -> Family {
 pub struct Policies {
     store: Arc<dyn Store>,
     replica: String,
-    limits: BTreeMap<String, watch::Sender<Limit>>,
+    limits: BTreeMap<String, FileSender>,
+}
+
+/// Where the limit of a file goes when the file is read again. Whether it is paced changes with a restart only.
+enum FileSender {
+    Paced(watch::Sender<Arc<dyn FileLimit<Vec<Pace>>>>),
+    Keyed(watch::Sender<Arc<dyn FileLimit<Rule>>>),
+}
+
+impl FileSender {
+    fn new(limit: &Limit) -> Self {
+        match family(limit) {
+            Family::Paced => Self::Paced(watch::Sender::new(Arc::new(PacedFile(limit.clone())))),
+            Family::Keyed => Self::Keyed(watch::Sender::new(Arc::new(KeyedFile(limit.clone())))),
+        }
+    }
+
+    fn send(&self, limit: &Limit) {
+        match (self, family(limit)) {
+            (Self::Paced(sender), Family::Paced) => {
+                sender.send_replace(Arc::new(PacedFile(limit.clone())));
+            }
+            (Self::Keyed(sender), Family::Keyed) => {
+                sender.send_replace(Arc::new(KeyedFile(limit.clone())));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Debug for FileSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Paced(_) => "Paced",
+            Self::Keyed(_) => "Keyed",
+        })
+    }
 }
 
 impl Policies {
@@ -173,58 +209,49 @@ impl Policies {
         let limits = settings.limits.iter();
         Self {
             store,
-            replica: replica(),
+            replica: replica(settings),
             limits: limits
-                .map(|(name, limit)| (name.clone(), watch::Sender::new(limit.clone())))
+                .map(|(name, limit)| (name.clone(), FileSender::new(limit)))
                 .collect(),
         }
     }
 
     /// For the task of a paced limit.
     pub(super) fn paced(&self, limit: &str) -> Option<PolicySpec<Vec<Pace>>> {
-        self.spec(Family::Paced, limit, paces)
+        match self.limits.get(limit)? {
+            FileSender::Paced(sender) => Some(self.spec(Family::Paced, sender.subscribe())),
+            FileSender::Keyed(_) => None,
+        }
     }
 
     /// For the task of a keyed limit.
     pub(super) fn keyed(&self, limit: &str) -> Option<PolicySpec<Rule>> {
-        self.spec(Family::Keyed, limit, rule)
+        match self.limits.get(limit)? {
+            FileSender::Keyed(sender) => Some(self.spec(Family::Keyed, sender.subscribe())),
+            FileSender::Paced(_) => None,
+        }
     }
 
-    fn spec<T>(&self, family: Family, limit: &str, read: Read<T>) -> Option<PolicySpec<T>> {
-        Some(PolicySpec {
+    fn spec<T>(
+        &self,
+        family: Family,
+        file: watch::Receiver<Arc<dyn FileLimit<T>>>,
+    ) -> PolicySpec<T> {
+        PolicySpec {
             store: Arc::clone(&self.store),
             family,
             replica: self.replica.clone(),
-            file: self.limits.get(limit)?.subscribe(),
-            read,
-        })
+            file,
+        }
     }
 
     /// The files were read again: their values of the running limits are declared as an update.
     pub fn reload(&self, settings: &Settings) {
         for (name, limit) in &settings.limits {
-            // Whether a limit is paced changes with a restart only.
-            let sender = self.limits.get(name);
-            if let Some(sender) = sender.filter(|s| family(&s.borrow()) == family(limit)) {
-                sender.send_replace(limit.clone());
+            if let Some(sender) = self.limits.get(name) {
+                sender.send(limit);
             }
         }
-    }
-}
-
-/// The rule of a keyed limit.
-fn rule(_: &Limit, limit: &Limit) -> Result<Rule, String> {
-    let rule = limit.rule().map_err(|why| why.to_string())?;
-    rule.ok_or_else(|| "it is paced".to_owned())
-}
-
-/// The rows of a paced limit: as many as the file gives it.
-fn paces(file: &Limit, limit: &Limit) -> Result<Vec<Pace>, String> {
-    let (paces, now) = (rows(limit.as_paced()), rows(file.as_paced()));
-    if paces.len() == now.len() {
-        Ok(paces)
-    } else {
-        Err("it leaves nothing to keep in reserve".to_owned())
     }
 }
 
@@ -235,9 +262,12 @@ pub(super) fn rows(paced: Option<&Paced>) -> Vec<Pace> {
     rows.into_iter().flatten().flatten().collect()
 }
 
-/// What this replica is called: its host and process.
+/// What this replica is called: as it is configured, else by its host and process.
 #[must_use]
-pub fn replica() -> String {
+pub fn replica(settings: &Settings) -> String {
+    if let Some(instance) = &settings.service.instance {
+        return instance.clone();
+    }
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
     format!("{host}:{}", std::process::id())
@@ -254,10 +284,11 @@ impl Limits for InspectedLimits {
         async move {
             let mut all = Vec::new();
             for (name, limit) in &self.limits {
-                match self.store.inspect(family(limit), name).await {
-                    Ok(found) => all.push(as_json(name, &limit.policy_line(), &found)),
-                    Err(_) => return Vec::new(),
-                }
+                let found = self.store.inspect(family(limit), name).await;
+                let Ok(standing) = with_losses(&*self.store, name, limit, found).await else {
+                    return Vec::new();
+                };
+                all.push(standing.as_json(name, &limit.policy_line()));
             }
             all
         }
@@ -269,69 +300,4 @@ impl fmt::Debug for InspectedLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.limits.keys()).finish()
     }
-}
-
-/// The kind in a policy.
-#[must_use]
-pub fn kind(line: &str) -> &str {
-    let kind = policy::words(line).ok().and_then(|words| {
-        let kind = words.into_iter().find(|(name, _)| *name == "kind")?;
-        Some(kind.1)
-    });
-    kind.unwrap_or("?")
-}
-
-/// Whether anything passes, in one word.
-#[must_use]
-pub fn state_word(found: &Inspection) -> &'static str {
-    let paused = found
-        .policy
-        .as_ref()
-        .and_then(|s| s.paused_until(found.now));
-    match (paused, found.frozen_until) {
-        (Some(_), _) => "paused",
-        (None, Some(_)) => "frozen",
-        (None, None) => "open",
-    }
-}
-
-/// Everything about a limit, for programs.
-#[must_use]
-pub fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
-    let policy = found.policy.as_ref();
-    let in_force = policy.map_or("", |policy| &policy.text);
-    let values = |line: &str| {
-        let words = policy::keys_of(line).unwrap_or_default();
-        let pairs = words
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), Value::from(value)));
-        Value::Object(pairs.collect())
-    };
-    let adapted = policy::words(in_force).ok();
-    let adapted =
-        adapted.and_then(|words| words.into_iter().find(|word| word.0 == policy::ADAPTED));
-    let adapted = adapted.map(|word| word.1);
-    let paused_until = policy.and_then(|policy| policy.paused_until(found.now));
-    json!({
-        "name": name,
-        "kind": kind(if in_force.is_empty() { file } else { in_force }),
-        "in_force": policy.map(|policy| values(&policy.text)),
-        "adapted": adapted,
-        "ends_us": ends(in_force).1.map(StoreTime::as_micros),
-        "file": (!file.is_empty()).then(|| values(file)),
-        "version": policy.map(|policy| policy.updates),
-        "origin": policy.map(|policy| policy.origin.name()),
-        "by": policy.map(|policy| &policy.by),
-        "since_us": policy.map(|policy| policy.changed.since().as_micros()),
-        "state": state_word(found),
-        "paused_until_us": paused_until.map(StoreTime::as_micros),
-        "paused_by": paused_until.and(policy).and_then(|s| s.pause.as_ref()).map(|p| &p.by),
-        "frozen_until_us": found.frozen_until.map(StoreTime::as_micros),
-        "now_us": found.now.as_micros(),
-        "replicas": found.replicas.iter().map(|present| json!({
-            "name": present.replica,
-            "file": values(&present.file),
-            "differs": values(&present.file) != values(in_force),
-        })).collect::<Vec<_>>(),
-    })
 }

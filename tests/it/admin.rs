@@ -1,21 +1,26 @@
 //! The admin listener over real TCP, with the requests of probes and scrapers; and what it shows of the
 //! fleet.
 
+mod blocked;
+mod named;
 mod page;
+mod picture;
+mod stands;
 mod status;
+mod top;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::machine;
-use sluiced::admin::{self, Health};
 use sluiced::cli::exit::Exit;
 use sluiced::cli::status::{HealthArgs, health};
-use sluiced::status::Board;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
+use sluiced_status::Board;
+use sluiced_status::admin::{self, Health};
 use sluiced_telemetry::{self as telemetry, meters::LinkMeters};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -1,5 +1,6 @@
 //! `sluiced check --connect` against real servers: what it reports, and that it changes nothing.
 
+mod agreement;
 mod brokers;
 mod queues;
 mod refusals;
@@ -23,7 +24,6 @@ use crate::support::rabbit::Rabbit;
 use crate::support::recorder::Recorder;
 use crate::support::redis::RedisServer;
 use crate::support::secure_front::SecureFront;
-use crate::support::wait::eventually;
 
 struct Check {
     dir: tempfile::TempDir,
@@ -114,7 +114,7 @@ fn servers_that_answer_and_a_queue_that_is_missing() {
     );
     assert_eq!(
         line(&said, "routes.sms.downstream"),
-        "routes.sms.downstream: ok: connected, no call made; it is on this host"
+        "routes.sms.downstream: ok: connected, no call made; it is on this host: a way behind it is not measured"
     );
     assert!(
         !said.contains("hunter2") && !said.contains("guest:guest"),
@@ -141,6 +141,19 @@ fn servers_that_answer_and_a_queue_that_is_missing() {
     );
 }
 
+/// Waits until `check --connect` passes, and says so of Redis: a machine that is busy while the way is measured makes it
+/// longer.
+fn passes(check: &Check, redis: &str) {
+    let end = tokio::time::Instant::now() + LONG;
+    loop {
+        let (code, said) = check.run(&["--connect"]);
+        if code == Some(0) && line(&said, "redis: ok: ").ends_with(redis) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < end, "{said}");
+    }
+}
+
 /// Permissions of a limit that cannot live until their calls leave: no call would ever be made, so it is an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_redis_is_too_far_away_for_is_refused_with_the_headroom_to_write() {
@@ -162,10 +175,10 @@ async fn a_limit_that_redis_is_too_far_away_for_is_refused_with_the_headroom_to_
         &*limit.leak()
     };
     check.more = limit("");
-    let (code, said) = check.run(&["--connect"]);
-    assert_eq!(code, Some(0), "{said}");
-    let covers = "; the horizon of limits.provider, 150 ms, covers that";
-    assert!(line(&said, "redis: ok: ").ends_with(covers), "{said}");
+    passes(
+        &check,
+        "; the horizon of limits.provider, 150 ms, covers that",
+    );
 
     // A limit that no route names counts nothing.
     check.more = limit("headroom = \"10ms\"");
@@ -184,29 +197,18 @@ async fn a_limit_that_redis_is_too_far_away_for_is_refused_with_the_headroom_to_
     ] {
         assert!(told.contains(part), "{said}");
     }
-    // The figure that is named is enough; the test uses twice as much, because the machine may be busier
-    // later.
+    // The figure that is named is enough; the test uses twice as much, because the machine may be busier later.
     let (_, figure) = told.split_once("write headroom = \"").expect(told);
     let figure = figure.split_once("ms\"").expect(told).0;
     let figure = figure.parse::<u64>().expect(figure);
-    assert!((24..=200).contains(&figure), "{said}");
+    assert!(figure >= 24, "{said}");
     check.more = limit(&format!("headroom = \"{}ms\"", figure * 2));
-    let (code, said) = check.run(&["--connect"]);
-    assert_eq!(code, Some(0), "{said}");
+    passes(&check, "");
 
-    // The default headroom of such a limit is 35 ms: enough for 6 ms in each direction, but not for 15.
+    // The default follows the round trip.
     check.more = limit("");
-    // A machine that is busy while it is measured makes the way longer.
-    away(6);
-    let covers = || check.run(&["--connect"]).0 == Some(0);
-    eventually(LONG, "35 ms are enough for 6 ms", covers).await;
     away(15);
-    let (code, said) = check.run(&["--connect"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(
-        line(&said, "redis: ").contains("limits.recipient: with its headroom of 35 ms"),
-        "{said}"
-    );
+    passes(&check, "");
 
     // Slots are leased ahead, so a paced limit only warns.
     check.more = "";

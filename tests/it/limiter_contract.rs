@@ -10,7 +10,7 @@ use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_sentinel::{SERVICE, SentinelGroup};
 use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
-use sluiced_core::schedule::{Answer, Ask, ClockView, Grant, Pace, Turn};
+use sluiced_core::schedule::{Ask, ClockView, Grant, LeaseAnswer, Pace, Turn};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::store::{self, Notice, PacedLimit, Store as _};
@@ -100,7 +100,7 @@ const fn ask(want: u64, turn: Option<Turn>, clock_view: ClockView) -> Ask {
 }
 
 /// Only reads the clock.
-async fn look(store: &Store, limit: &PacedLimit) -> Answer {
+async fn look(store: &Store, limit: &PacedLimit) -> LeaseAnswer {
     store
         .lease(limit, ask(0, None, ClockView::Young))
         .await
@@ -183,7 +183,7 @@ async fn a_turn_is_kept_until_it_comes((store, _): (Store, Store)) {
     let limit = limit("turn", "5/1s");
     lease(&store, &limit, 1).await;
     let clock_view = steady(&store, &limit).await;
-    let denied: Answer = store.lease(&limit, ask(1, None, clock_view)).await.unwrap();
+    let denied: LeaseAnswer = store.lease(&limit, ask(1, None, clock_view)).await.unwrap();
     let turn = denied.turn.expect("a turn");
     assert!(turn.at > denied.now);
     for _ in 0..50 {
@@ -225,7 +225,7 @@ async fn a_witness_of_a_step_starts_a_generation_and_a_second_one_does_not(
 ) {
     let limit = limit("generation", "400/1s");
     lease(&store, &limit, 1).await;
-    let Answer {
+    let LeaseAnswer {
         generation, now, ..
     } = look(&store, &limit).await;
     let predicted = now + Duration::from_millis(20);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::redis::{Paused, RedisServer};
 use crate::support::wait::{eventually, eventually_async, within};
 use secrecy::SecretString;
-use sluiced_core::schedule::{Answer, Ask, ClockView, Grant, Pace, Turn};
+use sluiced_core::schedule::{Ask, ClockView, Grant, LeaseAnswer, Pace, Turn};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::LimitStore as _;
@@ -62,7 +62,7 @@ const fn look(want: u64) -> Ask {
 }
 
 /// Asked at its turn by one that knows the clock and the generation as of this answer.
-fn steady(want: u64, clock: &Answer) -> Ask {
+fn steady(want: u64, clock: &LeaseAnswer) -> Ask {
     Ask {
         turn: Some(Turn {
             at: clock.now,
@@ -402,4 +402,25 @@ fn all_keys_of_a_script_lie_in_one_cluster_slot() {
     }
     let freeze = std::fs::read_to_string("lua/freeze.lua").unwrap();
     assert!(!freeze.contains("KEYS[2]"));
+}
+
+/// A replica that starts meanwhile would make another key, under which copies that wait are not believed. The regular
+/// look is every ten seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_of_the_headers_is_there_again_when_a_lease_shows_the_loss() {
+    let server = RedisServer::start();
+    let (store, _link) = connect(&server).await;
+    let marks = store.marks();
+    within(BOUND, "a key", marks.known()).await;
+    lease(&store, &limit()).await;
+    let before = marks.signing().text();
+    let mut connection = server.connection();
+    redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+    assert!(lease(&store, &limit()).await.1, "the loss is seen");
+    let key = "faults:{fleet}:marks";
+    eventually(Duration::from_secs(5), "the key is there again", || {
+        let now: Option<String> = redis::cmd("GET").arg(key).query(&mut connection).unwrap();
+        now.as_ref() == Some(&before)
+    })
+    .await;
 }

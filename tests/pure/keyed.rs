@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluiced_simulation::drawn::Coverage;
 use sluiced_simulation::made::{Broken, KeyedLimit, LimitKind};
 use sluiced_simulation::scenario::{Fault, Kept, Scenario};
-use sluiced_simulation::{Report, run};
+use sluiced_simulation::{FleetOutcome, run};
 
 use super::soak::longer;
 
@@ -49,7 +49,7 @@ fn fails(scenario: &Scenario) -> Option<String> {
     Some(format!("{why}\n{scenario}"))
 }
 
-fn holds(scenario: &Scenario) -> Report {
+fn holds(scenario: &Scenario) -> FleetOutcome {
     let report = run(scenario);
     assert_eq!(report.failure, None, "{scenario}");
     report

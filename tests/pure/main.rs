@@ -4,6 +4,7 @@
 mod keyed;
 mod manifests;
 mod monitoring;
+mod names;
 mod progress;
 mod simulation;
 #[path = "../it/support/soak.rs"]

@@ -1,5 +1,5 @@
 //! deploy/compose.yaml, deploy/kubernetes/ and the Dockerfile: they agree on ports, files and accounts, and
-//! leave the program the time to stop that its configuration asks for.
+//! leave the program the time to stop that its configuration asks for. docs/upstream/ is for what is locked.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -61,6 +61,25 @@ fn mounts(service: &Value) -> Vec<(&str, &str)> {
 /// Whether a process that gets so many seconds has time for its grace.
 fn has_time(seconds: u64, loaded: &Loaded) -> bool {
     Duration::from_secs(seconds) >= loaded.settings.service.grace.get() + MARGIN
+}
+
+/// A patch that was made for another version than the one that is built is looked at again.
+#[test]
+fn the_patches_for_the_amqp_client_are_for_the_version_that_is_built() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("it is there");
+    let (lock, page) = (read("Cargo.lock"), read("docs/upstream/README.md"));
+    for (name, named) in [
+        ("amq-protocol", "amq-protocol and amq-protocol-types "),
+        ("lapin", "| lapin "),
+    ] {
+        let entry = format!("name = \"{name}\"\nversion = \"");
+        let (_, version) = lock.split_once(&entry).expect("it is locked");
+        let version = version.split('"').next().expect("a version");
+        assert!(
+            page.contains(&format!("{named}{version}")),
+            "{name} {version}"
+        );
+    }
 }
 
 #[test]

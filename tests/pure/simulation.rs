@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluiced_core::rate::Rate;
 use sluiced_simulation::scenario::{Fault, Kept, Load, Scenario};
-use sluiced_simulation::{Report, run};
+use sluiced_simulation::{FleetOutcome, run};
 
 use super::soak::longer;
 
@@ -16,7 +16,7 @@ fn rate(text: &str) -> Rate {
     text.parse().expect("a rate")
 }
 
-fn holds(scenario: &Scenario) -> Report {
+fn holds(scenario: &Scenario) -> FleetOutcome {
     let report = run(scenario);
     if let Some(why) = &report.failure {
         let events: Vec<String> = report.trace.tail(60).map(ToString::to_string).collect();

@@ -1,43 +1,20 @@
-//! Checks the walls inside the daemon, and a few rules that no compiler checks. What a crate may know stands in its
-//! manifest, and the compiler enforces that.
+//! Checks a few rules that no compiler checks. What a crate may know stands in its manifest, and the compiler enforces
+//! that.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The rooms of the daemon that know no backend, and which crates and rooms each may name.
-const ROOMS: &[(&str, &[&str])] = &[
-    (
-        "pipeline",
-        &["core", "ports", "settings", "telemetry", "template"],
-    ),
-    ("status", &["core", "ports", "telemetry"]),
-    ("admin", &["status", "telemetry"]),
-];
+/// The crates that decide or read, and nothing else.
+const PURE: [&str; 4] = ["core", "headers", "pdu", "simulation"];
 
-/// The crates.
-const CRATES: &[&str] = &[
-    "amqp",
-    "core",
-    "downstream",
-    "ports",
-    "provider",
-    "settings",
-    "simulation",
-    "store",
-    "telemetry",
-    "template",
-];
-
-/// What code that decides must not use.
+/// What their code must not use. Libraries that do such things are not in their manifests.
 const IMPURE: &[&str] = &[
-    "tokio",
     "std::fs",
     "std::net",
     "std::thread",
     "Instant",
     "SystemTime::now",
-    "rand::",
 ];
 
 fn sources(below: &Path) -> Vec<PathBuf> {
@@ -61,20 +38,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The source of a crate, or of a room of the daemon.
-fn folder(name: &str) -> PathBuf {
-    match CRATES.contains(&name) {
-        true => root().join("crates").join(name).join("src"),
-        false => root().join("src").join(name),
-    }
-}
-
-fn room(name: &str) -> Vec<(PathBuf, String)> {
-    let read = |path: PathBuf| {
+/// The files of a crate, with their texts.
+fn crate_files(name: &str) -> impl Iterator<Item = (PathBuf, String)> {
+    let folder = root().join("crates").join(name).join("src");
+    sources(&folder).into_iter().map(|path| {
         let text = fs::read_to_string(&path).expect("readable source");
         (path, text)
-    };
-    sources(&folder(name)).into_iter().map(read).collect()
+    })
 }
 
 /// The code of a file without its comments and its tests.
@@ -87,43 +57,41 @@ fn code(text: &str) -> String {
     text.lines().filter(bare).collect::<Vec<_>>().join("\n")
 }
 
-/// The crates and the rooms of the daemon that code names.
-fn names(code: &str) -> BTreeSet<String> {
-    let first = |rest: &str| -> String {
-        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
-        rest[..end.unwrap_or(rest.len())].to_owned()
-    };
-    let crates = code.split("sluiced_").skip(1).map(first);
-    let crates = crates.filter(|name| CRATES.contains(&name.as_str()));
-    let rooms = code.split("crate::").skip(1).map(first);
-    crates.chain(rooms).collect()
-}
+/// The most files that a reader opens to follow one message.
+const READ_IN_ORDER: usize = 40;
 
-/// Only `wire` and `cli` name the backends.
 #[test]
-fn rooms_of_the_daemon_name_only_what_the_architecture_allows() {
-    let mut faults = Vec::new();
-    for (name, allowed) in ROOMS {
-        for (path, text) in room(name) {
-            let used = names(&code(&text));
-            for other in used.iter().filter(|other| other != name) {
-                if !allowed.contains(&other.as_str()) {
-                    faults.push(format!("{} names {other}", path.display()));
-                }
-            }
-        }
+fn the_reading_order_names_files_that_exist() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page");
+    let rows = page.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        let number: usize = cells.next()?.parse().ok()?;
+        Some((number, cells.next()?.trim_matches('`')))
+    });
+    let files: Vec<(usize, &str)> = rows.collect();
+    assert!(
+        files.len() > 30 && files.len() <= READ_IN_ORDER,
+        "{}",
+        files.len()
+    );
+    for ((number, file), place) in files.iter().zip(1..) {
+        assert_eq!(*number, place, "{file}");
+        assert!(root().join(file).is_file(), "{file}");
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let named: BTreeSet<&str> = files.iter().map(|(_, file)| *file).collect();
+    assert_eq!(named.len(), files.len(), "a file is named twice");
 }
 
 #[test]
 fn decisions_are_pure() {
     let mut faults = Vec::new();
-    for (path, text) in room("core") {
-        // Whole files of tests may use what they like.
-        if path.file_stem().is_some_and(|stem| stem == "tests") {
-            continue;
-        }
+    // Whole files of tests may use what they like.
+    let is_tests = |path: &Path| {
+        path.iter()
+            .any(|part| part == "tests" || part == "tests.rs")
+    };
+    let all = PURE.into_iter().flat_map(crate_files);
+    for (path, text) in all.filter(|(path, _)| !is_tests(path)) {
         let code = code(&text);
         for word in IMPURE {
             if code.contains(word) {
@@ -167,80 +135,4 @@ fn every_script_says_its_keys_arguments_reply_and_invariant() {
             );
         }
     }
-}
-
-/// The names between backticks in the comments of a text.
-fn named(text: &str) -> Vec<&str> {
-    let comments = text.lines().map(str::trim_start);
-    let comments = comments.filter(|line| line.starts_with("//") || line.starts_with("--"));
-    // Every other part of a line stands between them.
-    comments
-        .flat_map(|line| line.split('`').skip(1).step_by(2))
-        .collect()
-}
-
-/// After a file or a module is renamed, comments must not name it as before.
-#[test]
-fn comments_name_files_and_modules_that_exist() {
-    let root = root();
-    let folders = [
-        "src",
-        "crates",
-        "tests",
-        "benches",
-        "lua",
-        "config",
-        "docs",
-        "monitoring",
-        "systemd",
-    ];
-    let endings = ["rs", "lua", "md", "toml", "yml", "html"];
-    let all = |ending| {
-        folders
-            .iter()
-            .flat_map(move |folder| files(&root.join(folder), ending))
-    };
-    let mut known: Vec<PathBuf> = endings.iter().flat_map(|ending| all(*ending)).collect();
-    known.extend(
-        ["README.md", "ARCHITECTURE.md", "Cargo.toml", "clippy.toml"].map(|name| root.join(name)),
-    );
-    let is_file = |name: &str| {
-        let ends = endings.iter().any(|end| name.ends_with(&format!(".{end}")));
-        let plain = name
-            .chars()
-            .all(|c| c.is_alphanumeric() || "_-./".contains(c));
-        ends && plain && !name.starts_with('.')
-    };
-    // `core::limits` and `pipeline::send` are modules; what follows them may be anything.
-    let is_missing = |name: &str| {
-        let mut parts = name.split("::");
-        let (Some(first), Some(second)) = (parts.next(), parts.next()) else {
-            return false;
-        };
-        let is_room = CRATES.contains(&first) || root.join("src").join(first).is_dir();
-        let is_module = second.starts_with(|c: char| c.is_lowercase())
-            && second.chars().all(|c| c.is_alphanumeric() || c == '_');
-        let room = folder(first);
-        let text = || {
-            fs::read_to_string(room.join("mod.rs"))
-                .or_else(|_| fs::read_to_string(room.join("lib.rs")))
-        };
-        is_room
-            && is_module
-            && !room.join(format!("{second}.rs")).exists()
-            && !room.join(second).exists()
-            && !text().is_ok_and(|text| text.contains(&format!("fn {second}(")))
-    };
-    let mut faults = Vec::new();
-    for path in ["rs", "lua"].into_iter().flat_map(all) {
-        let text = fs::read_to_string(&path).expect("readable source");
-        for name in named(&text) {
-            let name = name.trim();
-            let gone = is_file(name) && !known.iter().any(|path| path.ends_with(name));
-            if gone || is_missing(name) {
-                faults.push(format!("{}: `{name}`", path.display()));
-            }
-        }
-    }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

@@ -100,6 +100,29 @@ fn keyed_limits_keep_a_quarter_of_their_headroom_and_more_is_seen() {
     }
 }
 
+/// The first calls, of every replica: a headroom begins at what the first handshakes need. With a short window even
+/// calls of the first second can be too early.
+#[test]
+fn a_headroom_that_follows_is_enough_from_the_first_call_on() {
+    for seed in 0..300 {
+        let (least, varies) = (ms(seed % 7 * 10), ms(1 + seed % 10 * 2));
+        let rate = "40/100ms".parse().expect("a rate");
+        let mut scenario = Scenario::calm("first", seed, rate, 3, 4);
+        scenario.follows = Some(Bounds {
+            most: ms(25),
+            settles: ms(3_100),
+            ..BOUNDS
+        });
+        scenario.around.way = Way::from(least, varies);
+        scenario.around.late_wakes = 0;
+        let failed = failure(&scenario);
+        assert_eq!(
+            failed, "",
+            "seed {seed}: {least:?} and up to {varies:?} more"
+        );
+    }
+}
+
 /// Runs a fleet whose headroom follows the way, for so long. Returns what failed, and the part of the limit
 /// that was used from then on.
 fn follows(seed: u64, seconds: u64, from: usize, way: Way, then: &[(u64, Way)]) -> (String, f64) {
@@ -124,13 +147,59 @@ fn a_headroom_that_follows_the_way_keeps_the_limit_wherever_the_downstream_is() 
     for seed in 0..20 {
         let (failed, near) = follows(seed, 120, 90, Way::from(ms(0), ms(0)), &[]);
         assert_eq!(failed, "", "near, seed {seed}");
-        let (failed, far) = follows(seed, 60, 5, Way::from(ms(10), ms(20)), &[]);
+        // It begins at twice what the first handshakes show.
+        let (failed, far) = follows(seed, 120, 70, Way::from(ms(10), ms(20)), &[]);
         assert_eq!(failed, "", "far, seed {seed}");
         worst = [worst[0].min(near), worst[1].min(far)];
     }
     println!("used near {:.4}, far {:.4}", worst[0], worst[1]);
-    // 2 ms of 1 s, but for one call at an edge; and the way varies by up to 40 ms there and back.
-    assert!(worst[0] >= 0.9975 && worst[1] >= 0.95, "{worst:?}");
+    // 2 ms of 1 s, but for one call at an edge; and the way varies by up to 40 ms there and back, of which 46 ms are made:
+    // 95.6 %.
+    assert!(worst[0] >= 0.9975 && worst[1] >= 0.949, "{worst:?}");
+}
+
+/// A keyed limit by default: its headroom comes down from 35 ms, and calls that were granted before a change may still be
+/// on their way. Redis is near, or so far away that it rises first.
+#[test]
+fn keyed_limits_whose_headroom_follows_are_kept_while_it_changes() {
+    for kind in [
+        LimitKind::Gcra { burst: 0 },
+        LimitKind::SlidingLog,
+        LimitKind::TokenBucket {
+            capacity: 5,
+            borrow: 0,
+        },
+    ] {
+        let limit = KeyedLimit {
+            kind,
+            units: 20,
+            window: Duration::from_secs(1),
+            headroom: ms(35),
+            keys: 1,
+            cost: 1,
+            for_all: true,
+        };
+        for seed in 0..20 {
+            let mut scenario = Scenario::keyed("follows", seed, vec![limit], 120);
+            scenario.follows = Some(Bounds {
+                least: Headroom {
+                    late: Duration::from_micros(7_500),
+                    way: Duration::from_micros(500),
+                },
+                ..BOUNDS
+            });
+            scenario.around.way = Way::from(ms(seed % 3 * 10), ms(seed % 5 * 4));
+            scenario.around.distance = ms(seed % 4 * 5);
+            // Calls leave as late as they may.
+            scenario.around.late_wakes = 300_000;
+            scenario.around.late_most = ms(40);
+            let report = run(&scenario);
+            let failed = report.failure.unwrap_or_default();
+            assert_eq!(failed, "", "{kind:?}, seed {seed}");
+            let calls: u64 = report.calls_by_second.iter().sum();
+            assert!(calls > 1_000, "{kind:?}, seed {seed}: {calls} calls");
+        }
+    }
 }
 
 #[test]

@@ -54,6 +54,11 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = (route, part, count);
     }
 
+    /// A queue of a route is gone, with messages or without.
+    fn gone(&self, route: &str, part: Part) {
+        let _ = (route, part);
+    }
+
     /// A connection that was lost is back.
     fn reconnected(&self) {}
 

@@ -11,21 +11,32 @@
 //! that are rejected in a row, with none accepted between, open the breaker too. A probe that is rejected is
 //! the message's fault or the route's: the replica tries the next message, until these are too many in a row.
 //!
+//! One replica can be the reason itself: its template, its token or its way to the downstream is wrong, and the calls
+//! of the others succeed. So when another replica's call closed the breaker, a replica whose own calls had failed
+//! tries one call. If that fails too, it stands *alone*: it sends nothing, tries one call after each of its own
+//! growing pauses, and reports nothing to the store, so the others go on. While the breaker is open, replicas whose
+//! own calls did not fail are the first to probe.
+//!
 //! Two parts, both pure. [`Breaker`] is the replica's side: it counts what its calls show, and returns what
 //! to ask the store. [`report`] is the decision of the store about the status that all replicas share
 //! ([`StoredBreaker`]); `lua/breaker.lua` is the same inside Redis.
+
+mod stored;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::backoff::Backoff;
 use super::time::Mono;
-use crate::time::StoreTime;
+
+pub use stored::{BreakerReport, BreakerStatus, StoredBreaker, report};
 
 /// Calls that must succeed before the ramp is over: one at a time at first, then as many more.
 const RAMP: u64 = 64;
 /// After a question that the store did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// So much later than others a replica asks for the probe whose own calls failed: it may be the reason itself.
+const AFTER_OTHERS: Duration = Duration::from_millis(200);
 
 /// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +81,28 @@ pub struct Breaker {
     rejected: u32,
     /// Calls failed in a row, or the probe did, and the store has not confirmed the report yet.
     unheard: bool,
+    /// Its own calls opened it, or kept it open, and none of them succeeded since.
+    failing: bool,
+    /// It is open for this replica only: calls of others succeed.
+    alone: bool,
+    /// Pauses while it was alone, since its last call that succeeded.
+    pauses_alone: u32,
     state: BreakerState,
+}
+
+/// For which replicas a breaker is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AwayFor {
+    /// For the fleet.
+    All,
+    /// For this replica: calls of others succeed.
+    ThisReplica,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BreakerState {
     Closed,
-    /// Nothing is sent. The store is asked for the probe at that time.
+    /// Nothing is sent. At that time the store is asked for the probe, or a replica that is alone makes one.
     Open(Mono),
     /// The store was asked, or sent a report; without an answer it is asked again at that time.
     Asking(Mono),
@@ -102,7 +128,23 @@ impl Breaker {
             in_a_row: 0,
             rejected: 0,
             unheard: false,
+            failing: false,
+            alone: false,
+            pauses_alone: 0,
             state: BreakerState::Closed,
+        }
+    }
+
+    /// For which replicas it is open, as far as is known; `None`: it is closed, or closing.
+    #[must_use]
+    pub const fn away_for(&self) -> Option<AwayFor> {
+        // Before its own call failed again, the outage may be over for this replica, too.
+        if self.alone && self.pauses_alone > 0 {
+            Some(AwayFor::ThisReplica)
+        } else if self.known_open {
+            Some(AwayFor::All)
+        } else {
+            None
         }
     }
 
@@ -154,17 +196,13 @@ impl Breaker {
             (
                 BreakerState::Probing { .. } | BreakerState::Closed | BreakerState::Ramp(_),
                 Sign::Rejected,
-            ) if refuses_all => Some(self.report(BreakerReport::Failed, now)),
+            ) if refuses_all => self.fails(now),
             (BreakerState::Probing { until, .. }, Sign::Rejected) => {
                 self.state = BreakerState::Probe(until);
                 None
             }
-            (BreakerState::Probing { .. }, Sign::Accepted | Sign::Alive) => {
-                Some(self.report(BreakerReport::Passed, now))
-            }
-            (BreakerState::Probing { .. }, Sign::Away) => {
-                Some(self.report(BreakerReport::Failed, now))
-            }
+            (BreakerState::Probing { .. }, Sign::Accepted | Sign::Alive) => self.passes(now),
+            (BreakerState::Probing { .. }, Sign::Away) => self.fails(now),
             (BreakerState::Probing { .. }, Sign::Unclear) => {
                 self.state = BreakerState::Open(now);
                 None
@@ -191,9 +229,30 @@ impl Breaker {
                 self.in_a_row = self.in_a_row.saturating_add(1);
                 let failures = self.rule.failures;
                 let opens = failures.is_some_and(|most| self.in_a_row >= most.get());
-                opens.then(|| self.report(BreakerReport::Failed, now))
+                opens.then(|| self.fails(now)).flatten()
             }
         }
+    }
+
+    /// Its calls failed in a row, or the probe did.
+    fn fails(&mut self, now: Mono) -> Option<BreakerReport> {
+        self.failing = true;
+        if !self.alone {
+            return Some(self.report(BreakerReport::Failed, now));
+        }
+        self.pauses_alone = self.pauses_alone.saturating_add(1);
+        self.state = BreakerState::Open(now + self.rule.pause.ceiling(self.pauses_alone));
+        None
+    }
+
+    /// The probe succeeded.
+    fn passes(&mut self, now: Mono) -> Option<BreakerReport> {
+        (self.failing, self.pauses_alone) = (false, 0);
+        if !std::mem::take(&mut self.alone) {
+            return Some(self.report(BreakerReport::Passed, now));
+        }
+        (self.in_a_row, self.rejected, self.state) = (0, 0, BreakerState::Ramp(1));
+        None
     }
 
     /// Until when nothing may be sent while `under_way` calls have not ended; `None`: a call may be sent.
@@ -239,10 +298,20 @@ impl Breaker {
         }
     }
 
+    /// How many pauses this replica made by itself since its last call that succeeded.
+    #[must_use]
+    pub const fn pauses_alone(&self) -> u32 {
+        self.pauses_alone
+    }
+
     /// What to ask the store now, if anything is due: for the probe, or a report again that it did not
     /// answer.
     pub fn ask(&mut self, now: Mono) -> Option<BreakerReport> {
         let due = self.due().is_some_and(|due| due <= now);
+        if due && self.alone {
+            self.state = BreakerState::Probe(now + self.rule.probe);
+            return None;
+        }
         let report = if self.unheard {
             BreakerReport::Failed
         } else {
@@ -262,10 +331,9 @@ impl Breaker {
         &self.rule
     }
 
-    /// The store answered; `until` is the end of the pause on this replica's clock. Returns
-    /// whether the breaker has opened or closed, according to the store.
-    pub fn update(&mut self, status: &BreakerStatus, until: Option<Mono>) -> bool {
-        let was = std::mem::replace(&mut self.known_open, until.is_some());
+    /// The store answered; `until` is the end of the pause on this replica's clock.
+    pub fn update(&mut self, status: &BreakerStatus, until: Option<Mono>, now: Mono) {
+        self.known_open = until.is_some();
         let newer = status.version != self.version;
         self.version = status.version;
         // A report that calls failed gives the status another version, from any replica.
@@ -274,14 +342,26 @@ impl Breaker {
             // The answer to an earlier question, before the store received the report.
             (None, _) if self.unheard => {}
             (None, BreakerState::Closed | BreakerState::Ramp(_)) => {}
-            // A call of some replica succeeded.
+            (None, _) if self.alone => {}
+            // Another replica's call succeeded, and this replica's own calls did not: it tries one at once.
+            (None, _) if self.failing => {
+                self.alone = true;
+                self.state = BreakerState::Probe(now + self.rule.probe);
+            }
             (None, _) => (self.in_a_row, self.rejected, self.state) = (0, 0, BreakerState::Ramp(1)),
             (Some(until), _) if status.may_probe => self.state = BreakerState::Probe(until),
             // Only a look, or the answer to another question: the probe is still ours.
             (Some(_), BreakerState::Probe(_) | BreakerState::Probing { .. }) if !newer => {}
-            (Some(until), _) => self.state = BreakerState::Open(until),
+            (Some(until), _) => {
+                self.alone = false;
+                let late = if self.failing {
+                    AFTER_OTHERS
+                } else {
+                    Duration::ZERO
+                };
+                self.state = BreakerState::Open(until + late);
+            }
         }
-        was != self.known_open
     }
 
     /// The store did not answer.
@@ -295,104 +375,6 @@ impl Breaker {
         self.unheard = report == BreakerReport::Failed;
         self.state = BreakerState::Asking(now + ASK_AGAIN);
         report
-    }
-}
-
-/// What the store keeps for a downstream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoredBreaker {
-    /// Rises with every opening and closing.
-    version: u64,
-    /// `None`: closed.
-    until: Option<StoreTime>,
-    /// Pauses since it was closed.
-    pauses: u32,
-    /// A replica probes; it has finished by then.
-    probing: StoreTime,
-}
-
-/// What a replica reports or asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerReport {
-    /// Calls failed in a row, or the probe did.
-    Failed,
-    /// May this replica probe?
-    Probe,
-    /// The probe succeeded.
-    Passed,
-    /// What is the status?
-    Look,
-}
-
-impl BreakerReport {
-    /// As the script reads it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Failed => "failed",
-            Self::Probe => "probe",
-            Self::Passed => "passed",
-            Self::Look => "look",
-        }
-    }
-}
-
-/// The store's answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BreakerStatus {
-    pub now: StoreTime,
-    pub version: u64,
-    /// Open until then; `None`: closed.
-    pub until: Option<StoreTime>,
-    /// The replica that asked makes the probe, and has finished by `until`.
-    pub may_probe: bool,
-    /// This report has opened or closed it.
-    pub changed: bool,
-}
-
-/// A replica that knows the status of version `known` reports. A report of an older status than
-/// the store's changes nothing: if several replicas fail together, one of them opens the
-/// breaker.
-pub fn report(
-    stored: &mut StoredBreaker,
-    report: BreakerReport,
-    known: u64,
-    rule: &BreakerRule,
-    now: StoreTime,
-) -> BreakerStatus {
-    let current = known >= stored.version;
-    // A pause never lasts longer than its length, whatever the store's clock did.
-    let longest = now + rule.pause.ceiling(stored.pauses).max(rule.probe);
-    stored.until = stored.until.map(|until| until.min(longest));
-    stored.probing = stored.probing.min(longest);
-    let mut changed = false;
-    match report {
-        BreakerReport::Failed if current => {
-            stored.pauses = stored.pauses.saturating_add(1);
-            stored.until = Some(now + rule.pause.ceiling(stored.pauses));
-            changed = true;
-        }
-        BreakerReport::Passed if current && stored.until.is_some() => {
-            (stored.until, stored.pauses) = (None, 0);
-            changed = true;
-        }
-        _ => {}
-    }
-    if changed {
-        stored.version = known + 1;
-        stored.probing = StoreTime::default();
-    }
-    let due = report == BreakerReport::Probe && stored.until.is_some_and(|until| until <= now);
-    let may_probe = due && stored.probing <= now;
-    if may_probe {
-        stored.probing = now + rule.probe;
-    }
-    BreakerStatus {
-        now,
-        version: stored.version,
-        until: stored.until.map(|until| until.max(stored.probing)),
-        may_probe,
-        changed,
     }
 }
 

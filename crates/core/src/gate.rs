@@ -1,8 +1,8 @@
 //! Whether a route sends, and whether it consumes.
 //!
-//! Problem: some reasons to wait hold for a route as a whole. Outside its opening hours, while its downstream
-//! is away, or while one of its keyed limits grants nothing, every message would be denied by itself and
-//! go through a wait queue. So this is decided once for the route. The messages that the replica holds stay
+//! Problem: some reasons to wait hold for a route as a whole. Outside its opening hours, while an operator paused it,
+//! while its downstream is away, or while one of its keyed limits grants nothing, every message would be denied by itself
+//! and go through a wait queue. So this is decided once for the route. The messages that the replica holds stay
 //! in memory, the route stops consuming (its *tap* closes), and the other routes of the limit go on.
 //!
 //! [`Gate`] collects the reasons. [`Sends`] is what follows for messages: `pipeline::pacer` looks at it before it
@@ -14,7 +14,7 @@ mod tap;
 
 use std::time::Duration;
 
-use super::breaker::{Breaker, BreakerReport, BreakerRule, BreakerStatus, Sign};
+use super::breaker::{AwayFor, Breaker, BreakerReport, BreakerRule, BreakerStatus, Sign};
 use super::hours::{OpeningHours, Stretch};
 use super::scheduler::{Queued, Scheduler};
 use super::time::{Mono, StoreTime};
@@ -24,6 +24,8 @@ pub use tap::{Tap, TapRule, TapTurn, WhenDenied};
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const NEVER: Mono = Mono::from_micros(u64::MAX);
+/// The end of a pause that has none.
+pub const NO_END: StoreTime = StoreTime::from_micros(u64::MAX);
 /// A keyed limit that grants nothing to a route is asked again after this, however long its answer said:
 /// units that were granted and not used are returned, here or on another replica, so the wait may end sooner.
 pub const ASKED_AGAIN: Duration = Duration::from_secs(5);
@@ -47,6 +49,8 @@ pub enum Sends {
 pub enum Shut {
     /// It is outside its opening hours.
     Hours,
+    /// An operator paused it, or it is not known yet that none did.
+    Paused,
     /// A keyed limit grants nothing.
     Limit,
     /// Its breaker is open. Only an answer of the store ends that.
@@ -84,11 +88,11 @@ impl Sends {
         }
     }
 
-    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Those that its
-    /// limits are being asked about come back later, and must be held then.
+    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Messages that
+    /// its limits are being asked about come back later, and must be held then.
     pub fn hold<T: Queued>(self, scheduler: &mut Scheduler<T>, of_route: impl Fn(&T) -> bool) {
         match (self, self.held_until()) {
-            // Admitted messages give their permits back.
+            // Permitted messages give their permits back.
             (Self::Nothing(..), Some(until)) => scheduler.defer(until, of_route),
             (_, Some(until)) => scheduler.hold_back(until, of_route),
             (_, None) => {}
@@ -108,8 +112,8 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Returns those that
-    /// were held until now and need not be held that long any more.
+    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Returns the messages
+    /// that were held until now and need not be held that long any more.
     #[must_use]
     pub fn hold<T: Queued>(
         &self,
@@ -134,6 +138,8 @@ pub struct Ended {
     pub away: Option<Away>,
     /// The gate may have changed.
     pub turns: bool,
+    /// The call opened the breaker, or kept it open.
+    pub failed: bool,
 }
 
 /// A call failed because the downstream is away.
@@ -142,6 +148,15 @@ pub struct Away {
     /// Its message was the probe. Until this time other messages go before it: one of them may succeed where
     /// it fails.
     pub behind_others: Option<Mono>,
+}
+
+/// How a downstream stands, as far as this replica knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// For which replicas it is away; `None`: for none.
+    pub away: Option<AwayFor>,
+    /// So many messages were rejected in a row, if these keep the breaker open.
+    pub rejections: Option<u32>,
 }
 
 /// Why one route waits, if it does, and whether it consumes.
@@ -153,6 +168,8 @@ pub struct Gate {
     stretch: Option<Stretch>,
     /// `None`: calls never stop because the downstream is away.
     breaker: Option<Breaker>,
+    /// Until when an operator paused it. May be over.
+    paused_until: Option<StoreTime>,
     /// Until when a keyed limit grants nothing.
     closed_until: Option<Mono>,
     /// Until when a keyed limit that is for all messages is not asked.
@@ -177,6 +194,7 @@ impl Gate {
             hours,
             stretch: None,
             breaker: breaker.map(Breaker::new),
+            paused_until: None,
             closed_until: None,
             spent_until: None,
             refused_until: None,
@@ -204,12 +222,6 @@ impl Gate {
         self.breaker.as_ref().is_some_and(Breaker::is_open)
     }
 
-    /// How many messages were rejected in a row, if these keep the breaker open.
-    #[must_use]
-    pub fn rejections(&self) -> Option<u32> {
-        self.breaker.as_ref()?.rejections()
-    }
-
     /// The version of the breaker's status that this replica knows.
     #[must_use]
     pub fn breaker_version(&self) -> u64 {
@@ -229,6 +241,12 @@ impl Gate {
     pub fn spend(&mut self, until: Mono, now: Mono) {
         self.spent_until = self.spent_until.max(Some(until.min(now + ASKED_AGAIN)));
         self.refused_until = self.refused_until.max(Some(until));
+        self.look = None;
+    }
+
+    /// An operator paused the route until then, or ([`NO_END`]) it is not known whether one did; `None`: it is not paused.
+    pub fn pause(&mut self, until: Option<StoreTime>) {
+        self.paused_until = until;
         self.look = None;
     }
 
@@ -269,7 +287,9 @@ impl Gate {
             return Ended::default();
         };
         let (was_closed, was_probing) = (breaker.is_closed(), breaker.is_probing());
+        let pauses = breaker.pauses_alone();
         let report = breaker.observe(sign, now);
+        let failed = report == Some(BreakerReport::Failed) || breaker.pauses_alone() > pauses;
         let behind = now + breaker.rule().pause.max;
         let away = breaker.is_open().then_some(Away {
             behind_others: was_probing.then_some(behind),
@@ -282,6 +302,7 @@ impl Gate {
             report,
             away,
             turns,
+            failed,
         }
     }
 
@@ -307,19 +328,27 @@ impl Gate {
         self.breaker.as_ref().is_some_and(|own| own.probes(now))
     }
 
-    /// The store answered about the breaker; `None`: it did not. Returns whether the downstream went away or
-    /// came back.
-    pub fn answered(&mut self, status: Option<&BreakerStatus>, now: Mono) -> bool {
+    /// The store answered about the breaker; `None`: it did not.
+    pub fn answered(&mut self, status: Option<&BreakerStatus>, now: Mono) {
         self.look = None;
         let Some(breaker) = &mut self.breaker else {
-            return false;
+            return;
         };
         let Some(status) = status else {
-            breaker.unanswered(now);
-            return false;
+            return breaker.unanswered(now);
         };
         let until = status.until.map(|at| now + at.since(status.now));
-        breaker.update(status, until)
+        breaker.update(status, until, now);
+    }
+
+    /// How the downstream stands.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        let breaker = self.breaker.as_ref();
+        Standing {
+            away: breaker.and_then(Breaker::away_for),
+            rejections: breaker.and_then(Breaker::rejections),
+        }
     }
 
     /// Decides what the route sends, if anything changed. `under_way`: its calls that have not ended.
@@ -341,6 +370,11 @@ impl Gate {
             .and_then(|stretch| stretch.until)
             .zip(store_now)
             .map(|(until, at)| now + until.since(at));
+        let paused = self.paused_until.map(|until| match store_now {
+            Some(at) => now + until.since(at),
+            None => NEVER,
+        });
+        let paused = paused.filter(later);
         let blocked = self
             .breaker
             .as_ref()
@@ -349,17 +383,16 @@ impl Gate {
             self.sends
         } else {
             let shut = stretch.is_some_and(|stretch| !stretch.open);
-            self.decide(change, shut, blocked)
+            self.decide(change, shut, paused, blocked)
         };
         let due = self.breaker.as_ref().and_then(Breaker::due);
-        let times = [change, self.closed_until, self.spent_until, blocked, due];
+        let (closed, spent) = (self.closed_until, self.spent_until);
+        let times = [change, paused, closed, spent, blocked, due];
+        let by_store = self.hours.is_some() || paused.is_some();
         // The store's time is not known yet: it may be known at the next look.
-        let waits = self.hours.is_some() && stretch.is_none();
+        let waits = by_store && store_now.is_none();
         let next = times.into_iter().flatten().filter(later);
-        let latest = match self.hours {
-            Some(_) => now + LOOK_AGAIN,
-            None => NEVER,
-        };
+        let latest = if by_store { now + LOOK_AGAIN } else { NEVER };
         self.look = (!waits).then(|| next.fold(latest, Mono::min));
         let was = std::mem::replace(&mut self.sends, is);
         let is_open = |stretch: Stretch| stretch.open;
@@ -369,12 +402,21 @@ impl Gate {
         (was != is || hours.is_some()).then_some(Turn { was, is, hours })
     }
 
-    /// `change`: when the hours begin or end; `shut`: they have ended; `blocked`: by the breaker until then.
-    fn decide(&self, change: Option<Mono>, shut: bool, blocked: Option<Mono>) -> Sends {
+    /// `change`: when the hours begin or end; `shut`: they have ended; `paused`: by an operator until then; `blocked`: by the
+    /// breaker until then.
+    fn decide(
+        &self,
+        change: Option<Mono>,
+        shut: bool,
+        paused: Option<Mono>,
+        blocked: Option<Mono>,
+    ) -> Sends {
         let hours = change.filter(|_| shut);
-        let closed = hours.max(self.closed_until).max(blocked);
+        let closed = hours.max(self.closed_until).max(paused).max(blocked);
         let why = if blocked.is_some() {
             Shut::Away
+        } else if paused.is_some() {
+            Shut::Paused
         } else if closed == hours {
             Shut::Hours
         } else {

@@ -25,7 +25,11 @@
 //! answers it at once. It takes the way there and back. The two together vary at least as much as the way
 //! there. One packet in sixty may have been lost and sent again, or this process was not run in time. No
 //! headroom covers a packet that is sent again a fifth of a second later, so the longest handshake of a
-//! minute does not count.
+//! minute does not count. A few handshakes rarely include a slow one, so twice their spread is kept until
+//! there are more: a headroom begins wide and becomes narrower.
+//!
+//! A replica makes its first handshakes before its first call, and raises the headroom first if it needs more
+//! ([`Follow::first`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -155,6 +159,23 @@ impl Follow {
         self.asked = None;
     }
 
+    /// The headroom that this replica needs before its first call; `None`: it keeps enough.
+    #[must_use]
+    pub fn first(&self, seen: Measured, bounds: &Bounds) -> Option<Headroom> {
+        let Headroom { late, way } = self.current;
+        let part = |current: Duration, seen: Option<Duration>| match seen {
+            Some(seen) if seen > current => needed(seen),
+            _ => current,
+        };
+        let late = part(late, seen.late).min(bounds.most / 2).max(late);
+        let most = bounds.most.saturating_sub(late).max(way);
+        let wanted = Headroom {
+            late,
+            way: part(way, seen.way).min(most),
+        };
+        (wanted != self.current).then_some(wanted)
+    }
+
     /// The headroom that should replace it, if it is time for one.
     pub fn wanted(&mut self, seen: Measured, bounds: &Bounds, now: Mono) -> Option<Headroom> {
         if self.asked.is_some_and(|at| now.since(at) < ASK_AGAIN) {
@@ -165,7 +186,7 @@ impl Follow {
             let Some(seen) = seen else {
                 return current;
             };
-            let needed = (tenths(seen + seen / SPARE) + TENTH).max(least);
+            let needed = needed(seen).max(least);
             let fallen = tenths(current - current / FALL).max(least);
             if seen > current {
                 needed
@@ -188,6 +209,11 @@ impl Follow {
         self.asked = changes.then_some(now);
         changes.then_some(wanted)
     }
+}
+
+/// What to keep where so much was measured.
+fn needed(seen: Duration) -> Duration {
+    tenths(seen + seen / SPARE) + TENTH
 }
 
 /// Rounded down to a tenth of a millisecond, for operators.
@@ -287,6 +313,8 @@ pub struct Spread {
     pub median: Duration,
     /// By how much that varies.
     pub spread: Duration,
+    /// So few handshakes that it may vary by much more.
+    pub of_few: bool,
 }
 
 impl Way {
@@ -313,11 +341,18 @@ impl Way {
         Some(Spread {
             median,
             spread: most.saturating_sub(*least),
+            of_few: all.len() < MANY,
         })
     }
 }
 
 impl Spread {
+    /// What a headroom that follows it keeps for the way: twice the spread of few handshakes.
+    #[must_use]
+    pub fn to_keep(&self) -> Duration {
+        self.spread * if self.of_few { 2 } else { 1 }
+    }
+
     /// The headroom to set, of which a quarter is for the way, in whole milliseconds. `None`: more than can
     /// be recommended.
     #[must_use]

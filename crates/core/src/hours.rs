@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 
@@ -24,6 +25,9 @@ const SINCE_MONDAY: i64 = 3 * DAY as i64;
 /// The search for the next opening looks past this many changes of the zone's offset. There are two
 /// a year.
 const LOOKAHEAD: u32 = 32;
+
+/// Longer than any stretch, clocks that change included.
+const LONGEST: Duration = Duration::from_secs(8 * 86_400);
 
 /// Part of a week, in seconds since Monday 00:00 of the local clock; half open, never empty.
 type Span = (u32, u32);
@@ -58,6 +62,15 @@ impl OpeningHours {
         Ok(Self { zone, open })
     }
 
+    /// The same hours by the clock of another zone.
+    #[must_use]
+    pub fn in_zone(&self, zone: Zone) -> Self {
+        Self {
+            zone,
+            open: self.open.clone(),
+        }
+    }
+
     /// The zone whose clock counts.
     #[must_use]
     pub const fn zone(&self) -> &Zone {
@@ -82,6 +95,23 @@ impl OpeningHours {
                 until: Some(opening),
             } => opening,
             _ => at,
+        }
+    }
+
+    /// Since when it is open at `at`; `None`: it is closed, or always open.
+    #[must_use]
+    pub fn opened(&self, at: StoreTime) -> Option<StoreTime> {
+        if self.is_always() {
+            return None;
+        }
+        // Each week has an hour that is closed, so no stretch is longer than this.
+        let mut from = at - LONGEST;
+        loop {
+            let stretch = self.stretch(from);
+            match stretch.until {
+                Some(until) if until <= at => from = until,
+                _ => return stretch.open.then_some(from),
+            }
         }
     }
 

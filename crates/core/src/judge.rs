@@ -1,38 +1,19 @@
-//! The outcome of a call: the answer of a downstream, or the lack of one, is judged. Here by the status codes
-//! of HTTP, in `smpp` by those of SMPP.
+//! The outcome of a call, whatever the protocol: what an operator says that answers mean, and what follows from a
+//! meaning.
 //!
-//! An operator lists status codes, classes, `timeout` and `connection`. A code beats its class.
-//! What no list names follows the defaults:
-//! - 2xx: accepted;
-//! - 420, 429 and 430: throttled;
-//! - 403, 503 and 529: throttled if they say when to come back, else transient;
-//! - 401, 407, 408, 421, 423, 425 and other 5xx, and no answer: transient;
-//! - 409: transient if the call may be a repeat of one that was taken, since the first one may still run
-//!   (draft-ietf-httpapi-idempotency-key-header, section 2.7);
-//! - every other 4xx that says when to come back: transient;
-//! - everything else, redirects included: permanent.
-//!
-//! Texts in the body have precedence over the status: some downstreams answer 200 and say "throttled". A template of
-//! the operator has precedence over both. What an answer says of when to come back is read in `wait`.
+//! A downstream's crate knows the statuses of its protocol, their meanings by default, and where an answer says when to
+//! come back (`http::judge`, `smpp::judge`). The operator lists statuses, `timeout` and `connection` as they are named
+//! there ([`Listed`]), and texts in the body, which have precedence over the status: some downstreams answer 200 and say
+//! "throttled".
 
 mod entries;
-mod moment;
-pub mod quota;
-pub mod smpp;
-mod table;
 mod texts;
-mod wait;
 
-use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use self::entries::{Entries, Entry};
 pub use self::entries::{ListError, Listed, Lists, Texts};
-pub use self::moment::date;
 use self::texts::Said;
-pub use self::wait::Headers;
-use self::wait::Waits;
-use super::smpp::CommandStatus;
 
 /// The outcome of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,53 +150,6 @@ impl Meaning {
     }
 }
 
-/// What a downstream answered, in its protocol's own numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    Http(u16),
-    Smpp(CommandStatus),
-}
-
-impl Status {
-    /// The number, as headers and logs have it.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        match self {
-            Self::Http(code) => code as u32,
-            Self::Smpp(CommandStatus(code)) => code,
-        }
-    }
-
-    /// Whether an answer with this status shows that no message passes now: an error of the downstream
-    /// itself, or refused credentials.
-    #[must_use]
-    pub const fn is_about_us(self) -> bool {
-        match self {
-            Self::Http(code) => matches!(code, 401 | 403 | 407 | 500..),
-            Self::Smpp(status) => status.is_about_us(),
-        }
-    }
-
-    /// The value of the metric label `answer`: the codes that ask for an action of their own, and classes for the
-    /// others.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Http(code) => match code {
-                401 => "401",
-                403 => "403",
-                429 => "429",
-                503 => "503",
-                ..300 => "2xx",
-                300..400 => "3xx",
-                400..500 => "4xx",
-                500.. => "5xx",
-            },
-            Self::Smpp(status) => status.label(),
-        }
-    }
-}
-
 /// Why there was no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
@@ -227,39 +161,6 @@ pub enum Silence {
     Unreadable,
 }
 
-/// The parts of an answer that matter.
-#[derive(Clone, Copy)]
-pub struct Reply<'a> {
-    /// 100 to 999.
-    pub status: u16,
-    pub headers: Headers<'a>,
-    /// Its first bytes, if [`Judge::reads`] them.
-    pub body: &'a [u8],
-    /// Its body matters, and a part of it did not come or cannot be decoded.
-    pub lacks: bool,
-    /// An earlier call of this message may have been taken, or the downstream recognizes repeats by a key.
-    pub may_repeat: bool,
-    pub read: Read<'a>,
-}
-
-impl fmt::Debug for Reply<'_> {
-    /// Shows neither its headers nor its body: both may repeat content of the message.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply")
-            .field("status", &self.status)
-            .field("bytes", &self.body.len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// What the templates of the operator found in an answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Read<'a> {
-    pub outcome: Found,
-    /// When to come back, as it stands there.
-    pub wait: Option<&'a str>,
-}
-
 /// The result of the template `outcome`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Found {
@@ -269,6 +170,30 @@ pub enum Found {
     Meaning(Meaning),
     /// It cannot be applied to this answer, or makes a word that is no meaning.
     Failed,
+}
+
+/// What an answer says of when to come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// It asks for this wait, whatever its status.
+    pub asked: Option<Duration>,
+    /// A reset that says nothing of what is left: it counts only where the answer means "not now".
+    pub reset: Option<Duration>,
+}
+
+impl Waits {
+    /// For an answer that means "not now".
+    fn longest_known(self) -> Option<Duration> {
+        self.asked.or(self.reset)
+    }
+}
+
+/// What is left of one of the downstream's own quotas, as an answer says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remaining {
+    pub units: u64,
+    /// The longest time until all of it is back; `None`: the answer does not say it, or it cannot be read.
+    pub reset: Option<Duration>,
 }
 
 /// The meaning of an answer.
@@ -300,7 +225,8 @@ impl<E: Listed> Judge<E> {
         max_throttle_wait: Duration,
     ) -> Result<Self, ListError> {
         let entries = Entries::parse(&lists)?;
-        let accepts = |silence: &Silence| entries.silence(*silence) == Some(Meaning::Accepted);
+        let accepts =
+            |silence: &Silence| entries.find(Entry::Silence(*silence)) == Some(Meaning::Accepted);
         if E::NEVER_ACCEPTED.iter().any(accepts) {
             return Err(ListError::AcceptedUnsent);
         }
@@ -312,16 +238,41 @@ impl<E: Listed> Judge<E> {
         })
     }
 
+    /// What the lists say of a status.
+    #[must_use]
+    pub fn listed(&self, status: E) -> Option<Meaning> {
+        self.entries.find(Entry::Status(status))
+    }
+
+    /// What the lists say of the lack of an answer.
+    #[must_use]
+    pub fn listed_silence(&self, silence: Silence) -> Option<Meaning> {
+        self.entries.find(Entry::Silence(silence))
+    }
+
+    /// What the texts say of the body of an answer.
+    #[must_use]
+    pub fn said(&self, body: &[u8]) -> Option<Meaning> {
+        self.texts.find(body)
+    }
+
+    /// Whether there are texts, so that the bodies of answers matter.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        !self.texts.is_empty()
+    }
+
     /// What the lack of an answer means.
     #[must_use]
     pub fn silence(&self, silence: Silence) -> Outcome {
-        let meaning = self.entries.silence(silence);
+        let meaning = self.listed_silence(silence);
         self.judged(meaning.unwrap_or(Meaning::Transient), Waits::default())
             .outcome
     }
 
-    /// With the wait of an answer that says when to come back, within `max_throttle_wait`.
-    fn judged(&self, meaning: Meaning, waits: Waits) -> Judged {
+    /// What follows from the meaning of an answer and its waits, which count up to `max_throttle_wait`.
+    #[must_use]
+    pub fn judged(&self, meaning: Meaning, waits: Waits) -> Judged {
         let waited = match meaning {
             Meaning::Accepted | Meaning::Permanent => None,
             Meaning::Transient => waits.asked,
@@ -344,87 +295,3 @@ impl<E: Listed> Judge<E> {
         }
     }
 }
-
-impl Judge<Code> {
-    /// What an answer means. `None`: nothing is certain, because what it lacks, or what cannot be read, may decide.
-    /// `now` counts for points in time if the answer has no `Date`.
-    #[must_use]
-    pub fn reply(&self, reply: Reply<'_>, now: SystemTime) -> Option<Judged> {
-        let said = match reply.read.outcome {
-            Found::Meaning(meaning) => Some(meaning),
-            Found::Nothing | Found::Failed => self.texts.find(reply.body),
-        };
-        let waits = || Waits::read(reply.headers, reply.read.wait, now);
-        let meaning = match said.or_else(|| self.listed(reply.status)) {
-            Some(meaning) => meaning,
-            // The usual answer needs no more.
-            None if reply.status / 100 == 2 => Meaning::Accepted,
-            None => default_meaning(reply.status, waits().asked.is_some(), reply.may_repeat),
-        };
-        let is_unsure = match meaning {
-            Meaning::Accepted => reply.lacks || reply.read.outcome == Found::Failed,
-            Meaning::Permanent => reply.lacks && said.is_none(),
-            _ => false,
-        };
-        let needs_wait = !matches!(meaning, Meaning::Accepted | Meaning::Permanent);
-        let waits = if needs_wait {
-            waits()
-        } else {
-            Waits::default()
-        };
-        (!is_unsure).then(|| self.judged(meaning, waits))
-    }
-
-    fn listed(&self, status: u16) -> Option<Meaning> {
-        let listed = |entry| self.entries.find(Entry::Status(entry));
-        listed(Code::One(status)).or_else(|| listed(Code::Class(status / 100)))
-    }
-
-    /// Whether the bodies of answers matter.
-    #[must_use]
-    pub fn reads(&self) -> bool {
-        !self.texts.is_empty()
-    }
-}
-
-/// `asks`: the answer says when to come back. `may_repeat`: as in [`Reply`].
-const fn default_meaning(status: u16, asks: bool, may_repeat: bool) -> Meaning {
-    match status {
-        200..=299 => Meaning::Accepted,
-        // 420 is X's, and 430 Shopify's.
-        420 | 429 | 430 => Meaning::Throttled,
-        // A limit (GitHub answers 403), a maintenance, and an overload (529 is Anthropic's): about all messages.
-        403 | 503 | 529 if asks => Meaning::Throttled,
-        // Unauthorized, forbidden, a proxy that does not know us: about us, as a rule, not the message. The others
-        // are about the moment: too slow, the wrong server, locked, too early.
-        401 | 403 | 407 | 408 | 421 | 423 | 425 | 500..=599 => Meaning::Transient,
-        409 if may_repeat => Meaning::Transient,
-        400..=499 if asks => Meaning::Transient,
-        _ => Meaning::Permanent,
-    }
-}
-
-/// The statuses of HTTP that an entry names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
-    One(u16),
-    /// Those that begin with this digit.
-    Class(u16),
-}
-
-impl Listed for Code {
-    const RIGHT: &'static str = "write a code such as \"409\", a class such as \"5xx\", \"timeout\", \"connection\" or \"unreadable\"";
-    const CAN_BE_UNREADABLE: bool = true;
-    const NEVER_ACCEPTED: &'static [Silence] = &[Silence::Connection, Silence::Unreadable];
-
-    fn read(text: &str) -> Option<Self> {
-        match text.as_bytes() {
-            [class @ b'1'..=b'5', b'x', b'x'] => Some(Self::Class(u16::from(class - b'0'))),
-            [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9'] => text.parse().ok().map(Self::One),
-            _ => None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -48,13 +48,26 @@ pub enum Availability {
     OutOfReach(Option<Mono>),
 }
 
+impl Availability {
+    /// Until when the limit is frozen or paused, if it is.
+    #[must_use]
+    pub const fn shut(self) -> Option<(Mono, Wait)> {
+        match self {
+            Self::Until(until, why @ (Wait::Frozen | Wait::Paused)) => Some((until, why)),
+            Self::Until(_, Wait::Turn) | Self::Open | Self::OutOfReach(_) => None,
+        }
+    }
+}
+
 /// Why there is no slot yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Other replicas have their turn first.
     Turn,
-    /// The downstream asked for a pause.
+    /// The downstream asked for it.
     Frozen,
+    /// An operator paused the limit.
+    Paused,
 }
 
 /// An ask that is under way.
@@ -112,7 +125,9 @@ pub struct LeaseHolder {
     clock: ClockMap,
     generation: Generation,
     turn: Option<Turn>,
-    frozen_until: Option<StoreTime>,
+    /// No slot before then: the later end of the downstream's freeze and of an operator's pause.
+    shut_until: Option<StoreTime>,
+    paused_until: Option<StoreTime>,
     asks: Asks,
     slots: HeldSlots,
     /// How far the last slot of the last grant lay ahead of its decision.
@@ -195,7 +210,8 @@ impl LeaseHolder {
             clock: ClockMap::default(),
             generation: Generation::Unknown,
             turn: None,
-            frozen_until: None,
+            shut_until: None,
+            paused_until: None,
             asks: Asks {
                 under_way: None,
                 last: None,
@@ -352,12 +368,16 @@ impl LeaseHolder {
         if !self.clock.is_known() {
             return Availability::OutOfReach(None);
         }
-        if let Some(end) = self
-            .frozen_until
-            .and_then(|until| self.clock.to_mono(until))
+        if let Some(end) = self.shut_until.and_then(|until| self.clock.to_mono(until))
             && end > now
         {
-            return Availability::Until(end, Wait::Frozen);
+            let is_paused = self.paused_until >= self.shut_until;
+            let why = if is_paused {
+                Wait::Paused
+            } else {
+                Wait::Frozen
+            };
+            return Availability::Until(end, why);
         }
         if self.leased() > 0 {
             return Availability::Open;

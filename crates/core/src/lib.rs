@@ -1,15 +1,29 @@
-//! Pure decisions: no async, no I/O, no clock and no randomness read inside. `now` is an argument.
+//! Every decision of when a message may be sent, and what follows from its answer.
 //!
-//! Everything that decides *when* a message may be sent lives here, so that the simulation and
-//! the property tests drive the same code as production.
+//! Problem: many replicas share one limit, and processes crash, stand still, lose their store and read clocks that step.
+//! Whether "never over, never idle" holds then cannot be seen on a test machine. So what decides is here, apart from what
+//! acts: a decision takes what is known and `now`, and returns what is to be done. The daemon, the simulation of a fleet and
+//! the property tests drive the same code, and the scripts in Redis are compared with it.
 //!
-//! **The door**: `scheduler::Scheduler` drives everything for the messages of one replica; `schedule` and `limits` are the
-//! decisions of the stores; `judge`, `refusals`, `breaker` and `gate` say what follows from an answer.
+//! **The door**, from the limit inwards:
 //!
-//! **May know**: nothing of ours. No async, no I/O, no clock, no randomness: `now` is an argument.
+//! | question | module |
+//! |---|---|
+//! | how many, how often | [`rate`] (units, costs, windows), [`calendar`], [`zone`], [`hours`] |
+//! | a paced limit: which slot is whose | [`schedule`] (the shared row), [`leases`] (a replica's slots of it), [`pacing`], [`headroom`] (how late is too late), [`adaptive`] (a rate that follows refusals) |
+//! | every other limit: may this message go | [`limits`], one file a kind; [`limits::admission`] decides about many messages at once |
+//! | which message goes next | [`scheduler::Scheduler`], [`parking`] (fair between tenants), [`sharing`] (routes of one queue), [`byte_budget`] |
+//! | what an answer means, and what follows | [`judge`], [`refusals`], [`breaker`], [`gate`], [`backoff`], [`stall`] |
+//! | what the fleet agrees on | [`policy`] (the current limits), [`owner`] (whose they are), [`time`] (the store's clock and ours) |
+//! | what the queue is told | [`acks`] |
+//!
+//! Begin with [`schedule`]: it is the heart, and needs nothing else.
+//!
+//! **May know**: nothing of ours. No async, no I/O, no clock, no randomness: `now` is an argument, and so is a random number.
 
 pub mod acks;
 pub mod adaptive;
+pub mod after_call;
 pub mod backoff;
 pub mod breaker;
 pub mod byte_budget;
@@ -29,7 +43,6 @@ pub mod refusals;
 pub mod schedule;
 pub mod scheduler;
 pub mod sharing;
-pub mod smpp;
 pub mod stall;
 pub mod time;
 pub mod zone;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::leases::{Availability, Head, LeaseHolder, LeaseTally, Slot, Wait};
 use super::policy::PolicyVersion;
 use super::rate::Cost;
-use super::schedule::{Answer, Ask, Freeze, Pace};
+use super::schedule::{Ask, Freeze, LeaseAnswer, Pace};
 use super::scheduler::Sum;
 use super::time::{ClockMap, Mono, StoreTime};
 
@@ -28,9 +28,9 @@ const LOOK_AHEAD: usize = 64;
 #[derive(Debug)]
 pub enum Pacing {
     Paced(Rows),
-    /// A slot is always due, except while the downstream asked for a pause.
+    /// A slot is always due, except in a freeze that the downstream asked for.
     Free {
-        paused_until: Option<Mono>,
+        frozen_until: Option<Mono>,
     },
 }
 
@@ -55,7 +55,7 @@ impl Pacing {
     /// None.
     #[must_use]
     pub const fn free() -> Self {
-        Self::Free { paused_until: None }
+        Self::Free { frozen_until: None }
     }
 
     /// Whether slots must be leased.
@@ -68,8 +68,8 @@ impl Pacing {
     pub(super) fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         match self {
             Self::Paced(rows) => rows.due(row, now),
-            Self::Free { paused_until } => {
-                let open = row == Row::Main && paused_until.is_none_or(|until| until <= now);
+            Self::Free { frozen_until } => {
+                let open = row == Row::Main && frozen_until.is_none_or(|until| until <= now);
                 open.then_some(Slot {
                     at: now,
                     due: StoreTime::default(),
@@ -218,8 +218,8 @@ impl Pacing {
                 let reserve = reserve.filter(|_| sum.urgent > 0);
                 [main, reserve].into_iter().flatten().min()
             }
-            Self::Free { paused_until } => {
-                Some(paused_until.unwrap_or_default()).filter(|_| sum.messages > 0)
+            Self::Free { frozen_until } => {
+                Some(frozen_until.unwrap_or_default()).filter(|_| sum.messages > 0)
             }
         }
     }
@@ -275,7 +275,7 @@ impl Pacing {
     }
 
     /// The store answered what a row asked.
-    pub fn answered(&mut self, row: Row, answer: &Answer, now: Mono) {
+    pub fn answered(&mut self, row: Row, answer: &LeaseAnswer, now: Mono) {
         if let Some(holder) = self.holder_mut(row) {
             holder.answered(answer, now);
         }
@@ -322,7 +322,7 @@ impl Pacing {
                     holder.frozen_for(length, now);
                 }
             }
-            Self::Free { paused_until } => *paused_until = (*paused_until).max(Some(now + length)),
+            Self::Free { frozen_until } => *frozen_until = (*frozen_until).max(Some(now + length)),
         }
     }
 
@@ -331,7 +331,7 @@ impl Pacing {
     pub fn availability(&self, now: Mono) -> Availability {
         match self {
             Self::Paced(rows) => rows.main.availability(now),
-            Self::Free { paused_until } => paused_until
+            Self::Free { frozen_until } => frozen_until
                 .filter(|until| *until > now)
                 .map_or(Availability::Open, |until| {
                     Availability::Until(until, Wait::Frozen)

@@ -5,9 +5,9 @@
 //! keeps one *policy* for each limit, and one rule decides its content: **the last update counts.**
 //! An update is
 //! - a command of an operator (`sluiced limits set`, `pause`, `resume`);
-//! - a configuration file, when a replica reads it (at the start, at a reload) and it differs from
-//!   the file that was read last. An unchanged file is no update. So a value that an operator set
-//!   survives restarts and crashes, and a changed file replaces it.
+//! - a configuration file that differs from the one that counted last, once more than half of the replicas that
+//!   are present have it. So one replica with a wrong file changes nothing, and a rollout needs no command. An
+//!   unchanged file is no update: a value that an operator set survives restarts and crashes.
 //!
 //! Every update makes a new [`PolicyVersion`]. A replica that asks for slots names the version that
 //! it knows, and gets no slots if that is not the current one. So a change applies to all replicas
@@ -26,10 +26,17 @@
 //! # version
 //! The version of a policy.
 
+mod replacement;
+mod text;
+
 use std::time::Duration;
 
-use super::schedule::{Answer, Ask, FREEZE_MAX, Pace, Schedule, lease};
+use self::text::kind;
+use super::schedule::{Ask, FREEZE_MAX, LeaseAnswer, Pace, Schedule, lease};
 use super::time::StoreTime;
+
+pub use replacement::{Replacement, Stamp, Times};
+pub use text::{ADAPTED, as_written, ending, ends, is_same, keeping_end};
 
 /// Where the current policy comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +92,7 @@ pub struct LimitPolicy {
     pub origin: Origin,
     /// The current policy, as `rate=400/1s headroom=5ms`.
     pub text: String,
-    /// The policy in the file that was read last.
+    /// The policy in the file that counted last.
     pub file: String,
     /// The replica or the operator that made it.
     pub by: String,
@@ -110,31 +117,6 @@ pub struct PolicyUpdate<'a> {
     pub by: &'a str,
 }
 
-/// The prefix of a policy's end, in microseconds of the store's time, which is the last word of its text.
-const UNTIL: &str = " until=";
-
-/// The text of a policy that ends at `until`.
-#[must_use]
-pub fn ending(text: &str, until: StoreTime) -> String {
-    format!("{text}{UNTIL}{}", until.as_micros())
-}
-
-/// The text of a policy without its end, and its end if it has one.
-#[must_use]
-pub fn ends(text: &str) -> (&str, Option<StoreTime>) {
-    let split = text.rsplit_once(UNTIL);
-    let end = split.and_then(|(text, end)| Some((text, end.parse().ok()?)));
-    match end {
-        Some((text, end)) => (text, Some(StoreTime::from_micros(end))),
-        None => (text, None),
-    }
-}
-
-/// The word of a policy that names the kind of its limit.
-fn kind(text: &str) -> Option<&str> {
-    text.split(' ').next()?.strip_prefix("kind=")
-}
-
 /// What a replica sends the store when it asks for the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
@@ -142,10 +124,30 @@ pub struct Declaration {
     pub replica: String,
     /// The policy in its file.
     pub file: String,
-    /// The replica has just read the file.
-    pub was_read: bool,
     /// The policy that it knows.
     pub known: Option<LimitPolicy>,
+}
+
+/// The files of the replicas that are present, the one that declares itself among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Files {
+    pub replicas: u64,
+    /// So many of them have the same policy in their files as the one that declares itself.
+    pub same: u64,
+}
+
+impl Files {
+    /// Of a replica that has a store for itself.
+    pub const ALONE: Self = Self {
+        replicas: 1,
+        same: 1,
+    };
+
+    /// Whether more than half of the replicas have this file.
+    #[must_use]
+    pub const fn most(self) -> bool {
+        self.same > self.replicas / 2
+    }
 }
 
 impl LimitPolicy {
@@ -159,87 +161,12 @@ impl LimitPolicy {
     }
 }
 
-/// A policy that replaces another one in a store.
-#[derive(Clone, Copy, Debug)]
-pub struct Replacement<'a> {
-    /// The version of the other one; [`PolicyVersion::NONE`]: there was none.
-    pub over: PolicyVersion,
-    pub policy: &'a LimitPolicy,
-    /// When it was decided. The store replaces the other one later, and all that it grants until then is granted under
-    /// that one. So the times of this update are those of the store's call.
-    pub decided: StoreTime,
-}
-
-/// A time in a policy that replaces another one.
-#[derive(Clone, Copy, Debug)]
-pub enum Stamp {
-    /// In microseconds of the store's time.
-    Kept(u64),
-    /// So long after the store replaces the other policy.
-    Later(Duration),
-}
-
-/// The times of a policy that replaces another one.
-#[derive(Clone, Copy, Debug)]
-pub struct Times {
-    pub version: Stamp,
-    pub changed: Stamp,
-    pub remade_at: Stamp,
-    /// Zero: it is not paused.
-    pub paused_until: Stamp,
-}
-
-impl Replacement<'_> {
-    /// The times: those of this update, and those that were there before. A version that the store has lost and gets
-    /// back, and the first one, stay as they are.
-    #[must_use]
-    pub fn times(&self) -> Times {
-        let (policy, decided) = (self.policy, self.decided);
-        let is_new = policy.version == self.over.next(decided);
-        let stamp = |is_of_update: bool, kept: u64, length: Duration| {
-            if is_new && is_of_update {
-                Stamp::Later(length)
-            } else {
-                Stamp::Kept(kept)
-            }
-        };
-        let (version, changed) = (policy.version.0, policy.changed.0);
-        let remade_at = policy.remade_at;
-        let pause = policy.pause.as_ref();
-        Times {
-            version: stamp(true, version, Duration::ZERO),
-            changed: stamp(changed == version, changed, Duration::ZERO),
-            remade_at: stamp(remade_at == decided, remade_at.as_micros(), Duration::ZERO),
-            paused_until: pause.map_or(Stamp::Kept(0), |pause| {
-                let is_of_update = pause.until == decided + pause.length;
-                stamp(is_of_update, pause.until.as_micros(), pause.length)
-            }),
-        }
-    }
-
-    /// The policy if the store replaces the other one at `now`: what `lua/replace.lua` writes.
-    #[must_use]
-    pub fn at(&self, now: StoreTime) -> LimitPolicy {
-        let micros = |stamp: Stamp| match stamp {
-            Stamp::Kept(micros) => micros,
-            Stamp::Later(length) => (now + length).as_micros().max(self.over.0 + 1),
-        };
-        let times = self.times();
-        let mut policy = self.policy.clone();
-        policy.version = PolicyVersion(micros(times.version));
-        policy.changed = PolicyVersion(micros(times.changed));
-        policy.remade_at = StoreTime::from_micros(micros(times.remade_at));
-        if let Some(pause) = &mut policy.pause {
-            pause.until = StoreTime::from_micros(micros(times.paused_until));
-        }
-        policy
-    }
-}
-
-/// A replica declares itself. Returns the current policy. Without a change nothing need be stored.
+/// A replica declares itself, where the replicas have these files. Returns the current policy. Without a change nothing
+/// need be stored.
 pub fn declare(
     stored: &mut Option<LimitPolicy>,
     declaration: &Declaration,
+    files: Files,
     now: StoreTime,
 ) -> LimitPolicy {
     let file = |before: &LimitPolicy, text: &str| LimitPolicy {
@@ -278,7 +205,7 @@ pub fn declare(
         },
     };
     let went_back = policy.settle(now);
-    if declaration.was_read && policy.file != declaration.file {
+    if files.most() && policy.file != declaration.file {
         policy = file(&policy, &declaration.file);
     } else if ends(&policy.text).1.is_some_and(|end| end <= now) {
         policy = file(&policy, &policy.file);
@@ -387,7 +314,7 @@ pub fn lease_under(
     run: &str,
     ask: &Ask,
     now: StoreTime,
-) -> Answer {
+) -> LeaseAnswer {
     let (pace, known) = limit;
     let paused = stored.and_then(|s| s.paused_until(now));
     let in_force = version(stored);
@@ -398,8 +325,8 @@ pub fn lease_under(
         ..ask.clone()
     };
     let answer = lease(row, pace, run, &ask, now);
-    Answer {
-        frozen_until: answer.frozen_until.max(paused),
+    LeaseAnswer {
+        paused_until: paused,
         version: in_force,
         ..answer
     }

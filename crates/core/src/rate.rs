@@ -195,6 +195,17 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
 #[derive(Clone, Copy, Debug)]
 pub struct Span(pub Duration);
 
+impl Span {
+    /// For logs: in whole seconds, below one in whole milliseconds.
+    #[must_use]
+    pub const fn rough(length: Duration) -> Self {
+        Self(match length.as_secs() {
+            0 => Duration::from_millis(length.subsec_millis() as u64),
+            seconds => Duration::from_secs(seconds),
+        })
+    }
+}
+
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_zero() {
@@ -230,6 +241,18 @@ mod tests {
         let rate: Rate = " 1_000 / 1d ".parse().expect("underscores and days");
         assert_eq!(rate.window(), Duration::from_secs(86_400));
         assert_eq!(rate.to_string(), "1000/1d");
+    }
+
+    #[test]
+    fn a_rough_length_is_short() {
+        for (micros, said) in [
+            (0, "0s"),
+            (7_400, "7ms"),
+            (1_999_999, "1s"),
+            (3_600_000_001, "1h"),
+        ] {
+            assert_eq!(Span::rough(Duration::from_micros(micros)).to_string(), said);
+        }
     }
 
     #[test]

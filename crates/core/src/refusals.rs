@@ -170,6 +170,14 @@ impl Refusals {
         ruling
     }
 
+    /// A refusal names this key: it is about the key, whatever other calls show, until a call of it is accepted.
+    pub fn named(&mut self, key: KeyId, now: Mono) {
+        let run = self.run(key);
+        run.is_judged = true;
+        run.since.get_or_insert(now);
+        run.last = now;
+    }
+
     /// Those of the keys that are refused: a call is made to see whether they still are, and until its answer
     /// comes no other message of them is called.
     pub fn probed<'a>(&'a self, keys: &'a [KeyId]) -> impl Iterator<Item = KeyId> + 'a {

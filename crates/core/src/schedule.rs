@@ -37,7 +37,9 @@ mod pace;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-pub use pace::{Answer, Ask, ClockView, DEFAULT_HORIZON, FREEZE_MAX, Freeze, Grant, Pace, Turn};
+pub use pace::{
+    Ask, ClockView, DEFAULT_HORIZON, FREEZE_MAX, Freeze, Grant, LeaseAnswer, Pace, Turn,
+};
 
 use super::policy::PolicyVersion;
 use super::time::{StoreTime, micros};
@@ -90,7 +92,7 @@ pub fn lease(
     run: &str,
     ask: &Ask,
     now: StoreTime,
-) -> Answer {
+) -> LeaseAnswer {
     let now = now.as_micros();
     let (mut s, guarded) = match state.take() {
         Some(s)
@@ -128,12 +130,13 @@ pub fn lease(
     let frozen_until = (s.frozen_until > now).then(|| StoreTime::from_micros(s.frozen_until));
     let generation = s.generation;
     *state = Some(s);
-    Answer {
+    LeaseAnswer {
         now: StoreTime::from_micros(now),
         generation,
         grant,
         turn,
         frozen_until,
+        paused_until: None,
         guarded,
         version: PolicyVersion::NONE,
     }
@@ -340,7 +343,7 @@ const fn dither(place: u64) -> u64 {
 /// is kept.
 ///
 /// With no schedule yet, only the freeze is kept: the lease that follows starts behind the guard.
-/// The same happens after a step back of the clock, which this call may be the first to see.
+/// A lease also starts behind the guard after a step back of the clock, which this call may be the first to see.
 pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) -> Freeze {
     let until = (now + length.min(FREEZE_MAX)).as_micros();
     let s = state.get_or_insert_with(|| Schedule {

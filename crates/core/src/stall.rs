@@ -69,7 +69,7 @@ pub fn bound(pace: Option<&Pace>, slow_trip: Duration) -> Duration {
 pub enum Waits {
     /// Messages wait for slots and answers, and for nothing else.
     ForNothingElse,
-    /// The same, and the next slot comes at a time that is known.
+    /// Messages wait for slots and answers alone, and the next slot comes at a time that is known.
     ForItsTurn,
     /// No message waits for slots and answers alone: there is none, or all of them wait for keys and times.
     Idle,
@@ -154,7 +154,7 @@ const COUNTED: Duration = Duration::from_secs(15);
 /// The messages of one route, as one replica sees them.
 #[derive(Clone, Debug, Default)]
 pub struct Ages {
-    /// How many of the messages that it holds were published then.
+    /// How many of the messages that it holds and does not call were published then.
     held: BTreeMap<StoreTime, u32>,
     /// Messages that are ready now were published after this: the youngest message that it has received, or
     /// the last check that found nothing ready.
@@ -162,13 +162,13 @@ pub struct Ages {
 }
 
 impl Ages {
-    /// The replica holds a message that was published at `born`.
+    /// A message that was published at `born` waits in the replica for its call.
     pub fn took(&mut self, born: StoreTime) {
         *self.held.entry(born).or_default() += 1;
         self.youngest = self.youngest.max(Some(born));
     }
 
-    /// The replica no longer holds the message.
+    /// The message is called, or the replica no longer holds it.
     pub fn left(&mut self, born: StoreTime) {
         if let Some(count) = self.held.get_mut(&born) {
             *count -= 1;

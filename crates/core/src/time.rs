@@ -13,6 +13,8 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// A point on the clock of the shared store, in microseconds since the Unix epoch.
 ///
 /// It stays below 2^53, so that a Lua number (a double) holds it exactly.
@@ -71,8 +73,25 @@ macro_rules! time_point {
     };
 }
 
+/// RFC 3339 in UTC, as exact as it is; `{:.0}` is in whole seconds.
+impl fmt::Display for StoreTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = i64::try_from(self.0).ok();
+        let at = at.and_then(|micros| Timestamp::from_microsecond(micros).ok());
+        // What has no end stays beyond every year that is used.
+        at.unwrap_or(Timestamp::MAX).fmt(f)
+    }
+}
+
 time_point!(StoreTime, "store");
 time_point!(Mono, "mono");
+
+/// One moment, on both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    pub local: Mono,
+    pub store: StoreTime,
+}
 
 /// A duration in whole microseconds, saturating.
 #[must_use]

@@ -7,10 +7,7 @@
 //! attempts that need the name meanwhile wait for the same answer, each within its own bound. If no thread
 //! can be started, that is an error. Nothing is cached: the next lookup asks the system again.
 //!
-//! **Certificates.** Problem: a certificate lasts days or months, and a fleet runs longer. So the client
-//! certificate and its key are read again for each connection. While one of the two is being replaced they do
-//! not belong together; then no certificate is sent, the server refuses, and the next attempt reads them
-//! again.
+//! **TLS** is in `tls`.
 //!
 //! **Secrets.** Problem: a password that was read once at the start is wrong after a rotation, and every
 //! later attempt to connect fails. So the secret is read again for each login. If that fails (a file is being
@@ -21,16 +18,15 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
 use std::{fmt, io, thread};
 
-use rustls::SignatureScheme;
-use rustls::client::ResolvesClientCert;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::CertifiedKey;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 use tokio::sync::watch;
 use tracing::warn;
 
 use super::lock;
+
+pub use self::tls::{ClientCertificate, Tls, TlsError, client_config};
+
+mod tls;
 
 /// The state of a connection that is supervised and rebuilt by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,82 +131,6 @@ impl fmt::Debug for Resolver {
     }
 }
 
-/// Certificates, as PEM.
-#[derive(Clone, Default)]
-pub struct Tls {
-    /// Trusted in addition to the system's.
-    pub ca: Option<Vec<u8>>,
-    /// Ours, where servers ask clients for one.
-    pub certificate: Option<ClientCertificate>,
-}
-
-/// A client's certificate with its key, both as PEM.
-#[derive(Clone)]
-pub struct ClientCertificate {
-    /// The certificate, and those that lead to its authority.
-    pub certificate: Secret,
-    pub key: Secret,
-}
-
-impl ClientCertificate {
-    /// Reads both.
-    ///
-    /// # Errors
-    /// When one is not PEM, or they do not belong together; the text says which, and quotes neither.
-    pub fn read(&self) -> Result<CertifiedKey, String> {
-        let (certificate, key) = (self.certificate.get(), self.key.get());
-        let certificates = CertificateDer::pem_slice_iter(certificate.expose_secret().as_bytes());
-        let certificates: Vec<_> = certificates
-            .collect::<Result<_, _>>()
-            .map_err(|error| format!("the certificate cannot be read as PEM: {error}"))?;
-        if certificates.is_empty() {
-            return Err("the certificate cannot be read as PEM: there is none".to_owned());
-        }
-        let key = PrivateKeyDer::from_pem_slice(key.expose_secret().as_bytes())
-            .map_err(|error| format!("the key cannot be read as PEM: {error}"))?;
-        let provider = rustls::crypto::ring::default_provider();
-        CertifiedKey::from_der(certificates, key, &provider)
-            .map_err(|error| format!("the certificate and its key cannot be used: {error}"))
-    }
-
-    /// Sends it in handshakes, read at that moment.
-    #[must_use]
-    pub fn resolver(&self) -> Arc<dyn ResolvesClientCert> {
-        Arc::new(Shown(self.clone()))
-    }
-}
-
-impl fmt::Debug for Tls {
-    /// Shows which parts there are, never their content.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls")
-            .field("ca", &self.ca.is_some())
-            .field("certificate", &self.certificate.is_some())
-            .finish()
-    }
-}
-
-impl fmt::Debug for ClientCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientCertificate").finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug)]
-struct Shown(ClientCertificate);
-
-impl ResolvesClientCert for Shown {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let read = self.0.read();
-        let read = read.inspect_err(|why| tracing::warn!(why, "no certificate is shown"));
-        read.ok().map(Arc::new)
-    }
-
-    fn has_certs(&self) -> bool {
-        true
-    }
-}
-
 /// Reads the secret; the error gives the reason, without the secret.
 type Read = dyn Fn() -> Result<SecretString, String> + Send + Sync;
 
@@ -282,6 +202,20 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
     }
+}
+
+/// Why a connection could not be opened, for a person. `None`: the error's own text says it as well.
+#[must_use]
+pub fn why(error: &io::Error) -> Option<String> {
+    tls::why(error).or_else(|| {
+        let said = match error.kind() {
+            io::ErrorKind::ConnectionRefused => "connection refused",
+            io::ErrorKind::ConnectionReset => "connection reset while it was opened",
+            io::ErrorKind::UnexpectedEof => "connection closed while it was opened",
+            _ => return None,
+        };
+        Some(said.to_owned())
+    })
 }
 
 #[cfg(test)]

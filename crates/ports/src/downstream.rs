@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 use super::clock::Clock;
 use super::message::Message;
 use sluiced_core::judge::Outcome;
-pub use sluiced_core::judge::{Silence, Status};
-use sluiced_core::smpp::Receipt;
+pub use sluiced_core::judge::Silence;
 use sluiced_core::time::Mono;
+use sluiced_pdu::{CommandStatus, Receipt};
 
 /// What a template may use besides the message.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub struct Facts<'a> {
     pub route: &'a str,
     /// Calls that were made and failed before this one, plus one: 1 for the first.
     pub attempt: u32,
+    /// The most bytes that are made of a body that is compressed.
+    pub max_body: u64,
 }
 
 /// Why no request can be made from a message. It goes to the dead-letter queue with this text.
@@ -68,6 +70,53 @@ impl fmt::Debug for Answer {
             .field("status", &self.status)
             .field("bytes", &self.body.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// What a downstream answered, in its protocol's own numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Http(u16),
+    Smpp(CommandStatus),
+}
+
+impl Status {
+    /// The number, as headers and logs have it.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Http(code) => code as u32,
+            Self::Smpp(CommandStatus(code)) => code,
+        }
+    }
+
+    /// Whether an answer with this status shows that no message passes now: an error of the downstream
+    /// itself, or refused credentials.
+    #[must_use]
+    pub const fn is_about_us(self) -> bool {
+        match self {
+            Self::Http(code) => matches!(code, 401 | 403 | 407 | 500..),
+            Self::Smpp(status) => status.is_about_us(),
+        }
+    }
+
+    /// The value of the metric label `answer`: the codes that ask for an action of their own, and classes for the
+    /// others.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Http(code) => match code {
+                401 => "401",
+                403 => "403",
+                429 => "429",
+                503 => "503",
+                ..300 => "2xx",
+                300..400 => "3xx",
+                400..500 => "4xx",
+                500.. => "5xx",
+            },
+            Self::Smpp(status) => status.label(),
+        }
     }
 }
 
@@ -161,39 +210,38 @@ impl Judgement {
     }
 }
 
-/// Until when a call may leave.
+/// The last moment at which a call may leave.
 #[derive(Clone, Copy, Debug)]
-pub struct Gate {
+pub struct LeaveBy {
     clock: Clock,
-    leave_by: Mono,
+    at: Mono,
 }
 
-impl Gate {
-    /// A gate that closes right after `leave_by`.
+impl LeaveBy {
     #[must_use]
-    pub const fn new(clock: Clock, leave_by: Mono) -> Self {
-        Self { clock, leave_by }
+    pub const fn new(clock: Clock, at: Mono) -> Self {
+        Self { clock, at }
     }
 
-    /// A gate that never closes, for calls that no limit counts.
+    /// At any time, for calls that no limit counts.
     #[must_use]
-    pub const fn open(clock: Clock) -> Self {
+    pub const fn any_time(clock: Clock) -> Self {
         Self {
             clock,
-            leave_by: Mono::from_micros(u64::MAX),
+            at: Mono::from_micros(u64::MAX),
         }
     }
 
     /// Whether it is too late to leave.
     #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.clock.now() > self.leave_by
+    pub fn has_passed(&self) -> bool {
+        self.clock.now() > self.at
     }
 
-    /// How long it is still open.
+    /// How long until then.
     #[must_use]
     pub fn left(&self) -> Duration {
-        self.leave_by.since(self.clock.now())
+        self.at.since(self.clock.now())
     }
 }
 
@@ -202,22 +250,50 @@ impl Gate {
 #[error("the slot had passed before the request could be written")]
 pub struct TooLate;
 
-/// A downstream's report about a message, long after its call.
+/// What a message centre delivers by itself, perhaps hours after a call.
 #[derive(Debug)]
-pub struct ReceiptArrival {
-    pub receipt: Receipt,
-    /// The addresses of the receipt: its source is the recipient of the message.
+pub struct Arrival {
+    pub what: Arrived,
+    /// Its addresses. The source of a receipt is the recipient of the message, that of a message the phone.
     pub source: String,
     pub destination: String,
     /// Receives whether it is safe. Dropped, or `false`: the downstream keeps it.
     pub confirmed: oneshot::Sender<bool>,
 }
 
+/// What arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// What became of a message.
+    Receipt(Receipt),
+    /// A message from a phone.
+    Inbound(Inbound),
+}
+
+/// A message from a phone, or a segment of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inbound {
+    pub text: String,
+    /// How the text was written (SMPP 3.4, section 5.2.19).
+    pub data_coding: u8,
+    /// `None`: it is whole.
+    pub segment: Option<Segment>,
+}
+
+/// Which segment of a longer message it is. They have one reference, and come in any order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub reference: u16,
+    /// From 1.
+    pub number: u8,
+    pub of: u8,
+}
+
 /// A request that only has to be sent.
 pub trait Call: Send {
-    /// Sends it, if it can leave while `gate` is open. Ends within the downstream's own timeout.
+    /// Sends it, if it can leave by `leave_by`. Ends within the downstream's own timeout.
     /// Nothing is written before the first poll, and the caller polls at the slot.
-    fn send(self: Box<Self>, gate: Gate) -> BoxFuture<'static, Result<Judgement, TooLate>>;
+    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, TooLate>>;
 }
 
 /// A rate-limited service that messages go to.

@@ -4,14 +4,24 @@
 //! downstream takes it. So the pipeline knows the traits of this crate and never a backend; a backend implements one of
 //! them. Only `wire` in the daemon puts the two together.
 //!
-//! **The door**: `queue` (deliveries, which settling consumes), `store` and `limits` (schedules, keyed limits, policies),
-//! `downstream` (a call that is prepared before its slot). Beside the traits is what several backends share: the clock,
-//! locks, names looked up, secrets, TLS.
+//! **The door**:
 //!
-//! **May know**: `core`.
+//! | port | what it promises |
+//! |---|---|
+//! | [`queue::Subscription`] | deliveries of one route, within a prefetch; settling consumes a delivery, and one that is dropped goes back |
+//! | [`store::Store`] | the one schedule of a paced limit, breakers, and what replicas tell each other |
+//! | [`limits::LimitStore`] | all limits of a message granted, or none |
+//! | [`store::PolicyStore`] | the current policy of a limit, replaced only if nothing came first |
+//! | [`downstream::Downstream`] | a call that is prepared before its slot, and leaves by its [`downstream::LeaveBy`] or not at all |
+//!
+//! Beside the traits is what several backends share: [`clock`], [`lock`], [`connect`] (names looked up, secrets), [`dial`] (TLS,
+//! credentials, why no connection came about), [`marks`].
+//!
+//! **May know**: `core`, and `pdu` (receipts and statuses of SMPP).
 
 pub mod clock;
 pub mod connect;
+pub mod dial;
 pub mod downstream;
 pub mod limits;
 pub mod marks;

@@ -18,11 +18,13 @@ use tokio::sync::{Notify, broadcast};
 use super::clock::Moment;
 use super::lock;
 use super::store::{Notice, StoreFuture};
+use crate::downstream::Undecodable;
 use sluiced_core::limits::{Rule, State, Unused, admission};
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::rate::Cost;
 use sluiced_core::scheduler::KeyId;
 use sluiced_core::time::StoreTime;
+use sluiced_core::zone::Zone;
 
 pub use super::store::LimitKey;
 pub use sluiced_core::limits::admission::{Decision, Pass};
@@ -73,7 +75,7 @@ impl KeyedLimit {
         }
     }
 
-    /// The same limit, which also counts units under way.
+    /// This limit, which also counts units under way.
     #[must_use]
     pub fn counting_under_way(self) -> Self {
         Self {
@@ -382,6 +384,10 @@ pub struct Label {
     pub charges: Box<[Option<admission::Charge<(), KeyText>>]>,
     /// The tenant that the message belongs to, on a route that shares fairly.
     pub tenant: Option<Box<str>>,
+    /// The priority that the message has for itself, on a route with a template for it; the error says why there is none.
+    pub priority: Option<Result<u8, Undecodable>>,
+    /// The zone by whose clock the message may be sent, on a route with a template for it.
+    pub zone: Option<Zone>,
 }
 
 impl fmt::Debug for KeyText {

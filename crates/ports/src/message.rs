@@ -137,7 +137,7 @@ pub struct Properties {
     pub reply_to: Option<String>,
     /// 0 to 255; RabbitMQ's own queues use up to 9.
     pub priority: u8,
-    /// The publisher's own time of publishing: seconds since the Unix epoch.
+    /// The publisher's own time of publishing: seconds since the Unix epoch, also where it wrote milliseconds.
     pub timestamp: Option<u64>,
     /// AMQP's per-message TTL, in milliseconds from publishing.
     pub expiration: Option<u64>,

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::store::{Family, Inspection, PolicyStore, Replaced, StoreError, Updated};
+use super::store::{Declared, Family, Inspection, PolicyStore, Replaced, StoreError, Updated};
 use sluiced_core::policy::{
     self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, Replacement,
 };
@@ -13,6 +13,13 @@ use sluiced_core::time::StoreTime;
 
 /// Another update came first each time: so many replicas and commands do not change a limit in the same moment.
 const TRIES: u32 = 64;
+
+/// The name under which a store keeps an operator's pause of a route: as the pause of a limit without a policy. No limit
+/// has a colon in its name.
+#[must_use]
+pub fn pause_of(route: &str) -> String {
+    format!(":route.{route}")
+}
 
 /// A limit whose policy is changed.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +51,7 @@ impl<'a> PolicyOf<'a> {
     /// Opens a keyed limit that is closed because the store lost its state (`PolicyStore::open`).
     ///
     /// # Errors
-    /// The same.
+    /// When the store does not answer, or refuses.
     pub async fn open(self) -> Result<Option<StoreTime>, StoreError> {
         self.store.open(self.family, self.limit).await
     }
@@ -55,11 +62,17 @@ impl<'a> PolicyOf<'a> {
     /// When the store does not answer, or refuses.
     pub async fn declare(self, declaration: &Declaration) -> Result<LimitPolicy, StoreError> {
         let (replica, file) = (&*declaration.replica, &*declaration.file);
-        let present = self.store.present(self.family, self.limit, replica, file);
-        let read = present.await?;
-        let decide =
-            |stored: &mut Option<LimitPolicy>, now| Some(policy::declare(stored, declaration, now));
-        let (policy, replaced) = self.update(Some(read), false, decide).await?;
+        let known = declaration.known.as_ref();
+        let known = known.map_or(PolicyVersion::NONE, |policy| policy.version);
+        let present = self
+            .store
+            .present(self.family, self.limit, replica, file, known);
+        let Declared { now, policy, files } = present.await?;
+        let decide = |stored: &mut Option<LimitPolicy>, now| {
+            Some(policy::declare(stored, declaration, files, now))
+        };
+        let read = Some((now, policy));
+        let (policy, replaced) = self.update(read, false, decide).await?;
         let policy = match replaced {
             None => policy,
             // With the times of the store.
@@ -71,7 +84,7 @@ impl<'a> PolicyOf<'a> {
     /// Sets a policy. `None`: there was another update since the version that it was made from.
     ///
     /// # Errors
-    /// The same.
+    /// When the store does not answer, or refuses.
     pub async fn set(self, update: &PolicyUpdate<'_>) -> Result<Option<Updated>, StoreError> {
         let decide = |stored: &mut Option<LimitPolicy>, now| {
             let done = policy::set(stored, update, now);
@@ -87,7 +100,7 @@ impl<'a> PolicyOf<'a> {
     /// Pauses the limit for `length`. Returns its end too; `None`: no replica has declared the limit.
     ///
     /// # Errors
-    /// The same.
+    /// When the store does not answer, or refuses.
     pub async fn pause(
         self,
         length: Duration,
@@ -106,7 +119,7 @@ impl<'a> PolicyOf<'a> {
     /// declared the limit.
     ///
     /// # Errors
-    /// The same.
+    /// When the store does not answer, or refuses.
     pub async fn resume(self, by: &str) -> Result<Option<(Updated, bool)>, StoreError> {
         let decide = |stored: &mut Option<LimitPolicy>, now| {
             let was = policy::resume(stored, by, now)?;

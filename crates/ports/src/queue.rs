@@ -54,7 +54,7 @@ pub enum Verdict {
     GiveBack,
     /// To the dead-letter queue: publish, confirm, then ack.
     Dead {
-        /// Why.
+        /// Why. The queue writes it into a header, with the route and its own name.
         reason: DeadReason,
         /// Headers to set on the way; others are kept.
         headers: HeaderPatch,
@@ -102,7 +102,7 @@ impl fmt::Debug for Publication {
 
 /// A publication that belongs to no delivery.
 #[derive(Debug)]
-pub struct Report {
+pub struct PublishRequest {
     pub publication: Publication,
     /// Receives whether the broker has it. Dropped: it is not known.
     pub confirmed: oneshot::Sender<bool>,
@@ -163,12 +163,7 @@ pub struct Delivery {
 impl Delivery {
     /// For backends: a delivery of a route. Its verdict goes to `sink` (bounded by the prefetch).
     #[must_use]
-    pub fn new(
-        message: Message,
-        received: Mono,
-        tag: u64,
-        (route, sink): (Arc<str>, Sink),
-    ) -> Self {
+    pub fn new(message: Message, received: Mono, tag: u64, route: Arc<str>, sink: Sink) -> Self {
         Self {
             message,
             received,
@@ -213,7 +208,8 @@ impl Delivery {
         self.settle_with(verdict, None)
     }
 
-    /// The same, once the result is published and confirmed.
+    /// Gives the verdict, which is carried out once the result is published and confirmed. Returns as
+    /// [`Self::settle`] does.
     pub fn settle_with(mut self, verdict: Verdict, result: Option<Publication>) -> bool {
         self.hand_over(verdict, result)
     }
@@ -367,7 +363,7 @@ impl Subscription {
         }
     }
 
-    /// The same, with what closes what the task used. It is called once the task has ended.
+    /// This subscription, with what closes what the task used. It is called once the task has ended.
     #[must_use]
     pub fn leaving<F>(self, leave: impl FnOnce(Instant) -> F + Send + 'static) -> Self
     where
@@ -423,6 +419,12 @@ impl Subscription {
     #[must_use]
     pub fn link(&self) -> watch::Receiver<Link> {
         self.link.clone()
+    }
+
+    /// Whether it can be consumed at this moment.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.link.borrow().is_up()
     }
 
     /// Stops consuming, makes the verdicts that were given safe, gives everything else back. Takes no longer than

@@ -16,8 +16,8 @@ use super::limits::LimitStore;
 use super::marks::Marks;
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use sluiced_core::owner::{Claim, Foreign};
-use sluiced_core::policy::{LimitPolicy, PolicyVersion, Replacement};
-use sluiced_core::schedule::{Answer, Ask, Freeze, Pace};
+use sluiced_core::policy::{Files, LimitPolicy, PolicyVersion, Replacement};
+use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
 use sluiced_core::time::StoreTime;
 
 /// Why the store did not answer.
@@ -156,24 +156,22 @@ impl Owning {
     }
 }
 
-/// Why a breaker is open, to a replica that made no call which failed.
-pub const ELSEWHERE: &str = "another replica says so";
-
 /// The whole store; by itself, that of paced limits and breakers. Every call ends within the store's own timeout.
 pub trait Store: LimitStore + PolicyStore + StatusStore {
     /// Leases slots (`core::schedule::lease`).
-    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer>;
+    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, LeaseAnswer>;
 
     /// Freezes the limit for every replica for `length` from now and sends a notice. A later end
     /// that is already set is kept.
     fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze>;
 
     /// A replica that knows version `known` reports or asks how the downstream of `route` is
-    /// (`core::breaker::report`).
+    /// (`core::breaker::report`); `why` is what its call showed, if it failed: other replicas show it, too.
     fn report<'a>(
         &'a self,
         route: &'a str,
         report: BreakerReport,
+        why: &'a str,
         known: u64,
         rule: &'a BreakerRule,
     ) -> StoreFuture<'a, BreakerStatus>;
@@ -290,6 +288,16 @@ pub struct Inspection {
     pub frozen_until: Option<StoreTime>,
 }
 
+/// What a store answers to a replica that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// The store's time.
+    pub now: StoreTime,
+    /// `None`: no replica has ever declared the limit.
+    pub policy: Option<LimitPolicy>,
+    pub files: Files,
+}
+
 /// Where a limit is decided on, and where its policy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -302,14 +310,25 @@ pub enum Family {
 /// The store of policies. It keeps them and decides nothing (`ports::policies` changes them). Every call ends within the
 /// store's own timeout.
 pub trait PolicyStore: Send + Sync + fmt::Debug {
-    /// A replica with this policy in its file is there. Returns the store's time, and the current policy.
+    /// A replica with this policy in its file is there, and knows that version of the current policy
+    /// ([`PolicyVersion::NONE`]: none). Returns the current policy, and how many replicas have this file. If the version
+    /// shows that the store has lost its state, none has, until each replica had the time to say that it is there.
     fn present<'a>(
         &'a self,
         family: Family,
         limit: &'a str,
         replica: &'a str,
         file: &'a str,
-    ) -> StoreFuture<'a, (StoreTime, Option<LimitPolicy>)>;
+        known: PolicyVersion,
+    ) -> StoreFuture<'a, Declared>;
+
+    /// A replica leaves: its file counts no more.
+    fn absent<'a>(
+        &'a self,
+        family: Family,
+        limit: &'a str,
+        replica: &'a str,
+    ) -> StoreFuture<'a, ()>;
 
     /// Replaces a policy, and with `thaw` ends the freezes of the limit's rows. `None`: the store has another version,
     /// and nothing was changed.

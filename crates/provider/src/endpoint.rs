@@ -6,20 +6,22 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use hyper::StatusCode;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Way;
 use super::ledger::Ledger;
 use super::script::{Act, Behaviour, ResponsePlan, Script, ScriptFull, ScriptStep};
-use sluiced_core::smpp::CommandStatus;
 use sluiced_core::time::Mono;
+use sluiced_pdu::CommandStatus;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::lock;
 use sluiced_simulation::window::Tally;
 
 /// So many answers to receipts are kept.
 const MAX_RECEIPTS: usize = 1_000_000;
+/// So many deliveries may wait to be written.
+const MAX_DELIVERIES: usize = 1_000;
 
 /// Where calls arrive.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(super) struct Endpoint {
     pub(super) way: watch::Sender<Way>,
     /// How often SMPP sessions were ended.
     pub(super) unbind: watch::Sender<u64>,
+    /// PDUs for every transceiver.
+    pub(super) deliveries: broadcast::Sender<Vec<u8>>,
     /// Ends the connections that are open.
     cut: Mutex<CancellationToken>,
 }
@@ -62,6 +66,7 @@ impl Endpoint {
             }),
             way: watch::Sender::default(),
             unbind: watch::Sender::default(),
+            deliveries: broadcast::Sender::new(MAX_DELIVERIES),
             cut: Mutex::default(),
             behaviour,
         }

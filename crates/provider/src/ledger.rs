@@ -195,7 +195,7 @@ impl Ledger {
         let since = self.clock.now() - Duration::from_secs(1);
         let before = book.arrivals.partition_point(|at| *at < since);
         Live {
-            calls: usage.calls + book.unsorted.len() as u64,
+            calls: usage.calls + book.unsorted.len() as u64 + book.undated,
             unique: book.messages.len() as u64,
             last_second: (book.arrivals.len() - before + book.unsorted.len()) as u64,
             worst: usage.worst,

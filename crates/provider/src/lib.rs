@@ -13,7 +13,7 @@
 //!
 //! **The door**: [`Provider`] in this process, or the command `sluiced provider`.
 //!
-//! **May know**: `core`, `ports`, `simulation` (the judge of windows), texts of `settings`.
+//! **May know**: `core`, `pdu`, `ports`, `simulation` (the judge of windows), texts of `settings`.
 
 pub mod connection;
 mod endpoint;
@@ -221,6 +221,11 @@ impl Provider {
         self.endpoint.script(step)
     }
 
+    /// Ends all steps.
+    pub fn unscript(&self) {
+        self.endpoint.clear_script();
+    }
+
     /// Changes how connections are treated.
     pub fn way(&self, change: impl FnOnce(&mut Way)) {
         self.endpoint.way.send_modify(change);
@@ -236,6 +241,13 @@ impl Provider {
     pub fn receipts(&self) -> (u32, Vec<(u32, u32)>) {
         let answered = self.endpoint.answered_receipts();
         (self.endpoint.sent_receipts(), answered)
+    }
+
+    /// Sends a PDU to every transceiver that is bound, behind what was sent before. [`Self::receipts`] has the answers
+    /// to it, by its sequence number.
+    pub fn deliver(&self, pdu: Vec<u8>) {
+        // Without a transceiver it goes nowhere.
+        drop(self.endpoint.deliveries.send(pdu));
     }
 
     /// Ends all SMPP sessions with an unbind.

@@ -21,7 +21,7 @@ use super::connection::LastArrival;
 use super::endpoint::Endpoint;
 use super::ledger::{Arrival, Entry};
 use super::script::{Act, ResponsePlan};
-use sluiced_core::smpp::{
+use sluiced_pdu::{
     Address, Bind, BindAs, Command, CommandStatus, Frame, Message, Tlv, frame, plain, response, tag,
 };
 
@@ -51,6 +51,7 @@ pub(super) async fn serve(
     let (mut input, mut output) = tokio::io::split(socket);
     let (sender, mut next) = mpsc::channel(MAX_RESPONSES);
     let mut unbind = endpoint.unbind.subscribe();
+    let mut deliveries = endpoint.deliveries.subscribe();
     let mut centre = Centre {
         endpoint,
         arrival,
@@ -76,6 +77,11 @@ pub(super) async fn serve(
                 Some(Next::Write(pdu)) if output.write_all(&pdu).await.is_ok() => {}
                 _ => return,
             },
+            Ok(pdu) = deliveries.recv() => {
+                if centre.takes_receipts && !centre.write(pdu) {
+                    return;
+                }
+            }
             Ok(()) = unbind.changed() => {
                 let pdu = plain(Command::UNBIND, CommandStatus::OK, 1);
                 if output.write_all(&pdu).await.is_err() {
@@ -178,7 +184,8 @@ impl Centre {
                 return self.write(answer(CommandStatus::OK)) && self.send(Next::Close);
             }
             other if other.is_response() => {
-                if other == Command::DELIVER_SM.response() {
+                let delivered = [Command::DELIVER_SM, Command::DATA_SM].map(Command::response);
+                if delivered.contains(&other) {
                     self.endpoint.receipted(pdu.sequence, pdu.status);
                 }
                 return other != Command::UNBIND.response();

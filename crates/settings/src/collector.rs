@@ -30,9 +30,21 @@ impl Collector {
         self.faults.push(Fault::whole(Place::Default, message));
     }
 
-    /// A fault of a key or value; the key counts as broken from now on.
+    /// What is at `to` was taken from `from`, with its place and its faults.
+    pub(super) fn inherit(&mut self, from: &KeyPath, to: &KeyPath) {
+        self.layers.inherit(from, to);
+        let within = self.broken.range(from.clone()..);
+        let within = within.take_while(|path| path.is_within(from));
+        let taken: Vec<_> = within.map(|path| path.moved(from, to)).collect();
+        self.broken.extend(taken);
+    }
+
+    /// A fault of a key or value; the key counts as broken from now on. Nothing more is said of a value that was
+    /// taken from a broken one.
     pub(super) fn broken(&mut self, path: &KeyPath, message: String) {
-        self.broken.insert(path.clone());
+        if !self.broken.insert(path.clone()) {
+            return;
+        }
         self.at(Severity::Error, path, path, true, message);
     }
 

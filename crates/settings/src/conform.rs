@@ -6,6 +6,7 @@
 //! the checks across keys still cover the rest. The collector knows which keys have stand-ins, and no later
 //! check reports anything about them.
 
+use std::mem;
 use std::time::Duration;
 
 use config::{Value, ValueKind};
@@ -24,7 +25,11 @@ type Fits = bool;
 
 /// Checks `value` and everything below it, and adds the defaults.
 pub(super) fn conform(value: &mut Value, shape: &Shape, path: &KeyPath, faults: &mut Collector) {
-    Conform { faults }.any(value, shape, path);
+    let mut walk = Conform {
+        faults,
+        part: false,
+    };
+    walk.any(value, shape, path);
 }
 
 /// A table of which nothing was written: each key has its default, or its example if it has none.
@@ -38,6 +43,8 @@ pub(super) fn unwritten<T: DeserializeOwned>(shape: &Shape) -> T {
 /// A walk through the tree. When a step returns, wrong values below it are replaced already.
 struct Conform<'a> {
     faults: &'a mut Collector,
+    /// Whether it is below a [`Shape::Part`]: nothing is missing there, and nothing is completed.
+    part: bool,
 }
 
 /// The kind of a table, and all kinds.
@@ -63,6 +70,19 @@ impl Conform<'_> {
             }
             Shape::Kinds { default, kinds } => {
                 return Ok(self.kinds(table(value, path)?, *default, kinds, path));
+            }
+            Shape::Part { of, own, .. } => {
+                let entries = table(value, path)?;
+                for (name, instead) in *own {
+                    if entries.remove(*name).is_some() {
+                        let message = (*instead).to_owned();
+                        self.faults.unknown(&path.join(name), message);
+                    }
+                }
+                let outside = mem::replace(&mut self.part, true);
+                let fits = self.any(value, of, path);
+                self.part = outside;
+                return Ok(fits);
             }
             // An empty text is none of the words: the default stands in for the whole list.
             Shape::List(of @ Shape::Choice(_)) => {
@@ -109,6 +129,7 @@ impl Conform<'_> {
             let below = path.join(key.name);
             let fits = match (entries.get_mut(key.name), key.need) {
                 (Some(value), _) => self.any(value, &key.shape, &below),
+                (None, _) if self.part => true,
                 (None, Need::Required(example)) => {
                     let message = missing(key, example, &below);
                     self.faults.missing(path, &below, message);

@@ -299,6 +299,12 @@ impl KeyPath {
         keys.map(|key| self.join(key))
     }
 
+    /// The path that begins with `to` in place of `from`, within which it is.
+    pub(super) fn moved(&self, from: &Self, to: &Self) -> Self {
+        let below = &self.0[from.0.len()..];
+        Self([&to.0[..], below].concat())
+    }
+
     /// Its first steps.
     pub(super) fn first(&self, steps: usize) -> Self {
         Self(self.0[..steps.min(self.0.len())].to_vec())

@@ -7,10 +7,12 @@ use http::{HeaderValue, Method};
 use tracing_subscriber::filter::Targets;
 use url::Url;
 
+use super::made::{PriorityText, ZoneText};
 use super::schema::{Form, Shape, hint, nearest};
 use super::text::{Costing, OctetText};
-use sluiced_core::smpp::CommandStatus;
+use super::urls::is_encoded;
 use sluiced_core::zone::Zone;
+use sluiced_pdu::CommandStatus;
 use sluiced_template::{self as template, About, WrongTemplate};
 
 const fn form(check: fn(&str) -> Result<(), String>) -> Form {
@@ -25,6 +27,19 @@ pub(super) const ZONE: Shape = Shape::Text(Form {
     check: |name| Zone::named(name).map(drop).map_err(|e| e.to_string()),
     pattern: "^[A-Za-z0-9_+/-]+$",
 });
+/// The same, or a template that makes one.
+pub(super) const ZONE_OF: Shape = Shape::Text(Form {
+    check: zone_of,
+    pattern: r"\{\{|\{%|^[A-Za-z0-9_+/-]+$",
+});
+/// The priority of a route, or a template that makes one.
+pub(super) const PRIORITY: Shape = Shape::WholeOr(
+    0,
+    Form {
+        check: priority,
+        pattern: r"\{\{|\{%|^ *[0-9] *$",
+    },
+);
 /// A template over a message.
 pub(super) const TEMPLATE: Shape = Shape::Text(form(template));
 /// A template over a message and the answer to its call.
@@ -54,6 +69,7 @@ pub(super) const LISTEN: Shape = Shape::Text(form(listen));
 pub(super) const HOST_NAME: Shape = Shape::Text(form(host_name));
 pub(super) const LOG_LEVEL: Shape = Shape::Text(form(log_level));
 pub(super) const PREFIX: Shape = Shape::Text(form(prefix));
+pub(super) const INSTANCE: Shape = Shape::Text(form(instance));
 pub(super) const FLEET: Shape = Shape::Text(form(fleet));
 pub(super) const QUEUE: Shape = Shape::Text(form(queue));
 /// An exchange to publish to; empty: the default one.
@@ -133,6 +149,20 @@ fn cost(text: &str) -> Result<(), String> {
     }
 }
 
+fn zone_of(text: &str) -> Result<(), String> {
+    match text.parse().map_err(|error| format!("{error}"))? {
+        ZoneText::Fixed(_) => Ok(()),
+        ZoneText::Made(made) => template(made.as_str()),
+    }
+}
+
+fn priority(text: &str) -> Result<(), String> {
+    match text.parse().map_err(|error| format!("{error}"))? {
+        PriorityText::Fixed(_) => Ok(()),
+        PriorityText::Made(made) => template(made.as_str()),
+    }
+}
+
 /// An IP address with its port, or the name of a host with one.
 fn listen(text: &str) -> Result<(), String> {
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
@@ -185,6 +215,14 @@ fn prefix(text: &str) -> Result<(), String> {
     check(
         !text.is_empty() && text.chars().all(fine),
         "a prefix needs visible ASCII characters and no braces; write one such as \"sluiced\"",
+    )
+}
+
+/// It is a column of tables, and a word of log lines.
+fn instance(text: &str) -> Result<(), String> {
+    check(
+        (1..=64).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic()),
+        "the name of a replica needs 1 to 64 visible ASCII characters; write one such as \"web-1:sms\"",
     )
 }
 
@@ -302,6 +340,7 @@ fn user(text: &str) -> Result<(), String> {
 }
 
 fn server(text: &str, schemes: [&str; 2], example: &str) -> Result<(), String> {
+    is_encoded(text)?;
     let right = format!("write one such as \"{example}\"");
     let url = Url::parse(text).map_err(|reason| format!("this is no URL ({reason}); {right}"))?;
     let known = schemes.join(":// or ");

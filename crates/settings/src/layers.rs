@@ -40,6 +40,7 @@ struct File {
 }
 
 /// The place of a key and its value.
+#[derive(Clone)]
 enum Written {
     /// Bytes of a file, by its number. An element of a list is its own key.
     File {
@@ -136,6 +137,15 @@ impl Layers {
     /// Whether `path` was written, rather than being a default.
     pub(super) fn has(&self, path: &KeyPath) -> bool {
         self.places.contains_key(path)
+    }
+
+    /// What is at `to`, and all below it, was written at `from`.
+    pub(super) fn inherit(&mut self, from: &KeyPath, to: &KeyPath) {
+        let within = self.places.range(from.clone()..);
+        let within = within.take_while(|(path, _)| path.is_within(from));
+        let taken = within.map(|(path, written)| (path.moved(from, to), written.clone()));
+        let taken: Vec<_> = taken.collect();
+        self.places.extend(taken);
     }
 
     /// The place of a value, or of its key.

@@ -1,6 +1,6 @@
 //! Loading: layers, shapes, types, checks; every fault at once.
 //!
-//! The layers are the files in turn, then variables. Values that do not fit the table of keys are reported
+//! The layers are the files in turn, then variables. Routes get what `defaults` has for them. Values that do not fit the table of keys are reported
 //! and replaced by a stand-in, and the defaults are added. Then serde makes the types. The checks across keys
 //! run even if there were faults, and report nothing about stand-ins.
 
@@ -15,7 +15,7 @@ use super::layers::Layers;
 use super::secrets::Secrets;
 use super::show::Origins;
 use super::types::{ROOT, Settings};
-use super::{checks, variables};
+use super::{checks, defaults, variables};
 
 /// No configuration is larger; a wrong path must not fill the memory.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
@@ -95,6 +95,7 @@ pub fn load_with(
     }
     let mut root = layers.merged();
     let mut faults = Collector::new(layers);
+    defaults::give(&mut root, &mut faults);
     conform(&mut root, &ROOT, &KeyPath::default(), &mut faults);
     // An error means that the table and the types disagree, which tests exclude. Its reason may quote a
     // secret.

@@ -12,7 +12,7 @@ use std::fmt;
 use config::{Value, ValueKind};
 use serde::Deserialize as _;
 
-use sluiced_core::policy::{ending, ends};
+use sluiced_core::policy::{ADAPTED, ends};
 
 use super::collector::Collector;
 use super::conform::{conform, scalar};
@@ -22,9 +22,6 @@ use super::schema::{Key, Need, Shape};
 use super::text::Quota;
 use super::types::{LIMIT, Limit};
 use super::variables::read;
-
-/// The rate of a paced limit that `adaptive` set.
-pub const ADAPTED: &str = "adapted";
 
 /// A text that is no policy of this limit, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,22 +65,13 @@ impl Limit {
         line(self.policy().iter().map(|(name, value)| (*name, value)))
     }
 
-    /// Its policy in place of another one, with the same end.
-    #[must_use]
-    pub fn policy_over(&self, before: &str) -> String {
-        match ends(before).1 {
-            Some(end) => ending(&self.policy_line(), end),
-            None => self.policy_line(),
-        }
-    }
-
     /// The names of its values that can change.
     #[must_use]
     pub fn policy_names(&self) -> Vec<&'static str> {
         self.live().map(|key| key.name).collect()
     }
 
-    /// The same limit under another policy.
+    /// This limit under another policy.
     ///
     /// # Errors
     /// When it is not the policy of such a limit.
@@ -144,20 +132,6 @@ impl Limit {
     fn live(&self) -> impl Iterator<Item = &'static Key> + use<> {
         self.keys().filter(|key| key.live)
     }
-}
-
-/// A policy as an operator or a file wrote it, without changes by replicas: `adapted=`, and the parts of a
-/// headroom that follows what is measured.
-#[must_use]
-pub fn as_written(text: &str) -> Vec<&str> {
-    let words = text.split_ascii_whitespace();
-    let words = words.filter(|word| !word.starts_with("adapted="));
-    words
-        .map(|word| match word.split_once('(') {
-            Some((auto @ "headroom=auto", _)) => auto,
-            _ => word,
-        })
-        .collect()
 }
 
 /// The keys of a policy and their values, as a file would have them.

@@ -86,6 +86,12 @@ impl Reference {
                     self.kind(kind, &kinds[..i], &path, mark);
                 }
             }
+            Shape::Part { example, .. } => {
+                self.line(&format!("#[{path}]"));
+                for line in example.lines() {
+                    self.line(&format!("#{line}"));
+                }
+            }
             Shape::Named { example, .. } => {
                 self.line(&format!("{mark}[{path}]"));
                 self.line(&format!("{mark}{example}"));
@@ -173,6 +179,28 @@ fn shape(of: &Shape) -> Value {
                 .map(|kind| object(kind.keys(), Some((kind, *default))));
             json!({ "oneOf": all.collect::<Vec<_>>() })
         }
+        Shape::Part { of, own, .. } => {
+            let mut schema = shape(of);
+            unrequire(&mut schema);
+            if let Some(Value::Object(keys)) = schema.get_mut("properties") {
+                keys.retain(|name, _| own.iter().all(|(own, _)| own != name));
+            }
+            schema
+        }
+    }
+}
+
+/// Nothing is required, but for the kind of a table.
+fn unrequire(schema: &mut Value) {
+    match schema {
+        Value::Object(words) => {
+            if let Some(Value::Array(names)) = words.get_mut("required") {
+                names.retain(|name| name == "kind");
+            }
+            words.values_mut().for_each(unrequire);
+        }
+        Value::Array(all) => all.iter_mut().for_each(unrequire),
+        _ => {}
     }
 }
 

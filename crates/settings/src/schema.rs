@@ -47,6 +47,14 @@ pub(super) enum Shape {
         default: Option<&'static str>,
         kinds: &'static [TableKind],
     },
+    /// What several tables `of` a shape have in common: some of its keys, of which none is required or has a
+    /// default here. `own`: the keys that each of them must write itself, and what to do instead.
+    Part {
+        of: &'static Self,
+        own: &'static [(&'static str, &'static str)],
+        /// Lines for the reference.
+        example: &'static str,
+    },
 }
 
 /// A form of text.
@@ -96,7 +104,7 @@ pub(super) enum Need {
     Required(&'static str),
     /// An absent key has a meaning of its own; an example.
     Optional(&'static str),
-    /// The same, but it excludes other examples.
+    /// An absent key has a meaning of its own; an example that excludes other examples.
     Apart(&'static str),
 }
 
@@ -242,6 +250,7 @@ impl Shape {
     pub(super) fn below(&self, name: &str) -> Vec<&'static Self> {
         match self {
             Self::Named { of, .. } => vec![of],
+            Self::Part { of, .. } => of.below(name),
             Self::Kinds { .. } if name == "kind" => vec![&NAME],
             _ => self
                 .keys()
@@ -269,6 +278,11 @@ impl Shape {
         let (keys, kinds): (&[Key], &[TableKind]) = match self {
             Self::Section(keys) => (keys, &[]),
             Self::Kinds { kinds, .. } => (&[], kinds),
+            Self::Part { of, .. } => match of {
+                Self::Section(keys) => (keys, &[]),
+                Self::Kinds { kinds, .. } => (&[], kinds),
+                _ => (&[], &[]),
+            },
             _ => (&[], &[]),
         };
         keys.iter().chain(kinds.iter().flat_map(TableKind::keys))
@@ -278,7 +292,7 @@ impl Shape {
     pub(super) const fn is_table(&self) -> bool {
         matches!(
             self,
-            Self::Section(_) | Self::Named { .. } | Self::Kinds { .. }
+            Self::Section(_) | Self::Named { .. } | Self::Kinds { .. } | Self::Part { .. }
         )
     }
 

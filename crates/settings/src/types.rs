@@ -21,12 +21,14 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::conform::unwritten;
 use super::forms::{
-    AMQP_URL, FLEET, HOST_NAME, LISTEN, LOG_LEVEL, MANAGEMENT_URL, PREFIX, REDIS_URL, TEXT,
+    AMQP_URL, FLEET, HOST_NAME, INSTANCE, LISTEN, LOG_LEVEL, MANAGEMENT_URL, PREFIX, REDIS_URL,
+    TEXT,
 };
-use super::schema::Shape::{self, Length as Within, List, Named, Section};
+use super::schema::Shape::{self, Length as Within, List, Named, Part, Section};
 use super::schema::{SPAN, table, words};
 use super::text::Length;
 use sluiced_core::backoff::Backoff;
@@ -38,7 +40,9 @@ pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};
 pub use limit_facts::WindowStart;
 pub use quota::{Quota, QuotaFormat};
 pub use results::{ResultOn, Results, Unroutable};
-pub use route::{Downstream, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, QueueType, Route};
+pub use route::{
+    Downstream, JournalLines, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, QueueType, Route,
+};
 pub use smpp::{Smpp, SmppBind, SmppEncoding, SmppLong, SmppOutcomes};
 
 pub(super) use limit::{ABSENT, LIMIT};
@@ -67,13 +71,44 @@ table! {
         /// cost, key and fair_by are templates over the message. They know body (parsed as JSON), headers,
         /// properties, routing_key, exchange, message_id, route and attempt, and besides minijinja's filters:
         /// sms_segments (of a text; sms_segments(encoding="ucs2") where the provider always sends UCS-2,
-        /// sms_segments(reference=16) where its concatenation headers are the long ones), pointer (a JSON pointer:
-        /// `body | pointer("/to/0")`), urlencode and tojson.
+        /// sms_segments(reference=16) where its concatenation headers are the long ones, and transliterate=true as in a
+        /// downstream of the kind smpp), pointer (a JSON pointer: `body | pointer("/to/0")`), urlencode and tojson.
         limits: BTreeMap<String, Limit> = Named { of: &LIMIT, example: "" }, Default {};
         /// A route: one work queue, the limits that its messages must pass, and where they go.
-        routes: BTreeMap<String, Route> = Named { of: &Section(Route::KEYS), example: "sms" }, Default {};
+        routes: BTreeMap<String, Route> = Named { of: &ROUTE, example: "sms" }, Default {};
+        /// What routes have in common.
+        defaults: Defaults = Section(Defaults::KEYS), Default {};
     }
 }
+
+/// A route.
+static ROUTE: Shape = Section(Route::KEYS);
+
+table! {
+    /// Given to the routes before these are read: nothing is left here.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Defaults {
+        /// Any keys of a route: every route has them unless it writes its own. Tables are merged key by key; any other
+        /// value, a list too, counts as a whole.
+        route: Option<IgnoredAny> = Part { of: &ROUTE, own: OWN, example: "max_hold = \"1s\"" }, Optional {};
+        /// Any keys of a downstream, in the same way. A downstream of another kind gets none of them.
+        downstream: Option<IgnoredAny> = Part { of: &Downstream::SHAPE, own: &[], example: "kind = \"http\"\ntimeout = \"10s\"" },
+            Optional {};
+    }
+}
+
+/// What each route writes itself.
+const OWN: &[(&str, &str)] = &[
+    (
+        "queue",
+        "each route names its own queue; write it in [routes.NAME]",
+    ),
+    (
+        "standby_for",
+        "a route stands by for one other; write it in [routes.NAME]",
+    ),
+    ("downstream", "write these keys in [defaults.downstream]"),
+];
 
 /// The defaults of `config/default.toml`, with neither limits nor routes.
 impl Default for Settings {
@@ -121,8 +156,9 @@ impl Settings {
     pub fn uses_answers(&self, route: &Route) -> bool {
         route.keep_answer()
             || route.results.is_some()
-            || route.journal && route.journal_id.is_some()
+            || route.journal != JournalLines::None && route.journal_id.is_some()
             || !route.quotas().is_empty()
+            || route.throttles().is_some()
             || self.actuals(route).next().is_some()
     }
 
@@ -319,6 +355,10 @@ table! {
         /// How long calls that were started may take to finish after SIGTERM. No call may have a longer timeout.
         /// Give the supervisor (TimeoutStopSec, terminationGracePeriodSeconds) some seconds more than this.
         grace: Length = SPAN, Default "20s";
+        /// The name of this replica, on the status page, in the log and in `sluiced limits`. No two replicas may have the
+        /// same: name them by the variable SLUICED__SERVICE__INSTANCE, not in a file that they share. The units for
+        /// systemd set it to host and unit. Absent: host and process.
+        instance: Option<String> = INSTANCE, Optional "web-1:sluiced";
     }
 }
 

@@ -1,12 +1,12 @@
 //! What a limit and a route will do, in words, for `sluiced check`.
 
+use super::made::ZoneText;
 use super::text::{Costing, WindowRate};
 use super::types::{
-    Auth, Downstream, FixedWindow, HashFunction, Limit, OnExpired, OnUnknown, Quota, ResultOn,
-    Results, Route, Settings, Unroutable, WindowStart,
+    Auth, Downstream, FixedWindow, HashFunction, JournalLines, Limit, OnExpired, OnUnknown, Quota,
+    ResultOn, Results, Route, Settings, Unroutable, WindowStart,
 };
 use sluiced_core::headroom::Headroom;
-use sluiced_core::judge::Judge;
 use sluiced_core::limits::generation::LostWait;
 use sluiced_core::limits::most_plausible;
 use sluiced_core::rate::{Cost, Span};
@@ -251,35 +251,26 @@ impl Route {
         let quotas = quotas.map(|(limit, quota)| quota_words(limit, quota));
         [fails, old]
             .into_iter()
-            .chain(self.answers_words())
             .chain(self.hours_words())
             .chain(self.signed_words())
             .chain(self.results_words())
-            .chain(self.receipts_words())
+            .chain(self.deliveries_words())
             .chain(self.journal_words())
             .chain(quotas)
+            .chain(self.throttles_words())
             .collect()
     }
 
-    /// What is done with which answer of HTTP.
-    fn answers_words(&self) -> Vec<String> {
-        let Downstream::Http(http) = &self.downstream else {
-            return Vec::new();
-        };
-        let (wait, most) = (http.throttle_wait.get(), http.max_throttle_wait.get());
-        // Wrong lists are faults of the configuration, which are reported as such.
-        let Ok(judge) = Judge::new(http.outcomes.lists(), wait, most) else {
-            return Vec::new();
-        };
-        let before = match (&http.outcome, judge.reads()) {
-            (Some(_), true) => "after the template outcome and the texts, ",
-            (Some(_), false) => "after the template outcome, ",
-            (None, true) => "after the texts, ",
-            (None, false) => "",
-        };
-        let head = format!("{before}answers mean by their status (* by default):");
-        let table = judge.table().into_iter().map(|line| format!("  {line}"));
-        std::iter::once(head).chain(table).collect()
+    fn throttles_words(&self) -> Option<String> {
+        let named = self.throttles()?;
+        Some(match is_template(named) {
+            true => format!(
+                "a throttled call closes the key of the limit that `{named}` names, for every replica; where that is empty, the other calls show what it is about"
+            ),
+            false => {
+                format!("a throttled call closes its key of limits.{named} for every replica")
+            }
+        })
     }
 
     fn results_words(&self) -> Option<String> {
@@ -287,7 +278,7 @@ impl Route {
         let end = |end: &ResultOn| match end {
             ResultOn::Accepted => Some("accepted"),
             ResultOn::Dead => Some("dead"),
-            ResultOn::Receipt => None,
+            ResultOn::Receipt | ResultOn::Inbound => None,
         };
         let ends: Vec<_> = results.on.iter().filter_map(end).collect();
         let to = place(results);
@@ -304,24 +295,36 @@ impl Route {
         })
     }
 
-    fn receipts_words(&self) -> Option<String> {
+    fn deliveries_words(&self) -> Option<String> {
         let results = self.results.as_ref()?;
+        let kinds = [
+            (ResultOn::Receipt, "a receipt"),
+            (ResultOn::Inbound, "a message from a phone"),
+        ];
+        let kinds = kinds.iter().filter(|(kind, _)| results.on.contains(kind));
+        let kinds: Vec<_> = kinds.map(|(_, words)| *words).collect();
         let to = place(results);
         let unroutable = match results.unroutable() {
             Unroutable::Retry => "stays with the message centre, which delivers it again",
             Unroutable::Drop => "is dropped",
         };
-        results.on.contains(&ResultOn::Receipt).then(|| {
-            let keyless = without_key(results);
-            format!("a receipt is published to {to}; a receipt that no queue takes {unroutable}{keyless}")
+        (!kinds.is_empty()).then(|| {
+            let (kinds, keyless) = (kinds.join(" or "), without_key(results));
+            format!("{kinds} is published to {to}; one that no queue takes {unroutable}{keyless}")
         })
     }
 
     fn journal_words(&self) -> Option<String> {
-        self.journal.then(|| {
-            "each call and each verdict is a line of the log, with the target sluiced::journal"
-                .to_owned()
-        })
+        let lines = match self.journal {
+            JournalLines::None => return None,
+            JournalLines::After => "each call and each verdict is a line",
+            JournalLines::Before => {
+                "each call, before and after it is made, and each verdict is a line"
+            }
+        };
+        Some(format!(
+            "{lines} of the log, with the target sluiced::journal"
+        ))
     }
 
     fn signed_words(&self) -> Option<String> {
@@ -355,11 +358,19 @@ impl Route {
             .days
             .as_ref()
             .map(|days| list(days.iter().map(ToString::to_string).collect()));
-        let zone = self.timezone.as_ref().map_or("UTC", |zone| zone.name());
+        let zone = match &self.timezone {
+            Some(ZoneText::Fixed(zone)) => zone.name(),
+            Some(ZoneText::Made(_)) => "each message's own time zone",
+            None => "UTC",
+        };
+        let wait = match &self.timezone {
+            Some(ZoneText::Made(_)) => "a message waits in a wait queue, and others pass",
+            _ => "messages wait in their queue",
+        };
         let hours = hours.unwrap_or_else(|| "all day".to_owned());
         let days = days.map_or_else(String::new, |days| format!(" on {days}"));
         Some(format!(
-            "it sends {hours}{days} by the clock of {zone}; outside of that messages wait in their queue"
+            "it sends {hours}{days} by the clock of {zone}; outside of that {wait}"
         ))
     }
 }

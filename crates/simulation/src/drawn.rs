@@ -11,7 +11,7 @@ use sluiced_core::time::micros;
 use super::made::{KeyedLimit, LimitKind};
 use super::scenario::{Break, Fault, Kept, Scenario, WAY_PART, Way, restless, step};
 use super::setting::Dice;
-use super::verdict::Report;
+use super::verdict::FleetOutcome;
 
 const SECOND: u64 = 1_000_000;
 
@@ -62,7 +62,7 @@ impl Scenario {
             let kind = dice.below(10);
             for _ in 0..=dice.below(3) {
                 let at = SECOND + dice.below(14 * SECOND);
-                strike(&mut dice, (at, kind), &mut s);
+                strike(&mut dice, at, kind, &mut s);
             }
         }
         s.faults.sort_by_key(|(at, _)| *at);
@@ -78,7 +78,7 @@ impl Scenario {
     }
 }
 
-fn strike(dice: &mut Dice, (at, kind): (u64, u64), s: &mut Scenario) {
+fn strike(dice: &mut Dice, at: u64, kind: u64, s: &mut Scenario) {
     let fault = match kind {
         0 => Fault::Crash,
         1 => Fault::Leave,
@@ -183,7 +183,7 @@ impl Scenario {
         for _ in 0..dice.below(3) {
             let at = SECOND + dice.below(STORM);
             let kind = dice.pick(&[0, 1, 2, 3, 5, 6, 7, 8]);
-            strike(dice, (at, kind), self);
+            strike(dice, at, kind, self);
         }
         // There is no promise that a step within a round trip is seen (`lib.rs`).
         let around = &self.around;
@@ -236,7 +236,7 @@ pub struct Coverage {
 
 impl Coverage {
     /// Counts a run in.
-    pub fn add(&mut self, scenario: &Scenario, report: &Report) {
+    pub fn add(&mut self, scenario: &Scenario, report: &FleetOutcome) {
         let mut had: BTreeSet<&str> = report.struck.iter().filter_map(column).collect();
         had.insert("runs");
         let more = [

@@ -17,6 +17,7 @@ mod replica;
 mod slots;
 mod store;
 
+use std::cell::Cell;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ const DISPATCH: Duration = Duration::from_micros(20);
 const PROBE: Duration = Duration::from_secs(10);
 /// A time that is further away never comes.
 const NEVER: Duration = Duration::from_secs(3 * 366 * 24 * 3600);
+/// So many replicas have a validity of permits of their own: more never run at a time.
+const REPLICAS: usize = 64;
 /// No replica: the world itself.
 const WORLD: u32 = u32::MAX;
 
@@ -61,6 +64,8 @@ struct Fleet<'a, W> {
     /// Until then the store may have lost something that not every replica has reported.
     doubt_until: u64,
     replicas: Vec<Option<Box<Replica<'a>>>>,
+    /// For how long a permit is valid at each replica, by the policy that it knows.
+    usable: &'a [Cell<Duration>],
     /// Until then all calls are refused; whether replicas get a notice of the freeze.
     throttle: (u64, bool),
     /// When messages were refused for the first time, as their headers say.
@@ -69,7 +74,9 @@ struct Fleet<'a, W> {
 
 /// Runs a fleet to its end, or until the watch has seen enough. Returns the watch, and when that was.
 pub fn run<W: Watch>(setting: &Setting<'_>, watch: W) -> (W, u64) {
-    let mut fleet = Fleet::new(*setting, watch);
+    let usable = Cell::new(setting.route.usable().unwrap_or_default());
+    let usable = vec![usable; REPLICAS];
+    let mut fleet = Fleet::new(*setting, &usable, watch);
     fleet.prepare();
     let end = micros(setting.end);
     loop {
@@ -100,7 +107,7 @@ pub fn run<W: Watch>(setting: &Setting<'_>, watch: W) -> (W, u64) {
 }
 
 impl<'a, W: Watch> Fleet<'a, W> {
-    fn new(setting: Setting<'a>, watch: W) -> Self {
+    fn new(setting: Setting<'a>, usable: &'a [Cell<Duration>], watch: W) -> Self {
         Self {
             setting,
             watch,
@@ -116,9 +123,15 @@ impl<'a, W: Watch> Fleet<'a, W> {
             away: HashMap::new(),
             doubt_until: 0,
             replicas: Vec::new(),
+            usable,
             throttle: (0, false),
             refused: HashMap::new(),
         }
+    }
+
+    /// For how long a permit is valid at a replica.
+    fn usable_of(&self, replica: u32) -> &'a Cell<Duration> {
+        &self.usable[replica as usize % self.usable.len()]
     }
 
     fn prepare(&mut self) {
@@ -234,12 +247,12 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 id: ask_id,
                 row,
                 ask,
-                known,
+                known: (pace, version),
                 back,
                 sent,
             } => {
-                let answer = self.execute(id, row, &ask, known);
-                self.reply(id, (ask_id, row), answer, back, sent);
+                let answer = self.execute(id, row, &ask, pace, version);
+                self.reply(id, ask_id, row, answer, back, sent);
             }
             Event::Admit { id: ask, request } => self.decide(id, ask, request),
             Event::TakeBack {
@@ -266,8 +279,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 row,
                 answer,
                 sent,
-            } => self.leased(replica, (id, row), &answer, sent, mono),
-            Event::AskFailed { id, row } => self.not_leased(replica, (id, row), mono),
+            } => self.leased(replica, id, row, &answer, sent, mono),
+            Event::AskFailed { id, row } => self.not_leased(replica, id, row, mono),
             Event::Admitted { id, reply } => self.admitted(replica, id, reply, mono),
             Event::AdmitFailed { id } => self.unanswered(replica, id, mono),
             Event::Again(parcels) => {
@@ -284,7 +297,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 parcel,
                 wait,
                 heard,
-            } => self.refused(replica, parcel, (wait, heard), mono),
+            } => self.refused(replica, parcel, wait, heard, mono),
             Event::Frozen(row, freeze) => {
                 replica.turn = None;
                 replica.scheduler.pacing_mut().frozen(row, &freeze, mono);
@@ -292,7 +305,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             Event::Freed { .. } if replica.is_deaf => {}
             Event::Freed { key, units } => replica.scheduler.freed(key, units, mono),
             Event::Beat => self.beat(replica),
-            Event::Handshakes(count) => self.handshakes(replica, count, mono),
+            Event::Handshake => self.handshake(replica, mono),
             Event::Changed => self.declare(replica),
             Event::Declared(policy) => self.declare_answered(replica, policy, mono),
             _ => {}
@@ -308,7 +321,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             self.declare(&mut replica);
         }
         if self.setting.follows.is_some() {
-            self.after(0, id, Event::Handshakes(slots::FIRST));
+            self.after(0, id, Event::Handshake);
         }
         if self.setting.route.is_keyed() {
             self.beat(&mut replica);

@@ -62,8 +62,7 @@ pub mod verdict;
 pub mod window;
 
 pub use scenario::Scenario;
-pub use verdict::{Report, run};
+pub use verdict::{FleetOutcome, run};
 
 #[cfg(test)]
-#[path = "tests/measured/mod.rs"]
 mod measured;

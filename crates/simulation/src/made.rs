@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use sluiced_core::calendar::{Calendar, CalendarUnit};
+use sluiced_core::headroom::Headroom;
 use sluiced_core::limits::concurrency::Concurrency;
 use sluiced_core::limits::fixed_window::FixedWindow;
 use sluiced_core::limits::gcra::Gcra;
@@ -19,7 +20,8 @@ use sluiced_core::zone::Zone;
 use super::fleet;
 use super::scenario::{Fault, Load, Scenario};
 use super::setting::{
-    Dice, Far, Following, KeyCost, Keyed, Message, Refuses, Route, SetPolicy, Setting, mix,
+    Dice, Far, Followed, Following, KeyCost, Keyed, Message, Refuses, Route, SetPolicy, Setting,
+    mix,
 };
 use super::trace::Watch;
 
@@ -126,7 +128,10 @@ impl Scenario {
             faults: &self.faults,
             policies: &policies,
             follows: self.follows.map(|bounds| Following {
-                rate: self.rate,
+                of: match self.keyed.first() {
+                    Some(limit) => Followed::Keyed(*limit),
+                    None => Followed::Paced(self.rate),
+                },
                 bounds,
             }),
             forgets: self.broken == Broken::Forgets,
@@ -217,13 +222,17 @@ impl KeyedLimit {
     /// When there is no such rule, because the scenario is wrong.
     #[must_use]
     pub fn rule(&self, units: u32, broken: Broken) -> Rule {
+        self.rule_with(units, self.headroom.into(), broken)
+    }
+
+    /// The rule of so many units, at another headroom.
+    pub(super) fn rule_with(&self, units: u32, headroom: Headroom, broken: Broken) -> Rule {
         let times = 1 + u32::from(broken == Broken::Twice);
-        let rule = self.try_rule(units * times, times);
+        let rule = self.try_rule(units * times, headroom, times);
         rule.expect("the numbers of a scenario make a rule")
     }
 
-    fn try_rule(&self, units: u32, times: u32) -> Result<Rule, RuleError> {
-        let headroom = self.headroom;
+    fn try_rule(&self, units: u32, headroom: Headroom, times: u32) -> Result<Rule, RuleError> {
         let count = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
         let rate = Rate::new(count, self.window).expect("windows of scenarios are in range");
         let bucket = |capacity: u32, borrow, refill| Bucket {
@@ -233,7 +242,7 @@ impl KeyedLimit {
             refill,
             start: Start::Full,
             borrow,
-            headroom: headroom.into(),
+            headroom,
         };
         Ok(match self.kind {
             LimitKind::Gcra { burst } => Rule::Gcra(Gcra::new(rate, burst, headroom)?),

@@ -93,7 +93,7 @@ pub fn run(plan: &Plan) -> PlanOutcome {
     run_in(plan, Surroundings::calm(), &[])
 }
 
-/// The same in other surroundings, and with faults.
+/// Runs a plan in other surroundings and with faults, to its end, or until no message waits and none will come.
 #[must_use]
 pub fn run_in(plan: &Plan, around: Surroundings, faults: &[(u64, Fault)]) -> PlanOutcome {
     let guard = plan.route.rows.iter().map(|pace| pace.guard()).max();

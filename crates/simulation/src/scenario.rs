@@ -58,8 +58,8 @@ pub struct Scenario {
     /// Whether there is a paced limit; without one a slot is always due.
     pub paced: bool,
     pub broken: Broken,
-    /// The headroom of the paced limit follows what the replicas measure, and begins at `headroom`. The first three
-    /// seconds are not judged, nor the five after a change of the way.
+    /// The headroom of its only limit follows what the replicas measure, and begins at `headroom`. The first five
+    /// seconds after a change of the way are not judged.
     pub follows: Option<Bounds>,
     /// By then everything has recovered except what is broken for good, and the rest must make progress.
     pub heals: Option<Duration>,

@@ -16,6 +16,8 @@ use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::scheduler::Share;
 use sluiced_core::time::{StoreTime, micros};
 
+use super::made::{Broken, KeyedLimit};
+
 /// The input of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
@@ -43,22 +45,35 @@ pub struct Setting<'a> {
     pub refuses: Refuses,
 }
 
-/// A headroom of the paced limit that follows what the replicas measure.
+/// A headroom that follows what the replicas measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {
-    pub rate: Rate,
+    pub of: Followed,
     pub bounds: Bounds,
+}
+
+/// The limit whose headroom follows. It is the only one of its route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Followed {
+    Paced(Rate),
+    Keyed(KeyedLimit),
 }
 
 impl Following {
     /// The policy at a headroom.
     #[must_use]
     pub fn terms(&self, headroom: Headroom) -> SetPolicy {
-        let horizon = DEFAULT_HORIZON.max(headroom.all() * 4);
-        SetPolicy {
-            rows: vec![Pace::new(self.rate, headroom, horizon)],
-            rules: Vec::new(),
+        let (mut rows, mut rules) = (Vec::new(), Vec::new());
+        match self.of {
+            Followed::Paced(rate) => {
+                let horizon = DEFAULT_HORIZON.max(headroom.all() * 4);
+                rows.push(Pace::new(rate, headroom, horizon));
+            }
+            Followed::Keyed(limit) => {
+                rules.push(limit.rule_with(limit.units, headroom, Broken::Nothing));
+            }
         }
+        SetPolicy { rows, rules }
     }
 }
 
@@ -135,6 +150,24 @@ pub type KeyCost = Charge<(), u32>;
 pub struct SetPolicy {
     pub rows: Vec<Pace>,
     pub rules: Vec<Rule>,
+}
+
+impl SetPolicy {
+    /// The headroom of its main row, or of its first rule.
+    #[must_use]
+    pub fn headroom(&self) -> Option<Headroom> {
+        let paced = self.rows.first().map(|pace| Headroom {
+            late: pace.late(),
+            way: pace.kept_for_the_way(),
+        });
+        paced.or_else(|| self.rules.first().map(Rule::headroom))
+    }
+
+    /// The shortest time for which a permit of its rules is valid.
+    #[must_use]
+    pub fn usable(&self) -> Option<Duration> {
+        self.rules.iter().map(Rule::usable).min()
+    }
 }
 
 /// The way of a call to the downstream: how long it takes, and by how much that varies in all. Each length in

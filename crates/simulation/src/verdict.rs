@@ -16,14 +16,13 @@ use sluiced_core::time::{Mono, micros};
 use self::keyed::{Arrival, KeyedJudge};
 use self::progress::ProgressJudge;
 pub use self::progress::{least_share, longest_gap};
-pub use self::sum::Report;
+pub use self::sum::FleetOutcome;
 use super::scenario::{Fault, Scenario};
 use super::trace::{Watch, What, Without};
 
 /// The rounding of the clocks of replicas.
 const ROUNDED: u64 = 1_000;
-/// By then a headroom that follows the way has adjusted, at the start and after a change.
-const FOUND: u64 = 3_000_000;
+/// By then a headroom that follows the way has adjusted after a change of the way.
 const FOUND_ANEW: u64 = 5_000_000;
 /// With keyed limits a run takes seconds, or minutes where states are lost again and again.
 const KEYED_PATIENCE: u64 = 1_200_000_000;
@@ -33,7 +32,7 @@ const KEYED_PATIENCE: u64 = 1_200_000_000;
 pub(super) struct FleetJudge {
     scenario: Scenario,
     /// What is known of it so far.
-    report: Report,
+    report: FleetOutcome,
     pace: Pace,
     /// The windows at the current rate.
     tally: Tally,
@@ -68,7 +67,7 @@ pub(super) struct FleetJudge {
 
 /// Runs a scenario to its end, or to the first failure.
 #[must_use]
-pub fn run(scenario: &Scenario) -> Report {
+pub fn run(scenario: &Scenario) -> FleetOutcome {
     let judge = FleetJudge::new(scenario);
     if scenario.heals.is_some() {
         let (judge, t) = scenario.run(ProgressJudge::new(scenario, judge));
@@ -83,9 +82,9 @@ impl FleetJudge {
         let pace = scenario.pace();
         let messages = scenario.messages as usize;
         Self {
-            report: Report::default(),
+            report: FleetOutcome::default(),
             tally: Tally::new(scenario.rate),
-            tally_from: if scenario.follows.is_some() { FOUND } else { 0 },
+            tally_from: 0,
             around: None,
             rate: scenario.rate,
             recent: VecDeque::new(),
@@ -156,7 +155,7 @@ impl FleetJudge {
     }
 
     /// Before an ask: it must be the only one, and not before the asker's turn.
-    fn asked(&mut self, replica: u32, (twice, early): (bool, bool), t: u64) {
+    fn asked(&mut self, replica: u32, twice: bool, early: bool, t: u64) {
         self.asks += u64::from(self.measures(t));
         if twice {
             self.fail(t, format!("replica {replica} asks twice at once"));
@@ -289,7 +288,7 @@ impl Watch for FleetJudge {
         match *what {
             What::Started => self.served.push(0),
             What::QueueEmpty => self.queue_is_empty(t),
-            What::Asked { twice, early, .. } => self.asked(replica, (twice, early), t),
+            What::Asked { twice, early, .. } => self.asked(replica, twice, early, t),
             What::Denied { at_turn, .. } => {
                 self.report.denied_at_turn += u64::from(at_turn && self.measures(t));
             }

@@ -4,7 +4,12 @@
 //! loses its state. Both stores keep the schedules of `core::schedule` and the keyed limits of `core::limits`; only the place
 //! differs. In Redis a decision is a script (`lua/`), which is compared with the Rust one in tests.
 //!
-//! **The door**: `redis` and `memory` implement `Store`, `LimitStore` and `PolicyStore` of `ports`.
+//! Shared time is Redis' own (`TIME`, read inside each script), so replicas need no clocks that agree. State in Redis has a
+//! constant size for each limit, or for each key of one, and ends by itself. A script that timed out may have run: what it
+//! would have granted is not used.
+//!
+//! **The door**: [`redis`] and [`memory`] implement `Store`, `LimitStore` and `PolicyStore` of `ports`, and pass the same
+//! contract suite (`it/limiter_contract`). `redis::probe` says before the start what a server lacks.
 //!
 //! **May know**: `core`, `ports`, the types of `settings`, `telemetry`. The client of Redis is known here only.
 

@@ -17,16 +17,16 @@ use self::keyed::Name;
 use sluiced_core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::owner::{self, Claim, Claimed, Foreign};
-use sluiced_core::policy::{LimitPolicy, PolicyVersion, Replacement, lease_under};
-use sluiced_core::schedule::{self, Answer, Ask, Freeze, Schedule};
+use sluiced_core::policy::{Files, LimitPolicy, PolicyVersion, Replacement, lease_under};
+use sluiced_core::schedule::{self, Ask, Freeze, LeaseAnswer, Schedule};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::store::{
-    BAR, BEAT, Family, Heard, Inspection, Notice, Owning, PLACES, PacedLimit, PolicyStore,
-    Replaced, SHOWN, StatusReport, StatusStore, Store, StoreFuture,
+    BAR, BEAT, Declared, Family, Heard, Inspection, Notice, Owning, PLACES, PacedLimit,
+    PolicyStore, Replaced, SHOWN, StatusReport, StatusStore, Store, StoreFuture,
 };
 
 /// How many notices a slow receiver may lag behind before it loses some.
@@ -109,7 +109,7 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer> {
+    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, LeaseAnswer> {
         async move {
             let policy = self.policy(&limit.of);
             Ok(self.schedule(limit, |state, now| {
@@ -138,13 +138,14 @@ impl Store for MemoryStore {
         &'a self,
         route: &'a str,
         report: BreakerReport,
+        why: &'a str,
         known: u64,
         rule: &'a BreakerRule,
     ) -> StoreFuture<'a, BreakerStatus> {
         async move {
             Ok(self.decide(&self.breakers, |routes, now| {
                 let stored = routes.entry(route.to_owned()).or_default();
-                breaker::report(stored, report, known, rule, now)
+                breaker::report(stored, report, why, known, rule, now)
             }))
         }
         .boxed()
@@ -192,8 +193,20 @@ impl PolicyStore for MemoryStore {
         limit: &'a str,
         _: &'a str,
         _: &'a str,
-    ) -> StoreFuture<'a, (StoreTime, Option<LimitPolicy>)> {
-        async move { Ok((self.clock.store_time(), self.policy(limit))) }.boxed()
+        _: PolicyVersion,
+    ) -> StoreFuture<'a, Declared> {
+        async move {
+            Ok(Declared {
+                now: self.clock.store_time(),
+                policy: self.policy(limit),
+                files: Files::ALONE,
+            })
+        }
+        .boxed()
+    }
+
+    fn absent<'a>(&'a self, _: Family, _: &'a str, _: &'a str) -> StoreFuture<'a, ()> {
+        std::future::ready(Ok(())).boxed()
     }
 
     fn replace<'a>(

@@ -2,33 +2,39 @@
 //!
 //! The pipeline uses `store`: it has paced limits, breakers and status, `limits` adds keyed limits and
 //! `policies` the policies. All of them call `scripts` through `connection`, which leads to the one `server`,
-//! the primary that Sentinels name, or the node of a `cluster`. How a connection is opened is in `access`;
-//! what is checked on a server, in `probe`; notices of the replicas to each other, in `notices`; the keys under which
+//! the primary that Sentinels name, or the node of a `cluster`. How a connection is opened is in `access` and `stream`;
+//! what is needed of a server, in `needs` and `info`; what `check` adds, in `probe`; notices of the replicas to each other, in `notices`; the keys under which
 //! replicas sign headers, in `marks`.
 
 mod access;
 mod batch;
 mod cluster;
 mod connection;
+mod info;
 mod limits;
 mod marks;
+mod needs;
 mod notices;
 mod policies;
 mod probe;
 mod scripts;
 mod server;
 mod store;
+mod stream;
 
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use secrecy::SecretString;
 
-use sluiced_ports::connect::{Secret, Tls};
+use sluiced_ports::connect::{Secret, Tls, why};
 use sluiced_ports::store::StoreError;
 use sluiced_settings::types::{Redis, Settings};
 
-pub use self::probe::{Report, probe};
+pub use self::probe::{RedisFacts, probe};
 pub use self::store::RedisStore;
 
 /// The settings of Redis, and the secrets and certificates that they name.
@@ -39,7 +45,7 @@ pub struct RedisOptions {
     pub password: Option<Secret>,
     /// The password of `sentinel_user`.
     pub sentinel_password: Option<Secret>,
-    /// Only with `rediss://` (a crypto provider of rustls must be installed).
+    /// Only with `rediss://`.
     pub tls: Tls,
     /// Some limits count by key, so that a warning is due if a restart loses the counts.
     pub keyed: bool,
@@ -174,8 +180,18 @@ fn text(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         // The error for a reply that cannot be read has several lines.
-        _ => error.to_string().trim_end().replace('\n', ", "),
+        _ => match io_error(error).map(|error| why(error).unwrap_or_else(|| error.to_string())) {
+            Some(said) => said,
+            None => error.to_string().trim_end().replace('\n', ", "),
+        },
     }
+}
+
+/// The failure of a stream, which the crate wraps twice.
+fn io_error(error: &RedisError) -> Option<&io::Error> {
+    let wrapped = error.source()?;
+    let inner = wrapped.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
+    inner.downcast_ref()
 }
 
 /// Redis quotes the arguments of a command that it does not know, the password of `AUTH` too.

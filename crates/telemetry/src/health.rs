@@ -32,8 +32,9 @@ pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// The progress of a route is a component with this prefix and the name of the route.
 pub const PROGRESS: &str = "progress of route ";
-/// The same for whether messages of a route can be sent at all, and for its downstream.
+/// Whether messages of a route can be sent at all is a component with this prefix and the name of the route.
 pub const MESSAGES: &str = "messages of route ";
+/// The downstream of a route is a component with this prefix and the name of the route.
 pub const DOWNSTREAM: &str = "downstream of route ";
 
 /// The stamp of a loop that ended on purpose.
@@ -122,8 +123,8 @@ impl Health {
         self.start(name, link, None);
     }
 
-    /// The same for a connection that has metrics (`rabbitmq`, `redis`): keeps `sluiced_link_up`
-    /// and `sluiced_reconnects_total` of `target` true as well. Once per target.
+    /// Watches a connection that has metrics (`rabbitmq`, `redis`), like [`Self::component`]: keeps
+    /// `sluiced_link_up` and `sluiced_reconnects_total` of `target` true as well. Once per target.
     pub fn target(&self, target: &'static str, link: watch::Receiver<Link>) {
         self.start(target, link, Some(LinkMeters::new(target)));
     }

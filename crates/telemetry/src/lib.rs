@@ -13,10 +13,12 @@ pub mod logs;
 pub mod meters;
 pub mod names;
 pub mod notify;
+mod readings;
 mod recorder;
 pub mod traces;
 pub mod waits;
 
 pub use health::Health;
 pub use logs::{CHANGE, LogLimit, RecentLine, Suppressed, note_change, recent};
+pub use readings::{ReadValue, Reading};
 pub use recorder::{Metrics, install};

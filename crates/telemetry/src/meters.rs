@@ -126,6 +126,11 @@ impl RouteMeters {
         self.vanished.increment(part, count);
     }
 
+    /// A queue of the route is gone.
+    pub fn gone(&self, part: &'static str) {
+        self.queues_gone.increment(part, 1);
+    }
+
     /// The downstream says that so many units are left for a limit, until `reset` (Unix time) if that is
     /// known. The series begins with the first of these, because no earlier number would be true.
     pub fn quota_remaining(&self, limit: &str, units: u64, reset: Option<Duration>) {
@@ -140,7 +145,7 @@ impl RouteMeters {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// A receipt with this state came (`ReceiptState::label`).
+    /// A receipt with this state came (`Receipt::label`).
     pub fn receipt(&self, state: &'static str) {
         self.receipts.increment(state, 1);
     }

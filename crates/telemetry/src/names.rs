@@ -65,8 +65,9 @@ pub const NO_ROUTING_KEY: &str = "no_routing_key";
 pub const CIRCLES: &str = "circles";
 /// The outcomes of results: these, and those of `amqp::ResultOutcome::label`.
 pub const RESULT_OUTCOMES: &[&str] = &["confirmed", "unroutable", NO_ROUTING_KEY, CIRCLES];
-/// Values of the label `state` of receipts (`core::smpp::ReceiptState::label`).
+/// Values of the label `state` of receipts (`pdu::Receipt::label`).
 pub const RECEIPT_STATES: &[&str] = &[
+    "scheduled",
     "enroute",
     "delivered",
     "expired",
@@ -75,7 +76,9 @@ pub const RECEIPT_STATES: &[&str] = &[
     "accepted",
     "unknown",
     "rejected",
+    "skipped",
     "other",
+    "unread",
 ];
 /// Values of the label `what` of waits (`telemetry::waits`).
 pub const WAITS: &[&str] = &labels!(WaitsFor);
@@ -238,6 +241,8 @@ metrics! {
             "From sending a call to the end of its answer.";
         receipts: Counters("state", RECEIPT_STATES) = RECEIPTS, "sluiced_receipts_total",
             "Receipts that a message centre delivered, by what became of the message.";
+        inbound: Counter = INBOUND, "sluiced_inbound_total",
+            "Messages from phones that a message centre delivered.";
         results: Counters("outcome", RESULT_OUTCOMES) = PUBLISHED_RESULTS, "sluiced_results_total",
             "Results by what became of them: a queue has them, or they were dropped and why.";
         settled: Counters("verdict", VERDICTS) = SETTLED, "sluiced_settled_total",
@@ -274,6 +279,8 @@ metrics! {
             "1 while the route consumes its queue (a standby: while it takes messages), 0 while its tap is closed.";
         closed: Gauge = CLOSED, "sluiced_closed",
             "1 in the closed hours of the route, 0 in its opening hours or without any.";
+        paused: Gauge = PAUSED, "sluiced_paused",
+            "1 while an operator's pause of the route lasts (sluiced routes pause), 0 otherwise.";
         stalled: Gauge = STALLED, "sluiced_stalled",
             "1 while the route holds messages that could go and makes no call: the replica is not ready, and /readyz has the reason.";
         way: Gauge = WAY, "sluiced_way_seconds",
@@ -293,7 +300,7 @@ metrics! {
         implausible: Counters("what", CLAIMS) = IMPLAUSIBLE, "sluiced_implausible_answers_total",
             "Answers that claim more than is believed: actual, what a call used, beyond max_actual (the estimate stands); quota, a reset further away than max_throttle_wait (that counts).";
         unconfirmed: Counter = UNCONFIRMED, "sluiced_unconfirmed_total",
-            "Times that the broker did not confirm a copy for a wait, parked or dead-letter queue. It is tried again.";
+            "Times that the broker did not confirm a result, or a copy for a wait, parked or dead-letter queue. It is tried again.";
         shortened: Counter = SHORTENED, "sluiced_shortened_total",
             "Copies that had to leave headers behind to fit a frame; x-sluiced-shortened names them.";
         forged: Counter = FORGED, "sluiced_forged_total",
@@ -302,10 +309,12 @@ metrics! {
             "Messages of the route at the broker, of the whole fleet, as last counted: ready in the work queue, waiting in wait queues, parked, dead.";
         vanished: Counters("part", PARTS) = VANISHED, "sluiced_vanished_messages_total",
             "Messages that a queue of the route held, as last counted, before an operator or a policy of the broker removed them. Each replica that knew of them counts them.";
+        queues_gone: Counters("part", PARTS) = QUEUES_GONE, "sluiced_vanished_queues_total",
+            "Queues of the route that were gone, with messages or without: an operator or a policy of the broker deleted them. Each replica that knew of them counts them.";
         age_seconds: Histogram(AGE_BOUNDS) = AGE, "sluiced_age_seconds",
             "From receiving a message to its call, in this process.";
         oldest: Gauge = OLDEST, "sluiced_oldest_seconds",
-            "The age of the oldest message that waits, as this replica knows it: of those that it holds, else of those that are ready in the queue (an estimate, from what came out of the queue last and when it was empty last). Messages in wait queues and parked ones do not count. 0: none waits.";
+            "The age of the oldest message that waits, as this replica knows it: of those that it holds and does not call, else of those that are ready in the queue (an estimate, from what came out of the queue last and when it was empty last). Messages in wait queues and parked ones do not count. 0: none waits.";
         max_delay: Gauge = MAX_DELAY, "sluiced_max_delay_seconds",
             "max_delay of the route; 0: it has none.";
         queue_delay_seconds: Histogram(DELAY_BOUNDS) = QUEUE_DELAY, "sluiced_queue_delay_seconds",
@@ -323,7 +332,7 @@ metrics! {
 
     /// What is measured about a limit, as this replica sees it.
     LimitMeters(limit) {
-        permits: Counter = PERMITS, "sluiced_permits_total",
+        used_units: Counter = USED_UNITS, "sluiced_used_units_total",
             "Units of the limit that calls used: of a paced limit the slots, of a keyed limit the costs.";
         slots_leased: Counter = SLOTS_LEASED, "sluiced_slots_leased_total",
             "Slots that the shared schedule granted to this replica.";
@@ -358,14 +367,14 @@ metrics! {
     /// What is measured about a keyed limit.
     KeyedMeters(limit) {
         actual: Counter = ACTUAL_UNITS, "sluiced_actual_units_total",
-            "Units that calls used by their answers, of a limit with actual; sluiced_permits_total has the estimates.";
+            "Units that calls used by their answers, of a limit with actual; sluiced_used_units_total has the estimates.";
         denials: Counter = KEYED_DENIALS, "sluiced_keyed_denials_total",
             "Messages that this keyed limit made wait. No failure, and no attempt.";
         refunds: Counter = REFUNDS, "sluiced_refunds_total",
             "Grants offered back to this limit because their message was certainly not sent.";
         leases_lost: Counter = LEASES_LOST, "sluiced_call_leases_lost_total",
             "Calls under way and claims that this limit, of the kind concurrency or once, did not count any more.";
-        + pub permits: Counter = Counter::of(&PERMITS, limit);
+        + pub used_units: Counter = Counter::of(&USED_UNITS, limit);
     }
 
     /// What is measured about a supervised connection.
@@ -378,13 +387,15 @@ metrics! {
 
     + others {
         LIMIT_WAITS = (MetricKind::Gauge, &["limit", "what"], WAITS), "sluiced_limit_waits_until_time_seconds",
-            "Until when messages wait for a limit, in Unix time, as this replica knows it: because of a freeze, a debt (units that calls used beyond their costs), or the downstream's own quota of a key. 0 or a time that is over: they do not. A wait of less than 5 s is not shown.";
+            "Until when messages wait for a limit, in Unix time, as this replica knows it: because of a freeze, a debt (units that calls used beyond their costs), the downstream's own quota of a key, or a loss of the store's state. 0 or a time that is over: they do not. A wait of less than 5 s is not shown.";
         KEY_RATE = (MetricKind::Gauge, &["limit"], &[]), "sluiced_key_units_per_second",
             "The current rate of a keyed limit, which each of its keys has. Absent for kinds without a rate.";
         LOG_LINES_DROPPED = (MetricKind::Counter, &[], &[]), "sluiced_log_lines_dropped_total",
             "Log lines that were dropped because stderr did not take them.";
         BUILD_INFO = (MetricKind::Gauge, &["version"], &[]), "sluiced_build_info",
             "1; the label has the version.";
+        READY = (MetricKind::Gauge, &[], &[]), "sluiced_ready",
+            "1 while the replica is ready, as /readyz says; 0 while something is missing, which /readyz names.";
         START_TIME = (MetricKind::Gauge, &[], &[]), "sluiced_start_time_seconds",
             "When the process started, in seconds since the Unix epoch.";
     }

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::names::{self, Metric, MetricKind};
+use super::readings::{ReadableRecorder, Reading, Values};
 
 /// Samples of histograms accumulate until the next scrape or the next upkeep.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -22,15 +23,23 @@ static INSTALLED: OnceLock<Metrics> = OnceLock::new();
 #[derive(Clone, Debug)]
 pub struct Metrics {
     handle: PrometheusHandle,
+    values: Values,
     process: Collector,
 }
 
 impl Metrics {
-    /// All metrics in Prometheus' text format.
+    /// All metrics in Prometheus' text format, for a replica that is ready now or not.
     #[must_use]
-    pub fn render(&self) -> String {
+    pub fn render(&self, is_ready: bool) -> String {
+        gauge(&names::READY, &[]).set(f64::from(u8::from(is_ready)));
         self.process.collect();
         self.handle.render()
+    }
+
+    /// The values of all metrics of this program.
+    #[must_use]
+    pub fn read(&self) -> Vec<Reading> {
+        self.values.read()
     }
 
     /// Keeps memory bounded while no scrape comes. Ends with `stop`. Needs a runtime.
@@ -54,7 +63,8 @@ impl Metrics {
 pub fn install() -> Metrics {
     INSTALLED
         .get_or_init(|| {
-            let recorder = build();
+            let values = Values::default();
+            let recorder = ReadableRecorder::new(build(), values.clone());
             let handle = recorder.handle();
             if metrics::set_global_recorder(recorder).is_err() {
                 tracing::warn!("another metrics recorder is installed: /metrics stays empty");
@@ -63,7 +73,11 @@ pub fn install() -> Metrics {
             process();
             let process = Collector::default();
             process.describe();
-            Metrics { handle, process }
+            Metrics {
+                handle,
+                values,
+                process,
+            }
         })
         .clone()
 }
@@ -136,7 +150,7 @@ pub(super) fn histogram(metric: &Metric, values: &[&str]) -> Histogram {
     metrics::histogram!(metric.name, labels(metric, values))
 }
 
-/// Registers the version and the start time of the process.
+/// Registers the version and the start time of the process, and the series that have no other label.
 pub(super) fn process() {
     gauge(&names::BUILD_INFO, &[env!("CARGO_PKG_VERSION")]).set(1.0);
     // A wall clock, because the reader's is one too. No decision uses it.
@@ -145,6 +159,8 @@ pub(super) fn process() {
         .unwrap_or_default();
     gauge(&names::START_TIME, &[]).set(since_epoch.as_secs_f64());
     counter(&names::LOG_LINES_DROPPED, &[]).increment(0);
+    // Nothing is known yet; each scrape says what is then.
+    gauge(&names::READY, &[]).set(0.0);
 }
 
 /// A line of the log was dropped. The log begins before there is a recorder, so no handle is kept.
@@ -163,9 +179,9 @@ mod tests {
         let second = install();
         LinkMeters::new("redis").up.set(1.0);
         let line = "sluiced_link_up{target=\"redis\"} 1";
-        assert!(first.render().contains(line));
-        assert!(second.render().contains(line));
-        assert!(first.render().contains("sluiced_build_info{version="));
+        assert!(first.render(true).contains(line));
+        assert!(second.render(true).contains(line));
+        assert!(first.render(true).contains("sluiced_build_info{version="));
 
         let stop = CancellationToken::new();
         let upkeep = first.spawn_upkeep(stop.clone());

@@ -18,6 +18,28 @@ pub use otlp::{CallSpan, RouteTraces, Traces};
 #[cfg(not(feature = "traces"))]
 pub use without::{CallSpan, RouteTraces, Traces};
 
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use sluiced_ports::message::Message;
+
+/// The headers of a trace (W3C Trace Context).
+pub const HEADERS: [HeaderName; 2] = [
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+];
+
+/// The headers of the trace that a message belongs to. They are passed on, so that a trace continues after the queue.
+#[must_use]
+pub fn headers_of(message: &Message) -> HeaderMap {
+    let found = HEADERS.into_iter().filter_map(|name| {
+        let text = message.headers.get(name.as_str())?.as_text()?;
+        // A value that is no valid header is no trace either, and no reason to lose a message.
+        let value = HeaderValue::from_bytes(text.as_bytes()).ok()?;
+        Some((name, value))
+    });
+    found.collect()
+}
+
 /// The variables of the OpenTelemetry specification that name a collector. Without them there are no spans.
 const COLLECTOR: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",

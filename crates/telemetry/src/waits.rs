@@ -1,8 +1,8 @@
-//! What limits wait for, where it is neither their rate nor an operator: a freeze, a debt, a quota.
+//! What limits wait for, where it is not their rate: a pause, a freeze, a debt, a quota, a loss.
 //!
-//! Problem: an answer of the downstream can make a limit wait for hours, a debt for days. Nothing is wrong with
-//! the replica meanwhile: it is ready, and it can do nothing about it. So such a wait is noted here with its end,
-//! for `/readyz`, the status page, `sluiced status` and an alert, and it ends there by itself. Of several keys of
+//! Problem: an answer of the downstream can make a limit wait for hours, a debt or an operator for days. Nothing is
+//! wrong with the replica meanwhile: it is ready, and it can do nothing about it. So such a wait is noted here with its
+//! end, for `/readyz`, the status page, `sluiced status` and an alert, and it ends there by itself. Of several keys of
 //! a limit the one that waits longest counts.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::names;
 use super::recorder::gauge;
+use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::lock;
@@ -18,41 +19,59 @@ use sluiced_ports::lock;
 /// A shorter wait is usual where costs are estimates, and is not shown.
 const SHOWN_FROM: Duration = Duration::from_secs(5);
 
+/// A route that waits as a whole is a limit with this prefix and the name of the route.
+pub const ROUTE: &str = "route.";
+
 /// What a limit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitsFor {
+    /// The end of an operator's pause.
+    Pause,
     /// The end of a freeze.
     Freeze,
     /// Units that calls used beyond their costs must be paid.
     Debt,
     /// The downstream's own quota of a key.
     Quota,
+    /// The store lost what was taken before: it must no longer count.
+    Lost,
 }
 
 impl WaitsFor {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Freeze, Self::Debt, Self::Quota];
+    pub const ALL: [Self; 5] = [
+        Self::Pause,
+        Self::Freeze,
+        Self::Debt,
+        Self::Quota,
+        Self::Lost,
+    ];
 
     /// The value of the metric label `what`.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
+            Self::Pause => "pause",
             Self::Freeze => "freeze",
             Self::Debt => "debt",
             Self::Quota => "quota",
+            Self::Lost => "lost",
         }
     }
 
     /// For operators, after the name of the limit.
-    #[must_use]
-    pub const fn reason(self) -> &'static str {
+    const fn reason(self) -> &'static str {
         match self {
+            Self::Pause => "paused by an operator (`sluiced limits resume` ends it)",
             Self::Freeze => "frozen, as the downstream asked (`sluiced limits resume` ends it)",
             Self::Debt => {
                 "units that calls used beyond their costs must be paid first (`sluiced limits show` says how many, `sluiced limits open` forgives them)"
             }
             Self::Quota => {
                 "the downstream says that its quota is used up (`sluiced limits open` forgets that)"
+            }
+            Self::Lost => {
+                "the store lost its state, and nothing passes until what was taken before no longer counts (`sluiced limits open` opens it)"
             }
         }
     }
@@ -63,8 +82,21 @@ impl WaitsFor {
 pub struct Wait {
     pub limit: Arc<str>,
     pub what: WaitsFor,
-    /// For how much longer.
-    pub left: Duration,
+    /// For how much longer. `None`: until an operator ends it.
+    pub left: Option<Duration>,
+}
+
+impl Wait {
+    /// For operators, after the name of the limit.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self.what {
+            WaitsFor::Pause if self.limit.starts_with(ROUTE) => {
+                "paused by an operator (`sluiced routes resume` ends it)"
+            }
+            what => what.reason(),
+        }
+    }
 }
 
 /// When waits end, by limit.
@@ -106,6 +138,20 @@ impl Waits {
         }
     }
 
+    /// The limit as a whole grants nothing before `until`, whatever was known. `None`: it does.
+    pub fn whole(&self, limit: &str, what: WaitsFor, until: Option<Mono>) {
+        let is_known = lock(&self.ends).contains_key(&(Arc::from(limit), what));
+        match until {
+            // A wait that is shown is shown until it is over.
+            Some(until) if is_known || until.since(self.clock.now()) >= SHOWN_FROM => {
+                lock(&self.ends).insert((limit.into(), what), until);
+                publish(limit, what, until.since(self.clock.now()));
+            }
+            Some(_) => {}
+            None => self.end(limit, what),
+        }
+    }
+
     /// Nothing waits for it any more.
     pub fn end(&self, limit: &str, what: WaitsFor) {
         let ended = lock(&self.ends).remove(&(Arc::from(limit), what));
@@ -123,7 +169,7 @@ impl Waits {
         let each = ends.iter().map(|((limit, what), until)| Wait {
             limit: Arc::clone(limit),
             what: *what,
-            left: until.since(now),
+            left: Some(until.since(now)).filter(|left| *left <= UNTIL_RESUMED),
         });
         each.collect()
     }
@@ -158,10 +204,27 @@ mod tests {
             shown,
             [("account", WaitsFor::Freeze), ("tokens", WaitsFor::Debt)]
         );
-        assert!(all[1].left > 299 * second, "{all:?}");
+        assert!(all[1].left > Some(299 * second), "{all:?}");
         waits.end("tokens", WaitsFor::Debt);
         assert_eq!(waits.all().len(), 1);
         waits.end("account", WaitsFor::Freeze);
         assert_eq!(waits.all(), []);
+        let left = |waits: &Waits| Some(waits.all().first()?.left);
+        let whole = |until| waits.whole("account", WaitsFor::Pause, until);
+        whole(Some(clock.now() + 4 * second));
+        assert_eq!(left(&waits), None, "it is short");
+        whole(Some(clock.now() + UNTIL_RESUMED + second));
+        assert_eq!(left(&waits), Some(None), "until it is resumed");
+        whole(Some(clock.now() + 4 * second));
+        assert!(
+            left(&waits) <= Some(Some(4 * second)),
+            "an operator changed it"
+        );
+        let resumes = |waits: &Waits, command| waits.all()[0].reason().contains(command);
+        assert!(resumes(&waits, "`sluiced limits resume`"));
+        whole(None);
+        assert_eq!(left(&waits), None);
+        waits.whole("route.sms", WaitsFor::Pause, Some(soon));
+        assert!(resumes(&waits, "`sluiced routes resume`"));
     }
 }

@@ -1,6 +1,6 @@
 //! What the answers of a downstream say: of its own count, for the limits of a route, and what a call really used.
 //!
-//! Its count is said either in headers that are in use (`core::judge::quota`), or where templates find it. What cannot
+//! Its count is said either in headers that are in use (`headers::quota`), or where templates find it. What cannot
 //! be read says nothing.
 
 use std::fmt;
@@ -8,8 +8,8 @@ use std::num::NonZeroU32;
 use std::time::SystemTime;
 
 use super::{About, Template, Templates, WrongLabel};
-use sluiced_core::judge::quota::{self, Format, Remaining};
-use sluiced_core::judge::{Found, Meaning};
+use sluiced_core::judge::{Found, Meaning, Remaining};
+use sluiced_headers::quota::{self, Format};
 use sluiced_ports::downstream::{Answer, Facts};
 use sluiced_ports::message::Message;
 
@@ -96,7 +96,7 @@ impl RouteQuotas {
         now: SystemTime,
     ) -> Vec<Said<'a>> {
         let date = answer.headers.get("date").map(String::as_str);
-        let now = date.and_then(sluiced_core::judge::date).unwrap_or(now);
+        let now = date.and_then(sluiced_headers::date).unwrap_or(now);
         let get = |name: &str| answer.headers.get(name).map(String::as_str);
         let made = |units: &Template, until: &Option<Template>| {
             let context = self.templates.context_with(message, facts, Some(answer));
@@ -123,6 +123,39 @@ impl RouteQuotas {
 impl fmt::Debug for RouteQuotas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.limits()).finish()
+    }
+}
+
+/// What throttled answers of a route say that they throttle.
+#[derive(Debug)]
+pub struct RouteThrottles {
+    templates: Templates,
+    /// `None`: nothing says it.
+    limit: Option<Template>,
+}
+
+impl RouteThrottles {
+    /// Compiles the name of a limit, or a template that returns one, of the route named `route`.
+    ///
+    /// # Errors
+    /// When the template is wrong, which a checked configuration excludes.
+    pub fn new(route: &str, text: Option<&str>) -> Result<Self, WrongLabel> {
+        let mut templates = Templates::about(About::Answer);
+        let key = || format!("routes.{route}.downstream.throttles");
+        let limit = text
+            .map(|text| templates.add_key(key(), text))
+            .transpose()?;
+        Ok(Self { templates, limit })
+    }
+
+    /// The name of the limit that the answer to a message was throttled for; `None` if it does not say.
+    #[must_use]
+    pub fn read(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> Option<String> {
+        let limit = self.limit.as_ref()?;
+        let context = self.templates.context_with(message, facts, Some(answer));
+        let text = self.templates.render(limit, &context.ok()?).ok()?;
+        let name = text.trim();
+        (!name.is_empty()).then(|| name.to_owned())
     }
 }
 
@@ -289,6 +322,7 @@ mod tests {
     const FACTS: Facts<'_> = Facts {
         route: "llm",
         attempt: 1,
+        max_body: 1 << 20,
     };
 
     fn answer(headers: &[(&str, &str)], body: &str) -> Answer {
@@ -331,6 +365,27 @@ mod tests {
         assert_eq!(both, [Some(says(7, 30)), Some(says(900, 30))]);
         let none = read(&answer(&[("x-left", "many")], "no JSON"));
         assert_eq!(none, [None, None]);
+    }
+
+    #[test]
+    fn a_throttled_answer_names_the_limit_or_nothing() {
+        let scope = "{{ 'channel' if answer.headers['x-ratelimit-scope'] == 'user' }}";
+        let throttles = RouteThrottles::new("r", Some(scope)).unwrap();
+        let read = |headers: &[(&str, &str)]| {
+            throttles.read(&Message::default(), FACTS, &answer(headers, ""))
+        };
+        let user = [("x-ratelimit-scope", "user")];
+        assert_eq!(read(&user), Some("channel".to_owned()));
+        assert_eq!(read(&[("x-ratelimit-scope", "global")]), None);
+        assert_eq!(read(&[]), None);
+        let fixed = RouteThrottles::new("r", Some("channel")).unwrap();
+        let said = fixed.read(&Message::default(), FACTS, &answer(&[], ""));
+        assert_eq!(said, Some("channel".to_owned()));
+        let none = RouteThrottles::new("r", None).unwrap();
+        assert_eq!(
+            none.read(&Message::default(), FACTS, &answer(&user, "")),
+            None
+        );
     }
 
     #[test]

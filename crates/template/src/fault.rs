@@ -48,7 +48,7 @@ pub enum WrongTemplate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {wrong}")]
 pub struct WrongLabel {
-    /// `limits.NAME.key`, `limits.NAME.cost` or `fair_by`.
+    /// `limits.NAME.key`, `limits.NAME.cost`, `fair_by`, `priority` or `timezone`.
     pub key: String,
     pub wrong: WrongTemplate,
 }

@@ -81,18 +81,25 @@ fn index(step: &str) -> Option<usize> {
 }
 
 /// How many segments a text takes as an SMS: `sms_segments`, `sms_segments(encoding="ucs2")`,
-/// `sms_segments(reference=16)`.
+/// `sms_segments(reference=16)`, `sms_segments(transliterate=true)`.
 pub(super) fn sms_segments(text: &Value, options: Kwargs) -> Result<u32, Error> {
     let given: Option<Value> = options.get("encoding")?;
     let forced = match given.as_ref().map(Value::as_str) {
         None | Some(Some("auto")) => None,
         Some(Some("gsm7")) => Some(Encoding::Gsm7),
+        Some(Some("latin1")) => Some(Encoding::Latin1),
         Some(Some("ucs2")) => Some(Encoding::Ucs2),
         Some(_) => {
             return Err(wrong_option(
-                "sms_segments: encoding is \"auto\", \"gsm7\" or \"ucs2\"",
+                "sms_segments: encoding is \"auto\", \"gsm7\", \"latin1\" or \"ucs2\"",
             ));
         }
+    };
+    let given: Option<Value> = options.get("transliterate")?;
+    let transliterate = match given.map(bool::try_from) {
+        None => false,
+        Some(Ok(transliterate)) => transliterate,
+        Some(Err(_)) => return Err(wrong_option("sms_segments: transliterate is true or false")),
     };
     let given: Option<Value> = options.get("reference")?;
     let reference = match given.as_ref().map(Value::as_usize) {
@@ -102,7 +109,7 @@ pub(super) fn sms_segments(text: &Value, options: Kwargs) -> Result<u32, Error> 
     };
     if options.assert_all_used().is_err() {
         return Err(wrong_option(
-            "sms_segments: its options are encoding and reference",
+            "sms_segments: its options are encoding, reference and transliterate",
         ));
     }
     if text.is_undefined() {
@@ -117,6 +124,7 @@ pub(super) fn sms_segments(text: &Value, options: Kwargs) -> Result<u32, Error> 
     let cutting = Cutting {
         encoding: forced,
         reference,
+        transliterate,
     };
     Ok(cutting.count(text).get())
 }

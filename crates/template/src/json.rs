@@ -3,7 +3,11 @@
 //! Problem: of two members with one name most readers take the last one, others the first one. A key or a
 //! price would be made of one of them, while the downstream, which gets the body as it came, acts on the
 //! other. So a message with such a body cannot be read. An answer is read here only, and its last one counts.
+//!
+//! JavaScript cuts texts between the two halves of a character beyond 16 bits, and writes a half as `\ud83d` (ECMA-262,
+//! `JSON.stringify`). A half stands for no character, so U+FFFD is read in its place.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -42,13 +46,18 @@ pub(super) fn answer(body: &[u8]) -> Result<Value, Unread> {
     read(body, true)
 }
 
+/// The byte order mark of UTF-8, which some programs write before a text. RFC 8259, section 8.1, allows to ignore it.
+pub(super) const MARK: &[u8] = b"\xef\xbb\xbf";
+
 fn read(body: &[u8], last_counts: bool) -> Result<Value, Unread> {
+    let body = body.strip_prefix(MARK).unwrap_or(body);
     let twice = RefCell::new(None);
     let exact = Exact {
         last_counts,
         twice: &twice,
     };
-    let mut json = serde_json::Deserializer::from_slice(body);
+    let body = without_halves(body);
+    let mut json = serde_json::Deserializer::from_slice(&body);
     let value = exact.deserialize(&mut json);
     let whole = value.and_then(|value| json.end().map(|()| value));
     whole.map_err(|error| Unread {
@@ -56,6 +65,31 @@ fn read(body: &[u8], last_counts: bool) -> Result<Value, Unread> {
         line: error.line(),
         column: error.column(),
     })
+}
+
+/// The text with `\ufffd` for each half of a pair that is alone. It is as long as before, so places in it stay.
+fn without_halves(body: &[u8]) -> Cow<'_, [u8]> {
+    let half = |at: usize| -> Option<u16> {
+        let digits = body.get(at..at + 6)?.strip_prefix(br"\u")?;
+        let unit = u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        (0xd800..=0xdfff).contains(&unit).then_some(unit)
+    };
+    let mut written = Cow::Borrowed(body);
+    let mut at = 0;
+    while let Some(next) = body[at..].iter().position(|byte| *byte == b'\\') {
+        at += next;
+        let (first, second) = (half(at), half(at + 6));
+        at += match (first, second) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(_), _) => {
+                written.to_mut()[at..at + 6].copy_from_slice(br"\ufffd");
+                6
+            }
+            // The backslash and what it escapes.
+            (None, _) => 2.min(body.len() - at),
+        };
+    }
+    written
 }
 
 /// Nesting is bounded by `serde_json` (128).

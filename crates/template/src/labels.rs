@@ -11,9 +11,13 @@ use super::sms::Cutting;
 use super::{Context, Template, Templates, WrongLabel};
 use sluiced_core::limits::admission::Charge;
 use sluiced_core::rate::Cost;
+use sluiced_core::zone::Zone;
 use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::limits::{KeyText, Label};
 use sluiced_ports::message::Message;
+
+/// The highest priority that a message may have for itself.
+const MAX_PRIORITY: u8 = 9;
 
 /// How a limit counts messages, as configured.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +59,21 @@ pub struct RouteLabels {
     any: bool,
     limits: Vec<Counter>,
     tenant: Option<Template>,
+    own: Own,
     segments: Option<Segments>,
+}
+
+/// The templates of what a route may have for all its messages, or each message for itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnRules<'a> {
+    pub priority: Option<&'a str>,
+    pub timezone: Option<&'a str>,
+}
+
+#[derive(Default)]
+struct Own {
+    priority: Option<Template>,
+    timezone: Option<Template>,
 }
 
 /// What counts the segments of a text. A missing field is treated as where the text is sent.
@@ -114,11 +132,29 @@ impl RouteLabels {
             templates,
             limits: counters,
             tenant,
+            own: Own::default(),
             segments: None,
         })
     }
 
-    /// The same, with a limit that counts segments. Nothing changes if the route does not have it.
+    /// These labels, with what each message has for itself.
+    ///
+    /// # Errors
+    /// When a template is wrong, which a checked configuration excludes.
+    pub fn with_own(mut self, rules: OwnRules<'_>) -> Result<Self, WrongLabel> {
+        let mut compile = |key: &str, text: Option<&str>| {
+            text.map(|text| self.templates.add_key(key.to_owned(), text))
+                .transpose()
+        };
+        self.own = Own {
+            priority: compile("priority", rules.priority)?,
+            timezone: compile("timezone", rules.timezone)?,
+        };
+        self.any |= self.own.priority.is_some() || self.own.timezone.is_some();
+        Ok(self)
+    }
+
+    /// These labels, with a limit that counts segments. Nothing changes if the route does not have it.
     ///
     /// # Errors
     /// When the template of the text is wrong, which a checked configuration excludes.
@@ -148,6 +184,24 @@ impl RouteLabels {
             return Err(undecodable(template, "is empty"));
         }
         Ok(text.into_boxed_str())
+    }
+
+    /// The priority that a message has for itself.
+    fn priority(&self, template: &Template, context: &Context) -> Result<u8, Undecodable> {
+        let text = self.text(template, context)?;
+        let number = whole_number(&text).and_then(|digits| digits.parse().ok());
+        let number = number.filter(|number| *number <= MAX_PRIORITY);
+        number.ok_or_else(|| undecodable(template, "is no whole number from 0 to 9"))
+    }
+
+    /// The zone that a message has for itself.
+    fn zone(&self, template: &Template, context: &Context) -> Result<Zone, Undecodable> {
+        let text = self.text(template, context)?;
+        // The text may be anything, and is not shown.
+        let zone = Zone::named(text.trim()).ok();
+        zone.ok_or_else(|| {
+            undecodable(template, "is no name of a time zone, such as Europe/Berlin")
+        })
     }
 
     fn charge(
@@ -196,7 +250,7 @@ impl RouteLabels {
     /// # Errors
     /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can
     /// ever be granted, a key of a `once` limit would differ after each delivery, or no limit counts it at
-    /// all. The route's `on_invalid` decides what happens to the message.
+    /// all; or when it is not known by which clock it may be sent. The route's `on_invalid` decides what happens to the message.
     pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable> {
         let context = if self.any {
             self.templates.context(message, facts)?
@@ -230,9 +284,13 @@ impl RouteLabels {
         }
         let tenant = self.tenant.as_ref();
         let tenant = tenant.map(|template| self.text(template, &context));
+        let (priority, zone) = (self.own.priority.as_ref(), self.own.timezone.as_ref());
+        let zone = zone.map(|template| self.zone(template, &context));
         Ok(Label {
             charges,
             tenant: tenant.transpose()?,
+            priority: priority.map(|template| self.priority(template, &context)),
+            zone: zone.transpose()?,
         })
     }
 }
@@ -264,12 +322,13 @@ fn undecodable(template: &Template, why: &str) -> Undecodable {
 
 /// A whole number from 1; arithmetic in templates may write it with a fraction of zero.
 fn whole(text: &str) -> Option<Cost> {
+    whole_number(text)?.parse().ok().map(Cost::new)
+}
+
+fn whole_number(text: &str) -> Option<&str> {
     let text = text.trim();
     let digits = text.strip_suffix(".0").unwrap_or(text);
-    if !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse().ok().map(Cost::new)
+    digits.bytes().all(|b| b.is_ascii_digit()).then_some(digits)
 }
 
 #[cfg(test)]

@@ -22,12 +22,13 @@
 //! A body in which an object has two members with one name is refused, because the downstream may read the
 //! other one (`json`).
 //!
-//! **The door**: `Templates` compiles and renders; `RouteLabels` makes keys and costs of a message; `sms` cuts texts into
-//! segments.
+//! **The door**: `Templates` compiles and renders; `RouteLabels` makes keys and costs of a message; `content` undoes what is
+//! around a body; `sms` cuts texts into segments.
 //!
-//! **May know**: `core`, `ports`.
+//! **May know**: `core`, `headers`, `ports`.
 
 mod answers;
+pub mod content;
 mod fault;
 mod filters;
 mod json;
@@ -41,10 +42,12 @@ use std::fmt;
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 
-pub use self::answers::{AnswerWords, Heard, QuotaIn, RouteActuals, RouteQuotas, Said};
+pub use self::answers::{
+    AnswerWords, Heard, QuotaIn, RouteActuals, RouteQuotas, RouteThrottles, Said,
+};
 pub use self::fault::{WrongLabel, WrongTemplate, says_none};
 use self::fault::{is_null, render_error, unreadable};
-pub use self::labels::{CostOf, LabelCounting, RouteLabels, SegmentCounting};
+pub use self::labels::{CostOf, LabelCounting, OwnRules, RouteLabels, SegmentCounting};
 pub use self::sent::Sent;
 use self::sent::{REQUEST_NAMES, SIGNATURE_NAMES};
 use sluiced_ports::downstream::{Answer, Facts, Undecodable};
@@ -74,7 +77,7 @@ pub enum About {
     Answer,
     /// A message and the request that was made from it, which will be signed.
     Request,
-    /// The same, and the signature.
+    /// A message, the request that was made from it, and its signature.
     Signature,
 }
 
@@ -91,7 +94,7 @@ impl About {
         NAMES.iter().chain(first).chain(second).copied()
     }
 
-    /// The same, with the fields of an answer.
+    /// The variables that it may name, with the fields of an answer.
     pub fn fields(self) -> impl Iterator<Item = &'static str> + Clone {
         let fields: &[_] = match self {
             Self::Answer => &ANSWER_FIELDS,
@@ -301,7 +304,7 @@ impl Templates {
         self.context_with(message, facts, None)
     }
 
-    /// The same of a message and the answer to its call, if there was one.
+    /// The context of a message and the answer to its call, if there was one.
     ///
     /// # Errors
     /// When a template needs the body of the message and it is no JSON. The body of an answer that is no JSON
@@ -315,7 +318,7 @@ impl Templates {
         let mut values = BTreeMap::new();
         for name in &self.used {
             let value = match *name {
-                "body" => self.body_of(message)?,
+                "body" => self.body_of(message, facts)?,
                 "headers" => Value::from(Serde(&message.headers)),
                 "properties" => Value::from(Serde(&message.properties)),
                 "routing_key" => Value::from(message.routing_key.as_str()),
@@ -338,14 +341,19 @@ impl Templates {
     }
 
     /// The body of a message. Once it was called, templates about the answer take the last of two members.
-    fn body_of(&self, message: &Message) -> Result<Value, Undecodable> {
+    fn body_of(&self, message: &Message, facts: Facts<'_>) -> Result<Value, Undecodable> {
+        let body = content::read(message, facts.max_body)?;
         let read = match self.about {
-            About::Answer => json::answer(&message.body),
-            _ => json::message(&message.body),
+            About::Answer => json::answer(&body),
+            _ => json::message(&body),
         };
-        read.map_err(|unread| Undecodable {
-            what: "body".to_owned(),
-            why: self.unread(&unread),
+        read.map_err(|unread| {
+            let looks_like = content::looks_like(&body).filter(|_| unread.twice.is_none());
+            let looks_like = looks_like.map(|form| format!("; it looks like {form}"));
+            Undecodable {
+                what: "body".to_owned(),
+                why: self.unread(&unread) + &looks_like.unwrap_or_default(),
+            }
         })
     }
 

@@ -11,15 +11,21 @@
 //! and not counted by a division.
 //!
 //! One character outside of the GSM alphabet and its extension table turns the whole text into
-//! UCS-2. National language shift tables are not considered: hardly any provider uses them.
+//! UCS-2, unless it may be written with a plain sign (`sms::plain`). National language shift tables are not considered:
+//! hardly any provider uses them. Latin 1 has 140 characters, 134 or 133 in a part.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
+
+mod plain;
 
 /// How the text of an SMS is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// The GSM 7 bit default alphabet with its extension table.
     Gsm7,
+    /// ISO 8859-1, one octet a character.
+    Latin1,
     /// UCS-2, in units of 16 bits; today in fact UTF-16.
     Ucs2,
 }
@@ -54,20 +60,20 @@ fn septets(character: char) -> Option<u32> {
     }
 }
 
-/// The shortest way to write a text: GSM if all of it can be.
-#[must_use]
-pub fn encoding(text: &str) -> Encoding {
-    if text.chars().all(|c| septets(c).is_some()) {
-        Encoding::Gsm7
-    } else {
-        Encoding::Ucs2
+/// Whether an alphabet has a character.
+fn has(character: char, encoding: Encoding) -> bool {
+    match encoding {
+        Encoding::Gsm7 => septets(character).is_some(),
+        Encoding::Latin1 => u32::from(character) <= 0xff,
+        Encoding::Ucs2 => true,
     }
 }
 
-/// The places of a character. One that the GSM alphabet lacks counts one place in it: it is replaced by `?`.
+/// The places of a character. One that an alphabet lacks counts one place in it: it is replaced by `?`.
 fn places(character: char, encoding: Encoding) -> u32 {
     match encoding {
         Encoding::Gsm7 => septets(character).unwrap_or(1),
+        Encoding::Latin1 => 1,
         Encoding::Ucs2 => {
             if u32::from(character) > 0xffff {
                 2
@@ -78,31 +84,58 @@ fn places(character: char, encoding: Encoding) -> u32 {
     }
 }
 
-/// How texts are cut into segments. The one place that decides it, for what is counted and for what is sent.
+/// How texts are written and cut into segments. The one place that decides it, for what is counted and for what is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cutting {
-    /// `None`: the shortest for each text.
+    /// `None`: the GSM alphabet if all of a text can be written in it, else UCS-2.
     pub encoding: Option<Encoding>,
     pub reference: Reference,
+    /// What the alphabet lacks is written with plain signs, where there are some: `"` for `“`.
+    pub transliterate: bool,
+}
+
+/// A text as it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written<'a> {
+    pub text: Cow<'a, str>,
+    pub encoding: Encoding,
+    reference: Reference,
 }
 
 impl Cutting {
-    /// How this text is written.
+    /// How this text is written. Where it becomes UCS-2 all the same, it keeps its signs.
     #[must_use]
-    pub fn encoding(self, text: &str) -> Encoding {
-        self.encoding.unwrap_or_else(|| encoding(text))
+    pub fn write(self, text: &str) -> Written<'_> {
+        let alphabet = self.encoding.unwrap_or(Encoding::Gsm7);
+        let plain = match self.transliterate {
+            true => plain::written(text, |character| has(character, alphabet)),
+            false => Cow::Borrowed(text),
+        };
+        let fits = plain.chars().all(|character| has(character, alphabet));
+        let (text, encoding) = match self.encoding {
+            None if !fits => (Cow::Borrowed(text), Encoding::Ucs2),
+            _ => (plain, alphabet),
+        };
+        Written {
+            text,
+            encoding,
+            reference: self.reference,
+        }
     }
 
-    /// Its segments, one or more, in their order. An empty text is one segment.
-    pub fn parts(self, text: &str) -> impl Iterator<Item = &str> + Clone {
-        parts(text, self.encoding(text), self.reference)
-    }
-
-    /// How many they are.
+    /// How many segments it takes.
     #[must_use]
     pub fn count(self, text: &str) -> NonZeroU32 {
-        let more = self.parts(text).skip(1);
+        let written = self.write(text);
+        let more = written.parts().skip(1);
         more.fold(NonZeroU32::MIN, |count, _| count.saturating_add(1))
+    }
+}
+
+impl Written<'_> {
+    /// Its segments, one or more, in their order. An empty text is one segment.
+    pub fn parts(&self) -> impl Iterator<Item = &str> + Clone {
+        parts(&self.text, self.encoding, self.reference)
     }
 }
 
@@ -115,6 +148,8 @@ fn parts(
     let (alone, joined) = match (encoding, reference) {
         (Encoding::Gsm7, Reference::Short) => (160, 153),
         (Encoding::Gsm7, Reference::Long) => (160, 152),
+        (Encoding::Latin1, Reference::Short) => (140, 134),
+        (Encoding::Latin1, Reference::Long) => (140, 133),
         (Encoding::Ucs2, Reference::Short) => (70, 67),
         (Encoding::Ucs2, Reference::Long) => (70, 66),
     };
@@ -137,12 +172,16 @@ fn parts(
     })
 }
 
-/// A part as it is sent: the GSM alphabet with one character an octet, as SMPP usually carries it, or UCS-2
-/// with the high octet first.
+/// A part as it is sent: the GSM alphabet with one character an octet, as SMPP usually carries it, Latin 1, or UCS-2 with
+/// the high octet first.
 #[must_use]
 pub fn octets(part: &str, encoding: Encoding) -> Vec<u8> {
     match encoding {
         Encoding::Ucs2 => part.encode_utf16().flat_map(u16::to_be_bytes).collect(),
+        Encoding::Latin1 => {
+            let octets = part.chars().map(|c| u8::try_from(c).unwrap_or(b'?'));
+            octets.collect()
+        }
         Encoding::Gsm7 => {
             let mut octets = Vec::with_capacity(part.len());
             for character in part.chars() {
@@ -156,6 +195,40 @@ pub fn octets(part: &str, encoding: Encoding) -> Vec<u8> {
                 }
             }
             octets
+        }
+    }
+}
+
+/// The text of octets as [`octets`] writes them. What is no character becomes `\u{fffd}`.
+#[must_use]
+pub fn read(octets: &[u8], encoding: Encoding) -> String {
+    match encoding {
+        Encoding::Ucs2 => {
+            let pairs = octets.chunks_exact(2);
+            let units: Vec<u16> = pairs
+                .map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
+                .collect();
+            String::from_utf16_lossy(&units)
+        }
+        Encoding::Latin1 => octets.iter().map(|octet| char::from(*octet)).collect(),
+        Encoding::Gsm7 => {
+            let basic: Vec<char> = BASIC.chars().collect();
+            let mut octets = octets.iter().copied();
+            let mut next = || {
+                let octet = octets.next()?;
+                let place = usize::from(octet);
+                let known = match octet {
+                    ESCAPE => {
+                        let place = octets.next()?;
+                        let at = EXTENDED.iter().position(|known| *known == place);
+                        at.and_then(|at| EXTENSION.chars().nth(at))
+                    }
+                    _ if octet > ESCAPE => basic.get(place - 1).copied(),
+                    _ => basic.get(place).copied(),
+                };
+                Some(known.unwrap_or(char::REPLACEMENT_CHARACTER))
+            };
+            std::iter::from_fn(&mut next).collect()
         }
     }
 }

@@ -4,6 +4,7 @@ use sluiced_ports::message::{HeaderValue, Properties};
 const FACTS: Facts<'_> = Facts {
     route: "sms",
     attempt: 3,
+    max_body: 1 << 20,
 };
 
 fn message(body: &str) -> Message {
@@ -240,7 +241,7 @@ fn unknown_filters_and_options_are_found_when_they_are_compiled() {
     for (source, why) in [
         (
             "{{ body.x | sms_segments(encoding='utf8') }}",
-            "sms_segments: encoding is \"auto\", \"gsm7\" or \"ucs2\"",
+            "sms_segments: encoding is \"auto\", \"gsm7\", \"latin1\" or \"ucs2\"",
         ),
         (
             "{{ body.x | sms_segments(reference=32) }}",
@@ -248,7 +249,7 @@ fn unknown_filters_and_options_are_found_when_they_are_compiled() {
         ),
         (
             "{{ body.x | sms_segments(bits=8) }}",
-            "sms_segments: its options are encoding and reference",
+            "sms_segments: its options are encoding, reference and transliterate",
         ),
         (
             "{{ body | pointer('to/0') }}",
@@ -422,4 +423,42 @@ fn of_an_answer_the_last_of_two_members_counts() {
         .context_with(&message, FACTS, Some(&answer))
         .unwrap();
     assert_eq!(templates.render(&template, &context).unwrap(), "4 b");
+}
+
+/// What is around a body is undone before a template sees it, and a body that is something else is named.
+#[test]
+fn a_body_is_read_as_its_publisher_meant_it() {
+    let body = "\u{feff}{\"to\": \"+49170\"}";
+    assert_eq!(render("{{ body.to }}", &message(body)).unwrap(), "+49170");
+    assert!(json::answer(body.as_bytes()).is_ok());
+    assert_eq!(
+        why("{{ body.to }}", "a:1:{s:2:\"to\";s:4:\"+491\";}"),
+        "body: is no JSON, which the templates need (line 1, column 1); it looks like a serialised object of PHP"
+    );
+}
+
+/// JavaScript cuts texts between the halves of a character.
+#[test]
+fn half_a_character_is_read_as_its_replacement() {
+    for (body, text) in [
+        (r#"{"text": "a\ud83d"}"#, "a\u{fffd}"),
+        (r#"{"text": "\ude00b"}"#, "\u{fffd}b"),
+        (r#"{"text": "\ud83d\ud83d\ude00"}"#, "\u{fffd}😀"),
+        (r#"{"text": "\uD83D\uDE00 \u00fc"}"#, "😀 ü"),
+        // No escape but a backslash and letters.
+        (r#"{"text": "\\ud83d"}"#, r"\ud83d"),
+        (r#"{"text": "\\\ud83d"}"#, "\\\u{fffd}"),
+    ] {
+        assert_eq!(
+            render("{{ body.text }}", &message(body)).unwrap(),
+            text,
+            "{body}"
+        );
+    }
+    for body in ["\\", r#"{"a": "\u"#, r#"{"a": "\ud83"#] {
+        assert!(
+            why("{{ body }}", body).starts_with("body: is no JSON"),
+            "{body}"
+        );
+    }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::DropCounts;
 use super::letter::{Decision, Filter, FilterArgs};
-use super::{Console, DeadQueues, Location, Refusal, Report, letters};
+use super::{Console, DeadQueues, Location, QueueResults, Refusal, letters};
 use crate::cli::exit::agrees;
 use sluiced_amqp::rabbit::letters::{BATCH, Letter, Letters};
 use sluiced_ports::clock::Clock;
@@ -35,7 +35,7 @@ pub(super) async fn run(
 ) -> Result<(), Refusal> {
     let dead = args.location.dead_queues()?;
     let filter = Filter::new(&args.filter, dead.route.as_deref())?;
-    let mut report = Report::new(args.location.json);
+    let mut report = QueueResults::new(args.location.json);
     let mut left = args.limit.unwrap_or(u64::MAX);
     for queue in &dead.queues {
         let found = tidy(args, &dead, queue, &filter, left, console).await?;

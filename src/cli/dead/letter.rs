@@ -31,7 +31,6 @@ pub(super) struct LetterFacts<'a> {
     pub(super) queue: Option<&'a str>,
     #[serde(serialize_with = "in_utc")]
     pub(super) died: Option<StoreTime>,
-    died_us: Option<u64>,
     #[serde(serialize_with = "in_utc")]
     pub(super) first_seen: Option<StoreTime>,
     #[serde(serialize_with = "in_utc")]
@@ -46,7 +45,6 @@ impl<'a> LetterFacts<'a> {
         let text = |name| value(name).and_then(HeaderValue::as_text);
         let number = |name| value(name).and_then(HeaderValue::as_int);
         let time = |name| Some(StoreTime::from_micros(u64::try_from(number(name)?).ok()?));
-        let died = time(header::DIED);
         Self {
             message_id: message.id(),
             reason: text(header::REASON),
@@ -55,8 +53,7 @@ impl<'a> LetterFacts<'a> {
             attempts: number(header::ATTEMPTS),
             route: text(header::ROUTE),
             queue: text(header::QUEUE),
-            died,
-            died_us: died.map(StoreTime::as_micros),
+            died: time(header::DIED),
             first_seen: time(header::FIRST_SEEN),
             expires: time(header::EXPIRES),
             unreadable: value(header::UNREADABLE)
@@ -169,12 +166,15 @@ impl Filter {
     }
 
     fn condition(&self, message: &Message) -> Decision {
+        /// A queue of dead letters has those of any route, so the bound is one for all.
+        const MAX_BODY: u64 = 16 * 1024 * 1024;
         let Some((templates, template)) = &self.condition else {
             return Decision::Meant;
         };
         let facts = LetterFacts::of(message);
         let made = facts.attempts.unwrap_or(0);
         let about = downstream::Facts {
+            max_body: MAX_BODY,
             route: facts.route.unwrap_or_default(),
             attempt: u32::try_from(made).unwrap_or(0).saturating_add(1),
         };

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts, in_utc};
 use super::show::{LABELS, Sought, in_short, seek};
-use super::{Console, Counts, Location, Refusal, Report, Unasked, letters};
+use super::{Console, Counts, Location, QueueResults, Refusal, Unasked, letters};
 use crate::cli::text::{age, facts, in_a_line, or_dash, size, table};
 use sluiced_amqp::rabbit::letters::{Letter, Letters};
 use sluiced_core::time::StoreTime;
@@ -75,7 +75,7 @@ pub(super) async fn run(
     let dead = args.location.dead_queues()?;
     let filter = Filter::new(&args.filter, dead.route.as_deref())?;
     let now = Clock::start().store_time();
-    let mut report = Report::new(args.location.json);
+    let mut report = QueueResults::new(args.location.json);
     for (index, queue) in dead.queues.iter().enumerate() {
         let found = match dead.open(queue).await? {
             None => None,
@@ -246,7 +246,7 @@ pub(in crate::cli) async fn find(
     };
     for queue in &dead.queues {
         let see = |letter: &_| Ok(in_short(queue, letter));
-        match seek(&dead, queue, (None, id), see).await? {
+        match seek(&dead, queue, None, id, see).await? {
             Sought::Missing(why) => found.missing.push(why),
             Sought::Found((facts, json)) => found.letters.push(FoundLetter {
                 title: format!("letter {} of {queue}", json["number"]),
@@ -259,6 +259,18 @@ pub(in crate::cli) async fn find(
 }
 
 impl FoundLetters {
+    /// Whether it is none.
+    pub(in crate::cli) fn is_empty(&self) -> bool {
+        self.letters.is_empty()
+    }
+
+    /// The route of the message, as its letter has it.
+    pub(in crate::cli) fn route(&self) -> Option<&str> {
+        self.letters
+            .iter()
+            .find_map(|letter| letter.json["route"].as_str())
+    }
+
     pub(in crate::cli) fn write(&self, out: &mut impl Write) -> Result<(), Refusal> {
         if self.letters.is_empty() {
             writeln!(out, "it is no dead letter: {}", self.missing.join("; "))?;

@@ -1,5 +1,10 @@
 //! `sluiced dead replay`: letters go back to their work queue and start afresh.
+//!
+//! Letters lie in the order in which they died. Those of a higher priority go first here, and then those that were
+//! published first, as if they came anew. A queue may hold more letters than fit in memory, so this order is kept
+//! within parts of it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -10,16 +15,24 @@ use tokio_util::sync::CancellationToken;
 
 use super::ReplayCounts;
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
-use super::{Console, DeadQueues, Location, Refusal, Report, SUFFIX};
+use super::{Console, DeadQueues, Location, QueueResults, Refusal, SUFFIX};
 use crate::cli::exit::StopSignals;
 use sluiced_amqp::rabbit::letters::{BATCH, BATCH_BYTES, Letter, Letters, Replay};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::rate::Rate;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
+use sluiced_ports::message::Message;
 
 /// With a pace, the letters of this much time go together.
 const TOGETHER: Duration = Duration::from_millis(100);
+
+/// So many letters are put in order together …
+const ORDERED: usize = 10_000;
+/// … with bodies of so many bytes; one that is larger is alone …
+const ORDERED_BYTES: usize = 64 * 1024 * 1024;
+/// … and no more than go in this time at the pace: a broker may close a channel that keeps letters for longer.
+const ORDERED_TIME: Duration = Duration::from_secs(600);
 
 /// The arguments of `sluiced dead replay`.
 #[derive(Args, Clone, Debug)]
@@ -28,7 +41,7 @@ pub struct ReplayArgs {
     location: Location,
     #[command(flatten)]
     filter: FilterArgs,
-    /// So many letters at most
+    /// So many letters at most, those of the highest priority first
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// To this queue instead of the one that each came from
@@ -90,7 +103,7 @@ impl Replaying<'_> {
         &mut self,
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
     ) -> Result<Option<Refusal>, Refusal> {
-        let (mut report, mut failed) = (Report::new(self.args.location.json), None);
+        let (mut report, mut failed) = (QueueResults::new(self.args.location.json), None);
         let mut left = self.args.limit.unwrap_or(u64::MAX);
         for queue in &self.dead.queues {
             if self.stop.is_cancelled() || failed.is_some() || left == 0 {
@@ -143,40 +156,69 @@ impl Replaying<'_> {
         counts: &mut ReplayCounts,
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
     ) -> Result<(), Refusal> {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
         while !self.stop.is_cancelled() && counts.meant < limit {
+            let mut ordered = self.read(letters, counts).await?;
+            if ordered.is_empty() {
+                break;
+            }
+            ordered.sort_by_key(|letter| urgency(&letter.message));
+            let wanted = usize::try_from(limit - counts.meant).unwrap_or(usize::MAX);
+            let unwanted = ordered.split_off(wanted.min(ordered.len()));
+            let mut ordered = ordered.into_iter();
+            while ordered.len() > 0 && !self.stop.is_cancelled() {
+                let batch = self.batch(queue, &mut ordered, counts);
+                self.send(letters, batch, counts).await?;
+                show_progress(queue, counts, console)?;
+            }
+            for letter in ordered.chain(unwanted) {
+                letters.leave(letter).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next letters that are meant.
+    async fn read(
+        &self,
+        letters: &mut Letters,
+        counts: &mut ReplayCounts,
+    ) -> Result<Vec<Letter>, Refusal> {
+        let (mut ordered, mut bytes) = (Vec::new(), 0);
+        let most = self.pace.within(ORDERED_TIME).min(ORDERED);
+        while ordered.len() < most && bytes < ORDERED_BYTES && !self.stop.is_cancelled() {
             let Some(letter) = letters.next().await? else {
                 break;
             };
             counts.looked_at += 1;
-            if !self.is_meant(&letter, counts) {
+            if self.is_meant(&letter, counts) {
+                bytes += letter.message.body.len();
+                ordered.push(letter);
+            } else {
                 letters.leave(letter).await?;
-                continue;
             }
+        }
+        Ok(ordered)
+    }
+
+    /// Those that go together.
+    fn batch(
+        &self,
+        queue: &str,
+        ordered: &mut impl Iterator<Item = Letter>,
+        counts: &mut ReplayCounts,
+    ) -> Vec<Replay> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < self.pace.batch && bytes < BATCH_BYTES {
+            let Some(letter) = ordered.next() else {
+                break;
+            };
             counts.meant += 1;
+            bytes += letter.message.body.len();
             let replay = self.replay(queue, letter, counts);
             counts.to.insert(replay.queue.clone());
-            if self.args.dry_run {
-                letters.leave(replay.letter).await?;
-                continue;
-            }
-            bytes += replay.letter.message.body.len();
             batch.push(replay);
-            if batch.len() >= self.pace.batch || bytes >= BATCH_BYTES {
-                bytes = 0;
-                self.send(letters, std::mem::take(&mut batch), counts)
-                    .await?;
-                show_progress(queue, counts, console)?;
-            }
         }
-        if self.stop.is_cancelled() {
-            counts.meant -= batch.len() as u64;
-            for replay in batch {
-                letters.leave(replay.letter).await?;
-            }
-            return Ok(());
-        }
-        self.send(letters, batch, counts).await
+        batch
     }
 
     fn is_meant(&self, letter: &Letter, counts: &mut ReplayCounts) -> bool {
@@ -220,6 +262,12 @@ impl Replaying<'_> {
         batch: Vec<Replay>,
         counts: &mut ReplayCounts,
     ) -> Result<(), Refusal> {
+        if self.args.dry_run {
+            for replay in batch {
+                letters.leave(replay.letter).await?;
+            }
+            return Ok(());
+        }
         let queues: BTreeSet<String> = batch.iter().map(|replay| replay.queue.clone()).collect();
         for queue in queues {
             if !letters.can_go_to(&queue).await? {
@@ -241,6 +289,18 @@ impl Replaying<'_> {
         self.pace.wait(count, &self.stop).await;
         Ok(())
     }
+}
+
+/// Letters go in the order of this: those of a high priority first, then those that were published first, as far as
+/// that is known. Others stay as they lie.
+fn urgency(message: &Message) -> (Reverse<u8>, u64) {
+    let facts = LetterFacts::of(message);
+    let published = message.properties.timestamp;
+    let published =
+        published.map(|seconds| StoreTime::from_micros(seconds.saturating_mul(1_000_000)));
+    let since = published.or(facts.first_seen).or(facts.died);
+    let since = since.map_or(u64::MAX, StoreTime::as_micros);
+    (Reverse(message.properties.priority), since)
 }
 
 /// Whether a letter may keep its publisher's time of publishing. If that is older than `max_age`, the
@@ -278,6 +338,12 @@ impl Pace {
             start: Instant::now(),
             sent: 0,
         }
+    }
+
+    /// How many letters go within so long; at least one.
+    fn within(&self, time: Duration) -> usize {
+        let count = |rate: Rate| (rate.per_second() * time.as_secs_f64()) as usize;
+        self.rate.map_or(usize::MAX, count).max(1)
     }
 
     /// Waits until the next batch is due, or until `stop`.
@@ -343,5 +409,34 @@ mod tests {
         assert_eq!(batch("50/1s"), 5);
         assert_eq!(batch("100000/1s"), BATCH);
         assert_eq!(Pace::of(None).batch, BATCH);
+        let within = |rate: &str| Pace::of(Some(rate.parse().unwrap())).within(ORDERED_TIME);
+        assert_eq!((within("5/1s"), within("1/1h")), (3_000, 1));
+        assert_eq!(Pace::of(None).within(ORDERED_TIME), usize::MAX);
+    }
+
+    #[test]
+    fn letters_go_by_priority_and_then_by_age() {
+        let letter = |priority, timestamp| {
+            let mut message = Message::default();
+            message.properties.priority = priority;
+            message.properties.timestamp = timestamp;
+            message
+        };
+        let mut letters = [
+            (0, Some(5)),
+            (9, None),
+            (5, Some(8)),
+            (9, Some(7)),
+            (5, Some(2)),
+        ];
+        letters.sort_by_key(|(priority, timestamp)| urgency(&letter(*priority, *timestamp)));
+        let order = [
+            (9, Some(7)),
+            (9, None),
+            (5, Some(2)),
+            (5, Some(8)),
+            (0, Some(5)),
+        ];
+        assert_eq!(letters, order);
     }
 }

@@ -42,8 +42,7 @@ pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resul
     }
     let mut missing = Vec::new();
     for queue in &dead.queues {
-        let wanted = (number, args.letter.as_str());
-        let found = seek(&dead, queue, wanted, |letter| {
+        let found = seek(&dead, queue, number, &args.letter, |letter| {
             write(args, queue, letter, out)
         });
         match found.await? {
@@ -70,7 +69,8 @@ pub(super) enum Sought<T> {
 pub(super) async fn seek<T>(
     dead: &DeadQueues,
     queue: &str,
-    (number, id): (Option<u64>, &str),
+    number: Option<u64>,
+    id: &str,
     see: impl FnOnce(&Letter) -> Result<T, Refusal>,
 ) -> Result<Sought<T>, Refusal> {
     let Some(mut letters) = dead.open(queue).await? else {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sluiced_core::rate::{Rate, Span};
+use sluiced_settings::text::HeadroomText;
 
 /// The name of the demo's route.
 pub(super) const ROUTE: &str = "demo";
@@ -20,7 +21,7 @@ pub(super) const LIMIT: &str = "provider";
 #[derive(Clone, Debug)]
 pub(super) struct Common {
     pub(super) rate: Rate,
-    pub(super) headroom: Duration,
+    pub(super) headroom: HeadroomText,
     pub(super) latency: Duration,
     pub(super) provider: SocketAddr,
     /// It is called over SMPP.
@@ -74,7 +75,7 @@ impl Common {
              [routes.{ROUTE}]\nqueue = {}\nlimits = [\"{LIMIT}\"]\n\n\
              [routes.{ROUTE}.downstream]\ntimeout = \"10s\"\nlatency = \"{}\"\n{downstream}",
             self.rate,
-            Span(self.headroom),
+            self.headroom,
             quoted(&self.queue),
             Span(self.latency.max(Duration::from_millis(10))),
         )
@@ -181,11 +182,12 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use sluiced_settings::text::Length;
 
     fn common(headroom: u64) -> Common {
         Common {
             rate: "400/1s".parse().expect("a rate"),
-            headroom: Duration::from_millis(headroom),
+            headroom: HeadroomText::Fixed(Length(Duration::from_millis(headroom))),
             latency: Duration::from_millis(20),
             provider: "127.0.0.1:9".parse().expect("an address"),
             smpp: false,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::series::series;
 use crate::cli::text::{counted, padded};
-use crate::status::series;
 use sluiced_core::rate::{Rate, Span};
 use sluiced_provider::{Live, Provider, Report};
 use sluiced_telemetry::names::{HELD, SLOT_LATENESS};

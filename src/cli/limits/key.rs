@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::set::configured;
 use super::show::LABELS;
 use super::{OpenLimits, Refusal, unused};
-use crate::cli::text::{counted, facts, rough};
+use crate::cli::text::{counted, facts, rough, utc_of};
 use crate::wire;
-use sluiced_core::limits::Taken;
 use sluiced_core::limits::generation::Closing;
 use sluiced_core::limits::once::Claim;
+use sluiced_core::limits::{Rule, Taken};
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::rate::Span;
 use sluiced_core::time::{StoreTime, micros};
@@ -21,7 +21,6 @@ use sluiced_ports::limits::{Corrected, Correction, Fit, KeyedLimit, LimitKey, Lo
 use sluiced_ports::store::{Inspection, Store};
 use sluiced_settings::policy;
 use sluiced_settings::types::Limit;
-use sluiced_store::limit_key;
 
 /// So many entries of a log are shown.
 const SHOWN: usize = 5;
@@ -52,7 +51,8 @@ pub(super) struct Waited {
 pub(in crate::cli) async fn look_up(
     opened: &OpenLimits,
     name: &str,
-    (queue, key): (Option<&str>, Option<&str>),
+    queue: Option<&str>,
+    key: Option<&str>,
     found: &Inspection,
 ) -> Result<Option<KeyState>, Refusal> {
     let Some(limit) = current(opened, name, found)? else {
@@ -134,22 +134,17 @@ fn queue_of(
     }
 }
 
-/// Why a keyed limit grants nothing, if so; a paced one never waits because of a loss.
-pub(super) async fn closed(
+/// Until when a keyed limit grants nothing because its state was lost, or may be, if so (`wire::lost`).
+pub(super) async fn lost(
     opened: &OpenLimits,
     name: &str,
     found: &Inspection,
-) -> Result<Option<Closing>, Refusal> {
-    let version = found.policy.as_ref().map(|policy| policy.version);
-    let (Some(limit), Some(version)) = (current(opened, name, found)?, version) else {
+) -> Result<Option<(StoreTime, Closing)>, Refusal> {
+    let limit = current(opened, name, found)?;
+    let Some((limit, policy)) = limit.zip(found.policy.as_ref()) else {
         return Ok(None);
     };
-    let Some(limit) = wire::keyed_limit(name, &limit, version)? else {
-        return Ok(None);
-    };
-    // All keys of a limit are closed together, so any of them says it.
-    let look = opened.store.look(&Arc::new(limit), limit_key(&[])).await?;
-    Ok(look.closed.map(|(_, why)| why))
+    Ok(wire::lost(&*opened.store, name, &limit, policy).await?)
 }
 
 /// The limit under the current policy, or that of the file if there is none. `None`: it is not known.
@@ -221,9 +216,12 @@ impl KeyState {
         if let Some(owed) = self.debt() {
             all.push(("owed", owed));
         }
-        if let Some((until, _)) = self.look.closed {
-            let closed = wait(until.since(self.look.now));
-            all.push(("closed", format!("nothing passes for {closed}")));
+        if let Some((until, why)) = self.look.closed {
+            let (closed, why) = (wait(until.since(self.look.now)), wire::closed_why(why));
+            all.push(("closed", format!("nothing passes for {closed}: {why}")));
+        }
+        if !self.is_known() {
+            all.push(("remembers", self.memory()));
         }
         facts(LABELS, &all, out)?;
         Ok(())
@@ -241,6 +239,40 @@ impl KeyState {
         Some(format!(
             "{units} that calls used beyond their costs, paid {paid} (`sluiced limits open` forgives them)"
         ))
+    }
+
+    /// Whether something is known of the key.
+    pub(in crate::cli) const fn is_known(&self) -> bool {
+        self.look.state.is_some()
+    }
+
+    /// For how long the limit remembers a message, and so what it says that nothing is known of the key.
+    pub(in crate::cli) fn memory(&self) -> String {
+        let now = self.look.now;
+        let none_since = |memory: Duration, what: &str| {
+            let since = StoreTime::from_micros(now.as_micros().saturating_sub(micros(memory)));
+            format!("{}: none was {what} since {}", span(memory), utc_of(since))
+        };
+        let rule = self.of.0.policy().rule.around(now);
+        match rule {
+            Rule::Once(_) => {
+                let ttl = self.ttl.map_or(Duration::ZERO, |(ttl, _)| ttl);
+                format!("accepted messages, for {}", none_since(ttl, "accepted"))
+            }
+            Rule::SlidingLog(_) => {
+                let memory = rule.forgotten_at(now).since(now);
+                format!("messages, for {}", none_since(memory, "counted"))
+            }
+            Rule::Gcra(_) | Rule::TokenBucket(_) => {
+                let memory = Duration::from_micros(rule.spacing(1, now));
+                let none = none_since(memory, "counted");
+                format!("messages until their units are back, one unit for {none}")
+            }
+            Rule::FixedWindow(_) => {
+                "the messages of this window: none was counted in it".to_owned()
+            }
+            Rule::Concurrency(_) => "calls under way: there is none".to_owned(),
+        }
     }
 
     /// Why no message of the key is called, if none is.
@@ -305,18 +337,23 @@ impl KeyState {
             "remaining": self.look.room.remaining,
             "retry_after_us": self.retry_after().map(micros),
             "reset_after_us": micros(self.reset_after()),
+            "known": self.is_known(),
             "taken": self.taken(),
+            "remembers": self.memory(),
             "owed": self.owed,
             "closed_us": closed,
-            "now_us": self.look.now.as_micros(),
+            "now": self.look.now.to_string(),
         })
     }
 
     /// How long until one unit fits; `None`: it is not known.
     fn retry_after(&self) -> Option<Duration> {
+        // A limit that is closed grants nothing, whatever the key has left.
+        let closed = self.look.closed;
+        let opens = closed.map_or(self.look.now, |(until, _)| until);
         match self.look.fits {
-            Fit::Now => Some(Duration::ZERO),
-            Fit::At(at) => Some(StoreTime::from_micros(at).since(self.look.now)),
+            Fit::Now => Some(opens.since(self.look.now)),
+            Fit::At(at) => Some(StoreTime::from_micros(at).max(opens).since(self.look.now)),
             Fit::Full => None,
         }
     }

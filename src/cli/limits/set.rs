@@ -16,7 +16,7 @@ use super::{Location, OpenLimits, Refusal, in_force, length, operator, unused};
 use crate::cli::exit::agrees;
 use crate::cli::shell;
 use crate::wire::kind;
-use sluiced_core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends};
+use sluiced_core::policy::{ADAPTED, LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends};
 use sluiced_core::rate::{Span, parse_duration};
 use sluiced_core::time::micros;
 use sluiced_ports::store::Updated;
@@ -214,7 +214,7 @@ fn updated(
     let mut words = policy::keys_of(before).map_err(|why| Refusal::Failed(why.to_string()))?;
     if let Some((name, _)) = changes
         .iter()
-        .find(|(name, _)| [policy::ADAPTED, "until"].contains(name))
+        .find(|(name, _)| [ADAPTED, "until"].contains(name))
     {
         return Err(Refusal::Arguments(format!(
             "`{name}` is not for operators: sluiced writes it; set the rate, or how long with --for"

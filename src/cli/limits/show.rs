@@ -8,12 +8,12 @@ use clap::Args;
 use serde_json::Value;
 
 use super::key;
-use super::{Location, Refusal};
+use super::{Location, OpenLimits, Refusal};
 use crate::cli::shell;
 use crate::cli::text::{facts, plural, rough, state, table};
-use crate::wire::{as_json, kind, state_word};
+use crate::wire::{Standing, kind};
 use sluiced_core::headroom::Headroom;
-use sluiced_core::policy::{LimitPolicy, Origin, ends};
+use sluiced_core::policy::{ADAPTED, LimitPolicy, Origin, ends, is_same};
 use sluiced_core::rate::Span;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::store::Inspection;
@@ -51,7 +51,7 @@ pub struct ShowArgs {
 struct Listed {
     name: String,
     file: String,
-    found: Inspection,
+    standing: Standing,
 }
 
 pub(super) async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
@@ -66,11 +66,11 @@ pub(super) async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Resu
         limits.push(Listed {
             name: name.clone(),
             file: opened.file(name),
-            found: opened.policy(name).await?.inspect().await?,
+            standing: standing(&opened, name).await?,
         });
     }
     if args.location.json {
-        let all = limits.iter().map(|l| as_json(&l.name, &l.file, &l.found));
+        let all = limits.iter().map(|l| l.standing.as_json(&l.name, &l.file));
         writeln!(out, "{:#}", Value::from(all.collect::<Vec<_>>()))?;
         return Ok(());
     }
@@ -88,17 +88,18 @@ pub(super) async fn show(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resu
     let limit = Listed {
         name: args.name.clone(),
         file: opened.file(&args.name),
-        found: opened.policy(&args.name).await?.inspect().await?,
+        standing: standing(&opened, &args.name).await?,
     };
     let left = key::look_up(
         &opened,
         &args.name,
-        (args.queue.as_deref(), args.key.as_deref()),
-        &limit.found,
+        args.queue.as_deref(),
+        args.key.as_deref(),
+        &limit.standing.found,
     )
     .await?;
     if args.location.json {
-        let mut all = as_json(&limit.name, &limit.file, &limit.found);
+        let mut all = limit.standing.as_json(&limit.name, &limit.file);
         if let Some(left) = &left {
             all["units"] = left.as_json();
         }
@@ -112,10 +113,17 @@ pub(super) async fn show(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resu
     Ok(())
 }
 
+/// A limit as the store has it.
+async fn standing(opened: &OpenLimits, name: &str) -> Result<Standing, Refusal> {
+    let found = opened.policy(name).await?.inspect().await?;
+    let lost = key::lost(opened, name, &found).await?;
+    Ok(Standing::new(found, lost))
+}
+
 impl Listed {
     fn row(&self) -> [String; 6] {
-        let (name, now) = (self.name.clone(), self.found.now);
-        let Some(policy) = &self.found.policy else {
+        let (name, now) = (self.name.clone(), self.standing.found.now);
+        let Some(policy) = &self.standing.found.policy else {
             let none = || "-".to_owned();
             let (kind, value) = (kind(&self.file).to_owned(), main_value(&self.file));
             let state = "not running yet".to_owned();
@@ -131,13 +139,13 @@ impl Listed {
             in_force,
             format!("{} {}", policy.updates, policy.origin.name()),
             ago(policy.changed.since(), now),
-            state_word(&self.found).to_owned(),
+            self.standing.word().to_owned(),
         ]
     }
 
     /// The replicas of the limit, and those whose file differs.
     fn remarks(&self) -> Vec<String> {
-        let (name, found) = (&self.name, &self.found);
+        let (name, found) = (&self.name, &self.standing.found);
         let Some(policy) = &found.policy else {
             return Vec::new();
         };
@@ -159,13 +167,18 @@ impl Listed {
         if differ(&policy.text, &self.file) {
             all.push(format!("  this file says {}", short(&self.file)));
             all.push(format!("  in force is    {}", short(&policy.text)));
+            if differ(&self.file, &policy.file) {
+                all.push(format!(
+                    "  it counts once more than half of the replicas have it, or with `sluiced limits adopt {name}`"
+                ));
+            }
         }
         all
     }
 
     fn write(&self, out: &mut impl Write) -> Result<(), Refusal> {
         let (name, file) = (&self.name, &self.file);
-        let Some(policy) = &self.found.policy else {
+        let Some(policy) = &self.standing.found.policy else {
             writeln!(out, "{name}: no replica has used it yet")?;
             if !file.is_empty() {
                 facts(LABELS, &[("this file", short(file))], out)?;
@@ -180,7 +193,7 @@ impl Listed {
 
     /// The limit under the current policy.
     fn values(&self, policy: &LimitPolicy) -> Vec<(&'static str, String)> {
-        let now = self.found.now;
+        let now = self.standing.found.now;
         let mut all = vec![("in force", short(&policy.text))];
         if let Some(rate) = adapted(&policy.text) {
             let why = "as the downstream allows (adaptive)";
@@ -189,7 +202,7 @@ impl Listed {
         if let Some(parts) = followed(&policy.text) {
             let (whole, late, way) = (Span(parts.all()), Span(parts.late), Span(parts.way));
             let text = format!(
-                "{whole}: {late} for calls that leave late, {way} for how much their way varies"
+                "{whole}: {late} for calls that leave late, {way} for how much their way varies, as handshakes show it"
             );
             all.push(("headroom", text));
         }
@@ -198,7 +211,7 @@ impl Listed {
         }
         let by = updated_by(policy, now);
         all.push(("version", format!("{}, {by}", policy.updates)));
-        all.push(("state", state(&self.found)));
+        all.push(("state", state(&self.standing)));
         all
     }
 
@@ -217,8 +230,8 @@ impl Listed {
         if differ(&policy.file, &policy.text) {
             all.push(("last file", short(&policy.file)));
         }
-        let differing = differing(&self.found);
-        let agree = self.found.replicas.len() - differing.len();
+        let differing = differing(&self.standing.found);
+        let agree = self.standing.found.replicas.len() - differing.len();
         let others = match differing.len() {
             0 => String::new(),
             others => format!(", and {others} with another file:"),
@@ -253,7 +266,7 @@ pub(super) fn short(line: &str) -> String {
 
 /// Whether two policies differ, apart from changes by replicas.
 fn differ(one: &str, other: &str) -> bool {
-    policy::as_written(one) != policy::as_written(other)
+    !is_same(one, other)
 }
 
 /// The value of a name in a policy.
@@ -272,7 +285,7 @@ fn followed(line: &str) -> Option<Headroom> {
 
 /// The rate that `adaptive` set.
 fn adapted(line: &str) -> Option<&str> {
-    value(line, policy::ADAPTED)
+    value(line, ADAPTED)
 }
 
 /// How long the policy still lasts, if it ends by itself.

@@ -111,7 +111,7 @@ impl Figures {
             denials: denials as f64 / messages,
             asks: outcome.asks as f64 / messages,
             open,
-            limits: limits(plan, planned, drawn, outcome, (busy, open)),
+            limits: limits(plan, planned, drawn, outcome, busy, open),
             longest: longest(plan, planned, drawn, outcome),
             series: series(plan, drawn, outcome, shown(length, busy)),
         }

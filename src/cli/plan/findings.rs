@@ -12,6 +12,7 @@ use super::words::{messages, often, short, time};
 use crate::cli::text::grouped;
 use sluiced_core::time::micros;
 use sluiced_core::zone::Zone;
+use sluiced_settings::made::ZoneText;
 use sluiced_settings::types::Route;
 use sluiced_simulation::plan::Plan;
 
@@ -141,7 +142,7 @@ impl PlanFacts<'_> {
         finding(Weight::Late, text)
     }
 
-    /// The same for a limit that counts by key.
+    /// More units of a key are wanted than can pass, where a limit counts by key.
     fn too_much_of_a_key(&self, limit: &LimitFigures) -> Option<Finding> {
         let name = &limit.name;
         let (worst, wanted) = limit.worst.as_ref().filter(|_| limit.beyond > 0)?;
@@ -339,7 +340,8 @@ pub(super) fn left_out(
     route: &Route,
     others: &[(&str, &str)],
     same_queue: &[&str],
-    (assumed, once): (&[&str], &[String]),
+    assumed: &[&str],
+    once: &[String],
     tenants_known: bool,
 ) -> Vec<Finding> {
     let mut notes = Vec::new();
@@ -364,6 +366,12 @@ pub(super) fn left_out(
             "Its queue is shared with routes.{other}, which is not in this plan: all messages are taken to be sent by this route."
         ));
     }
+    if matches!(route.timezone, Some(ZoneText::Made(_))) {
+        note("The hours of each message's own time zone are not in this plan.".to_owned());
+    }
+    if route.priority.made().is_some() {
+        note("All messages are taken to have the priority 0.".to_owned());
+    }
     if route.fair_by.is_some() {
         note(if tenants_known {
             "Tenants share what the replicas hold; parking is not in this plan.".to_owned()
@@ -376,5 +384,8 @@ pub(super) fn left_out(
 
 /// The zone whose clock the route uses.
 pub(super) fn zone(route: &Route) -> Zone {
-    route.timezone.clone().unwrap_or_else(Zone::utc)
+    match &route.timezone {
+        Some(ZoneText::Fixed(zone)) => zone.clone(),
+        Some(ZoneText::Made(_)) | None => Zone::utc(),
+    }
 }

@@ -128,9 +128,11 @@ struct OfKey {
 /// The used share of a limit: slots and calls go unused in closed hours, the units of a window do not.
 fn share(
     rule: Option<&Rule>,
-    (per_second, burst): (f64, f64),
+    per_second: f64,
+    burst: f64,
     units: u64,
-    (busy, open): (u64, u64),
+    busy: u64,
+    open: u64,
 ) -> Option<f64> {
     let (burst, time) = match rule {
         None | Some(Rule::Concurrency(_)) => (0.0, busy.min(open)),
@@ -141,13 +143,14 @@ fn share(
     (all > 0.0).then(|| units as f64 / all)
 }
 
-/// The figures of each limit; `busy` is how long there was something to do, and how long the route was open.
+/// The figures of each limit; `busy`: how long there was something to do; `open`: how long the route was open (µs).
 pub(super) fn limits(
     plan: &Plan,
     planned: &Planned,
     drawn: &Drawn,
     outcome: &PlanOutcome,
-    busy: (u64, u64),
+    busy: u64,
+    open: u64,
 ) -> Vec<LimitFigures> {
     let mut place = 0..;
     let keyed = planned.limits.iter().map(|limit| {
@@ -169,7 +172,7 @@ pub(super) fn limits(
             kind: limit.limit.kind(),
             per_second,
             burst,
-            share: share(limit.rule.as_ref(), (per_second, burst), units, busy)
+            share: share(limit.rule.as_ref(), per_second, burst, units, busy, open)
                 .filter(|_| !has_key),
             units,
             wanted: keys.values().map(|key| key.wanted).sum(),

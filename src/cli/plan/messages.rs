@@ -73,7 +73,7 @@ impl Form<'_> {
                 });
             }
         }
-        let urgent = self.planned.policy.urgent_from;
+        let urgent = self.planned.rules.urgent_from;
         Message {
             at,
             slots,
@@ -103,14 +103,15 @@ pub(super) fn foreseen(
     planned: &Planned,
     route: &Route,
     choices: &Choices<'_>,
-    (streams, bursts): (&[Stream], &[Burst]),
+    streams: &[Stream],
+    bursts: &[Burst],
     length: std::time::Duration,
     seed: u64,
 ) -> Drawn {
     let mut dice = Dice::new(seed ^ 0x9_1A17);
     let form = Form {
         planned,
-        priority: route.priority,
+        priority: route.priority.least(),
     };
     let tenant = route.fair_by.as_ref().map(|text| text.as_str());
     let tenant = tenant.and_then(|by| choices.keys.iter().position(|(text, _)| *text == by));
@@ -190,7 +191,7 @@ impl Numbers {
 pub(super) fn recorded(planned: &Planned, route: &Route, trace: &[Recorded]) -> Drawn {
     let form = Form {
         planned,
-        priority: route.priority,
+        priority: route.priority.least(),
     };
     let mut numbers: Vec<Numbers> = Vec::new();
     numbers.resize_with(planned.limits.len(), Numbers::default);

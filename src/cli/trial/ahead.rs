@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cli::text::{counted, rough};
-use crate::status::{Fleet, PROBES_ONLY, Replica, Route};
+use sluiced_status::{Fleet, PROBES_ONLY, Replica, RouteState};
 
 /// What is before the message.
 pub(super) struct Ahead {
     replicas: usize,
-    route: Route,
+    route: RouteState,
     /// It is the first of the queue.
     first: bool,
     /// Until those before it are gone at the rate of the paced limit; `None`: there is no such limit.
@@ -58,7 +58,7 @@ impl Ahead {
     }
 
     fn standing(&self) -> Option<String> {
-        let Route {
+        let RouteState {
             open,
             why,
             away_why,
@@ -93,7 +93,7 @@ impl Ahead {
                 self.route.stalled
             ));
         }
-        let closed = !open && !why.is_empty() && why != crate::status::CLOSED_HOURS;
+        let closed = !open && !why.is_empty() && why != sluiced_status::CLOSED_HOURS;
         closed.then(|| format!("once the route is open again: it is closed, {why}"))
     }
 
@@ -119,7 +119,7 @@ impl Ahead {
         if self.replicas == 0 {
             return Vec::new();
         }
-        let Route {
+        let RouteState {
             ready,
             held,
             parked,
@@ -170,9 +170,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::status::Use;
+    use sluiced_status::Use;
 
-    fn replica(route: Route) -> Replica {
+    fn replica(route: RouteState) -> Replica {
         let rate = Use {
             per_second: 10.0,
             ..Use::default()
@@ -184,12 +184,12 @@ mod tests {
         }
     }
 
-    fn route() -> Route {
-        Route {
+    fn route() -> RouteState {
+        RouteState {
             open: true,
             ready: 590,
             held: 10,
-            ..Route::default()
+            ..RouteState::default()
         }
     }
 
@@ -211,7 +211,7 @@ mod tests {
         let once = "once the 600 messages before it are gone".to_owned();
         assert_eq!(of(None, false), (unpaced.to_owned(), None, Some(once)));
         assert_eq!((of(None, true).1, of(None, true).2), (Some(0), None));
-        let parked = Route {
+        let parked = RouteState {
             parked: 7,
             waiting: 3,
             ..route()
@@ -229,7 +229,7 @@ mod tests {
         };
         let closed = |why: &str| {
             let why = why.to_owned();
-            replica(Route {
+            replica(RouteState {
                 open: false,
                 why,
                 ..route()
@@ -242,14 +242,14 @@ mod tests {
         };
         assert!(stands(vec![silent]).contains("a replica runs"));
         assert_eq!(stands(vec![replica(route())]), "");
-        let away = replica(Route {
+        let away = replica(RouteState {
             away: true,
             away_why: "503 Service Unavailable".to_owned(),
             ..route()
         });
         let said = stands(vec![replica(route()), away]);
         assert!(said.ends_with("probes are sent (503 Service Unavailable)"));
-        let dying = replica(Route {
+        let dying = replica(RouteState {
             dying: "50 messages died in a row, invalid".to_owned(),
             ..route()
         });
@@ -259,6 +259,6 @@ mod tests {
         assert_eq!(stands(vec![closed("redis: refused"), replica(route())]), "");
         // Its limits and its hours have lines of their own.
         assert_eq!(stands(vec![closed("")]), "");
-        assert_eq!(stands(vec![closed(crate::status::CLOSED_HOURS)]), "");
+        assert_eq!(stands(vec![closed(sluiced_status::CLOSED_HOURS)]), "");
     }
 }

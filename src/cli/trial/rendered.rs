@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::super::text::printable;
 use crate::wire::Rendered;
-use sluiced_core::smpp::Address;
-use sluiced_downstream::Submission;
+use sluiced_pdu::Address;
+use sluiced_smpp::Submission;
 use sluiced_template::sms::Encoding;
 
 /// Values of headers with one of these words in their names are not shown.
@@ -141,6 +141,7 @@ fn submission_as_json(submission: &Submission) -> Value {
 const fn encoding(submission: &Submission) -> &'static str {
     match submission.encoding {
         Encoding::Gsm7 => "gsm7",
+        Encoding::Latin1 => "latin1",
         Encoding::Ucs2 => "ucs2",
     }
 }

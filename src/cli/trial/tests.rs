@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::status::{Replica, Route};
+use sluiced_status::{Replica, RouteState};
 
 /// When a message is sent that a limit lets pass after this, behind so many others and without a paced
 /// limit.
@@ -14,11 +14,11 @@ fn goes(wait: Option<u64>, ready: u64) -> String {
         wait: wait.map(Duration::from_secs),
         is_end: false,
     };
-    let route = Route {
+    let route = RouteState {
         open: true,
         ready,
         held: 10,
-        ..Route::default()
+        ..RouteState::default()
     };
     let replica = Replica {
         routes: BTreeMap::from([("sms".to_owned(), route)]),
@@ -51,11 +51,11 @@ fn a_message_of_a_route_that_cannot_send_goes_by_another_route_of_its_queue() {
         wait: Some(Duration::from_secs(1_200)),
         is_end: false,
     };
-    let route = Route {
+    let route = RouteState {
         open: true,
         moving: true,
         away: true,
-        ..Route::default()
+        ..RouteState::default()
     };
     let replica = Replica {
         routes: BTreeMap::from([("sms".to_owned(), route)]),

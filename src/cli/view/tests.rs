@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::*;
-use crate::status::{Curve, Missing, Use};
+use sluiced_status::{Curve, Missing, Use};
 use sluiced_telemetry::RecentLine;
 
 fn fleet() -> Fleet {
@@ -16,7 +16,7 @@ fn fleet() -> Fleet {
     };
     let mut bars = vec![0.0; BARS - 5];
     bars.extend([200.0, 400.0, 400.0, 400.0, 4.0]);
-    let route = Route {
+    let route = RouteState {
         open: false,
         why: "the downstream is away".to_owned(),
         dead: 3,
@@ -30,19 +30,20 @@ fn fleet() -> Fleet {
         max_delay: 30.0,
         results: BTreeMap::from([("confirmed".to_owned(), 40), ("unroutable".to_owned(), 2)]),
         taken: "of the routes that share limit account, bulk makes 95 % of the calls".to_owned(),
-        ..Route::default()
+        ..RouteState::default()
     };
     let curve = Curve {
         delay: vec![None, Some(130.0), Some(0.25)],
         backlog: vec![None, Some(6_000), Some(12_000)],
     };
-    let died = Route {
+    let died = RouteState {
         open: true,
         repeats: 7,
+        vanished: BTreeMap::from([("waiting".to_owned(), 16)]),
         dying: "50 messages died in a row, invalid: no field `to`".to_owned(),
         away: true,
         away_why: "503 Service Unavailable".to_owned(),
-        ..Route::default()
+        ..RouteState::default()
     };
     let replica = Replica {
         name: "host:1".to_owned(),
@@ -77,7 +78,7 @@ fn fleet() -> Fleet {
             },
         ],
         limits: vec![
-            json!({"name": "account", "kind": "paced", "state": "paused", "now_us": 0, "paused_until_us": 90_000_000, "paused_by": "anna@ops"}),
+            json!({"name": "account", "kind": "paced", "state": "paused", "now": "2026-01-01T00:00:00Z", "paused_until": "2026-01-01T00:01:30Z", "paused_by": "anna@ops"}),
         ],
         ..Fleet::default()
     }
@@ -94,6 +95,32 @@ fn everything_fits_the_width() {
             .join("\n")
             .contains(" at this rate");
         assert_eq!(gone, width >= 80, "{width}");
+    }
+}
+
+/// On a terminal of 80 columns too.
+#[test]
+fn a_long_name_hides_no_number() {
+    let mut fleet = fleet();
+    let long = "transactional-messages-of-germany";
+    fleet.replicas[0].name = long.repeat(2);
+    let route = RouteState {
+        dead: 98_765,
+        ..RouteState::default()
+    };
+    fleet.replicas[0].routes.insert(long.to_owned(), route);
+    fleet
+        .limits
+        .push(json!({"name": long, "kind": "concurrency", "state": "frozen"}));
+    let lines = view(&fleet, 80, false);
+    for (name, said) in [
+        (long.to_owned(), "frozen"),
+        (long.to_owned(), " 98765"),
+        (long.repeat(2), "not ready"),
+    ] {
+        let mut pairs = lines.windows(2);
+        let shown = pairs.any(|pair| pair[0] == name && pair[1].contains(said));
+        assert!(shown, "{said}\n{}", lines.join("\n"));
     }
 }
 
@@ -147,6 +174,7 @@ fn what_is_wrong_is_said() {
         "  delay: 0.2s now, up to 2m10s in 10 min   gone at 00:06 UTC at this rate   backlog:  ▄█",
         "\n  results since start: confirmed: 40, unroutable: 2",
         "\n  repeats without a call since start: 7",
+        "messages gone with a queue of sluiced that was deleted or purged: 16 waiting",
         "268      400   67%",
         "  since start: 9000 taken by estimate, 8500 used by answers",
         "▄███▁",

@@ -7,7 +7,7 @@ use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::queue::Subscription;
-use sluiced_ports::queue::{Delivery, Tap};
+use sluiced_ports::queue::{Delivery, Tap, Verdict};
 use sluiced_settings::text::TemplateText;
 use sluiced_settings::types::{QueueType, Route};
 use tokio::sync::mpsc;
@@ -99,6 +99,13 @@ impl Bench {
         messages::next(&mut self.deliveries, BOUND).await
     }
 
+    /// The next one is the message with this number, and is done.
+    pub(crate) async fn takes(&mut self, number: u64) {
+        let delivery = self.next().await;
+        assert_eq!(messages::number(&delivery.message().body), number);
+        assert!(delivery.settle(Verdict::Done));
+    }
+
     pub(crate) async fn take(&mut self, count: usize) -> Vec<Delivery> {
         messages::take(&mut self.deliveries, count, BOUND).await
     }
@@ -114,9 +121,9 @@ impl Bench {
     pub(crate) async fn down(&self, part: &str) {
         let mut link = self.subscription.link();
         let says = |link: &Link| matches!(link, Link::Down(reason) if reason.contains(part));
-        within(BOUND, part, link.wait_for(says))
-            .await
-            .expect("the subscription lives");
+        let down = tokio::time::timeout(BOUND, link.wait_for(says)).await;
+        let down = down.map(|told| drop(told.expect("the subscription lives")));
+        assert!(down.is_ok(), "not `{part}`: {:?}", *link.borrow());
     }
 }
 

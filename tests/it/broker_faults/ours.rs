@@ -141,6 +141,28 @@ async fn a_wait_queue_that_is_deleted_is_reported_with_what_it_held() {
     bench.subscription.close(BOUND).await;
 }
 
+/// Nothing is lost, but what deleted it will delete the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_is_deleted_while_it_is_empty_is_reported_too() {
+    let server = shared();
+    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    let broker = Broker::connect(&server.url()).await;
+    broker.declare(&bench.queue, "quorum").await;
+    broker.publish(&bench.queue, messages(1..=1)).await;
+    assert!(bench.next().await.settle(waits(1)));
+    let back = bench.next().await;
+    assert!(back.settle(Verdict::Done));
+    for seconds in [1, 2] {
+        broker
+            .delete(&format!("{}.wait.{seconds}s", bench.queue))
+            .await;
+    }
+    let reported = || bench.events.settled_as("gone") > 0;
+    eventually(BOUND, "it is reported", reported).await;
+    assert_eq!(bench.events.settled_as("vanished"), 0);
+    bench.subscription.close(BOUND).await;
+}
+
 /// It is noticed by the next copy already, which makes the queue again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_is_made_again_is_reported_too() {

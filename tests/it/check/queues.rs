@@ -43,13 +43,15 @@ async fn a_template_is_tried_on_the_first_message_that_waits() {
     let downstream = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = downstream.local_addr().expect("an address");
     check.queue = name;
-    for (url, says) in [
+    for (url, strictly, says) in [
         (
             "{{ body.n }}",
+            0,
             "; the first message that waits can be decoded and rendered",
         ),
         (
             "{{ body.absent }}",
+            1,
             "; warning: the first message that waits would be a dead letter: no request can be made of it: url: `body.absent` is missing",
         ),
     ] {
@@ -59,6 +61,9 @@ async fn a_template_is_tried_on_the_first_message_that_waits() {
         let said = line(&out, "routes.sms.queue");
         let says = format!("{says}; it was given back, which a quorum queue counts as a return");
         assert!(said.ends_with(&says), "{said}");
+        let (code, out) = check.run(&["--connect", "--strict"]);
+        assert_eq!(code, Some(strictly), "{out}");
+        assert!(line(&out, "routes.sms.queue").ends_with(&says), "{out}");
         assert_eq!(broker.counts(name).await, Some((2, 0)));
     }
     let first = broker.drain(name).await.remove(0);

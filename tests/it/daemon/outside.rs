@@ -181,7 +181,7 @@ async fn every_metric_is_there_from_the_start() {
         "settled_total",
         "dead_total",
         "received_total",
-        "permits_total",
+        "used_units_total",
     ] {
         let zeros = page
             .lines()

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use rustix::process::Signal;
-use sluiced::admin::Health;
 use sluiced_ports::clock::Clock;
+use sluiced_status::admin::Health;
 
 use super::{body, config, filled};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, file};

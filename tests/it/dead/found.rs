@@ -1,6 +1,7 @@
 //! `sluiced find`: what is known of one message.
 
 use lapin::BasicProperties;
+use serde_json::Value;
 
 use super::{Said, broker, holds};
 use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, program};
@@ -26,8 +27,11 @@ async fn a_message_is_found_among_the_letters_and_by_its_keys() {
         Recorder::start(|call| Reply::status(if call.number == 2 { 400 } else { 202 })).await;
     let mut route = Route::new(name, downstream.address);
     route.limits = vec!["provider", "recipient", "id", "repeats"];
-    route.keys = "journal = true\n".to_owned();
-    let mut config = Config::shared(name, "100/1s", vec![route]);
+    route.keys = "journal = \"after\"\n".to_owned();
+    let mut other = Route::new("find-other", downstream.address);
+    other.limits = vec!["provider", "repeats"];
+    broker.declare("find-other", "quorum").await;
+    let mut config = Config::shared(name, "100/1s", vec![route, other]);
     config.tables =
         "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"5/1h\"\nkey = \"{{ body.to }}\"\n\
         [limits.id]\nkind = \"sliding_log\"\nrate = \"3/1h\"\nkey = \"{{ message_id }}\"\n\
@@ -77,7 +81,7 @@ async fn a_message_is_found_among_the_letters_and_by_its_keys() {
 
     let sent = find(&["m-1", "--config", &at]).good();
     assert!(
-        sent.starts_with("it is no dead letter: find.dead has 1 letter\n"),
+        sent.starts_with("it is no dead letter: ") && sent.contains("find.dead has 1 letter\n"),
         "{sent}"
     );
     // When it was done, and that a repeat waits for nothing.
@@ -89,8 +93,38 @@ async fn a_message_is_found_among_the_letters_and_by_its_keys() {
     );
     assert!(!once.contains("retry after"), "{once}");
     // A number is an id, and no place in a queue.
-    let none = find(&["1", "--config", &at, "--json"]).json();
+    let none = find(&["1", "--config", &at, "--json"]);
+    assert_eq!(none.code, 1, "nothing is known");
+    let none: Value = serde_json::from_str(&none.out).unwrap();
     assert_eq!(none["dead_letters"].as_array().unwrap().len(), 0);
+    assert_eq!(none["known"], false);
+    // What that means: the limits of the route remember for so long, and those of another route are not shown.
+    let none = find(&["m-3", "--config", &at]);
+    assert_eq!(none.code, 1);
+    for part in [
+        "it is no dead letter: ",
+        "find.dead has 1 letter\n",
+        "limits.repeats of the queue find",
+        "remembers     accepted messages, for 1d: none was accepted since 20",
+        "limits.id ",
+        "remembers     messages, for 1h: none was counted since 20",
+        "nothing is known of it: it never came, or ",
+    ] {
+        assert!(none.out.contains(part), "{part}: {}", none.out);
+    }
+    assert!(sent.contains("limits.repeats of the queue find "), "{sent}");
+    assert!(!sent.contains("queue find-other"), "another route: {sent}");
+    // A key alone, and one that was never counted.
+    let key = find(&["--key", "recipient=+49", "--config", &at]).good();
+    assert!(
+        key.starts_with("\nlimits.recipient (in the journal: "),
+        "{key}"
+    );
+    assert!(key.contains("taken         1 "), "{key}");
+    let key = find(&["--key", "recipient=+50", "--config", &at]);
+    assert_eq!(key.code, 1);
+    assert!(key.out.contains("none was counted since "), "{}", key.out);
+    assert!(find(&["--config", &at]).bad(2).contains("MESSAGE_ID"));
 
     let wrong =
         |arguments: &[&str], code| find(&[&["m-1", "--config", &at], arguments].concat()).bad(code);

@@ -264,3 +264,40 @@ async fn another_queue_takes_them_and_one_that_is_missing_does_not() {
     assert_eq!(moved[0].1.message_id().as_ref().unwrap().as_str(), "m-2");
     holds(&broker, "dead-to.dead", 2).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_goes_by_priority_and_then_by_age() {
+    let bench = Bench::start("dead-order", "", |_, _| 400).await;
+    // Of each: its number, its priority and the age of its publishing in seconds.
+    let letters = [
+        (1, 0, 10),
+        (2, 5, 10),
+        (3, 9, 10),
+        (4, 0, 90),
+        (5, 5, 90),
+        (6, 9, 50),
+        (7, 9, 90),
+    ];
+    let now = std::time::SystemTime::now();
+    let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let messages = letters.map(|(n, priority, age)| {
+        let properties = BasicProperties::default().with_priority(priority);
+        (body(n), properties.with_timestamp(now - age))
+    });
+    bench.broker.publish(bench.name, messages).await;
+    bench.dead(7).await;
+    bench.broker.declare("dead-order-to", "classic").await;
+    let to = ["--to", "dead-order-to"];
+    let first = bench.replay(&[&to[..], &["--limit", "2"]].concat());
+    assert_eq!(
+        (&first["replayed"], &first["after"]),
+        (&2.into(), &5.into())
+    );
+    let rest = bench.replay(&to);
+    assert_eq!((&rest["replayed"], &rest["after"]), (&5.into(), &0.into()));
+    holds(&bench.broker, "dead-order-to", 7).await;
+    let came = bench.broker.drain("dead-order-to").await;
+    let came: Vec<u64> = came.iter().map(|(body, _)| number(body)).collect();
+    assert_eq!(came, [7, 6, 3, 5, 2, 4, 1]);
+    bench.stop().await;
+}

@@ -203,6 +203,7 @@ async fn no_status_is_a_refusal_if_it_says_when_to_come_back() {
         (425, later(4)),
         (429, throttled(4)),
         (430, throttled(4)),
+        (477, throttled(4)),
         (500, later(4)),
         (502, later(4)),
         (503, throttled(4)),
@@ -213,6 +214,9 @@ async fn no_status_is_a_refusal_if_it_says_when_to_come_back() {
             "Retry-After: 4",
             "retry-after-ms: 4000",
             "Retry-After: 4, 4",
+            // Lines of one name are one list (RFC 9110, section 5.3).
+            "Retry-After: 1\r\nRetry-After: 4",
+            "RateLimit: \"second\";r=9;t=1\r\nRateLimit: \"minute\";r=0;t=4",
         ] {
             let head = format!("HTTP/1.1 {status} x\r\n{wait}");
             let judgement = answered(with_body(&head, b""), |_| {}).await;

@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use secrecy::SecretString;
 use sluiced_core::judge::Outcome;
-use sluiced_downstream::Credentials;
+use sluiced_ports::dial::Credentials;
 use sluiced_ports::downstream::{Silence, Status};
 use sluiced_settings::text::Length;
 use tokio::io::AsyncWriteExt;

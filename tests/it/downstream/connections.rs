@@ -9,7 +9,7 @@ use http_body_util::Full;
 use sluiced_core::judge::Outcome;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::downstream::{Downstream, Facts, Gate, TooLate};
+use sluiced_ports::downstream::{Downstream, Facts, LeaveBy, TooLate};
 use sluiced_settings::text::Length;
 use sluiced_settings::types::Http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -228,13 +228,14 @@ async fn nothing_happens_before_the_first_poll() {
     let facts = Facts {
         route: "sms",
         attempt: 1,
+        max_body: 1 << 20,
     };
     drop(downstream.prepare(&message(), facts).unwrap());
     drop(
         downstream
             .prepare(&message(), facts)
             .unwrap()
-            .send(Gate::open(Clock::start())),
+            .send(LeaveBy::any_time(Clock::start())),
     );
     assert_eq!(call(&downstream).await.detail, "200 OK");
     assert_eq!(peer.seen.connections(), 1);
@@ -273,10 +274,11 @@ async fn not_a_byte(change: impl FnOnce(&mut Http)) {
     let downstream = downstream(&options);
     let clock = Clock::start();
     // In time when it is passed to the client, and too late once a connection is open.
-    let closed = Gate::new(clock, clock.now());
+    let closed = LeaveBy::new(clock, clock.now());
     let facts = Facts {
         route: "sms",
         attempt: 1,
+        max_body: 1 << 20,
     };
     let prepared = downstream.prepare(&message(), facts).unwrap();
     let sent = tokio::time::timeout(BOUND, prepared.send(closed)).await;
@@ -293,10 +295,11 @@ async fn after_a_call_that_was_too_late_the_next_one_passes() {
     let downstream = downstream(&options);
     downstream.warm(BOUND).await.unwrap();
     let clock = Clock::start();
-    let closed = Gate::new(clock, Mono::from_micros(clock.now().as_micros() - 1));
+    let closed = LeaveBy::new(clock, Mono::from_micros(clock.now().as_micros() - 1));
     let facts = Facts {
         route: "sms",
         attempt: 1,
+        max_body: 1 << 20,
     };
     for _ in 0..3 {
         let late = downstream.prepare(&message(), facts).unwrap();

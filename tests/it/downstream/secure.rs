@@ -10,8 +10,9 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use secrecy::SecretString;
 use sluiced_core::judge::Outcome;
-use sluiced_downstream::{Credentials, HttpDownstream};
+use sluiced_http::HttpDownstream;
 use sluiced_ports::connect::ClientCertificate;
+use sluiced_ports::dial::Credentials;
 use sluiced_ports::downstream::Downstream;
 use sluiced_settings::text::Length;
 use tempfile::TempDir;
@@ -70,7 +71,7 @@ async fn an_unknown_authority_is_refused_before_anything_is_sent() {
     assert!(
         judgement
             .detail
-            .starts_with("TLS refused: invalid peer certificate")
+            .starts_with("TLS refused: the server's certificate is from an authority")
     );
     assert!(!judgement.maybe_delivered);
     assert_eq!(peer.seen.requests(), 0);

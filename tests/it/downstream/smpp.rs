@@ -9,14 +9,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced_core::smpp::{Command, CommandStatus, Message as Sms, frame, plain, response};
-use sluiced_downstream::{Credentials, SmppDownstream};
+use sluiced_pdu::{Command, CommandStatus, Message as Sms, frame, plain, response};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Secret;
-use sluiced_ports::downstream::{Downstream as _, Facts, Gate, Judgement, TooLate};
+use sluiced_ports::dial::Credentials;
+use sluiced_ports::downstream::{Downstream as _, Facts, Judgement, LeaveBy, TooLate};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Downstream, Smpp};
 use sluiced_settings::{Extra, load_with};
+use sluiced_smpp::SmppDownstream;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -28,6 +29,7 @@ use crate::support::machine;
 const FACTS: Facts<'_> = Facts {
     route: "sms",
     attempt: 1,
+    max_body: 1 << 20,
 };
 
 /// A listener that a test answers for.
@@ -186,8 +188,12 @@ fn call_within(
 ) -> JoinHandle<Result<Judgement, TooLate>> {
     let call = downstream.prepare(&message(text), FACTS).unwrap();
     let clock = Clock::start();
-    let gate = Gate::new(clock, clock.now() + open);
-    tokio::spawn(async move { timeout(BOUND * 2, call.send(gate)).await.expect("it ends") })
+    let leave_by = LeaveBy::new(clock, clock.now() + open);
+    tokio::spawn(async move {
+        timeout(BOUND * 2, call.send(leave_by))
+            .await
+            .expect("it ends")
+    })
 }
 
 /// A call with all the time that it needs.

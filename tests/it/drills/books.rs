@@ -27,6 +27,9 @@ const NAMED: usize = 5;
 /// takes for them.
 const HELD: usize = 100;
 
+/// The reason of a dead letter whose call may have been taken.
+const UNKNOWN: &str = "unknown";
+
 /// A call that arrived.
 #[derive(Clone, Debug)]
 struct Call {
@@ -62,6 +65,8 @@ pub(super) struct Sums {
     /// Dead letters by reason.
     pub(super) reasons: BTreeMap<String, u64>,
     pub(super) calls: u64,
+    /// Delivered, and dead because their answer is unknown.
+    pub(super) delivered_unknown: u64,
 }
 
 impl Sums {
@@ -104,6 +109,11 @@ impl Books {
     pub(super) fn published(&mut self, id: String) {
         self.messages += 1;
         *self.published.entry(id).or_default() += 1;
+    }
+
+    /// Of all that were published.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &String> {
+        self.published.keys()
     }
 
     /// How many were published.
@@ -224,9 +234,17 @@ impl Books {
                 }
             }
         }
-        for reason in self.dead.values().flatten() {
-            sums.dead += 1;
-            *sums.reasons.entry(reason.clone()).or_default() += 1;
+        for (id, reasons) in &self.dead {
+            let taken = self.taken.contains_key(id);
+            for reason in reasons {
+                // Its reason says that it may have been delivered: counted once, as that.
+                if reason == UNKNOWN && taken {
+                    sums.delivered_unknown += 1;
+                } else {
+                    sums.dead += 1;
+                }
+                *sums.reasons.entry(reason.clone()).or_default() += 1;
+            }
         }
         sums
     }

@@ -18,6 +18,7 @@ use crate::support::soak::soak;
 const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     "the downstream is away",
+    "only this replica stops",
     "no connection to the downstream yet",
     THROTTLED,
     "dead letter",

@@ -18,6 +18,7 @@ const DECLARED: &[&str] = &[
     "the queue cannot be consumed",
     "no connection to the downstream yet",
     "the downstream is away",
+    "only this replica stops",
     "learn of each other's news late",
 ];
 

@@ -103,8 +103,7 @@ fn each_of_these_rows_is_a_test() {
     for (place, fault, test) in ROWS {
         let (file, name) = test.rsplit_once("::").expect("a file and a name");
         let file = format!("tests/it/{}", file.replace("::", "/"));
-        let text = std::fs::read_to_string(format!("{file}.rs"))
-            .or_else(|_| std::fs::read_to_string(format!("{file}/mod.rs")));
+        let text = std::fs::read_to_string(format!("{file}.rs"));
         let text = text.unwrap_or_else(|_| panic!("no file of {test}"));
         assert!(text.contains(&format!("fn {name}(")), "no {test}");
         append(&json!({"row": format!("{place}::"), "fault": fault, "test": test}));

@@ -10,6 +10,7 @@ use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
 const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     "the downstream is away",
+    "only this replica stops",
     "not bound",
     THROTTLED,
 ];

@@ -5,7 +5,11 @@
 //! SOAK_SECONDS=600 ./test --soak drills::soak -- --nocapture
 //! SOAK_SEED=7 ./test drills::soak -- --nocapture           # the same faults again
 //! ```
+//!
+//! `random_faults` calls messages again whose answer is unknown. `called_once` has a limit of the kind `once` with
+//! `dead_letter`, and results: no message is called twice, and each has a result.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Drill, plan};
 use crate::fleet::Plan;
+use crate::support::broker::Broker;
 use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::rabbit::Rabbit;
@@ -37,10 +42,22 @@ const DECLARED: &[&str] = &[
     "copies are not confirmed",
     "RabbitMQ blocks publishing",
     "the downstream is away",
+    "only this replica stops",
     "no connection to the downstream yet",
     "only this replica knows of the freeze",
     "verdicts could not be made safe",
     "dead letter",
+    // Where each message is called once.
+    "hardly leaves time to renew",
+    "a call under way is not counted any more",
+    "was not written down yet",
+    "the store could not be informed",
+    "what was not sent counts as if it were",
+    "what answers said was not written down",
+    "calls under way could not be renewed",
+    "grants nothing until",
+    "nothing is granted while replicas report",
+    "what a late answer granted counts",
 ];
 /// Messages that wait, so that the fleet is never idle.
 const BACKLOG: u64 = 1_200;
@@ -50,7 +67,7 @@ const GROWTH: u64 = 16 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A fault, how it is chosen, and what it does.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     ReplicaKilled,
     ReplicaStopped,
@@ -75,6 +92,9 @@ enum Fault {
 }
 
 use Fault::*;
+
+/// Redis loses its state in these, and with it which messages were called.
+const FORGETS: [Fault; 2] = [RedisFlushed, RedisRestarted];
 
 const FAULTS: [Fault; 20] = [
     ReplicaKilled,
@@ -122,12 +142,38 @@ struct Soak {
     redis: Proxy,
     rabbit: Proxy,
     dice: StdRng,
+    faults: Vec<Fault>,
 }
 
+/// Each message is called once, and has a result.
+const ONCE: &str = "[limits.repeats]\nkind = \"once\"\nkey = \"{{ message_id }}\"\nttl = \"2h\"\nlease = \"5s\"\n\
+                    on_unknown = \"dead_letter\"\nheadroom = \"100ms\"\nlost_wait = \"0s\"\n\
+                    [routes.drill-soak-called-once.results]\nrouting_key = \"drill-soak-called-once.results\"\n";
+const RESULTS: &str = "drill-soak-called-once.results";
+
 impl Soak {
-    async fn start(seed: u64) -> Self {
+    async fn start(row: &'static str, seed: u64) -> Self {
+        let faults = FAULTS[..FAULTS.len() - usize::from(!soak())].to_vec();
+        Self::on(row, plan(row), faults, seed).await
+    }
+
+    /// With a limit of the kind `once`; what makes Redis forget is left out.
+    async fn start_once(row: &'static str, seed: u64) -> Self {
+        let plan = Plan {
+            limits: &["provider", "repeats"],
+            tables: ONCE,
+            ..plan(row)
+        };
+        let mut faults = FAULTS[..FAULTS.len() - usize::from(!soak())].to_vec();
+        faults.retain(|fault| !FORGETS.contains(fault));
+        Self::on(row, plan, faults, seed).await
+    }
+
+    async fn on(row: &'static str, plan: Plan, faults: Vec<Fault>, seed: u64) -> Self {
+        // A connection that is dead is found by its heartbeat. A busy broker that confirms late is not one of the
+        // faults: the copy would exist twice.
         let keys =
-            "[rabbitmq]\nheartbeat = \"1s\"\nconnect_timeout = \"1s\"\nconfirm_timeout = \"2s\"\n";
+            "[rabbitmq]\nheartbeat = \"1s\"\nconnect_timeout = \"1s\"\nconfirm_timeout = \"20s\"\n";
         let plan = Plan {
             own_redis: true,
             own_rabbit: soak().then(|| Arc::new(Rabbit::start())),
@@ -140,9 +186,13 @@ impl Soak {
                 ),
                 ("[rabbitmq]\n", keys.to_owned()),
             ],
-            ..plan("soak::random_faults")
+            ..plan
         };
-        let mut drill = Drill::prepare("soak::random_faults", "faults at random", plan).await;
+        let once = plan.tables == ONCE;
+        let mut drill = Drill::prepare(row, "faults at random", plan).await;
+        if once {
+            drill.fleet.broker.declare(RESULTS, "quorum").await;
+        }
         let redis = drill.redis_by_proxy().await;
         let rabbit = Proxy::to(drill.fleet.servers.rabbit().port()).await;
         drill.rabbit_by(&rabbit);
@@ -152,12 +202,12 @@ impl Soak {
             redis,
             rabbit,
             dice: StdRng::seed_from_u64(seed),
+            faults,
         }
     }
 
     async fn any(&mut self) -> Fault {
-        let last = FAULTS.len() - usize::from(!soak());
-        let fault = FAULTS[self.dice.random_range(0..last)];
+        let fault = self.faults[self.dice.random_range(0..self.faults.len())];
         let length = Duration::from_millis(self.dice.random_range(100..3_000));
         // The first replica lives on: its memory is watched.
         let place = self.dice.random_range(1..3);
@@ -265,6 +315,41 @@ impl Soak {
     fn memory(&self) -> u64 {
         self.drill.fleet.replicas[0].memory("VmRSS") >> 10
     }
+
+    /// Faults for so long; returns what was done, and by how many KiB the memory of a replica was more in the second
+    /// half than in the first.
+    async fn runs(&mut self, length: Duration) -> (String, u64) {
+        let begun = Instant::now();
+        let (mut faults, mut memory) = (0_usize, Vec::new());
+        let mut told = begun;
+        while begun.elapsed() < length {
+            let fault = self.any().await;
+            faults += 1;
+            self.drill.feed(BACKLOG).await;
+            let quiet = self.dice.random_range(100..1_500);
+            sleep(Duration::from_millis(quiet)).await;
+            memory.push(self.memory());
+            let live = self.drill.fleet.provider.live();
+            assert_eq!(live.over, 0, "after {fault:?}: {live:?}");
+            if told.elapsed() > Duration::from_secs(30) {
+                told = Instant::now();
+                let (seconds, kib) = (begun.elapsed().as_secs(), self.memory());
+                eprintln!("{seconds} s: {faults} faults, {live:?}, {kib} KiB");
+            }
+        }
+        // Messages that timed out last may come again.
+        sleep(TIMEOUT * 2).await;
+        let half = memory.len() / 2;
+        let most = |part: &[u64]| part.iter().copied().max().unwrap_or(0);
+        let (before, after) = (most(&memory[..half]), most(&memory[half..]));
+        let done = format!(
+            "{faults} faults in {} s; memory of a replica at most {} MiB in the first half, {} MiB in the second",
+            length.as_secs(),
+            before.div_ceil(1024),
+            after.div_ceil(1024)
+        );
+        (done, after.saturating_sub(before))
+    }
 }
 
 /// Does that for so long, and then passes everything on again.
@@ -278,36 +363,40 @@ async fn passes(proxy: &Proxy, mode: Mode, length: Duration) {
 async fn random_faults() {
     let (seed, length) = (seed(), at_random());
     eprintln!("SOAK_SEED={seed}, {length:?}");
-    let mut soak = Soak::start(seed).await;
-    let begun = Instant::now();
-    let (mut faults, mut memory) = (0_usize, Vec::new());
-    let mut told = begun;
-    while begun.elapsed() < length {
-        let fault = soak.any().await;
-        faults += 1;
-        soak.drill.feed(BACKLOG).await;
-        let quiet = soak.dice.random_range(100..1_500);
-        sleep(Duration::from_millis(quiet)).await;
-        memory.push(soak.memory());
-        let live = soak.drill.fleet.provider.live();
-        assert_eq!(live.over, 0, "after {fault:?}: {live:?}");
-        if told.elapsed() > Duration::from_secs(30) {
-            told = Instant::now();
-            let (seconds, kib) = (begun.elapsed().as_secs(), soak.memory());
-            eprintln!("{seconds} s: {faults} faults, {live:?}, {kib} KiB");
-        }
-    }
-    // Messages that timed out last may come again.
-    sleep(TIMEOUT * 2).await;
-    let half = memory.len() / 2;
-    let most = |part: &[u64]| part.iter().copied().max().unwrap_or(0);
-    let (before, after) = (most(&memory[..half]), most(&memory[half..]));
-    let done = format!(
-        "{faults} faults in {} s; memory of a replica at most {} MiB in the first half, {} MiB in the second",
-        length.as_secs(),
-        before.div_ceil(1024),
-        after.div_ceil(1024)
-    );
+    let mut soak = Soak::start("soak::random_faults", seed).await;
+    let (done, grown) = soak.runs(length).await;
     soak.drill.proves(done, DECLARED).await;
-    assert!(after <= before + GROWTH, "{before} KiB, then {after} KiB");
+    assert!(grown <= GROWTH, "{grown} KiB more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn called_once() {
+    let (seed, length) = (seed(), at_random());
+    eprintln!("SOAK_SEED={seed}, {length:?}");
+    let mut soak = Soak::start_once("soak::called_once", seed).await;
+    let (done, grown) = soak.runs(length).await;
+    eprintln!("memory: {grown} KiB more in the second half");
+    let server = soak.drill.fleet.servers.rabbit.clone();
+    let books = soak.drill.proves(done, DECLARED).await;
+    let sums = books.sums();
+    assert_eq!(sums.twice, 0, "{sums:?}");
+    let url = server.as_deref().unwrap_or_else(|| Rabbit::shared()).url();
+    let broker = Broker::connect(&url).await;
+    let mut ends: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut copies = 0;
+    for (body, _) in broker.drain(RESULTS).await {
+        let result: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+        let of = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
+        copies += usize::from(
+            !ends
+                .entry(of("message_id"))
+                .or_default()
+                .insert(of("verdict")),
+        );
+    }
+    eprintln!("{sums:?}; {copies} results came more than once");
+    let missing: Vec<_> = books.ids().filter(|id| !ends.contains_key(*id)).collect();
+    assert!(missing.is_empty(), "without a result: {missing:?}");
+    let several: Vec<_> = ends.iter().filter(|(_, ends)| ends.len() > 1).collect();
+    assert!(several.is_empty(), "with results that differ: {several:?}");
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use sluiced_core::time::Mono;
 use sluiced_provider::Expect;
 
-use super::control::{limits, said};
+use super::control::{checked, limits, said};
 use super::keyed::{DECLARED, ROUTE};
 use super::{Fleet, Plan, id};
 use crate::support::judge::fullest;
@@ -165,26 +165,49 @@ async fn a_pause_for_a_while_ends_by_itself_and_nothing_is_lost() {
     let account = "kind = \"token_bucket\"\ncapacity = 20\nrefill = 50\ninterval = \"1s\"";
     let mut amended = Amended::start("paused", 2, "70/1s", account).await;
     amended.said(&["pause", "account", "--for", "3s"]);
-    let until = amended.shown()["paused_until_us"].as_u64().unwrap();
+    let until = amended.shown()["paused_until"].as_str().unwrap().to_owned();
     amended.publish(60).await;
     amended.fleet.calls(60).await;
     let shown = amended.shown();
-    assert!(shown["now_us"].as_u64().unwrap() >= until, "{shown}");
+    assert!(shown["now"].as_str().unwrap() >= &*until, "{shown}");
     assert_eq!(shown["state"], "open", "{shown}");
     amended.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_disagree_say_so_and_the_last_change_counts() {
+async fn one_file_of_two_waits_until_both_have_it_or_an_operator_adopts_it() {
     let limit = |rate: &str| format!("kind = \"sliding_log\"\nrate = \"{rate}\"");
     let mut amended = Amended::start("agree", 1, "100/1s", &limit("30/1s")).await;
-    // A changed file changes the limit when it is read.
+    // Another file of one replica changes nothing, and says so.
     amended.fleet.plan.tables = table(&limit("50/1s"));
     amended.fleet.add(1);
     amended.fleet.replicas[1].ready().await;
-    amended.knows(2.0).await;
     let replicas = &mut amended.fleet.replicas;
     let differs = "sluiced_limit_differs{limit=\"account\"}";
+    replicas[1]
+        .says("once more than half of the replicas have it")
+        .await;
+    assert_eq!(replicas[0].metric(differs).await, 0.0);
+    assert_eq!(replicas[1].metric(differs).await, 1.0);
+    let listed = amended.said(&["list"]);
+    assert!(
+        listed.contains("30/1s") && listed.contains("1 with another file"),
+        "{listed}"
+    );
+    let replicas = &mut amended.fleet.replicas;
+    // The check says so beforehand.
+    let text = checked(&replicas[1]);
+    assert!(
+        text.contains("in the files of 1 of 2 replicas")
+            && text.contains("`sluiced limits adopt account`"),
+        "{text}"
+    );
+    let text = checked(&replicas[0]);
+    assert!(!text.contains("in force for limits.account"), "{text}");
+    let adopted = said(&replicas[1], &["adopt", "account"]);
+    assert!(adopted.contains("rate=50/1s"), "{adopted}");
+    amended.knows(2.0).await;
+    let replicas = &mut amended.fleet.replicas;
     replicas[0]
         .says("file differs from the current policy")
         .await;
@@ -206,11 +229,13 @@ async fn files_that_disagree_say_so_and_the_last_change_counts() {
     replicas[1].says("as an operator set it").await;
     assert_eq!(amended.shown()["in_force"]["rate"], "20/1s");
 
-    // A reload changes a limit of this kind, too.
-    let path = replicas[0].config();
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace("30/1s", "10/1s")).unwrap();
-    replicas[0].signal(Signal::HUP);
+    // Files that are changed on both change a limit of this kind, too.
+    for (replica, old) in replicas.iter().zip(["30/1s", "50/1s"]) {
+        let path = replica.config();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace(old, "10/1s")).unwrap();
+        replica.signal(Signal::HUP);
+    }
     replicas[1]
         .says("\"to\":\"kind=sliding_log rate=10/1s")
         .await;

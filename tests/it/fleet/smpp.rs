@@ -19,6 +19,7 @@ const DECLARED: &[&str] = &[
     THROTTLED,
     "not bound",
     "the downstream is away",
+    "only this replica stops",
 ];
 
 /// The same for messages that are called once.
@@ -27,6 +28,7 @@ const ONCE: &[&str] = &[
     THROTTLED,
     "not bound",
     "the downstream is away",
+    "only this replica stops",
     "nothing is kept on disk",
     "hardly leaves time to renew",
     "a call under way is not counted any more",

@@ -70,7 +70,7 @@ async fn ten_calls_under_way_of_one_replica() {
     ten_calls_under_way("ten-alone", 1).await;
 }
 
-/// That no unit stays unused, the simulation asserts (`crates/simulation/src/tests/measured/keyed.rs`).
+/// That no unit stays unused, the simulation asserts (`crates/simulation/src/measured/keyed.rs`).
 async fn ten_calls_under_way(name: &'static str, replicas: usize) {
     let all = longer(200_u64);
     const MOST: usize = 10;

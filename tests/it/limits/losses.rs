@@ -342,7 +342,6 @@ async fn an_operator_opens_a_limit_that_waits() {
     let declaration = sluiced_core::policy::Declaration {
         replica: "replica".to_owned(),
         file: "any".to_owned(),
-        was_read: true,
         known: None,
     };
     let policy = PolicyOf::new(&*store, Family::Keyed, "opened");

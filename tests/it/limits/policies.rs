@@ -64,7 +64,6 @@ impl Place {
         let declaration = Declaration {
             replica: "replica".to_owned(),
             file: file.to_owned(),
-            was_read: true,
             known: None,
         };
         self.policy(limit).declare(&declaration).await.unwrap()

@@ -39,11 +39,12 @@ proptest! {
         let mut version = 1_u64;
         for (told, behind) in reports {
             let known = (version + 1).saturating_sub(behind);
-            let answer = store.report(&route, told, known, &rule);
+            let why = format!("why {known}");
+            let answer = store.report(&route, told, &why, known, &rule);
             let status = world.runtime.block_on(answer).unwrap();
-            let expected = report(&mut shared, told, known, &rule, status.now);
-            prop_assert_eq!(status, expected);
+            let expected = report(&mut shared, told, &why, known, &rule, status.now);
             version = status.version;
+            prop_assert_eq!(status, expected);
         }
     }
 }

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use sluiced_core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
+use sluiced_core::policy::{self, Declaration, Files, LimitPolicy, PolicyUpdate, PolicyVersion};
 use sluiced_core::schedule::{self, Ask, Schedule};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, PacedLimit, PolicyStore as _, Store as _};
+use tokio::time::Instant;
 
 use super::{World, clock_ask, paces, world};
+use crate::support::daemon::LONG;
 use crate::support::redis::RedisServer;
 use crate::support::soak::longer;
 
@@ -19,7 +21,8 @@ use crate::support::soak::longer;
 enum Update {
     Declare {
         file: usize,
-        was_read: bool,
+        /// Most replicas have it.
+        most: bool,
         /// With the policy of the last answer, of a much older one, or of none.
         known: Option<usize>,
     },
@@ -41,7 +44,7 @@ enum Update {
 fn update() -> impl Strategy<Value = Update> {
     prop_oneof![
         4 => (0..FILES.len(), any::<bool>(), prop::option::of(0..4_usize))
-            .prop_map(|(file, was_read, known)| Update::Declare { file, was_read, known }),
+            .prop_map(|(file, most, known)| Update::Declare { file, most, known }),
         3 => (0..SET.len(), prop::bool::weighted(0.2))
             .prop_map(|(text, late)| Update::Set { text, late }),
         2 => prop_oneof![0..2_u64, Just(u64::MAX)].prop_map(Update::Pause),
@@ -77,6 +80,9 @@ const SET: [&str; 4] = [
     "kind=paced rate=200/1s until=4000000000000000",
 ];
 
+/// After a loss no file counts for so long (`lua/present.lua`).
+const WITHIN: Duration = Duration::from_secs(10);
+
 const FILES: [&str; 4] = [
     "kind=paced rate=400/1s",
     "kind=paced rate=300/1s",
@@ -91,6 +97,8 @@ struct Play<'a> {
     state: Option<LimitPolicy>,
     row: Option<Schedule>,
     heard: Vec<LimitPolicy>,
+    /// No file counts before that time: the state was lost.
+    whole_from: StoreTime,
 }
 
 impl Play<'_> {
@@ -103,6 +111,7 @@ impl Play<'_> {
             state: None,
             row: None,
             heard: Vec::new(),
+            whole_from: StoreTime::default(),
         }
     }
 
@@ -123,11 +132,7 @@ impl Play<'_> {
 
     fn apply(&mut self, update: Update) -> Result<(), TestCaseError> {
         match update {
-            Update::Declare {
-                file,
-                was_read,
-                known,
-            } => self.declare(file, was_read, known)?,
+            Update::Declare { file, most, known } => self.declare(file, most, known)?,
             Update::Set { text, late } => self.set(text, late)?,
             Update::Pause(seconds) => self.pause(Duration::from_secs(seconds))?,
             Update::Resume => self.resume()?,
@@ -136,6 +141,7 @@ impl Play<'_> {
             Update::Lose => {
                 forget(&mut self.connection);
                 (self.state, self.row) = (None, None);
+                self.whole_from = StoreTime::default();
             }
         }
         prop_assert_eq!(kept(self.world), self.state.clone());
@@ -145,15 +151,28 @@ impl Play<'_> {
     fn declare(
         &mut self,
         file: usize,
-        was_read: bool,
+        most: bool,
         known: Option<usize>,
     ) -> Result<(), TestCaseError> {
+        let store = &self.world.store;
+        let other = if most {
+            store.absent(Family::Paced, "updates", "host:2")
+        } else {
+            let known = PolicyVersion::NONE;
+            let other = store.present(Family::Paced, "updates", "host:2", "another file", known);
+            futures::FutureExt::boxed(async { other.await.map(drop) })
+        };
+        self.world.runtime.block_on(other).unwrap();
         let declaration = Declaration {
             replica: "host:1".to_owned(),
             file: FILES[file].to_owned(),
-            was_read,
             known: known.and_then(|ago| self.heard.iter().rev().nth(ago).cloned()),
         };
+        let known = declaration.known.as_ref();
+        if known.is_some_and(|known| known.version > self.version()) {
+            self.whole_from = self.time() + WITHIN;
+        }
+        let waits = self.time() < self.whole_from;
         let declare = self.policy().declare(&declaration);
         let told = self.world.runtime.block_on(declare).unwrap();
         // Where the decision made a new version, that was Redis' time.
@@ -163,7 +182,11 @@ impl Play<'_> {
         } else {
             self.time()
         };
-        let expected = policy::declare(&mut self.state, &declaration, now);
+        let files = Files {
+            replicas: 2 - u64::from(most),
+            same: u64::from(!waits),
+        };
+        let expected = policy::declare(&mut self.state, &declaration, files, now);
         prop_assert_eq!(&told, &expected);
         self.heard.push(told);
         Ok(())
@@ -262,4 +285,39 @@ proptest! {
         let lives: i64 = redis::cmd("PTTL").arg("oracle:{updates}:policy").query(&mut play.connection).unwrap();
         prop_assert!(lives < 0, "what an operator said must stay: {}", lives);
     }
+}
+
+/// Redis has forgotten which replicas are there, too: the changed file of the first one that asks is not that of most.
+#[test]
+fn after_a_loss_no_file_counts_until_each_replica_had_time() {
+    let world = world();
+    let policy = PolicyOf::new(&*world.store, Family::Paced, "lost-files");
+    let declare = |file: usize, known: Option<&LimitPolicy>| {
+        let declaration = Declaration {
+            replica: "host:1".to_owned(),
+            file: FILES[file].to_owned(),
+            known: known.cloned(),
+        };
+        let told = world.runtime.block_on(policy.declare(&declaration));
+        told.unwrap()
+    };
+    let first = declare(0, None);
+    assert_eq!(first.text, FILES[0]);
+    let mut connection = RedisServer::shared().connection();
+    let began = Instant::now();
+    for part in ["policy", "replicas"] {
+        let key = format!("oracle:{{lost-files}}:{part}");
+        redis::cmd("DEL")
+            .arg(key)
+            .query::<()>(&mut connection)
+            .unwrap();
+    }
+    // What it knew counts on, and its changed file waits for what the others say.
+    assert_eq!(declare(1, Some(&first)).text, FILES[0]);
+    let end = began + LONG;
+    while declare(1, Some(&first)).text == FILES[0] {
+        assert!(Instant::now() < end, "it never counts");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(began.elapsed() >= WITHIN, "after {:?}", began.elapsed());
 }

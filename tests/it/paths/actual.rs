@@ -41,7 +41,7 @@ fn config(name: &'static str, provider: &Recorder, keys: &str) -> Config {
     let seconds = WINDOW.as_secs();
     let route = Route {
         limits: vec!["tokens"],
-        keys: "prefetch = 2\njournal = true\n".to_owned(),
+        keys: "prefetch = 2\njournal = \"after\"\n".to_owned(),
         tables: format!(
             "[limits.tokens]\nkind = \"sliding_log\"\nrate = \"{LIMIT}/{seconds}s\"\ncost = {ESTIMATE}\n{keys}"
         ),

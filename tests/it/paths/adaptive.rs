@@ -59,7 +59,8 @@ async fn the_rate_follows_a_downstream_that_allows_less() {
         let rate = daemon
             .metric("sluiced_limit_units_per_second{limit=\"provider\"}")
             .await;
-        assert!((4.0..=33.0).contains(&rate), "{rate} a second");
+        // It grows again while nothing is refused, how far depends on the machine.
+        assert!((4.0..40.0).contains(&rate), "{rate} a second");
     }
     let limits = |arguments: &[&str]| {
         let mut command = program(&["limits"]);

@@ -1,11 +1,16 @@
 //! `headroom = "auto"`: two replicas beside a downstream on the same host make the headroom shorter, and log
 //! why.
 
-use serde_json::Value;
+use std::time::Duration;
 
-use super::{config, numbered, queue};
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, program};
+use serde_json::Value;
+use sluiced_provider::{Behaviour, Provider};
+
+use super::{config, numbered, queue, to};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED, get, program};
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::recorder::{Recorder, Reply};
+use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, eventually_by_program};
 
 const MESSAGES: u64 = 1_200;
@@ -20,6 +25,7 @@ async fn a_headroom_follows_what_the_replicas_measure() {
     config.routes[0].limits = vec!["provider", "sender"];
     config.tables = "[limits.sender]\nkind = \"gcra\"\nrate = \"1000/1s\"\nkey = \"{{ body.n }}\"\nheadroom = \"auto\"\n".to_owned();
     let text = config.text();
+    // The headroom of all other tests is fixed.
     let auto = |command: &mut std::process::Command| {
         command.env("SLUICED__LIMITS__PROVIDER__HEADROOM", "auto");
     };
@@ -74,4 +80,78 @@ async fn a_headroom_follows_what_the_replicas_measure() {
             ])
             .await;
     }
+}
+
+/// Redis is 25 ms away in each direction: the permits of a keyed limit have run out when they arrive, until its headroom,
+/// which nobody wrote, follows the round trip.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keyed_limit_follows_the_way_to_redis_by_default() {
+    let name = "auto-far";
+    let broker = queue(name, "quorum").await;
+    let downstream = Recorder::accepting().await;
+    let redis = Proxy::to(RedisServer::shared().port()).await;
+    redis.set(Mode::Delay(Duration::from_millis(25), Duration::ZERO));
+    let mut route = Route::new(name, downstream.address);
+    route.limits = vec!["recipient"];
+    let mut config = config(name, vec![route]);
+    config.redis = Some(format!("redis://{}", redis.address()));
+    config.tables =
+        "[limits.recipient]\nkind = \"gcra\"\nrate = \"30/1s\"\nkey = \"{{ body.to }}\"\n\
+                     lost_wait = \"0s\"\n"
+            .to_owned();
+    let daemon = Daemon::start(&config);
+    let messages = (1..=60).map(|n| to(n, &format!("r{}", n % 20)));
+    broker.publish(name, messages).await;
+    eventually(LONG, "all are called", || downstream.count() == 60).await;
+    daemon.says("permits must live for").await;
+    daemon
+        .stop(&["permits run out", "nothing is kept on disk"])
+        .await;
+}
+
+/// A proxy on this host ends the connections, and the way behind it varies by 20 ms in each direction: handshakes do not
+/// see that, and the provider refuses what comes too early. The headroom rises to what its answers show, and then no call
+/// is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_way_that_handshakes_do_not_see_is_shown_by_refusals_and_answers() {
+    let name = "auto-unseen";
+    let broker = queue(name, "quorum").await;
+    let rate = "100/1s";
+    let strict = Behaviour {
+        enforce: true,
+        ..Behaviour::judging(rate.parse().unwrap())
+    };
+    let provider = Provider::start(([127, 0, 0, 1], 0).into(), strict).unwrap();
+    let proxy = Proxy::to(provider.address().port()).await;
+    let ms = Duration::from_millis;
+    proxy.set(Mode::Delay(ms(10), ms(20)));
+    let mut config = config(name, vec![Route::new(name, proxy.address())]);
+    config.rate = rate.to_owned();
+    let auto = |command: &mut std::process::Command| {
+        command.env("SLUICED__LIMITS__PROVIDER__HEADROOM", "auto");
+    };
+    let mut daemon = Daemon::start_with(&config.text(), auto);
+    let admin = daemon.admin().await;
+    broker.publish(name, numbered(1, 2_000)).await;
+    daemon.says("its answers show and handshakes do not").await;
+    let count = |answer: &str| {
+        let series = format!("sluiced_answers_total{{route=\"{name}\",answer=\"{answer}\"}} ");
+        let (_, page) = get(admin, "/metrics");
+        let mut values = page.lines().filter_map(|line| line.strip_prefix(&series));
+        values
+            .next()
+            .map_or(0, |value| value.parse::<u64>().unwrap())
+    };
+    let before = count("2xx");
+    eventually(LONG, "what was leased before has been called", || {
+        count("2xx") > before + 300
+    })
+    .await;
+    let early = count("429");
+    eventually(LONG * 2, "all are taken", || count("2xx") == 2_000).await;
+    assert_eq!(count("429"), early, "no call came too early after that");
+    let unseen = "its answers show and handshakes do not";
+    daemon
+        .stop(&[NEW_SCHEDULE, THROTTLED, unseen, "nothing is kept on disk"])
+        .await;
 }

@@ -220,7 +220,8 @@ async fn a_limit_that_is_raised_above_a_cost_lets_it_pass() {
     let daemon = Daemon::start(&config);
     daemon.says("tap open").await;
     set(&daemon, "size", "burst=1000");
-    daemon.says("the limit has changed").await;
+    // Also where the replica learns of no policy before this one.
+    daemon.says("burst=1000").await;
     broker.publish(name, numbered(1, FEW.into())).await;
     let all = || downstream.count() == FEW as usize;
     eventually(LONG, "all pass", all).await;

@@ -10,10 +10,10 @@ use sluiced_ports::message::header as known;
 use super::{NO_BREAKER, config, header, holds, micros, numbered, queue, seconds, unix};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get, program};
 use crate::support::messages::{body, number};
-use crate::support::recorder::{Recorder, Reply};
+use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
 
-const PERMITS: &str = "sluiced_permits_total{limit=\"provider\"}";
+const USED_UNITS: &str = "sluiced_used_units_total{limit=\"provider\"}";
 
 /// A route that sends the number of the attempt.
 fn route(queue: &str, queue_type: &str, downstream: &Recorder) -> Route {
@@ -251,7 +251,7 @@ async fn what_cannot_be_sent_costs_no_slot() {
         )
         .await;
     holds(&broker, "unsent.dead", 4).await;
-    assert_eq!(daemon.metric(PERMITS).await, 0.0, "no slot was used");
+    assert_eq!(daemon.metric(USED_UNITS).await, 0.0, "no slot was used");
     assert_eq!(downstream.count(), 0);
     let mut dead = broker.drain("unsent.dead").await;
     for (reason, content, _) in unsendable {
@@ -318,7 +318,7 @@ async fn what_is_too_old_can_be_dropped() {
     assert_eq!(downstream.calls()[0].number, 2);
     daemon.says("dropped, as the route says").await;
     let admin = daemon.admin().await;
-    let one = format!("{PERMITS} 1\n");
+    let one = format!("{USED_UNITS} 1\n");
     eventually(LONG, "one slot", || get(admin, "/metrics").1.contains(&one)).await;
     daemon.stop(&[NEW_SCHEDULE]).await;
     assert_eq!(broker.counts("dropped").await, Some((0, 0)));
@@ -439,4 +439,31 @@ async fn a_queue_that_is_deleted_is_consumed_again_when_it_is_back() {
             .map(|(body, _)| number(body))
             .collect::<Vec<_>>()
     );
+}
+
+/// A call that takes long is no message that waits: its age does not count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_whose_call_takes_long_does_not_wait() {
+    let broker = queue("long-call", "quorum").await;
+    let slow = |_: &Call| Reply {
+        latency: Duration::from_secs(18),
+        ..Reply::status(202)
+    };
+    let downstream = Recorder::start(slow).await;
+    let mut route = route("long-call", "quorum", &downstream);
+    route.downstream += "timeout = \"20s\"\n";
+    let config = config("long-call", vec![route]);
+    let old = BasicProperties::default().with_timestamp(unix() - 1_000);
+    broker.publish("long-call", [(body(1), old)]).await;
+    let mut daemon = Daemon::start(&config);
+    eventually(LONG, "it is called", || downstream.count() == 1).await;
+    let admin = daemon.admin().await;
+    let shows = |line: &str| get(admin, "/metrics").1.contains(line);
+    let called = || {
+        shows("sluiced_in_flight{route=\"long-call\"} 1\n")
+            && shows("sluiced_oldest_seconds{route=\"long-call\"} 0\n")
+    };
+    eventually(LONG / 2, "under way, and none waits", called).await;
+    assert!(shows("sluiced_ready 1\n"));
+    daemon.kill(&[NEW_SCHEDULE]).await;
 }

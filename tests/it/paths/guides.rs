@@ -10,6 +10,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use lapin::BasicProperties;
 use serde_json::{Value, json};
@@ -97,6 +98,21 @@ fn succeeded(line: &str, output: &Output) -> String {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{line}\n{said}{complaint}");
     said
+}
+
+/// What a command says that must end well. Between many tests a machine has slow moments, and `check --connect` rightly
+/// fails where Redis is then too slow for the headroom of a limit: such a moment is waited for.
+async fn succeeds(line: &str, mut command: Command) -> String {
+    let end = tokio::time::Instant::now() + LONG;
+    loop {
+        let output = command.output().unwrap();
+        let said = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said));
+        let is_slow = said.concat().contains("a slow round trip to Redis takes");
+        if !is_slow || tokio::time::Instant::now() > end {
+            return succeeded(line, &output);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// `None` where there is no Python.
@@ -239,7 +255,7 @@ async fn the_commands_of_the_readme_run_as_they_stand() {
         }
         let mut command = shell(folder.path(), folder.path(), line);
         command.envs(ours.clone());
-        succeeded(line, &command.output().unwrap());
+        succeeds(line, command).await;
     }
     let text = fs::read_to_string(folder.path().join("sms.toml")).unwrap();
     let mut daemon = Daemon::start_with(&text, |command| {
@@ -346,7 +362,7 @@ async fn the_first_ten_minutes_run() {
         }
         let mut command = shell(folder.path(), folder.path(), &line);
         command.envs(ours.clone());
-        succeeded(&line, &command.output().unwrap());
+        succeeds(&line, command).await;
     }
     let table = |text: &str| text.parse::<toml::Table>().unwrap();
     assert_eq!(table(blocks(STARTED, "toml")[0]), table(&read()));

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{NO_BREAKER, config, numbered, queue, seconds};
 use crate::support::broker::Broker;
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get};
 use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
 
@@ -194,4 +194,43 @@ async fn a_retry_waits_for_the_opening_and_keeps_its_attempts() {
     assert!(calls.iter().any(|call| call.at < closing.at));
     assert!(calls.iter().any(|call| call.at >= again.at - SLACK));
     daemon.stop(&[NEW_SCHEDULE]).await;
+}
+
+/// What was published in closed hours is not late in the morning: its age counts from the opening.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_of_the_night_is_not_late_when_the_route_opens() {
+    let name = "hours-morning";
+    let broker = queue(name, "classic").await;
+    let night = super::unix() - 8 * 3600;
+    let messages = numbered(1, 200);
+    let messages = messages.map(|(body, properties)| (body, properties.with_timestamp(night)));
+    broker.publish(name, messages).await;
+    let downstream = Recorder::accepting().await;
+    let mut route = Route::new(name, downstream.address);
+    route.keys = format!(
+        "{}max_delay = \"1h\"\n",
+        hours(&after(2).in_kathmandu(), &after(40_000).in_kathmandu())
+    );
+    let mut config = config(name, vec![route]);
+    config.rate = "20/1s".to_owned();
+    let mut daemon = Daemon::start(&config);
+    let admin = daemon.admin().await;
+    let oldest = || {
+        let (_, page) = get(admin, "/metrics");
+        let line = format!("sluiced_oldest_seconds{{route=\"{name}\"}} ");
+        let rest = page
+            .lines()
+            .find_map(|of| of.strip_prefix(&line))
+            .map(str::to_owned);
+        rest.and_then(|number| number.parse::<f64>().ok())
+    };
+    eventually(LONG, "the age of the backlog is measured", || {
+        downstream.count() > 0 && oldest().is_some_and(|age| age > 0.0)
+    })
+    .await;
+    let age = oldest().unwrap();
+    assert!(age < 3600.0, "{age} s: not that of the night");
+    eventually(LONG, "all were sent", || downstream.count() >= 200).await;
+    let log = daemon.stop(&[NEW_SCHEDULE]).await;
+    assert!(!log.contains("waits for longer than max_delay"), "{log}");
 }

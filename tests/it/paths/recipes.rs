@@ -46,7 +46,7 @@ fn message(queue: &str, n: u64) -> (Vec<u8>, BasicProperties) {
     let mut body = serde_json::json!({
         "id": format!("{queue}-{n}"), "to": format!("+49155501{n:05}"), "from": "ACME", "text": text,
         "api_key": format!("key-{}", n % 2), "country": "DE", "tenant": if n.is_multiple_of(2) { "acme" } else { "other" },
-        "ip": "192.0.2.1", "messages": [{ "role": "user", "content": "Say hello." }],
+        "ip": "192.0.2.1", "timezone": "Europe/Berlin", "messages": [{ "role": "user", "content": "Say hello." }],
     });
     if n.is_multiple_of(2) {
         body["user"] = "ann".into();
@@ -100,10 +100,15 @@ async fn every_recipe_of_the_documentation_runs() {
                 .await;
             ids.extend((1..=EACH).map(|n| format!("{ours}-{n}")));
         }
+        // A recipe may have keys of this table.
+        if !text.contains("[rabbitmq]\n") {
+            text += "\n[rabbitmq]\n";
+        }
+        let urls = format!("[rabbitmq]\nurls = [\"{}\"]\n", Rabbit::shared().url());
+        text = text.replace("[rabbitmq]\n", &urls);
         write!(
             text,
-            "\n[rabbitmq]\nurls = [\"{}\"]\n[redis]\nurl = \"{}\"\nprefix = \"recipe-{number}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
-            Rabbit::shared().url(),
+            "\n[redis]\nurl = \"{}\"\nprefix = \"recipe-{number}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
             RedisServer::shared().url(),
         )
         .unwrap();

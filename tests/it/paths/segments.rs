@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use lapin::BasicProperties;
 use serde_json::{Value, json};
-use sluiced_core::smpp::{Command, CommandStatus, Frame, Message as Sms, frame, plain, response};
+use sluiced_pdu::{Command, CommandStatus, Frame, Message as Sms, frame, plain, response};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -98,7 +98,7 @@ async fn started(name: &str, centre: &Centre, keys: &str, downstream: &str) -> (
     let mut route = Route::new(name, centre.address);
     route.smpp = true;
     route.keys = format!(
-        "journal = true\njournal_id = \"{{{{ answer.body.message_ids | join(' ') }}}}\"\n{keys}"
+        "journal = \"after\"\njournal_id = \"{{{{ answer.body.message_ids | join(' ') }}}}\"\n{keys}"
     );
     route.downstream = format!("{NO_BREAKER}{downstream}");
     (broker, route)

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sluiced_core::smpp::{Command, CommandStatus, Frame, Message as Sms, frame, plain, response};
+use sluiced_pdu::{Command, CommandStatus, Frame, Message as Sms, frame, plain, response};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;

@@ -54,9 +54,12 @@ pub struct Daemon {
     _dir: tempfile::TempDir,
 }
 
-/// A busy machine may log this wherever keyed limits are asked: a round trip to Redis took longer than their headroom
-/// allows. Tests about this warning wait for it.
-const SLOW: &[&str] = &["permits run out before their calls leave"];
+/// A busy machine may log these wherever limits are asked: a round trip to Redis, or the time until a call left, took
+/// longer than the headroom allows. Tests about these warnings wait for them.
+const SLOW: &[&str] = &[
+    "permits run out before their calls leave",
+    "permits or slots ran out before their calls left",
+];
 
 impl Daemon {
     #[must_use]
@@ -306,7 +309,7 @@ impl Daemon {
         );
     }
 
-    /// The value of a series such as `sluiced_permits_total{limit="provider"}`.
+    /// The value of a series such as `sluiced_used_units_total{limit="provider"}`.
     pub async fn metric(&mut self, series: &str) -> f64 {
         let (_, page) = self.page("/metrics").await;
         let line = page

@@ -39,9 +39,10 @@ impl QueueEvents for Counted {
     fn counted(&self, _route: &str, part: Part, count: u64) {
         if count > 0 {
             let name = match part {
+                Part::Ready => "ready counted",
                 Part::Dead => "dead counted",
                 Part::Waiting => "waiting counted",
-                _ => return,
+                Part::Parked => return,
             };
             self.0.lock().unwrap().insert(name, count);
         }
@@ -61,6 +62,10 @@ impl QueueEvents for Counted {
 
     fn vanished(&self, _route: &str, _part: Part, count: u64) {
         self.add("vanished", count);
+    }
+
+    fn gone(&self, _route: &str, _part: Part) {
+        self.add("gone", 1);
     }
 
     fn unconfirmed(&self, _route: &str) {

@@ -6,6 +6,7 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -41,6 +42,56 @@ pub enum Mode {
 
 /// Changes what a server sends to one connection. It may keep bytes until more come.
 pub type Filter = Box<dyn FnMut(Vec<u8>) -> Vec<u8> + Send>;
+/// What RabbitMQ sends without the frames of one method (the numbers of its class and its own), while `silent`.
+pub fn without_method(method: [u8; 4], silent: Arc<AtomicBool>) -> Filter {
+    let mut cut = frames();
+    Box::new(move |piece| {
+        let frames = cut(piece).into_iter();
+        let passes = |frame: &Vec<u8>| !is_of(frame, method) || !silent.load(Ordering::Relaxed);
+        frames.filter(passes).flatten().collect()
+    })
+}
+
+/// What RabbitMQ sends, but from a frame of one method on nothing passes while it is `held`. What was held passes with
+/// the first bytes after that.
+pub fn held_from_method(method: [u8; 4], held: Arc<AtomicBool>) -> Filter {
+    let (mut cut, mut kept) = (frames(), Vec::new());
+    Box::new(move |piece| {
+        let mut passed = Vec::new();
+        for frame in cut(piece) {
+            let holds = held.load(Ordering::Relaxed);
+            if holds && (!kept.is_empty() || is_of(&frame, method)) {
+                kept.extend(frame);
+            } else {
+                passed.append(&mut kept);
+                passed.extend(frame);
+            }
+        }
+        passed
+    })
+}
+
+fn is_of(frame: &[u8], method: [u8; 4]) -> bool {
+    frame[0] == 1 && frame[7..11] == method
+}
+
+/// Cuts what comes into frames: type, channel, size; the payload; one byte at the end.
+fn frames() -> impl FnMut(Vec<u8>) -> Vec<Vec<u8>> + Send {
+    let mut rest = Vec::new();
+    move |piece| {
+        rest.extend(piece);
+        let mut frames = Vec::new();
+        while let Some(size) = rest.get(3..7) {
+            let size = u32::from_be_bytes(size.try_into().expect("four bytes")) as usize;
+            if rest.len() < size + 8 {
+                break;
+            }
+            frames.push(rest.drain(..size + 8).collect());
+        }
+        frames
+    }
+}
+
 type MakeFilter = dyn Fn() -> Filter + Send + Sync;
 
 /// Runs until it is dropped.

@@ -20,7 +20,7 @@ use super::process::{PrivateProcess, scratch};
 const STOPPED: Duration = Duration::from_secs(10);
 const BIN: &str = "/usr/lib/rabbitmq/bin";
 /// An Erlang node boots slowly on a busy machine.
-const BOOT: Duration = Duration::from_secs(90);
+const BOOT: Duration = Duration::from_secs(180);
 
 /// A server that is killed with the test process.
 #[derive(Debug)]
@@ -54,14 +54,21 @@ impl Rabbit {
     pub fn start_managed() -> (Self, u16) {
         let port = free_port();
         let lines = format!("management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n");
-        let server = Self::with(None, &lines);
-        std::fs::write(
-            server.dir.path().join("plugins"),
-            "[rabbitmq_management].\n",
-        )
-        .expect("the plugins of a private RabbitMQ");
+        (Self::started(&lines, "rabbitmq_management"), port)
+    }
+
+    /// The same, with a plugin.
+    #[must_use]
+    pub fn start_with(plugin: &str) -> Self {
+        Self::started("", plugin)
+    }
+
+    fn started(lines: &str, plugin: &str) -> Self {
+        let server = Self::with(None, lines);
+        std::fs::write(server.dir.path().join("plugins"), format!("[{plugin}].\n"))
+            .expect("the plugins of a private RabbitMQ");
         server.boot();
-        (server, port)
+        server
     }
 
     /// Where it listens.

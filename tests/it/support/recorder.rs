@@ -149,15 +149,6 @@ impl Recorder {
         self.seen.lock().unwrap().times.keys().copied().collect()
     }
 
-    /// The same of so many calls, the first that came.
-    #[must_use]
-    pub fn first_numbers(&self, count: usize) -> BTreeSet<u64> {
-        let calls = &self.seen.lock().unwrap().calls;
-        let mut calls: Vec<_> = calls.iter().map(|call| (call.at, call.number)).collect();
-        calls.sort_by_key(|(at, _)| *at);
-        calls[..count].iter().map(|(_, number)| *number).collect()
-    }
-
     /// How many calls are like that.
     #[must_use]
     pub fn count_of(&self, like: impl Fn(&Call) -> bool) -> usize {

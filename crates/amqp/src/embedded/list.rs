@@ -32,9 +32,9 @@ const LONGEST: usize = 16 * 1024 * 1024;
 pub enum Input {
     /// A file of newline-delimited JSON.
     File(PathBuf),
-    /// The same on standard input.
+    /// Newline-delimited JSON on standard input.
     Stdin,
-    /// The same from anything.
+    /// Newline-delimited JSON from any reader.
     Reader(Pin<Box<dyn AsyncRead + Send>>),
 }
 

@@ -265,8 +265,9 @@ impl LocalQueue {
             ..Message::default()
         };
         self.out.insert(self.next_tag, item);
-        let of = (Arc::clone(&self.route), sink.clone());
-        let delivery = Delivery::new(message, self.clock.now(), self.next_tag, of);
+        let route = Arc::clone(&self.route);
+        let now = self.clock.now();
+        let delivery = Delivery::new(message, now, self.next_tag, route, sink.clone());
         // If the pipeline is gone, the delivery is dropped, which gives it back.
         drop(self.deliveries.send(delivery));
     }

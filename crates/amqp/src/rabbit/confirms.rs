@@ -17,8 +17,8 @@
 //! return shows that no return was left: a return of its own copy would be attached to an earlier confirm.
 //! A confirm with a return decides nothing for its own copy until all confirms are in.
 //!
-//! **Size.** A copy that does not fit a frame is shortened (`convert`): the broker ends a connection that sends a
-//! larger frame.
+//! **Size.** A copy that does not fit a frame is shortened (`convert::frame_size`): the broker ends a connection that
+//! sends a larger frame.
 //!
 //! **The end of a channel.** lapin sends `channel.close` ahead of copies that are not written yet, and the
 //! broker answers a copy on a closed channel by closing the connection of all routes. So a channel is closed
@@ -40,7 +40,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::RabbitError;
 use super::connections::Live;
-use super::convert::{copy_number, numbered, shortened};
+use super::convert::frame_size::shortened;
+use super::convert::{copy_number, numbered};
 use super::topology::{Copy, published};
 
 /// Copies that are under way at a time at most …

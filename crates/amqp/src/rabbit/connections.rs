@@ -15,18 +15,19 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use lapin::{Connection, ConnectionProperties, Event};
+use rustls::ClientConfig;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::dial::{BrokerAddress, Dial, RabbitOptions, addresses};
-use super::guard::{Control, Greeting};
+use super::dial::{BrokerAddress, Dial, RabbitOptions, addresses, tls};
+use super::frame_filter::{Control, Greeting};
 use super::{RabbitError, reason};
 use crate::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents, Uncounted};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::connect::{Link, Resolver, Secret, Tls};
+use sluiced_ports::connect::{Link, Resolver, Secret};
 use sluiced_ports::store::FleetNames;
 use sluiced_telemetry::LogLimit;
 
@@ -125,6 +126,7 @@ impl Connections {
         events: &Arc<dyn QueueEvents>,
     ) -> Result<Self, RabbitError> {
         let addresses: Arc<[BrokerAddress]> = addresses(options)?.into();
+        let tls = tls(options, &addresses)?;
         let resolver = Resolver::new();
         let fleet = watch::Sender::new(None);
         let link = |purpose: &'static str| SharedConnection {
@@ -132,7 +134,7 @@ impl Connections {
             name: format!("sluiced {} ({purpose})", env!("CARGO_PKG_VERSION")),
             addresses: Arc::clone(&addresses),
             password: options.password.clone(),
-            tls: options.tls.clone(),
+            tls: tls.clone(),
             resolver: resolver.clone(),
             timeout: options.settings.connect_timeout.get(),
             clock,
@@ -186,7 +188,7 @@ pub(super) struct SharedConnection {
     name: String,
     addresses: Arc<[BrokerAddress]>,
     password: Option<Secret>,
-    tls: Tls,
+    tls: Option<Arc<ClientConfig>>,
     resolver: Resolver,
     timeout: Duration,
     clock: Clock,
@@ -314,7 +316,7 @@ impl SharedConnection {
         let dial = Dial {
             resolver: &self.resolver,
             uri,
-            tls: &self.tls,
+            tls: self.tls.as_ref(),
             properties: ConnectionProperties::default()
                 .with_connection_name(self.name.as_str().into()),
             bound: self.timeout,

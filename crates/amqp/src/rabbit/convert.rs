@@ -7,23 +7,21 @@
 //! every round through a wait queue. Properties on which the broker would act (an expiration, a
 //! user id, a carbon copy) are removed or moved to a header of ours.
 //!
-//! A copy must also fit a frame ([`shortened`]). A message may carry headers up to the size of a frame, and a
-//! copy adds ours. The broker ends a connection that sends a larger frame, and all routes publish on one. So
-//! the largest headers are removed, and a header of ours names them.
+//! A copy must also fit a frame: [`frame_size`].
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use lapin::BasicProperties;
-use lapin::protocol::basic::gen_properties;
-use lapin::types::generation::gen_value;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
-use super::guard::found_by;
+use super::frame_filter::found_by;
 use super::marks::{MARK, Marked, decides};
 use sluiced_ports::marks::{MarkKey, Marks};
 use sluiced_ports::message::{HeaderValue, Headers, Message, Properties, header};
 use sluiced_ports::queue::Publication;
+
+pub(super) mod frame_size;
 
 /// The original's user id. The broker closes a channel that publishes under another user's.
 const USER_ID: &str = "x-sluiced-user-id";
@@ -48,11 +46,6 @@ const RETURNS: &str = "x-delivery-count";
 
 /// AMQP's value for messages that survive a restart.
 const PERSISTENT: u8 = 2;
-
-/// What a header frame has besides the properties.
-const OVERHEAD: usize = 8 + 12;
-/// Bytes for the names of removed headers.
-const NAMES: usize = 512;
 
 /// What a copy is made of.
 #[derive(Debug)]
@@ -236,12 +229,24 @@ fn properties(from: &BasicProperties) -> Properties {
         app_id: text(from.app_id()),
         reply_to: text(from.reply_to()),
         priority: from.priority().unwrap_or(0),
-        timestamp: *from.timestamp(),
+        timestamp: from.timestamp().map(in_seconds),
         expiration: from
             .expiration()
             .as_ref()
             .and_then(|text| text.as_str().parse().ok()),
     }
+}
+
+/// AMQP's timestamps are seconds since 1970. Some publishers write milliseconds (`Date.now()` of JavaScript), RabbitMQ 3
+/// passes on those of AMQP 1.0 as they are, and some write less: what would be thousands of years ahead is read as that.
+const fn in_seconds(timestamp: u64) -> u64 {
+    /// As seconds this is the year 5138, as milliseconds 1973.
+    const NONE: u64 = 100_000_000_000;
+    let mut seconds = timestamp;
+    while seconds >= NONE {
+        seconds /= 1_000;
+    }
+    seconds
 }
 
 fn readable(value: &AMQPValue) -> HeaderValue {
@@ -457,55 +462,6 @@ fn rebuild(from: &BasicProperties, timestamp: Option<u64>) -> BasicProperties {
         copy = copy.with_timestamp(timestamp);
     }
     copy
-}
-
-/// The properties without their largest headers, if they are too large for a frame.
-pub(super) fn shortened(properties: &BasicProperties, frame_max: usize) -> Option<BasicProperties> {
-    let written = gen_properties(properties)(Vec::new().into()).ok()?;
-    let size = OVERHEAD + written.into_inner().0.len();
-    if size <= frame_max {
-        return None;
-    }
-    let mut headers: BTreeMap<ShortString, AMQPValue> = properties
-        .headers()
-        .clone()
-        .unwrap_or_default()
-        .inner()
-        .clone();
-    let mut largest: Vec<(bool, usize, ShortString)> = headers
-        .iter()
-        .map(|(name, value)| {
-            (
-                name.as_str().starts_with(header::PREFIX),
-                bytes_of(name, value),
-                name.clone(),
-            )
-        })
-        .collect();
-    // Those of the publisher before ours, the largest first.
-    largest.sort_by_key(|(ours, size, _)| (*ours, std::cmp::Reverse(*size)));
-    let mut over = size + 1 + header::SHORTENED.len() + 5 + NAMES - frame_max;
-    let mut names = String::new();
-    for (_, size, name) in largest {
-        if over == 0 {
-            break;
-        }
-        over = over.saturating_sub(size);
-        headers.remove(&name);
-        if names.len() + name.as_str().len() + 2 <= NAMES {
-            let comma = if names.is_empty() { "" } else { ", " };
-            names = names + comma + name.as_str();
-        }
-    }
-    let names = AMQPValue::LongString(names.as_str().into());
-    headers.insert(header::SHORTENED.into(), names);
-    Some(properties.clone().with_headers(FieldTable::from(headers)))
-}
-
-/// The size of a header on the wire.
-fn bytes_of(name: &ShortString, value: &AMQPValue) -> usize {
-    let value = gen_value(value)(Vec::new().into());
-    1 + name.as_str().len() + value.map_or(0, |written| written.into_inner().0.len())
 }
 
 #[cfg(test)]

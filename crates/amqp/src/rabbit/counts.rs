@@ -18,6 +18,11 @@
 //!
 //! A queue that is missing is reported with what it held (`vanished`), and one that cannot be used is tried again
 //! (`usable`).
+//!
+//! **A consumer whose end RabbitMQ does not tell.** It says when a consumer ends with its queue (`basic.cancel`), but
+//! not always: 4.0.5 leaves it out about every second time if a classic queue is deleted just after a delivery. The
+//! session would wait for ever, also after the queue was made again. So it is told when its work queue is missing, or
+//! holds messages and has no consumer ([`News::Unconsumed`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,9 +38,10 @@ use super::connections::Live;
 use super::letters;
 use super::renewal::Renewal;
 use super::supervisor::Context;
-use super::topology::Target;
+use super::topology::{QueueCounts, Target};
 use sluiced_core::backoff::Rung;
 use sluiced_core::parking::Space;
+use sluiced_core::time::Mono;
 use sluiced_ports::queue::Part;
 
 /// How often the broker is asked.
@@ -51,22 +57,30 @@ const SELDOM: u32 = 10;
 /// replicas that still park are likely to stop then.
 const LOOK: Duration = Duration::from_secs(60);
 
+/// What a session should know of its queues.
+#[derive(Debug)]
+pub(super) enum News {
+    /// Parked queues to consume: those of a route that does not park, and those that can be used again. The session
+    /// knows which it has already.
+    Parked(Vec<Space>),
+    /// The work queue had no consumer, from that time on.
+    Unconsumed(Mono, RabbitError),
+}
+
 /// The tasks that count for a session, and end with it.
 #[derive(Debug)]
 pub(super) struct Counting {
-    /// Parked queues for the session to consume: those of a route that does not park, and those that can be used
-    /// again. The session knows which it has already.
-    pub(super) found: mpsc::UnboundedReceiver<Vec<Space>>,
+    pub(super) news: mpsc::UnboundedReceiver<News>,
     _tasks: [AbortOnDropHandle<()>; 3],
 }
 
 impl Counting {
     /// Starts them. Must be called inside a tokio runtime.
     pub(super) fn start(context: &Arc<Context>) -> Self {
-        let (sender, found) = mpsc::unbounded_channel();
+        let (sender, news) = mpsc::unbounded_channel();
         let broker = || Broker {
             context: Arc::clone(context),
-            found: sender.clone(),
+            news: sender.clone(),
         };
         let parked = if context.route.parks() {
             tokio::spawn(ParkedCounter(broker()).run())
@@ -79,7 +93,7 @@ impl Counting {
         let others = tokio::spawn(broker().run());
         let tasks = [others, parked, tokio::spawn(renewal.run())];
         Self {
-            found,
+            news,
             _tasks: tasks.map(AbortOnDropHandle::new),
         }
     }
@@ -88,8 +102,15 @@ impl Counting {
 /// Asks the broker for the counts of a route.
 struct Broker {
     context: Arc<Context>,
-    /// Parked queues that the session should consume.
-    found: mpsc::UnboundedSender<Vec<Space>>,
+    news: mpsc::UnboundedSender<News>,
+}
+
+/// What a look at a queue shows.
+enum Looked {
+    Holds(QueueCounts),
+    Missing,
+    /// The user may not look, and why. Nothing is known of it.
+    Refused(String),
 }
 
 /// A wait queue, and in how many rounds it is looked for.
@@ -99,11 +120,21 @@ impl Broker {
     async fn run(self) {
         let steps = self.context.ladder.rungs();
         let mut waits: Vec<Wait> = steps.map(|step| (step, 0)).collect();
+        let (mut is_told, mut unconsumed) = (false, None);
         loop {
+            let route = &self.context.route.name;
             // If more than this question failed, the session notices that by itself.
-            if let Err(error) = self.count(&mut waits).await {
-                let route = &self.context.route.name;
-                tracing::debug!(%route, %error, "its messages are not counted");
+            match self.count(&mut waits, &mut unconsumed).await {
+                Ok(None) => {}
+                Ok(Some(refused)) if !is_told => {
+                    is_told = true;
+                    tracing::warn!(
+                        %route, error = refused,
+                        "messages at the broker are not counted: the user may not look at all queues, for which RabbitMQ 4.2.6 and 4.3.0 ask for the right to configure them"
+                    );
+                }
+                Ok(Some(_)) => {}
+                Err(error) => tracing::debug!(%route, %error, "its messages are not counted"),
             }
             for target in self.context.unusable.targets() {
                 self.try_again(target).await;
@@ -112,17 +143,38 @@ impl Broker {
         }
     }
 
-    async fn count(&self, waits: &mut [Wait]) -> Result<(), RabbitError> {
+    /// Returns why some queues cannot be counted, if so. `unconsumed`: when the last look began, if that saw messages in
+    /// the work queue and no consumer.
+    async fn count(
+        &self,
+        waits: &mut [Wait],
+        unconsumed: &mut Option<Mono>,
+    ) -> Result<Option<String>, RabbitError> {
+        let began = self.context.clock.now();
         let live = self.context.connections.counting.acquire().await?;
         let mut channel = live.open_channel().await?;
+        let mut refused = None;
         for (target, part) in [(Target::Work, Part::Ready), (Target::Dead, Part::Dead)] {
-            let count = self.messages(&live, &mut channel, target).await?;
-            self.counted(part, count.unwrap_or(0));
-            if count.is_none() && target == Target::Dead {
-                self.try_again(target).await;
+            match self.messages(&live, &mut channel, target).await? {
+                Looked::Holds(found) => {
+                    self.counted(part, found.messages.into());
+                    if target == Target::Work {
+                        self.is_consumed(&found, unconsumed, began);
+                    }
+                }
+                Looked::Missing => {
+                    self.counted(part, 0);
+                    if target == Target::Dead {
+                        self.try_again(target).await;
+                    } else {
+                        let queue = self.context.route.queue().to_owned();
+                        self.tell(News::Unconsumed(began, RabbitError::Missing { queue }));
+                    }
+                }
+                Looked::Refused(reason) => refused = Some(reason),
             }
         }
-        let mut waiting = 0;
+        let (mut waiting, mut all_counted) = (0, true);
         for (step, rounds) in waits {
             let target = Target::Wait(*step);
             if *rounds > 0 && !self.context.counts.knows(target) {
@@ -130,22 +182,49 @@ impl Broker {
                 continue;
             }
             match self.messages(&live, &mut channel, target).await? {
-                Some(count) => waiting += count,
-                None => *rounds = PATIENCE,
+                Looked::Holds(found) => waiting += u64::from(found.messages),
+                Looked::Missing => *rounds = PATIENCE,
+                Looked::Refused(reason) => {
+                    *rounds = PATIENCE;
+                    all_counted = false;
+                    refused = Some(reason);
+                }
             }
         }
-        self.counted(Part::Waiting, waiting);
-        live.close(&channel, "counted").await
+        if all_counted {
+            self.counted(Part::Waiting, waiting);
+        }
+        live.close(&channel, "counted").await.map(|()| refused)
     }
 
-    /// How many messages a queue holds; `None`: it is missing, and the channel is another one. What is gone is
-    /// reported.
+    /// Tells the session of a work queue that holds messages and has no consumer, in two looks after each other. If its
+    /// consumer began between the two, the session waits for a third: that consumer may still be on its way.
+    fn is_consumed(&self, found: &QueueCounts, unconsumed: &mut Option<Mono>, began: Mono) {
+        if found.messages == 0 || found.consumers > 0 {
+            *unconsumed = None;
+            return;
+        }
+        let Some(since) = unconsumed.replace(began) else {
+            return;
+        };
+        let queue = self.context.route.queue();
+        let reason =
+            format!("queue `{queue}` holds messages, and the broker knows no consumer of it");
+        self.tell(News::Unconsumed(since, RabbitError::Lost { reason }));
+    }
+
+    fn tell(&self, news: News) {
+        // Without its session this task ends too.
+        drop(self.news.send(news));
+    }
+
+    /// How many messages a queue holds. If it does not say, the channel is another one. What is gone is reported.
     async fn messages(
         &self,
         live: &Live,
         channel: &mut Channel,
         target: Target,
-    ) -> Result<Option<u64>, RabbitError> {
+    ) -> Result<Looked, RabbitError> {
         let context = &self.context;
         let queue = target.queue(context.route.queue());
         let found = match live.find(channel, &queue).await {
@@ -153,7 +232,11 @@ impl Broker {
             Err(RabbitError::Missing { .. }) => {
                 context.is_gone(target);
                 *channel = live.open_channel().await?;
-                return Ok(None);
+                return Ok(Looked::Missing);
+            }
+            Err(RabbitError::Refused { reason }) => {
+                *channel = live.open_channel().await?;
+                return Ok(Looked::Refused(reason));
             }
             Err(error) => return Err(error),
         };
@@ -166,7 +249,7 @@ impl Broker {
                     .await?;
             }
         }
-        Ok(Some(messages))
+        Ok(Looked::Holds(found))
     }
 
     /// There were more dead letters before. One that is read to keep the queue from expiring is back by now.
@@ -194,8 +277,7 @@ impl Broker {
         };
         let made = self.context.make_sure(&live, target).await;
         if let (Ok(()), Target::Parked(space)) = (made, target) {
-            // Without its session this task ends too.
-            drop(self.found.send(vec![space]));
+            self.tell(News::Parked(vec![space]));
         }
     }
 
@@ -245,7 +327,11 @@ impl ParkedCounter {
             let target = Target::Parked(space);
             let messages = self.0.messages(&live, &mut channel, target).await?;
             let queue = || target.queue(self.0.context.route.queue());
-            count += messages.ok_or_else(|| RabbitError::Missing { queue: queue() })?;
+            count += match messages {
+                Looked::Holds(found) => u64::from(found.messages),
+                Looked::Missing => return Err(RabbitError::Missing { queue: queue() }),
+                Looked::Refused(reason) => return Err(RabbitError::Refused { reason }),
+            };
         }
         // Whether this is answered changes nothing.
         live.close(&channel, "counted").await.ok();
@@ -278,10 +364,7 @@ impl LeftBehind {
     }
 
     async fn look(&self, known: &mut BTreeSet<Space>) -> Result<(), RabbitError> {
-        let Broker {
-            context,
-            found: to_session,
-        } = &self.0;
+        let context = &self.0.context;
         let route = &context.route;
         let live = context.connections.counting.acquire().await?;
         let found = live.left_behind(route).await?;
@@ -300,8 +383,7 @@ impl LeftBehind {
         }
         *known = spaces;
         if !known.is_empty() {
-            // Without its session this task ends too.
-            drop(to_session.send(known.iter().copied().collect()));
+            self.0.tell(News::Parked(known.iter().copied().collect()));
             self.0.counted(Part::Parked, messages);
         }
         Ok(())

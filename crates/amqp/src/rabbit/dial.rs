@@ -1,10 +1,9 @@
 //! Where RabbitMQ is, and which queues a route has; opens the stream to a broker: resolve its name, connect, TLS, and the
-//! guard around it.
+//! frame filter around it.
 //!
 //! lapin takes the streams that it is given (`Streams`), so that its stream can be ours. Names are resolved
 //! here, before lapin has a thread: a lookup cannot be cancelled, so attempts for the same host share the one
-//! that is under way. With TLS, the system's authorities and those of `ca_file` are trusted, and the client
-//! certificate is sent if the broker asks for one. The AMQP client could do this too, but only with a library
+//! that is under way. TLS is that of `ports::connect`. The AMQP client could do this too, but only with a library
 //! for key stores that took a tenth of the whole build.
 
 use std::future::ready;
@@ -20,9 +19,8 @@ use async_rs::{Runtime, Tokio};
 use futures::{AsyncRead, AsyncWrite, Stream};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -31,18 +29,20 @@ use tokio_util::compat::TokioAsyncReadCompatExt as _;
 use url::{Host, Url};
 
 use super::RabbitError;
-use super::guard::{Control, Guarded};
+use super::frame_filter::{Control, Filtered};
 use super::renewal::RENEW;
 use sluiced_core::backoff::Ladder;
 use sluiced_core::parking::Space;
 use sluiced_ports::connect::{Resolver, Secret, Tls};
 use sluiced_settings::types::{RabbitMq, Results, Route, Settings};
+use sluiced_settings::urls::is_encoded;
 
 /// Where to connect to, and how.
 pub(super) struct Dial<'a> {
     pub(super) resolver: &'a Resolver,
     pub(super) uri: AMQPUri,
-    pub(super) tls: &'a Tls,
+    /// `None`: no URL is one for TLS.
+    pub(super) tls: Option<&'a Arc<ClientConfig>>,
     pub(super) properties: ConnectionProperties,
     pub(super) bound: Duration,
 }
@@ -63,15 +63,15 @@ impl Dial<'_> {
         let addresses: Vec<_> = found.map(|ip| SocketAddr::new(ip, port)).collect();
         let tokio = Tokio::current();
         let kit = RuntimeParts::new(tokio.clone(), Streams(tokio));
-        let (control, tls) = (control.clone(), tls.clone());
+        let (control, tls) = (control.clone(), tls.cloned());
         let dial = async move |uri: AMQPUri, _: Runtime<Kit>| {
             // This runs on lapin's thread, and would go on after a timeout on our side only.
-            let opening = open(&uri, &addresses, &tls);
+            let opening = open(&uri, &addresses, tls.as_ref());
             let stream = timeout(bound, opening)
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
             let frame_max = uri.query.frame_max.unwrap_or(FRAME_MAX);
-            Ok(AsyncTcpStream::Plain(Guarded::new(
+            Ok(AsyncTcpStream::Plain(Filtered::new(
                 stream, frame_max, &control,
             )))
         };
@@ -84,49 +84,48 @@ trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
 /// The stream to the first address that answers, with TLS if the URI says so. The certificate must be for the
-/// host of the URI, from an authority of the system or of `tls`.
-async fn open(uri: &AMQPUri, addresses: &[SocketAddr], tls: &Tls) -> io::Result<Box<dyn Duplex>> {
+/// host of the URI.
+async fn open(
+    uri: &AMQPUri,
+    addresses: &[SocketAddr],
+    tls: Option<&Arc<ClientConfig>>,
+) -> io::Result<Box<dyn Duplex>> {
     let stream = TcpStream::connect(addresses).await?;
     // Acknowledgements are small, and must not wait to be sent together.
     stream.set_nodelay(true)?;
-    match uri.scheme {
-        AMQPScheme::AMQP => Ok(Box::new(stream.compat())),
-        AMQPScheme::AMQPS => {
+    match tls.filter(|_| uri.scheme == AMQPScheme::AMQPS) {
+        None => Ok(Box::new(stream.compat())),
+        Some(config) => {
             let host = uri.authority.host.clone();
             let name = ServerName::try_from(host).map_err(io::Error::other)?;
-            let connector = TlsConnector::from(Arc::new(client_config(tls)?));
+            let connector = TlsConnector::from(Arc::clone(config));
             Ok(Box::new(connector.connect(name, stream).await?.compat()))
         }
     }
 }
 
-pub(super) fn client_config(tls: &Tls) -> io::Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    // Systems have odd certificates; those that cannot be parsed are not trusted.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    for certificate in CertificateDer::pem_slice_iter(tls.ca.as_deref().unwrap_or_default()) {
-        let certificate = certificate.map_err(io::Error::other)?;
-        roots.add(certificate).map_err(io::Error::other)?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?
-        .with_root_certificates(roots);
-    Ok(match &tls.certificate {
-        Some(ours) => config.with_client_cert_resolver(ours.resolver()),
-        None => config.with_no_client_auth(),
-    })
+/// How to speak TLS, if one of the addresses needs it.
+pub(super) fn tls(
+    options: &RabbitOptions,
+    addresses: &[BrokerAddress],
+) -> Result<Option<Arc<ClientConfig>>, RabbitError> {
+    let is_tls = |address: &BrokerAddress| address.uri.scheme == AMQPScheme::AMQPS;
+    let config = addresses
+        .iter()
+        .any(is_tls)
+        .then(|| options.tls.client_config());
+    let config = config.transpose().map_err(|why| RabbitError::Tls { why })?;
+    Ok(config.map(Arc::new))
 }
 
 type Kit = RuntimeParts<Tokio, Streams>;
 
-/// tokio's reactor with guarded streams, which only [`Dial`] makes.
+/// tokio's reactor with filtered streams, which only [`Dial`] makes.
 #[derive(Clone, Debug)]
 struct Streams(Tokio);
 
 impl Reactor for Streams {
-    type TcpStream = Guarded<Box<dyn Duplex>>;
+    type TcpStream = Filtered<Box<dyn Duplex>>;
     type Sleep = <Tokio as Reactor>::Sleep;
 
     fn register<H: Read + Write + AsFd + AsRawFd + Send + 'static>(
@@ -302,6 +301,7 @@ pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<BrokerAddress>, R
 /// Parses a URL. The error does not quote it: it holds a password. The client's own parser quotes text that
 /// it does not understand, and reads an IPv6 address as no host, which means `localhost` to it.
 fn parsed(text: &str) -> Result<AMQPUri, String> {
+    is_encoded(text)?;
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     if !matches!(url.scheme(), "amqp" | "amqps") || url.cannot_be_a_base() {
         return Err("write amqp://user:password@host:5672/%2f, or amqps://".to_owned());

@@ -28,9 +28,10 @@ use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::broker_policies::{Ours, Policy, effects};
-use super::dial::{RabbitOptions, RouteOptions, client_config, virtual_host};
+use super::dial::{RabbitOptions, RouteOptions, virtual_host};
 use super::topology::Target;
 use sluiced_core::parking::Space;
+use sluiced_ports::connect::why;
 use sluiced_settings::types::QueueType;
 
 /// An answer is not larger: some hundred bytes for each queue of the virtual host.
@@ -206,7 +207,11 @@ impl<'a> Api<'a> {
 
     async fn answer(&self, path: &str) -> Result<Bytes, ManagementError> {
         let lost = |error: &dyn std::error::Error| ManagementError::Unreachable(error.to_string());
-        let stream = self.connect().await.map_err(|error| lost(&error))?;
+        let stream = self.connect().await;
+        let stream = stream.map_err(|error| {
+            let said = why(&error).unwrap_or_else(|| error.to_string());
+            ManagementError::Unreachable(said)
+        })?;
         let shaken = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = shaken.map_err(|error| lost(&error))?;
         let driver = tokio::spawn(connection);
@@ -250,7 +255,8 @@ impl<'a> Api<'a> {
             return Ok(Box::new(stream));
         }
         let name = ServerName::try_from(address.to_owned()).map_err(std::io::Error::other)?;
-        let connector = TlsConnector::from(Arc::new(client_config(&self.options.tls)?));
+        let config = self.options.tls.client_config();
+        let connector = TlsConnector::from(Arc::new(config.map_err(std::io::Error::other)?));
         Ok(Box::new(connector.connect(name, stream).await?))
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lapin::BasicProperties;
-use lapin::options::ConfirmSelectOptions;
+use lapin::options::{ConfirmSelectOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
@@ -39,6 +39,11 @@ pub enum QueueState {
         classic: bool,
         /// Messages in the parked queues beside it, if the route does not park and there are any.
         left_behind: Option<u32>,
+        /// Queues of ours that are used as they are, and why.
+        as_they_are: Vec<String>,
+    },
+    /// The user may consume it, and may not look at it (RabbitMQ 4.2.6 and 4.3.0 ask for the right to configure it).
+    Hidden {
         /// Queues of ours that are used as they are, and why.
         as_they_are: Vec<String>,
     },
@@ -114,6 +119,7 @@ async fn look(live: &Live, route: &RouteOptions) -> Result<QueueState, RabbitErr
     let found = live.find(&channel, route.queue()).await;
     let as_they_are = match &found {
         Err(RabbitError::Missing { .. }) if !route.settings.declare => Vec::new(),
+        Err(RabbitError::Refused { .. }) => tried(live, route, true).await?,
         found => tried(live, route, found.is_ok()).await?,
     };
     match found {
@@ -135,6 +141,7 @@ async fn look(live: &Live, route: &RouteOptions) -> Result<QueueState, RabbitErr
                 as_they_are,
             })
         }
+        Err(RabbitError::Refused { .. }) => Ok(QueueState::Hidden { as_they_are }),
         Err(RabbitError::Missing { .. }) if route.settings.declare => {
             Ok(QueueState::WouldBeDeclared)
         }
@@ -199,7 +206,8 @@ async fn may_publish(live: &Live, nowhere: String) -> Result<(), RabbitError> {
 
 /// Results need their exchange, or the one queue that they all go to. Whether they may be published shows only then.
 async fn results_have_a_place(live: &Live, route: &RouteOptions) -> Result<(), RabbitError> {
-    live.find_exchange(route.exchange()).await?;
+    let exchange = live.find_exchange(route.exchange()).await;
+    exchange.map_err(RabbitError::of_right)?;
     let results = route.settings.results.as_ref();
     let Some(queue) = results.and_then(|results| results.queue()) else {
         return Ok(());
@@ -211,7 +219,9 @@ async fn results_have_a_place(live: &Live, route: &RouteOptions) -> Result<(), R
             Ok(())
         }
         Err(RabbitError::Missing { queue }) => Err(RabbitError::NoResultQueue { queue }),
-        Err(error) => Err(error.of_right()),
+        // Whether it is there shows with the first result.
+        Err(RabbitError::Refused { .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -224,7 +234,7 @@ async fn may_consume(live: &Live, queue: &str) -> Result<(), RabbitError> {
         AMQPValue::LongString("no number".into()),
     );
     match live.consume(&channel, queue, impossible).await {
-        Err(error @ RabbitError::Stream { .. }) => Err(error),
+        Err(error @ (RabbitError::Stream { .. } | RabbitError::Missing { .. })) => Err(error),
         answer => refused(answer.map(drop)),
     }
 }
@@ -262,7 +272,10 @@ async fn may_use(
     }
 }
 
-/// Needs the right to configure, and for a wait queue those to read it and to write to the default exchange.
+/// Needs the right to configure, and for a wait queue those to read it and to write to the default exchange; and that the
+/// virtual host may have one more queue. RabbitMQ 4 asks for that after it has looked at the arguments and before the
+/// type of the queue looks at its properties (`rabbit_queue_type:declare`); RabbitMQ 3 asks for it first. A quorum
+/// queue that is exclusive is what no version makes.
 async fn declare_nothing(
     live: &Live,
     route: &RouteOptions,
@@ -270,9 +283,16 @@ async fn declare_nothing(
     queue: &str,
 ) -> Result<(), RabbitError> {
     let channel = live.open_channel().await?;
-    let mut impossible = target.arguments(route);
-    impossible.insert("x-message-ttl".into(), AMQPValue::LongLongInt(-1));
-    let declared = live.declare(&channel, queue, DURABLE, impossible).await;
+    let mut arguments = target.arguments(route);
+    arguments.insert(
+        "x-queue-type".into(),
+        AMQPValue::LongString("quorum".into()),
+    );
+    let impossible = QueueDeclareOptions {
+        exclusive: true,
+        ..DURABLE
+    };
+    let declared = live.declare(&channel, queue, impossible, arguments).await;
     refused(declared.map(drop))
 }
 

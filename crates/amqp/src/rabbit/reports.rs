@@ -1,8 +1,8 @@
-//! Publications that belong to no delivery: receipts of a message centre.
+//! Publications that belong to no delivery of a queue: receipts and messages from phones, which a message centre delivers.
 //!
-//! Problem: the centre must learn that a receipt is safe, and only then. So each report comes with a sender
+//! Problem: the centre must learn that such a report is safe, and only then. So each report comes with a sender
 //! for its result, which is used once the broker has confirmed it or not taken it. Nothing is tried again
-//! here: the centre keeps receipts that were not confirmed, and delivers them again. So the reports under way
+//! here: the centre keeps reports that were not confirmed, and delivers them again. So the reports under way
 //! are bounded by what the centre sends at a time.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::convert::result_properties;
 use super::topology::Copy;
 use crate::{LOG_EVERY, QueueEvents, ResultOutcome};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::queue::Report;
+use sluiced_ports::queue::PublishRequest;
 use sluiced_settings::types::{Results, Unroutable};
 use sluiced_telemetry::LogLimit;
 
@@ -37,19 +37,21 @@ pub(super) struct Reporter {
 
 impl Reporter {
     /// Starts it; it ends with the sender. Must be called inside a tokio runtime.
-    pub(super) fn start(self) -> mpsc::Sender<Report> {
+    pub(super) fn start(self) -> mpsc::Sender<PublishRequest> {
         let (sender, reports) = mpsc::channel(WAITING);
         tokio::spawn(self.run(reports));
         sender
     }
 
-    async fn run(self, mut reports: mpsc::Receiver<Report>) {
+    async fn run(self, mut reports: mpsc::Receiver<PublishRequest>) {
         let mut open = None;
         let log = LogLimit::new(LOG_EVERY);
         loop {
             let has_room = open
                 .as_ref()
-                .is_none_or(|open: &ConfirmChannel<Report>| open.is_idle() || open.takes(0));
+                .is_none_or(|open: &ConfirmChannel<PublishRequest>| {
+                    open.is_idle() || open.takes(0)
+                });
             let ended = tokio::select! {
                 report = reports.recv(), if has_room => {
                     let Some(report) = report else { return };
@@ -58,7 +60,9 @@ impl Reporter {
                 decided = next_decided(&mut open) => decided.map(|decided| self.decided(decided)),
             };
             match ended {
-                Ok(()) if log.over() => info!(route = %self.route, "receipts are confirmed again"),
+                Ok(()) if log.over() => {
+                    info!(route = %self.route, "what the centre delivers is confirmed again")
+                }
                 Ok(()) => {}
                 Err(error) => {
                     if let Some(open) = open.take() {
@@ -67,7 +71,7 @@ impl Reporter {
                     }
                     if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
                         let route = &self.route;
-                        warn!(%route, %error, "receipts are not confirmed: the centre keeps them{more}");
+                        warn!(%route, %error, "what the centre delivers is not confirmed: the centre keeps it{more}");
                     }
                 }
             }
@@ -76,8 +80,8 @@ impl Reporter {
 
     async fn publish(
         &self,
-        open: &mut Option<ConfirmChannel<Report>>,
-        report: Report,
+        open: &mut Option<ConfirmChannel<PublishRequest>>,
+        report: PublishRequest,
     ) -> Result<(), RabbitError> {
         // It waited for too long.
         if report.confirmed.is_closed() {
@@ -97,7 +101,7 @@ impl Reporter {
         Ok(())
     }
 
-    fn decided(&self, decided: Vec<Decided<Report>>) {
+    fn decided(&self, decided: Vec<Decided<PublishRequest>>) {
         for Decided { of, result } in decided {
             let outcome = match result {
                 Ok(()) => ResultOutcome::Confirmed,
@@ -105,8 +109,8 @@ impl Reporter {
                     ResultOutcome::Unroutable
                 }
                 Err(_) => {
-                    // The error names the routing key, which may be a template over the receipt.
-                    tracing::debug!(route = %self.route, "a receipt was not taken");
+                    // The error names the routing key, which may be a template over the report.
+                    tracing::debug!(route = %self.route, "a report was not taken");
                     of.confirmed.send(false).ok();
                     continue;
                 }

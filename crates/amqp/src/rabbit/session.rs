@@ -35,7 +35,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use super::RabbitError;
 use super::connections::Live;
 use super::convert::{Arrived, arrived, is_worn};
-use super::counts::Counting;
+use super::counts::{Counting, News};
 use super::publisher::Publisher;
 use super::supervisor::Context;
 use super::topology::Target;
@@ -143,9 +143,9 @@ impl Session {
                         self.settle(settlement);
                     }
                 }
-                Some(decided) = self.publisher.decided.recv() => self.on_copied(decided),
-                Some(decided) = self.results.decided.recv() => self.on_reported(decided),
-                Some(spaces) = self.counting.found.recv() => self.join(&spaces).await?,
+                Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copied(tag, outcome),
+                Some((tag, outcome)) = self.results.decided.recv() => self.on_reported(tag, outcome),
+                Some(news) = self.counting.news.recv() => self.hear(news).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 Ok(()) = tap.changed() => {
                     if *tap.borrow_and_update() == Tap::Closed {
@@ -170,6 +170,14 @@ impl Session {
             if !self.consumers.is_open() && *tap.borrow() == Tap::Open && self.may_consume() {
                 self.consume().await?;
             }
+        }
+    }
+
+    async fn hear(&mut self, news: News) -> Result<(), RabbitError> {
+        match news {
+            News::Parked(spaces) => self.join(&spaces).await,
+            News::Unconsumed(since, error) if self.consumers.were_open(since) => Err(error),
+            News::Unconsumed(..) => Ok(()),
         }
     }
 
@@ -237,7 +245,7 @@ impl Session {
             return self.apply_kept(tag, verdict);
         }
         let route = Arc::clone(&self.context.route.name);
-        let delivery = Delivery::new(message, now, tag, (route, self.sink.clone()));
+        let delivery = Delivery::new(message, now, tag, route, self.sink.clone());
         // If the pipeline is gone, the delivery is dropped, which gives it back.
         drop(self.context.deliveries.send(delivery));
     }

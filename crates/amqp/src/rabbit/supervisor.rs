@@ -106,7 +106,9 @@ impl fmt::Debug for Context {
 
 /// Starts to supervise a route. Must run inside a tokio runtime.
 pub(super) fn start(
-    (route, kept, marks): (RouteOptions, Arc<KeptVerdicts>, Marks),
+    route: RouteOptions,
+    kept: Arc<KeptVerdicts>,
+    marks: Marks,
     options: Arc<RabbitOptions>,
     connections: Arc<Connections>,
     clock: Clock,

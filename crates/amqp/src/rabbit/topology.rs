@@ -206,8 +206,8 @@ impl Live {
             let queue = Target::Parked(space).queue(route.queue());
             match self.look_for(&queue).await {
                 Ok(counts) => found.push((space, counts)),
-                // It was deleted; others may hold messages all the same.
-                Err(RabbitError::Missing { .. }) => {}
+                // It was deleted, or the user may not look at it; others may hold messages all the same.
+                Err(RabbitError::Missing { .. } | RabbitError::Refused { .. }) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -3,7 +3,7 @@
 //! Problem: an operator deletes a wait queue, or a policy with `expires` does; no client learns that, and the
 //! messages in it are gone without a word. So each replica remembers what each queue held when it was counted last,
 //! and what it put there since. Once the queue is missing (`counts`), or had to be made again (`usable`), that number
-//! is logged as an error and counted.
+//! is logged as an error and counted. One that was empty is counted too: what removed it will remove the next one.
 //!
 //! Each message of a wait queue leaves it after the time of its rung. So what this replica put there longer ago does not
 //! count, and what was counted there longer ago neither. On short rungs, through which messages pass between two
@@ -19,6 +19,7 @@ use std::time::Duration;
 use super::counts;
 use super::supervisor::Context;
 use super::topology::Target;
+use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
 use sluiced_ports::lock;
 use sluiced_ports::queue::Part;
@@ -149,13 +150,14 @@ impl Context {
         };
         let route = &self.route.name;
         let queue = target.queue(self.route.queue());
-        let seconds_ago = ago.as_secs();
+        let ago = Span::rough(ago);
+        self.events.gone(route, part(target));
         if messages == 0 {
             tracing::info!(%route, queue, "a queue is gone; it was empty");
             return;
         }
         tracing::error!(
-            %route, queue, messages, seconds_ago,
+            %route, queue, messages, %ago,
             "a queue is gone with the messages that it held when it was counted last: an operator deleted it, or a policy with `expires`"
         );
         self.events.vanished(route, part(target), messages);

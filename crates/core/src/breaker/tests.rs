@@ -10,6 +10,9 @@ fn rule() -> BreakerRule {
     }
 }
 
+/// A replica whose own calls failed asks for the probe so much later, in milliseconds.
+const LATER: u64 = 200;
+
 /// A store and its replicas; the replicas' clocks are the store's.
 struct Fleet {
     shared: StoredBreaker,
@@ -34,19 +37,28 @@ impl Fleet {
         let told = told?;
         let now = StoreTime::from_micros(self.now);
         let breaker = &mut self.replicas[replica];
-        let status = report(&mut self.shared, told, breaker.version(), &rule(), now);
+        let status = report(
+            &mut self.shared,
+            told,
+            "refused",
+            breaker.version(),
+            &rule(),
+            now,
+        );
         let until = status.until.map(|at| Mono::from_micros(at.as_micros()));
-        breaker.update(&status, until);
+        let at = Mono::from_micros(self.now);
+        breaker.update(&status, until, at);
         if status.changed {
             for other in &mut self.replicas {
                 let looked = report(
                     &mut self.shared,
                     BreakerReport::Look,
+                    "",
                     other.version(),
                     &rule(),
                     now,
                 );
-                other.update(&looked, until);
+                other.update(&looked, until, at);
             }
         }
         Some(status)
@@ -100,10 +112,11 @@ fn one_replica_probes_at_a_time_and_pauses_grow_to_their_bound() {
     // The others fail as well, and report it late: that is the same outage.
     (0..9).for_each(|_| fleet.call_ends(1, Sign::Away));
     let mut last = 0;
-    for pause in [500, 1_000, 2_000, 2_000] {
+    // Those that had no call of their own that failed are the first to probe.
+    for (pause, replica) in [(500, 1), (1_000, 2), (2_000 + LATER, 0), (2_000 + LATER, 0)] {
         assert_eq!(fleet.at(last + pause - 1), [0_usize; 0]);
         let probing = fleet.at(last + pause);
-        assert_eq!(probing.len(), 1);
+        assert_eq!(probing, [replica]);
         let now = fleet.mono();
         fleet.replicas[probing[0]].sent(now);
         assert_eq!(fleet.at(last + pause + 10), [0_usize; 0]);
@@ -120,6 +133,10 @@ fn a_probe_that_succeeds_lets_all_go_on_one_more_at_a_time() {
     let now = fleet.mono();
     fleet.replicas[probing].sent(now);
     fleet.call_ends(probing, Sign::Accepted);
+    // The one whose calls had failed tries one for itself.
+    let now = fleet.mono();
+    fleet.replicas[0].sent(now);
+    fleet.call_ends(0, Sign::Accepted);
     let now = fleet.mono();
     for breaker in &mut fleet.replicas {
         assert!(!breaker.is_open());
@@ -133,7 +150,7 @@ fn a_probe_that_succeeds_lets_all_go_on_one_more_at_a_time() {
     // The next outage begins with a short pause again.
     (0..3).for_each(|_| fleet.call_ends(1, Sign::Away));
     assert_eq!(fleet.at(999), [0_usize; 0]);
-    assert_eq!(fleet.at(1_000).len(), 1);
+    assert_eq!(fleet.at(1_000), [0]);
 }
 
 #[test]
@@ -149,18 +166,19 @@ fn a_probe_that_did_not_leave_is_made_at_the_next_slot() {
     assert!(breaker.blocked(0, now).is_none());
     breaker.sent(now);
     fleet.call_ends(probing, Sign::Accepted);
-    assert!(fleet.replicas.iter().all(|breaker| !breaker.is_open()));
+    let may = |breaker: &Breaker| breaker.blocked(0, now).is_none();
+    assert!(fleet.replicas.iter().all(may));
 }
 
 #[test]
 fn a_probe_that_was_never_made_is_passed_on() {
     let mut fleet = Fleet::of(2);
     (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
-    // The first has no message to send, or has died.
-    assert_eq!(fleet.at(500), [0]);
-    assert_eq!(fleet.at(10_499), [0]);
-    fleet.replicas.remove(0);
-    assert_eq!(fleet.at(10_500), [0]);
+    // The second has no message to send, or has died.
+    assert_eq!(fleet.at(500), [1]);
+    assert_eq!(fleet.at(10_499), [1]);
+    fleet.replicas.remove(1);
+    assert_eq!(fleet.at(10_500 + LATER), [0]);
 }
 
 #[test]
@@ -169,14 +187,14 @@ fn a_store_that_forgot_or_went_back_in_time_keeps_nothing_shut_for_long() {
     (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
     fleet.shared = StoredBreaker::default();
     assert_eq!(
-        fleet.at(500),
+        fleet.at(500 + LATER),
         [0, 1],
         "both learn that nothing is known, and go on"
     );
     (0..3).for_each(|_| fleet.call_ends(1, Sign::Away));
-    assert_eq!(fleet.at(501), [0_usize; 0]);
+    assert_eq!(fleet.at(501 + LATER), [0_usize; 0]);
     let mut early = Fleet::of(1);
-    early.shared = fleet.shared;
+    early.shared = fleet.shared.clone();
     early.now -= 900_000_000;
     let status = early.answer(0, Some(BreakerReport::Look)).unwrap();
     let wait = status.until.unwrap().since(status.now);
@@ -214,7 +232,7 @@ fn what_the_store_did_not_hear_is_reported_again() {
     );
     breaker.unanswered(now);
     let look = BreakerStatus::default();
-    assert!(!breaker.update(&look, None));
+    breaker.update(&look, None, now);
     assert!(
         breaker.is_open(),
         "a look does not say that a call succeeded"
@@ -222,7 +240,74 @@ fn what_the_store_did_not_hear_is_reported_again() {
     assert_eq!(fleet.at(900), [], "it is not time to ask again");
     assert_eq!(fleet.at(1_000), []);
     assert_eq!(fleet.shared.pauses, 1, "the store has heard it");
-    assert_eq!(fleet.at(1_600), [0], "the probe");
+    assert_eq!(fleet.at(1_500 + 200), [0], "the probe");
+}
+
+/// What each replica's calls show, for a minute of calls every 10 ms: how many it made, and how many of them were
+/// refused.
+fn a_minute(fleet: &mut Fleet, signs: &[Sign]) -> Vec<(u32, u32)> {
+    let mut calls = vec![(0, 0); signs.len()];
+    let start = (fleet.now - 1_000_000_000) / 1_000;
+    for step in 0..6_000_u64 {
+        fleet.at(start + step * 10);
+        for (replica, sign) in signs.iter().enumerate() {
+            let now = fleet.mono();
+            if fleet.replicas[replica].blocked(0, now).is_none() {
+                fleet.replicas[replica].sent(now);
+                fleet.call_ends(replica, *sign);
+                calls[replica].0 += 1;
+                calls[replica].1 += u32::from(*sign != Sign::Accepted);
+            }
+        }
+    }
+    calls
+}
+
+/// A wrong template (422) or a wrong token (401) of one replica: the others pause once, and go on at once.
+#[test]
+fn a_replica_whose_own_calls_are_refused_stops_only_itself() {
+    for (wrong, in_a_row) in [(Sign::Rejected, 4), (Sign::Away, 3)] {
+        let mut fleet = Fleet::of(3);
+        let signs = [wrong, Sign::Accepted, Sign::Accepted];
+        let calls = a_minute(&mut fleet, &signs);
+        // Pauses of its own: 0.5, 1, 2, 2 … seconds.
+        assert!(
+            (in_a_row..in_a_row + 34).contains(&calls[0].1),
+            "{wrong:?}: {calls:?}"
+        );
+        for others in &calls[1..] {
+            assert!(others.0 >= 5_900, "{wrong:?}: {calls:?}");
+        }
+        assert_eq!(fleet.shared.version, 2, "it opened and closed once");
+        assert_eq!(fleet.replicas[0].away_for(), Some(AwayFor::ThisReplica));
+        assert_eq!(fleet.replicas[1].away_for(), None);
+        // Mended, it goes on by itself.
+        let calls = a_minute(&mut fleet, &[Sign::Accepted; 3]);
+        assert!(calls[0].0 >= 5_700, "{wrong:?}: {calls:?}");
+        assert_eq!(fleet.replicas[0].away_for(), None);
+    }
+}
+
+/// Most replicas are wrong: those that are right go on all the same.
+#[test]
+fn replicas_that_are_right_go_on_however_many_are_wrong() {
+    let mut fleet = Fleet::of(5);
+    let mut signs = [Sign::Away; 5];
+    signs[3] = Sign::Accepted;
+    let calls = a_minute(&mut fleet, &signs);
+    assert!(calls[3].0 >= 5_000, "{calls:?}");
+    assert!(calls[0].0 < 60, "{calls:?}");
+}
+
+/// After an outage of all, each replica tries one call for itself: none waits for a pause of its own.
+#[test]
+fn an_outage_of_all_ends_for_all_at_once() {
+    let mut fleet = Fleet::of(4);
+    let calls = a_minute(&mut fleet, &[Sign::Away; 4]);
+    let all: u32 = calls.iter().map(|(calls, _)| calls).sum();
+    assert!(all < 12 + 34, "one probe at a time: {calls:?}");
+    let calls = a_minute(&mut fleet, &[Sign::Accepted; 4]);
+    assert!(calls.iter().all(|(calls, _)| *calls >= 5_700), "{calls:?}");
 }
 
 #[test]
@@ -241,7 +326,8 @@ fn rejections_in_a_row_open_it_and_one_that_is_accepted_between_does_not() {
     assert_eq!(fleet.replicas[0].rejections(), Some(4));
     // One more at each probe, with growing pauses.
     let mut last = 0;
-    for pause in [500, 1_000, 2_000] {
+    fleet.replicas.truncate(1);
+    for pause in [500, 1_000, 2_000].map(|pause| pause + LATER) {
         assert_eq!(fleet.at(last + pause - 1), [0_usize; 0]);
         assert_eq!(fleet.at(last + pause), [0]);
         let now = fleet.mono();
@@ -249,7 +335,7 @@ fn rejections_in_a_row_open_it_and_one_that_is_accepted_between_does_not() {
         fleet.call_ends(0, Sign::Rejected);
         last += pause;
     }
-    assert_eq!(fleet.at(last + 2_000), [0]);
+    assert_eq!(fleet.at(last + 2_000 + LATER), [0]);
     let now = fleet.mono();
     fleet.replicas[0].sent(now);
     fleet.call_ends(0, Sign::Accepted);
@@ -262,7 +348,7 @@ fn rejections_in_a_row_open_it_and_one_that_is_accepted_between_does_not() {
 fn a_probe_that_is_rejected_is_followed_by_another_until_these_are_too_many() {
     let mut fleet = Fleet::of(1);
     (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
-    assert_eq!(fleet.at(500), [0]);
+    assert_eq!(fleet.at(500 + LATER), [0]);
     for _ in 0..3 {
         let now = fleet.mono();
         assert_eq!(fleet.replicas[0].blocked(0, now), None);
@@ -272,5 +358,5 @@ fn a_probe_that_is_rejected_is_followed_by_another_until_these_are_too_many() {
     let now = fleet.mono();
     fleet.replicas[0].sent(now);
     fleet.call_ends(0, Sign::Rejected);
-    assert_eq!(fleet.at(501), [0_usize; 0]);
+    assert_eq!(fleet.at(501 + LATER), [0_usize; 0]);
 }

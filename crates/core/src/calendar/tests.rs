@@ -183,7 +183,7 @@ fn dates_read(calendar: &Calendar, from: i64, to: i64) -> Vec<i64> {
     found
 }
 
-/// The same for minutes and hours: when the local clock shows nothing below them.
+/// The boundaries of minutes and hours, read from the local clock: when the local clock shows nothing below them.
 fn strikes_read(calendar: &Calendar, from: i64, to: i64) -> Vec<i64> {
     let strikes = |second: &i64| {
         let read = calendar.zone.reading(*second);

@@ -32,7 +32,7 @@ pub struct TapRule {
 /// What a route does with messages that would wait for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenDenied {
-    /// It keeps those that it holds and takes no more.
+    /// It keeps the messages that it holds and takes no more.
     Hold,
     /// It sends them away, and takes more.
     SendAway,

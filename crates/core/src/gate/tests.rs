@@ -2,6 +2,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::backoff::Backoff;
+use crate::breaker::AwayFor;
 use crate::hours::Days;
 use crate::leases::{Availability, Wait};
 use crate::zone::Zone;
@@ -40,6 +41,7 @@ fn open(version: u64, now: Mono, until: Mono, may_probe: bool) -> BreakerStatus 
         until: store(until),
         may_probe,
         changed: true,
+        ..BreakerStatus::default()
     }
 }
 
@@ -70,6 +72,28 @@ fn hours_are_closed_until_the_store_has_said_the_time() {
     let turn = gate.review(store(opening), 0, opening).expect("they open");
     assert_eq!(turn.is, Sends::All(Some(at(9 * 3600))));
     assert!(turn.hours.is_some_and(|hours| hours.open));
+}
+
+#[test]
+fn a_paused_route_sends_nothing_until_the_end_of_the_pause() {
+    let mut gate = Gate::new(None, None);
+    gate.pause(Some(NO_END));
+    gate.review(None, 0, at(1)).expect("it is not known yet");
+    assert!(matches!(gate.sends(), Sends::Nothing(_, Shut::Paused)));
+    gate.pause(store(at(60)));
+    let turn = gate.review(store(at(2)), 0, at(2)).expect("it is known");
+    assert_eq!(turn.is, Sends::Nothing(at(60), Shut::Paused));
+    assert!(turn.is.held_until() < turn.was.held_until());
+    // The store's clock was slower than ours.
+    gate.review(store(at(10)), 0, at(12)).expect("it turns");
+    assert_eq!(gate.sends(), Sends::Nothing(at(62), Shut::Paused));
+    let turn = gate.review(store(at(60)), 0, at(62)).expect("it is over");
+    assert_eq!(turn.is, Sends::All(None));
+    gate.pause(Some(NO_END));
+    gate.review(store(at(61)), 0, at(63)).expect("again");
+    gate.pause(None);
+    let turn = gate.review(store(at(61)), 0, at(63)).expect("resumed");
+    assert_eq!(turn.is, Sends::All(None));
 }
 
 #[test]
@@ -128,38 +152,40 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     let ended = gate.ended(Sign::Away, at(1));
     assert_eq!(ended.report, Some(BreakerReport::Failed));
     let status = open(1, at(1), at(2), false);
-    assert!(gate.answered(Some(&status), at(1)));
+    gate.answered(Some(&status), at(1));
+    assert_eq!(gate.standing().away, Some(AwayFor::All));
     let turn = gate.review(store(at(1)), 0, at(1)).expect("it turns");
-    assert_eq!(turn.is, Sends::Nothing(at(2), Shut::Away));
+    // Its own calls failed: it lets others probe first.
+    let late = at(2) + Duration::from_millis(200);
+    assert_eq!(turn.is, Sends::Nothing(late, Shut::Away));
     // Messages are held until an answer of the store, however the pauses grow.
     assert!(turn.is.held_until() > Some(at(3_000)));
 
-    assert_eq!(gate.ask(0, at(2)), None, "nothing to probe with");
-    assert_eq!(gate.ask(1, at(2)), Some(BreakerReport::Probe));
-    let probe = open(1, at(2), at(12), true);
-    gate.answered(Some(&probe), at(2));
-    let turn = gate.review(store(at(2)), 0, at(2)).expect("the probe");
+    assert_eq!(gate.ask(0, late), None, "nothing to probe with");
+    assert_eq!(gate.ask(1, late), Some(BreakerReport::Probe));
+    let probe = open(1, late, at(12), true);
+    gate.answered(Some(&probe), late);
+    let turn = gate.review(store(late), 0, late).expect("the probe");
     assert_eq!(turn.is, Sends::All(None));
-    assert!(gate.sent(at(2)), "it is the probe");
-    let turn = gate.review(store(at(2)), 1, at(2)).expect("one only");
+    assert!(gate.sent(late), "it is the probe");
+    let turn = gate.review(store(late), 1, late).expect("one only");
     assert_eq!(turn.is.leave_by(at(3)), None);
     // Another call that did not leave is not the probe.
     assert!(gate.unsent(false));
-    assert_eq!(gate.review(store(at(2)), 1, at(2)), None);
+    assert_eq!(gate.review(store(late), 1, late), None);
     assert!(gate.unsent(true));
-    let turn = gate
-        .review(store(at(2)), 0, at(2))
-        .expect("it was not made");
+    let turn = gate.review(store(late), 0, late).expect("it was not made");
     assert_eq!(turn.is, Sends::All(None));
 
-    gate.sent(at(2));
+    gate.sent(late);
     let ended = gate.ended(Sign::Accepted, at(3));
     assert_eq!(ended.report, Some(BreakerReport::Passed));
     let closed = BreakerStatus {
         until: None,
         ..open(2, at(3), at(3), false)
     };
-    assert!(gate.answered(Some(&closed), at(3)), "it is back");
+    gate.answered(Some(&closed), at(3));
+    assert_eq!(gate.standing().away, None, "it is back");
     // The ramp: one at a time at first.
     gate.review(store(at(3)), 0, at(3));
     assert_eq!(gate.sends(), Sends::All(None));

@@ -115,6 +115,39 @@ fn replicas_that_do_not_agree_never_leave_one_with_less_than_it_measured() {
 }
 
 #[test]
+fn before_the_first_call_it_only_rises_and_stays_within_its_bounds() {
+    let first = |late, way| {
+        Follow::new(parts(3_750, 1_250), Mono::default()).first(measured(late, way), &BOUNDS)
+    };
+    assert_eq!(first(300, 1_250), None);
+    assert_eq!(first(300, 28_000), Some(parts(3_750, 32_100)));
+    assert_eq!(first(7_000, 100), Some(parts(8_100, 1_250)));
+    assert_eq!(first(900_000, 900_000), Some(parts(125_000, 125_000)));
+    let unknown = Follow::new(parts(3_750, 1_250), Mono::default());
+    assert_eq!(unknown.first(Measured::default(), &BOUNDS), None);
+    // A headroom that is over its bounds already stays.
+    let long = Follow::new(parts(200_000, 200_000), Mono::default());
+    assert_eq!(long.first(measured(300_000, 300_000), &BOUNDS), None);
+}
+
+#[test]
+fn twice_the_spread_of_few_handshakes_is_kept() {
+    let mut way = Way::default();
+    for number in 0..16 {
+        way.saw(us(10_000 + number * 10), Mono::default());
+        let seen = way.spread(Mono::default());
+        let kept = seen.map(|seen| (seen.spread, seen.to_keep()));
+        let spread = us(number * 10);
+        let expected = match number {
+            0 => None,
+            15 => Some((us(140), us(140))),
+            _ => Some((spread, spread * 2)),
+        };
+        assert_eq!(kept, expected, "{number}");
+    }
+}
+
+#[test]
 fn it_stays_within_its_bounds_and_keeps_what_is_not_known() {
     let now = Mono::from_micros(1_000_000);
     let later = now + QUIET_MAX;

@@ -259,3 +259,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn it_is_known_since_when_it_is_open() {
+    let shop = hours(&["08:00-12:00", "14:00-18:00"], "mon-fri", "Europe/Berlin");
+    let opened = |time: &str| shop.opened(at(time));
+    assert_eq!(
+        opened("2026-11-20T09:30:00Z"),
+        Some(at("2026-11-20T07:00:00Z"))
+    );
+    assert_eq!(
+        opened("2026-11-20T07:00:00Z"),
+        Some(at("2026-11-20T07:00:00Z"))
+    );
+    assert_eq!(opened("2026-11-20T12:00:00Z"), None, "noon");
+    assert_eq!(
+        opened("2026-11-20T13:00:01Z"),
+        Some(at("2026-11-20T13:00:00Z"))
+    );
+    assert_eq!(opened("2026-11-21T09:00:00Z"), None, "a saturday");
+    let week = hours(&["00:00-24:00"], "mon-sat", "UTC");
+    assert_eq!(
+        week.opened(at("2026-11-21T23:00:00Z")),
+        Some(at("2026-11-16T00:00:00Z"))
+    );
+    let always = hours(&["00:00-24:00"], "mon-sun", "UTC");
+    assert_eq!(always.opened(at("2026-11-20T09:30:00Z")), None);
+}

@@ -121,8 +121,4 @@ impl<E: Listed> Entries<E> {
         let found = entries.find(|(entry, ..)| *entry == wanted);
         found.map(|(_, meaning, _)| *meaning)
     }
-
-    pub(super) fn silence(&self, silence: Silence) -> Option<Meaning> {
-        self.find(Entry::Silence(silence))
-    }
 }

@@ -1,12 +1,12 @@
 //! When a replica asks the store for slots and for how many, and what follows from an answer for the leased
-//! slots and for the time of the next ask. The same for a freeze, the pause that the downstream asked for:
-//! slots before its end are dropped.
+//! slots and for the time of the next ask. The same for a freeze that the downstream asked for, and for the pause of an
+//! operator: slots before its end are dropped.
 
 use std::time::Duration;
 
 use super::slots::Run;
 use super::{Asking, Generation, LeaseHolder};
-use crate::schedule::{Answer, Ask, ClockView, Freeze, Grant, Pace};
+use crate::schedule::{Ask, ClockView, Freeze, Grant, LeaseAnswer, Pace};
 use crate::time::{ClockMap, Mono, Reading, StoreTime, smoothed};
 
 /// Two asks are at least this far apart, so that a stream of single messages shares round trips.
@@ -134,7 +134,7 @@ impl LeaseHolder {
             None if self.is_rough(checked) => checked + PROBE_GAP,
             None if self.outdated.is_some() => self.next_check().min(routine),
             None if demand > self.leased() => self.next_turn().min(routine).min(self.next_check()),
-            None if self.frozen_until.is_some() => self.next_check().min(routine),
+            None if self.shut_until.is_some() => self.next_check().min(routine),
             None => routine,
         };
         Some(self.asks.last.map_or(at, |last| at.max(last + ASK_GAP)))
@@ -151,13 +151,11 @@ impl LeaseHolder {
     fn next_turn(&self) -> Mono {
         let horizon = self.pace.horizon();
         let turn = self.turn.and_then(|turn| self.clock.to_mono(turn.at));
-        let frozen = self
-            .frozen_until
-            .and_then(|until| self.clock.to_mono(until));
-        let at = match (turn, frozen) {
+        let shut = self.shut_until.and_then(|until| self.clock.to_mono(until));
+        let at = match (turn, shut) {
             (Some(turn), _) => turn + self.turn_margin(),
             // Without a turn: shortly before the end of the freeze, each replica at a moment of its own.
-            (None, Some(frozen)) => frozen - self.phase.of(horizon / 2),
+            (None, Some(end)) => end - self.phase.of(horizon / 2),
             (None, None) => Mono::default(),
         };
         at.max(self.clock.trusted_from(self.pace.distrust()))
@@ -183,7 +181,7 @@ const NOTICE_SPREAD: Duration = Duration::from_millis(100);
 
 impl LeaseHolder {
     /// The store answered the ask that is under way.
-    pub fn answered(&mut self, answer: &Answer, now: Mono) {
+    pub fn answered(&mut self, answer: &LeaseAnswer, now: Mono) {
         let Some(asking) = self.asks.under_way.take() else {
             return;
         };
@@ -214,8 +212,9 @@ impl LeaseHolder {
             self.generation = Generation::Stepped(answer.generation);
             return;
         }
-        match answer.frozen_until {
-            Some(until) => self.freeze_until(until, true),
+        self.paused_until = answer.paused_until;
+        match answer.frozen_until.max(answer.paused_until) {
+            Some(until) => self.close_until(until, true),
             None => self.unfreeze(answer.now),
         }
         // Under another policy than the current one nothing was decided.
@@ -226,13 +225,13 @@ impl LeaseHolder {
             self.slots.confirm();
         }
         match answer.grant {
-            Some(grant) => self.hold(grant, asking.pace, (answer.now, now), is_close),
+            Some(grant) => self.hold(grant, asking.pace, answer.now, now, is_close),
             None => self.tally.denied += u64::from(want > 0),
         }
     }
 
     /// Holds the slots of a grant that the store made at `decided`.
-    fn hold(&mut self, grant: Grant, pace: Pace, (decided, now): (StoreTime, Mono), sure: bool) {
+    fn hold(&mut self, grant: Grant, pace: Pace, decided: StoreTime, now: Mono, sure: bool) {
         let Some(first) = self.clock.to_mono(grant.first) else {
             return;
         };
@@ -251,15 +250,16 @@ impl LeaseHolder {
     /// The first answer, or the first of a new generation: the old mapping, turn and freeze are
     /// void. Slots that are held were granted before and fall due as they were mapped. All of them
     /// have passed before any replica trusts its new mapping.
-    fn begin(&mut self, answer: &Answer, sent: Mono, now: Mono) {
+    fn begin(&mut self, answer: &LeaseAnswer, sent: Mono, now: Mono) {
         self.generation = Generation::Steady(answer.generation);
         self.clock = ClockMap::default();
         self.clock.learn(sent, answer.now, now, self.rough());
         self.burn_unsure();
         self.turn = answer.turn;
-        self.frozen_until = None;
-        if let Some(until) = answer.frozen_until {
-            self.freeze_until(until, true);
+        self.shut_until = None;
+        self.paused_until = answer.paused_until;
+        if let Some(until) = answer.frozen_until.max(answer.paused_until) {
+            self.close_until(until, true);
         }
     }
 
@@ -282,7 +282,7 @@ impl LeaseHolder {
         };
         let off = here.since(freeze.now).max(freeze.now.since(here));
         if self.generation.number() == Some(freeze.generation) && off <= NOTICE_TOLERANCE {
-            self.freeze_until(freeze.until, false);
+            self.close_until(freeze.until, false);
         } else {
             // Its times are on a clock of another generation.
             let soon = now + self.phase.of(NOTICE_SPREAD);
@@ -293,19 +293,19 @@ impl LeaseHolder {
     /// The limit is frozen for `length` from now: the answer to our own call says so.
     pub fn frozen_for(&mut self, length: Duration, now: Mono) {
         if let Some(here) = self.clock.to_store(now) {
-            self.freeze_until(here + length, false);
+            self.close_until(here + length, false);
         }
     }
 
     /// No slots before `until`. Only an answer of the store itself is `sure` and may end a freeze
     /// earlier: a notice may be older than what is known.
-    fn freeze_until(&mut self, until: StoreTime, sure: bool) {
-        match self.frozen_until {
+    fn close_until(&mut self, until: StoreTime, sure: bool) {
+        match self.shut_until {
             Some(known) if known == until || known > until && !sure => return,
             Some(known) if known > until => self.turn = None,
             _ => {}
         }
-        self.frozen_until = Some(until);
+        self.shut_until = Some(until);
         let reach = until - self.pace.horizon();
         self.turn = self.turn.filter(|turn| turn.at >= reach);
         if let Some(end) = self.clock.to_mono(until) {
@@ -313,9 +313,9 @@ impl LeaseHolder {
         }
     }
 
-    /// Nothing is frozen any more. A turn that was given for the end of the freeze is too late now.
+    /// Nothing is frozen or paused any more. A turn that was given for the end of the freeze is too late now.
     fn unfreeze(&mut self, now: StoreTime) {
-        if self.frozen_until.take().is_some_and(|until| until > now) {
+        if self.shut_until.take().is_some_and(|until| until > now) {
             self.turn = None;
         }
     }

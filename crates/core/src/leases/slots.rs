@@ -14,7 +14,7 @@ const STRAINED: u32 = 4;
 pub struct Slot {
     /// When it fell due.
     pub at: Mono,
-    /// The same on the store's clock, exactly.
+    /// When it fell due on the store's clock, exactly.
     pub due: StoreTime,
     /// Until when the call may leave.
     pub leave_by: Mono,

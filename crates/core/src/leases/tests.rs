@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::schedule::{Answer, Grant};
+use crate::schedule::{Grant, LeaseAnswer};
 use crate::time::micros;
 
 const HEADROOM: Duration = Duration::from_millis(8);
@@ -22,13 +22,14 @@ fn at(micros: u64) -> Mono {
     Mono::from_micros(micros)
 }
 
-fn answer(now: Mono) -> Answer {
-    Answer {
+fn answer(now: Mono) -> LeaseAnswer {
+    LeaseAnswer {
         now: StoreTime::from_micros(now.as_micros() + AHEAD),
         generation: GENERATION,
         grant: None,
         turn: None,
         frozen_until: None,
+        paused_until: None,
         guarded: false,
         version: PolicyVersion::NONE,
     }
@@ -69,7 +70,7 @@ fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
     let first = now + Duration::from_millis(10);
     let grant = grant(first, count);
     holder.answered(
-        &Answer {
+        &LeaseAnswer {
             grant,
             ..answer(now)
         },
@@ -89,7 +90,7 @@ fn a_grant_keeps_the_pace_that_it_was_asked_at() {
     holder.retime(pace("100/1s"), changed, now);
     let first = now + Duration::from_millis(10);
     holder.answered(
-        &Answer {
+        &LeaseAnswer {
             grant: grant(first, 3),
             ..answer(now)
         },
@@ -118,7 +119,7 @@ fn a_turn_of_the_old_pace_is_given_up() {
         slip: 0,
     });
     holder.answered(
-        &Answer {
+        &LeaseAnswer {
             turn,
             ..answer(now)
         },
@@ -156,4 +157,31 @@ fn a_replica_that_misses_slots_again_and_again_goes_on_with_fresh_ones() {
         micros(now.since(slot.at)) <= LATE * 3 / 8,
         "{slot:?} at {now:?}"
     );
+}
+
+#[test]
+fn the_later_end_of_a_freeze_and_a_pause_says_why_there_is_no_slot() {
+    let (mut holder, start) = settled(pace("1000/1s"));
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let ends = |seconds| StoreTime::from_micros(at(seconds).as_micros() + AHEAD);
+    let until = |seconds, why| Availability::Until(at(seconds), why);
+    for (second, (frozen, paused), said) in [
+        (10, (Some(70), None), until(70, Wait::Frozen)),
+        (20, (Some(70), Some(90)), until(90, Wait::Paused)),
+        (30, (Some(70), Some(60)), until(70, Wait::Frozen)),
+        (40, (None, Some(60)), until(60, Wait::Paused)),
+        (50, (None, None), Availability::Open),
+    ] {
+        let now = at(second);
+        holder.ask(now, 0, &Head::PLAIN).expect("an ask");
+        holder.answered(
+            &LeaseAnswer {
+                frozen_until: frozen.map(ends),
+                paused_until: paused.map(ends),
+                ..answer(now)
+            },
+            now,
+        );
+        assert_eq!(holder.availability(now), said);
+    }
 }

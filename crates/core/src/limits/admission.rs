@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use super::cell::{Cell, Limit, LimitGate};
+use super::cell::{Cell, Limit, LimitAccess};
 use super::generation::Closing;
 use super::once::Ended;
 use super::rule::Line;
@@ -56,7 +56,7 @@ pub struct Candidate<L, K> {
 }
 
 impl<L, K> Candidate<L, K> {
-    /// The same message, with other names for its limits and keys.
+    /// This message, with other names for its limits and keys.
     #[must_use]
     pub fn renamed<'a, M, N>(
         &'a self,
@@ -200,13 +200,13 @@ fn one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime) -> Dec
 
 /// The decision where a limit may not be asked.
 fn shut(charges: &[CellCharge<'_>], now: StoreTime) -> Option<Decision> {
-    let outdated = |charge: &CellCharge<'_>| charge.limit.gate == LimitGate::Outdated;
+    let outdated = |charge: &CellCharge<'_>| charge.limit.access == LimitAccess::Outdated;
     if let Some(by) = charges.iter().position(outdated) {
         return Some(Decision::Outdated { by });
     }
     let mut longest: Option<(StoreTime, usize, Closing)> = None;
     for (by, charge) in charges.iter().enumerate() {
-        if let LimitGate::Closed { until, why } = charge.limit.gate
+        if let LimitAccess::Closed { until, why } = charge.limit.access
             && until > now
             && longest.is_none_or(|(other, ..)| until > other)
         {
@@ -229,10 +229,12 @@ fn note(charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
 
 /// Releases an earlier claim of the message itself, or one that stopped it before it became a dead letter.
 fn let_go(candidate: &CellCandidate<'_>, charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
-    let asker = (candidate.ticket, candidate.died);
     let state = cell.state.as_ref();
-    let left = state.and_then(|state| charge.limit.rule.let_go(&state.taken, asker, now));
-    if let Some(taken) = left {
+    let freed = state.and_then(|state| {
+        let rule = charge.limit.rule;
+        rule.let_go(&state.taken, candidate.ticket, candidate.died, now)
+    });
+    if let Some(taken) = freed {
         cell.put(taken);
     }
 }

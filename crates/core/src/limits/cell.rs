@@ -16,12 +16,12 @@ use crate::time::StoreTime;
 #[derive(Clone, Copy, Debug)]
 pub struct Limit<'a> {
     pub rule: &'a Rule,
-    pub gate: LimitGate,
+    pub access: LimitAccess,
 }
 
 /// Whether a limit may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitGate {
+pub enum LimitAccess {
     Open,
     /// The store has another version of its policy than the asker knows.
     Outdated,
@@ -44,12 +44,14 @@ pub struct PolicyState {
     pub remade_at: StoreTime,
 }
 
-impl LimitGate {
+impl LimitAccess {
     /// Whether a limit may be asked under `rule` of the version `known`.
     #[must_use]
     pub fn of(
         in_force: PolicyState,
-        (rule, known, wait): (&Rule, PolicyVersion, LostWait),
+        rule: &Rule,
+        known: PolicyVersion,
+        wait: LostWait,
         generation: &Generation,
         now: StoreTime,
     ) -> Self {
@@ -130,7 +132,7 @@ pub fn refund(
     unused: &Unused,
     now: StoreTime,
 ) -> bool {
-    if limit.gate == LimitGate::Outdated || unused.at < since {
+    if limit.access == LimitAccess::Outdated || unused.at < since {
         return false;
     }
     let state = cell.state.as_ref();
@@ -147,10 +149,11 @@ pub fn refund(
 pub fn tighten(
     limit: &Limit<'_>,
     cell: &mut Cell,
-    (units, length): (u64, Duration),
+    units: u64,
+    length: Duration,
     now: StoreTime,
 ) -> bool {
-    if limit.gate == LimitGate::Outdated {
+    if limit.access == LimitAccess::Outdated {
         return false;
     }
     let Some(untouched) = limit.rule.untouched(now) else {

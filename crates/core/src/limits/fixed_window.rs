@@ -166,7 +166,7 @@ impl FixedWindow {
         windows.map(StoreTime::as_micros).collect()
     }
 
-    /// The same rule with the boundaries that a decision around `now` needs.
+    /// This rule with the boundaries that a decision around `now` needs.
     #[must_use]
     pub fn around(&self, now: StoreTime) -> Self {
         Self {

@@ -80,7 +80,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
     /// Takes back units that were granted and not used (`cell::refund`).
     pub fn refund(
         &mut self,
-        (name, limit): (&N, &Limit<'_>),
+        name: &N,
+        limit: &Limit<'_>,
         since: StoreTime,
         unused: &Unused,
         now: StoreTime,
@@ -94,18 +95,20 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
     /// The downstream says that so many units are left of a key for so long (`cell::tighten`).
     pub fn tighten(
         &mut self,
-        (name, limit): (&N, &Limit<'_>),
-        left: (u64, Duration),
+        name: &N,
+        limit: &Limit<'_>,
+        units: u64,
+        length: Duration,
         now: StoreTime,
     ) -> bool {
         let mut cell = self.cell(name, limit.rule, now);
-        let done = cell::tighten(limit, &mut cell, left, now);
+        let done = cell::tighten(limit, &mut cell, units, length, now);
         self.put(name, limit.rule, cell, now);
         done
     }
 
     /// A call of a key used so many units more than its message took (`limits::charge`).
-    pub fn charge(&mut self, (name, limit): (&N, &Limit<'_>), units: u64, now: StoreTime) -> bool {
+    pub fn charge(&mut self, name: &N, limit: &Limit<'_>, units: u64, now: StoreTime) -> bool {
         let mut cell = self.cell(name, limit.rule, now);
         let done = super::charge(limit, &mut cell, units, now);
         self.put(name, limit.rule, cell, now);
@@ -113,7 +116,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
     }
 
     /// What a key owes, and what the downstream said of it, is forgiven (`limits::forgive`).
-    pub fn forgive(&mut self, (name, limit): (&N, &Limit<'_>), now: StoreTime) -> bool {
+    pub fn forgive(&mut self, name: &N, limit: &Limit<'_>, now: StoreTime) -> bool {
         let mut cell = self.cell(name, limit.rule, now);
         let done = super::forgive(limit, &mut cell, now);
         self.put(name, limit.rule, cell, now);
@@ -121,8 +124,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
     }
 
     /// Gives a call another lease; `false`: it has ended.
-    pub fn renew(&mut self, (name, rule): (&N, &Rule), ticket: Ticket, now: StoreTime) -> bool {
-        self.change((name, rule), now, |taken| {
+    pub fn renew(&mut self, name: &N, rule: &Rule, ticket: Ticket, now: StoreTime) -> bool {
+        self.change(name, rule, now, |taken| {
             Some((rule.renew(taken?, ticket, now)?, ()))
         })
         .is_some()
@@ -132,19 +135,20 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
     /// share of them. They no longer wait until they ask again.
     pub fn release(
         &mut self,
-        (name, rule): (&N, &Rule),
+        name: &N,
+        rule: &Rule,
         ticket: Ticket,
         now: StoreTime,
     ) -> Vec<(u32, u64)> {
-        let freed = self.change((name, rule), now, |taken| rule.release(taken?, ticket, now));
+        let freed = self.change(name, rule, now, |taken| rule.release(taken?, ticket, now));
         let left = rule.room(self.state(name, rule, now).as_ref(), now);
         self.wake(name, freed.unwrap_or(0).min(left.remaining))
     }
 
     /// A message of this key was accepted. Returns the replicas that waited for that, like
     /// [`Self::release`].
-    pub fn done(&mut self, (name, rule): (&N, &Rule), now: StoreTime) -> Vec<(u32, u64)> {
-        let done = self.change((name, rule), now, |_| Some((rule.done(now)?, ())));
+    pub fn done(&mut self, name: &N, rule: &Rule, now: StoreTime) -> Vec<(u32, u64)> {
+        let done = self.change(name, rule, now, |_| Some((rule.done(now)?, ())));
         self.wake(name, done.map_or(0, |()| 1))
     }
 
@@ -167,7 +171,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
     /// Changes what was taken of a key. Returns the result of the change, if there was one.
     fn change<R>(
         &mut self,
-        (name, rule): (&N, &Rule),
+        name: &N,
+        rule: &Rule,
         now: StoreTime,
         change: impl FnOnce(Option<&Taken>) -> Option<(Taken, R)>,
     ) -> Option<R> {
@@ -227,7 +232,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::super::admission::Charge;
-    use super::super::cell::LimitGate;
+    use super::super::cell::LimitAccess;
     use super::super::gcra::Gcra;
     use super::*;
     use crate::rate::Rate;
@@ -238,7 +243,7 @@ mod tests {
         let rule = Rule::Gcra(Gcra::new(rate, 0, Duration::ZERO).unwrap());
         let limit = Limit {
             rule: &rule,
-            gate: LimitGate::Open,
+            access: LimitAccess::Open,
         };
         let mut states = KeyedStates::default();
         for key in 0..20_000_u64 {

@@ -162,7 +162,7 @@ impl Once {
     /// The state of the key once its message has released an earlier claim. The message asks under `ticket`,
     /// and last became a dead letter at `died` (zero: never).
     #[must_use]
-    pub fn let_go(claim: &Claim, (ticket, died): (Ticket, u64), now: u64) -> Option<Claim> {
+    pub fn let_go(claim: &Claim, ticket: Ticket, died: u64, now: u64) -> Option<Claim> {
         let Claim::Held {
             ticket: held,
             since,

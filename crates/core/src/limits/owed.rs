@@ -12,7 +12,7 @@
 
 use std::num::NonZeroU32;
 
-use super::cell::{Cell, Limit, LimitGate};
+use super::cell::{Cell, Limit, LimitAccess};
 use super::fixed_window::FixedWindow;
 use super::rule::{Rule, State};
 use super::{Fit, Lacks, Left, Line, MEMORY_MAX, Taken, Ticket};
@@ -107,7 +107,7 @@ impl Rule {
 /// A call of this key used `units` more than its message took. `false`: the asker knows another policy than the store,
 /// and nothing was done.
 pub fn charge(limit: &Limit<'_>, cell: &mut Cell, units: u64, now: StoreTime) -> bool {
-    if limit.gate == LimitGate::Outdated {
+    if limit.access == LimitAccess::Outdated {
         return false;
     }
     let rule = limit.rule;
@@ -140,7 +140,7 @@ pub fn charge(limit: &Limit<'_>, cell: &mut Cell, units: u64, now: StoreTime) ->
 /// too much. The line goes back, too, because it lies behind the debt. What was taken of the limit stays taken. `false`:
 /// the asker knows another policy than the store, and nothing was done.
 pub fn forgive(limit: &Limit<'_>, cell: &mut Cell, now: StoreTime) -> bool {
-    if limit.gate == LimitGate::Outdated {
+    if limit.access == LimitAccess::Outdated {
         return false;
     }
     if let Some(state) = &mut cell.state

@@ -115,7 +115,7 @@ impl Rule {
         of_kind!(self, |kind| kind.most())
     }
 
-    /// The same rule with the calendar's boundaries for a decision around `now`.
+    /// This rule with the calendar's boundaries for a decision around `now`.
     #[must_use]
     pub fn around(&self, now: StoreTime) -> Self {
         match self {
@@ -366,13 +366,14 @@ impl Rule {
     pub fn let_go(
         &self,
         taken: &Taken,
-        (ticket, died): (Ticket, StoreTime),
+        ticket: Ticket,
+        died: StoreTime,
         now: StoreTime,
     ) -> Option<Taken> {
         let (Self::Once(_), Taken::Once(claim)) = (self, taken) else {
             return None;
         };
-        Once::let_go(claim, (ticket, died.as_micros()), now.as_micros()).map(Taken::Once)
+        Once::let_go(claim, ticket, died.as_micros(), now.as_micros()).map(Taken::Once)
     }
 
     /// Why a message of the key is not called, if it is not.

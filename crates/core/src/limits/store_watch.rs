@@ -79,7 +79,8 @@ impl StoreWatch {
         &mut self,
         asked: Memory,
         entered: AnswerHead,
-        (sent, received): (Mono, Mono),
+        sent: Mono,
+        received: Mono,
     ) -> Option<ClockStep> {
         if self.unreported.is_some_and(|unreported| {
             asked.stepped >= Some(unreported.way) && asked.number >= unreported.number

@@ -49,6 +49,16 @@ fn two_messages_in_a_row_are_about_all_and_then_each_one_is_until_a_call_passes(
 }
 
 #[test]
+fn a_key_that_a_refusal_names_is_refused_until_a_call_of_it_passes() {
+    let mut refusals = Refusals::default();
+    refusals.named(5, NOW);
+    assert_eq!(refusals.probed(&[4, 5]).collect::<Vec<_>>(), [5]);
+    assert_eq!(refusals.accepted(&[4], NOW), []);
+    assert_eq!(refusals.accepted(&[5], NOW), [5]);
+    assert_eq!(refusals.probed(&[5]).count(), 0);
+}
+
+#[test]
 fn messages_of_one_key_are_about_that_key_and_the_others_go_on() {
     let mut refusals = Refusals::default();
     assert_eq!(refusals.refused(&refused(1, &[5]), NOW).keys, []);

@@ -1,5 +1,5 @@
 //! What the schedule of a paced limit works with: its numbers ([`Pace`]: how fast, how far ahead, how late a slot may be
-//! used), what a replica asks the store ([`Ask`]), and what the store returns ([`Answer`]).
+//! used), what a replica asks the store ([`Ask`]), and what the store returns ([`LeaseAnswer`]).
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Pace {
         }
     }
 
-    /// The same for messages that take up to `most` slots and are sent at the last of them. Then
+    /// This pace for messages that take up to `most` slots and are sent at the last of them. Then
     /// `most - 1` slots of a window may belong to a message that is sent after it, so the period
     /// grows until `units - (most - 1)` of them fill it. A cost above the units counts as the
     /// units.
@@ -99,7 +99,7 @@ impl Pace {
         }
     }
 
-    /// The same where the slots of one message lie up to `spread` apart: a call may be that much
+    /// This pace where the slots of one message lie up to `spread` apart: a call may be that much
     /// later.
     #[must_use]
     pub const fn with_spread(self, spread: Duration) -> Self {
@@ -353,7 +353,7 @@ impl Grant {
 
 /// The store's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct LeaseAnswer {
     /// The store's time when it decided.
     pub now: StoreTime,
     /// The generation that it decided in, and that the grant and the turn belong to.
@@ -362,8 +362,9 @@ pub struct Answer {
     pub grant: Option<Grant>,
     /// When to ask again, if more was wanted than granted.
     pub turn: Option<Turn>,
-    /// The limit is frozen until then, if that lies ahead.
+    /// The downstream's freeze of the limit, and the pause of an operator, end then, if that lies ahead.
     pub frozen_until: Option<StoreTime>,
+    pub paused_until: Option<StoreTime>,
     /// The row was started behind its guard by this call: state was missing, written under
     /// another process, or the clock stepped.
     pub guarded: bool,

@@ -1,7 +1,7 @@
 //! What the answer of the keyed limits means for the messages of a question, and where a denied one waits.
 //!
 //! [`super::Action::Admit`] hands out a [`Question`]; the shell asks the store and brings the question back with
-//! the answer. Each message then is admitted, waits for its key, waits for a time, or comes out of
+//! the answer. Each message then is permitted, waits for its key, waits for a time, or comes out of
 //! [`Scheduler::poll`] again to leave this replica. This is the only place that decides which.
 //!
 //! A denied message waits in memory for its key, if the wait is short and enough places are left for others.
@@ -20,12 +20,12 @@ use std::time::Duration;
 use super::batch::{Asked, Question};
 use super::key_queues::KeyAnswer;
 use super::queued::{KeyId, Queued};
-use super::request::{Outcome, Requests};
+use super::request::{Outcome, Requests, SentRequest};
 use super::{Action, Scheduler};
 use crate::gate::ASKED_AGAIN;
 use crate::limits::admission::{Decision, Pass};
 use crate::limits::{Fit, Room};
-use crate::time::{Mono, StoreTime};
+use crate::time::{Mono, Now, StoreTime};
 
 /// After this a message is asked for again if its limit has a policy that this replica does not know.
 const LEARN: Duration = Duration::from_millis(100);
@@ -50,8 +50,18 @@ pub(super) struct Times {
     pub(super) now: Mono,
     /// When the store decided.
     pub(super) decided: StoreTime,
-    /// The same on our clock, at the earliest.
+    /// When it decided on our clock, at the earliest.
     since: Mono,
+}
+
+impl Times {
+    /// When the answer came, and the time of the store in it.
+    const fn both(&self) -> Now {
+        Now {
+            local: self.now,
+            store: self.decided,
+        }
+    }
 }
 
 impl<T: Queued> Scheduler<T> {
@@ -86,7 +96,12 @@ impl<T: Queued> Scheduler<T> {
             sent,
             now,
             decided,
-            since: requests.answered((sent, wanted), decided, outcome(&asked, &decisions), now),
+            since: requests.answered(
+                SentRequest { at: sent, wanted },
+                decided,
+                outcome(&asked, &decisions),
+                now,
+            ),
         };
         self.asked_costs.remove(&sent);
         let mut untouched = Vec::new();
@@ -95,7 +110,7 @@ impl<T: Queued> Scheduler<T> {
             untouched.extend(self.decided(asked, decision, &times));
         }
         self.put_back(untouched, now);
-        if self.admitted.is_empty() && self.asked.keyed == 0 && self.next_keyed().is_none() {
+        if self.permitted.is_empty() && self.asked.keyed == 0 && self.next_keyed().is_none() {
             // Slots collected for a message that was denied are too old once its key opens.
             self.pacing.let_go();
         }
@@ -190,7 +205,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// The downstream refuses a key until then, for all that is known. Its messages wait, as for a full limit: it
-    /// may end sooner, and those without a place in memory are sent away. Then one is called at a time, until the
+    /// may end sooner, and messages without a place in memory are sent away. Then one is called at a time, until the
     /// key [passes](Self::passes).
     pub fn refused(&mut self, key: KeyId, until: Mono) {
         self.key_queues.refused(key, until);
@@ -313,8 +328,9 @@ enum Place {
     Here,
     /// In memory, and the whole route waits until then.
     Route(Mono),
-    /// Away from this replica, for so long; whether that is longer than it would wait in memory.
-    Away(Duration, bool),
+    /// Away from this replica, for so long. `is_late`: its time is known, and too far away to wait in memory. Otherwise
+    /// memory has no place for it.
+    Away { wait: Duration, is_late: bool },
     /// Its deadline comes first.
     Nowhere,
 }
@@ -326,11 +342,11 @@ impl<T: Queued> Scheduler<T> {
             return self.push_back(item, times.now);
         };
         let mut answer = self.key_answer(denial.fits, 0, times);
-        let place = self.place(&item, key, denial, times.decided, times.now);
+        let place = self.place(&item, key, denial, times.both());
         if !matches!(place, Place::Here | Place::Route(_)) {
             self.key_queues.answered(key, answer, times.sent, false);
             self.forgive(&item);
-            return self.leaves(item, place, denial, (times.decided, times.now));
+            return self.leaves(item, place, denial, times.both());
         }
         if let Place::Route(until) = place {
             self.close(item.route(), until);
@@ -347,41 +363,39 @@ impl<T: Queued> Scheduler<T> {
     pub(super) fn full(&mut self, item: T, key: KeyId, now: Mono) {
         let by = item.keys().position(|own| own == key).unwrap_or(0);
         let clock = self.requests.as_ref().map(Requests::clock);
-        let decided = clock.and_then(|clock| clock.to_store(now));
-        let decided = decided.unwrap_or_default();
+        let store_now = clock.and_then(|clock| clock.to_store(now));
+        let decided = store_now.unwrap_or_default();
         let denial = Denial {
             by,
             fits: Fit::Full,
             until: decided,
             room: None,
         };
-        match self.place(&item, key, &denial, decided, now) {
+        let both = Now {
+            local: now,
+            store: decided,
+        };
+        match self.place(&item, key, &denial, both) {
             Place::Here | Place::Route(_) => self.key_queues.join(key, item),
-            place => self.leaves(item, place, &denial, (decided, now)),
+            place => self.leaves(item, place, &denial, both),
         }
     }
 
-    fn leaves(
-        &mut self,
-        mut item: T,
-        place: Place,
-        denial: &Denial,
-        (decided, now): (StoreTime, Mono),
-    ) {
-        let Place::Away(wait, is_late) = place else {
+    fn leaves(&mut self, mut item: T, place: Place, denial: &Denial, now: Now) {
+        let Place::Away { wait, is_late } = place else {
             return self.found.push_back(Action::Expired(item));
         };
         if denial.fits == Fit::Full
             && let Some(key) = item.keys().nth(denial.by)
         {
-            self.key_queues.went_away(key, now + wait);
+            self.key_queues.went_away(key, now.local + wait);
         }
         item.sent_away();
         let denied = Denied {
             by: denial.by,
-            until: denial.until.max(decided),
+            until: denial.until.max(now.store),
             room: denial.room,
-            decided,
+            decided: now.store,
             wait,
             is_late,
         };
@@ -395,7 +409,8 @@ impl<T: Queued> Scheduler<T> {
         wait.clamp(FULL, FULL_MOST)
     }
 
-    fn place(&self, item: &T, key: KeyId, denial: &Denial, decided: StoreTime, now: Mono) -> Place {
+    fn place(&self, item: &T, key: KeyId, denial: &Denial, now: Now) -> Place {
+        let (decided, now) = (now.store, now.local);
         let (rules, is_for_all) = (item.hold_rules(decided), item.is_for_all(key));
         let is_full = denial.fits == Fit::Full;
         let has_room = self.key_queues.has_room(item, key);
@@ -422,7 +437,10 @@ impl<T: Queued> Scheduler<T> {
             Place::Route(here)
         } else {
             let wait = item.opening(denial.until.max(fits)).since(decided);
-            Place::Away(wait, !is_full && wait > rules.max_hold)
+            Place::Away {
+                wait,
+                is_late: !is_full && wait > rules.max_hold,
+            }
         }
     }
 }

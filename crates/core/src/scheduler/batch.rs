@@ -120,12 +120,13 @@ impl<T: Queued> Scheduler<T> {
                 },
             };
         }
-        // Messages that would go before it have their slots, and so have those that are asked for. It is
-        // sent at the last of its own.
+        // Messages that would go before it have their slots, and so have messages that are asked for. The message
+        // is sent at the last of its own slots.
         let last = (Reverse(best.priority()), NEVER, u64::MAX);
-        let before = self.admitted.range(..=last);
-        let before: usize = before.map(|(_, item)| item.cost().get() as usize).sum();
-        let before = before + usize::try_from(requests.wanted_under_way()).unwrap_or(BATCH_MAX);
+        let permitted = self.permitted.range(..=last);
+        let permitted: usize = permitted.map(|(_, item)| item.cost().get() as usize).sum();
+        let asked = usize::try_from(requests.wanted_under_way()).unwrap_or(BATCH_MAX);
+        let before = permitted + asked;
         let cost = best.cost().get() as usize;
         let heard = now + requests.soonest();
         let Some(fires) = self.pacing.fires_at(best.is_urgent(), before, cost, heard) else {
@@ -147,9 +148,9 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// Takes out the messages that are asked for, so that so many slots are filled. Messages that need no
-    /// permit are admitted at once, and take wanted slots. Messages whose key is closed wait for it, as many
+    /// permit are permitted at once, and take wanted slots. Messages whose key is closed wait for it, as many
     /// as may wait in memory. Others of a closed key are asked for, because the answer says when to come
-    /// back. An answer about a full key would name no time, so the others of a full key are sent away without
+    /// back. An answer about a full key would name no time, so other messages of a full key are sent away without
     /// a question.
     fn batch(&mut self, wanted: u64, now: Mono) -> (Vec<Asked<T>>, u64) {
         let Some(requests) = &self.requests else {

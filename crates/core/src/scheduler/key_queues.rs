@@ -143,7 +143,7 @@ pub(super) struct KeyQueues<T> {
     queues: HashMap<KeyId, Queue<T>>,
     /// When each of them opens.
     openings: BTreeSet<(Mono, KeyId)>,
-    /// Those that are open and may be asked for, by their first message.
+    /// The keys that are open and may be asked for, by their first message.
     open: BTreeSet<(Order, KeyId)>,
     /// Messages in all queues, by route.
     held: HashMap<usize, usize>,
@@ -182,7 +182,7 @@ impl<T: Queued> KeyQueues<T> {
         self.held.get(&item.route()).copied().unwrap_or(0) < room
     }
 
-    /// The key that a message has to wait for, if any: the one that opens last of those that are
+    /// The key that a message has to wait for, if any: the key that opens last of the keys that are
     /// closed, or have others waiting before it.
     pub(super) fn blocks(&self, item: &T, now: Mono) -> Option<KeyId> {
         if self.queues.is_empty() {
@@ -225,7 +225,7 @@ impl<T: Queued> KeyQueues<T> {
             return;
         }
         self.change(key, |queue| match answer {
-            // This one is called, and the others wait for its answer.
+            // This message is called, and the others of the key wait for its answer.
             KeyAnswer::Now(_) if queue.refused => queue.close(sent + PROBE),
             KeyAnswer::Now(units) => queue.is_not_full(units.max(1)),
             // Notices do not come in order with answers: the notice that calls ended may be newer than this.
@@ -275,7 +275,7 @@ impl<T: Queued> KeyQueues<T> {
         }
     }
 
-    /// When a message of a full key without a place in memory may come back: once those before it have gone,
+    /// When a message of a full key without a place in memory may come back: once the messages before it have gone,
     /// by how far apart units come free. `None`: not known.
     pub(super) fn comes_back(&self, key: KeyId, now: Mono) -> Option<Mono> {
         let queue = self.queues.get(&key)?;
@@ -315,7 +315,7 @@ impl<T: Queued> KeyQueues<T> {
         }
     }
 
-    /// Marks the queues that opened by `now`, and forgets those in which nothing waits.
+    /// Marks the queues that opened by `now`, and forgets the queues in which nothing waits.
     pub(super) fn open_until(&mut self, now: Mono) {
         while let Some((at, key)) = self.openings.first().copied().filter(|(at, _)| *at <= now) {
             self.openings.remove(&(at, key));
@@ -330,7 +330,7 @@ impl<T: Queued> KeyQueues<T> {
         self.openings.first().map(|(at, _)| *at)
     }
 
-    /// The first message of those that may be asked for.
+    /// The first of the messages that may be asked for.
     pub(super) fn peek(&self) -> Option<&T> {
         let (first, key) = self.open.first()?;
         self.queues.get(key)?.waiting.get(first)

@@ -14,7 +14,7 @@ pub type KeyId = u64;
 pub struct Share {
     /// A hash of the tenant's name. Two names with one hash share one share.
     pub tenant: u64,
-    /// Of the tenant's share, against those of the others.
+    /// Of the tenant's share, against the shares of other tenants.
     pub weight: NonZeroU32,
 }
 
@@ -118,7 +118,7 @@ pub trait Queued {
 /// How the route of a denied message lets it wait.
 #[derive(Clone, Copy, Debug)]
 pub struct HoldRules {
-    /// While the route waits as a whole, another one may send its messages.
+    /// While the route waits as a whole, another route may send its messages.
     pub may_move: bool,
     /// Such a message waits in memory, however long that is.
     pub holds: bool,
@@ -144,7 +144,7 @@ impl Default for HoldRules {
 pub struct Sum {
     pub messages: usize,
     pub units: u64,
-    /// Units of urgent messages, among the others.
+    /// Units of urgent messages, which are in `units`, too.
     pub urgent: u64,
     /// Messages that keyed limits must be asked for.
     pub keyed: usize,

@@ -14,7 +14,7 @@
 //! tenant, for as long as new ones come.
 //!
 //! Messages that wait for a key (`key_queues`) count for their tenant as well: one that is asked for or
-//! admitted is charged, from any queue, and one that waits is not.
+//! permitted is charged, from any queue, and one that waits is not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -24,7 +24,7 @@ use super::queued::{Queued, Sum};
 const UNIT: u64 = 1 << 20;
 /// How far a tenant that waits for keys may fall behind the clock: it catches up by so much.
 const BEHIND: u64 = 32 * UNIT;
-/// Tenants that are remembered beyond those that hold messages.
+/// Tenants that are remembered beyond the tenants that hold messages.
 const REMEMBERED: usize = 64;
 
 /// The ready messages.
@@ -44,12 +44,12 @@ impl<T> Default for Ready<T> {
 }
 
 impl<T: Queued> Ready<T> {
-    /// Adds one behind those of its priority and tenant.
+    /// Adds a message behind the others of its priority and tenant.
     pub fn push(&mut self, item: T) {
         self.level_of(&item).push(item);
     }
 
-    /// Puts one before those of its priority: it was taken already and could not be sent.
+    /// Puts a message before the others of its priority: it was taken already and could not be sent.
     pub fn push_front(&mut self, item: T) {
         self.level_of(&item).first.push_front(item);
     }
@@ -66,7 +66,7 @@ impl<T: Queued> Ready<T> {
         self.by_priority.values().rev().find_map(Level::peek)
     }
 
-    /// The next in order of those that may take a slot of the reserve.
+    /// The next message in order that may take a slot of the reserve.
     #[must_use]
     pub fn peek_urgent(&self) -> Option<&T> {
         // All of one priority are urgent or none is.
@@ -286,7 +286,7 @@ impl<T: Queued> Level<T> {
         if let Some(item) = self.first.pop_front() {
             return Some(item);
         }
-        // The tenants that share the slots: those that hold messages, including this one, and one that may
+        // The tenants that share the slots: the tenants that hold messages, including this one, and one that may
         // come.
         let sharing = self.turns.len() as u64 + 1;
         let (turn, name) = self.turns.pop_first()?;
@@ -303,7 +303,7 @@ impl<T: Queued> Level<T> {
         Some(item)
     }
 
-    /// Drops tenants without messages: those whose turn has come anyway, or all if that is not enough.
+    /// Drops tenants without messages: at first the tenants whose turn has come anyway, then all if that is not enough.
     fn forget(&mut self) {
         let clock = self.clock;
         self.tenants

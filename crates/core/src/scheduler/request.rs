@@ -36,7 +36,7 @@ const GAP_PART: u32 = 8;
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The most candidates in one request: a script must not block the store for long.
 pub const BATCH_MAX: usize = 256;
-/// Candidates beyond those that were lately needed for the grants.
+/// Candidates beyond the number that was lately needed for the grants.
 const SURPLUS: usize = 4;
 /// The most candidates for one wanted grant.
 const CANDIDATES_MAX: usize = 16;
@@ -58,11 +58,20 @@ const SLOW: u32 = 4;
 /// The result of a question.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Candidates that were looked at, and those of them that were granted.
+    /// Candidates that were looked at.
     pub looked_at: u64,
+    /// Candidates that were granted.
     pub granted: u64,
-    /// The slots that the latter take.
+    /// The slots that granted candidates take.
     pub slots: u64,
+}
+
+/// A question that was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct SentRequest {
+    pub at: Mono,
+    /// How many grants it wants, in slots.
+    pub wanted: u64,
 }
 
 /// The questions of one scheduler.
@@ -117,7 +126,7 @@ impl Requests {
         }
     }
 
-    /// The same, but for so long the store is asked for its time only.
+    /// These requests, which ask the store for its time only at first, for so long.
     #[must_use]
     pub fn hearing_first(self, length: Duration) -> Self {
         Self {
@@ -218,7 +227,7 @@ impl Requests {
         self.trip + self.varies * SLOW
     }
 
-    /// Grants that may be wanted beside those that are wanted already.
+    /// Grants that may be wanted beside the grants that are wanted already.
     #[must_use]
     pub const fn at_once(&self) -> u64 {
         self.at_once.saturating_sub(self.wanted)
@@ -258,11 +267,10 @@ impl Requests {
         self.sent = Some(now);
     }
 
-    /// A question that was sent then, for so many grants, was answered. Returns since when the permits
-    /// count, at the earliest.
+    /// A question was answered. Returns since when the permits count, at the earliest.
     pub fn answered(
         &mut self,
-        (sent, wanted): (Mono, u64),
+        SentRequest { at: sent, wanted }: SentRequest,
         decided: StoreTime,
         outcome: Outcome,
         now: Mono,
@@ -328,7 +336,11 @@ mod tests {
             let (sent, now) = (Mono::from_micros(at), Mono::from_micros(at + trip));
             requests.sent(0, sent);
             let decided = StoreTime::from_micros(1_795_228_193_000_000 + at);
-            requests.answered((sent, 0), decided, Outcome::default(), now);
+            let sent = SentRequest {
+                at: sent,
+                wanted: 0,
+            };
+            requests.answered(sent, decided, Outcome::default(), now);
         };
         answered(&mut requests, 1_000_000, 200_000);
         assert!(requests.needs() > usable);
@@ -351,7 +363,10 @@ mod tests {
             let at = second * 1_000_000;
             requests.sent(0, Mono::from_micros(at));
             let decided = StoreTime::from_micros(EPOCH + at + 100 + ahead);
-            let sent = (Mono::from_micros(at), 0);
+            let sent = SentRequest {
+                at: Mono::from_micros(at),
+                wanted: 0,
+            };
             since = requests.answered(
                 sent,
                 decided,

@@ -1,6 +1,6 @@
 //! How messages leave the scheduler, and what a route waits for.
 //!
-//! A slot goes to the best message that could be sent, whether it was admitted or needs no permit. Without a
+//! A slot goes to the best message that could be sent, whether it was permitted or needs no permit. Without a
 //! slot messages leave it when their permits run out, the replica stops, their route closes, or another
 //! policy comes. The tap of a route and the watch on its progress (`core::stall`) need to know what the route
 //! waits for.
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::queued::Queued;
 use super::request::Requests;
-use super::{Action, AdmittedKey, NEVER, Scheduler};
+use super::{Action, NEVER, PermittedKey, Scheduler};
 use crate::leases::{Availability, LeaseHolder, Slot, Wait};
 use crate::pacing::Row;
 use crate::stall::{Waits, bound};
@@ -22,7 +22,7 @@ const LATE_KEPT: usize = 1_024;
 /// The place of a message that could be sent.
 #[derive(Clone, Copy, Debug)]
 enum Head {
-    Admitted(AdmittedKey),
+    Permitted(PermittedKey),
     /// The first of its priority.
     Ready(u16),
 }
@@ -83,15 +83,15 @@ impl<T: Queued> Scheduler<T> {
             let costs = self.asked_costs.values().flatten();
             return costs.max().map_or(1, |cost| cost.get() as usize);
         }
-        let next = self.next_keyed().filter(|item| item.is_keyed());
-        let next = next.or_else(|| self.coming(now).next());
+        let askable = self.next_keyed().filter(|item| item.is_keyed());
+        let next = askable.or_else(|| self.coming(now).next());
         next.map_or(1, |item| item.cost().get() as usize)
     }
 
     /// The place of the best message that could be sent.
     fn head(&self, urgent: bool) -> Option<Head> {
-        let admitted = self
-            .admitted
+        let permitted = self
+            .permitted
             .iter()
             .find(|(_, item)| !urgent || item.is_urgent())
             .map(|(place, _)| *place);
@@ -100,39 +100,39 @@ impl<T: Queued> Scheduler<T> {
         } else {
             self.ready.peek()
         };
-        let ready = ready.filter(|item| !item.is_keyed()).map(Queued::priority);
-        match (admitted, ready) {
+        let needs_no_permit = ready.filter(|item| !item.is_keyed());
+        match (permitted, needs_no_permit.map(Queued::priority)) {
             (Some(place), Some(priority)) if priority > place.0.0 => Some(Head::Ready(priority)),
-            (Some(place), _) => Some(Head::Admitted(place)),
+            (Some(place), _) => Some(Head::Permitted(place)),
             (None, priority) => priority.map(Head::Ready),
         }
     }
 
     fn item(&self, head: Head) -> Option<&T> {
         match head {
-            Head::Admitted(place) => self.admitted.get(&place),
+            Head::Permitted(place) => self.permitted.get(&place),
             Head::Ready(priority) => self.ready.peek_at(priority),
         }
     }
 
     fn take(&mut self, head: Head) -> Option<(T, Mono)> {
         match head {
-            Head::Admitted(place) => self.leave(place).map(|item| (item, place.1)),
+            Head::Permitted(place) => self.leave(place).map(|item| (item, place.1)),
             Head::Ready(priority) => self.ready.pop_from(priority).map(|item| (item, NEVER)),
         }
     }
 
     pub(super) fn enter(&mut self, item: T, until: Mono) {
-        self.admissions += 1;
-        let place = (Reverse(item.priority()), until, self.admissions);
-        self.admitted_sum.add(&item);
+        self.permitted_count += 1;
+        let place = (Reverse(item.priority()), until, self.permitted_count);
+        self.permitted_sum.add(&item);
         self.ends.insert((until, place));
-        self.admitted.insert(place, item);
+        self.permitted.insert(place, item);
     }
 
-    fn leave(&mut self, place: AdmittedKey) -> Option<T> {
-        let item = self.admitted.remove(&place)?;
-        self.admitted_sum.remove(&item);
+    fn leave(&mut self, place: PermittedKey) -> Option<T> {
+        let item = self.permitted.remove(&place)?;
+        self.permitted_sum.remove(&item);
         self.ends.remove(&(place.1, place));
         Some(item)
     }
@@ -150,24 +150,24 @@ impl<T: Queued> Scheduler<T> {
         Some(Action::RanOut(out))
     }
 
-    /// Takes out all messages for which `unwanted` returns true, wherever they wait. Those that
-    /// were admitted still have their permits.
+    /// Takes out all messages for which `unwanted` returns true, wherever they wait. Permitted messages keep their
+    /// permits.
     pub fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
-        let mut out = self.take_admitted(&mut unwanted);
-        out.extend(self.extract_unadmitted(unwanted));
+        let mut out = self.take_permitted(&mut unwanted);
+        out.extend(self.extract_unpermitted(unwanted));
         out
     }
 
-    /// The same, except those that were admitted.
-    pub fn extract_unadmitted(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
+    /// Takes out all messages for which `unwanted` returns true, except permitted messages.
+    pub fn extract_unpermitted(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = self.ready.extract(&mut unwanted);
         out.extend(self.key_queues.extract(&mut unwanted));
         out.extend(self.take_delayed(&mut unwanted));
         out
     }
 
-    /// Takes out all messages because the replica stops, including those that would leave it with the next
-    /// steps.
+    /// Takes out all messages because the replica stops, including the messages that would leave it with the
+    /// next steps.
     pub fn extract_all(&mut self) -> Vec<T> {
         let mut out = self.extract(|_| true);
         for step in std::mem::take(&mut self.found) {
@@ -192,18 +192,18 @@ impl<T: Queued> Scheduler<T> {
             .collect()
     }
 
-    /// Makes messages wait until `until` at least. The permits of those that are admitted are
-    /// given back.
+    /// Makes messages wait until `until` at least. Permitted messages come out of [`Scheduler::poll`], like messages
+    /// whose permits ran out.
     pub fn defer(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
-        let admitted = self.take_admitted(&mut whose);
-        if !admitted.is_empty() {
-            self.found.push_back(Action::RanOut(admitted));
+        let permitted = self.take_permitted(&mut whose);
+        if !permitted.is_empty() {
+            self.found.push_back(Action::RanOut(permitted));
         }
         self.hold_back(until, whose);
     }
 
-    /// The same, but those that are admitted are sent: a limit that grants no more before `until` granted
-    /// them just before, and would grant and deny the same ones again.
+    /// Makes messages wait until `until` at least, except permitted messages, which are sent: a limit that grants no
+    /// more before `until` granted them just before, and would grant and deny the same messages again.
     pub fn hold_back(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
         let mut deferred = self.ready.extract(&mut whose);
         deferred.extend(self.key_queues.extract(&mut whose));
@@ -228,9 +228,9 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    fn take_admitted(&mut self, whose: &mut impl FnMut(&T) -> bool) -> Vec<T> {
-        let found = self.admitted.iter().filter(|(_, item)| whose(item));
-        let places: Vec<AdmittedKey> = found.map(|(place, _)| *place).collect();
+    fn take_permitted(&mut self, whose: &mut impl FnMut(&T) -> bool) -> Vec<T> {
+        let found = self.permitted.iter().filter(|(_, item)| whose(item));
+        let places: Vec<PermittedKey> = found.map(|(place, _)| *place).collect();
         let taken = places.into_iter();
         taken.filter_map(|place| self.leave(place)).collect()
     }
@@ -259,9 +259,7 @@ impl<T: Queued> Scheduler<T> {
         let pacing = self.pacing.availability(now);
         match requests.and_then(Requests::failing_since) {
             // A known freeze lasts, whether requests are answered or not.
-            Some(since) if !matches!(pacing, Availability::Until(_, Wait::Frozen)) => {
-                Availability::OutOfReach(Some(since))
-            }
+            Some(since) if pacing.shut().is_none() => Availability::OutOfReach(Some(since)),
             _ => pacing,
         }
     }
@@ -270,14 +268,16 @@ impl<T: Queued> Scheduler<T> {
     #[must_use]
     pub fn route_waits(&self, route: usize, is_keyed: bool, now: Mono) -> Waits {
         match self.availability(now, is_keyed) {
-            Availability::OutOfReach(_) | Availability::Until(_, Wait::Frozen) => Waits::HeldUp,
+            Availability::OutOfReach(_) | Availability::Until(_, Wait::Frozen | Wait::Paused) => {
+                Waits::HeldUp
+            }
             _ if !self.could_send(route, now) => Waits::Idle,
             Availability::Until(_, Wait::Turn) => Waits::ForItsTurn,
             Availability::Open => Waits::ForNothingElse,
         }
     }
 
-    /// Whether a message of the route waits for nothing but slots and answers: it is ready, asked for, admitted, or
+    /// Whether a message of the route waits for nothing but slots and answers: it is ready, asked for, permitted, or
     /// in the queue of a key that is open.
     fn could_send(&self, route: usize, now: Mono) -> bool {
         let is_of = |item: &T| item.route() == route;
@@ -285,7 +285,7 @@ impl<T: Queued> Scheduler<T> {
             .get(&route)
             .is_some_and(|count| *count > 0)
             || self.ready.any(is_of)
-            || self.admitted.values().any(is_of)
+            || self.permitted.values().any(is_of)
             || self.key_queues.any_open(now, is_of)
     }
 

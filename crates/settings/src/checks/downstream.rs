@@ -9,6 +9,7 @@ use super::Checks;
 use crate::fault::KeyPath;
 use crate::schema::hint;
 use crate::types::{Auth, Http, Limit, Outcomes, Quota, Route};
+use sluiced_template::is_template;
 
 /// Headers that follow from the body and the connection.
 const OWN_HEADERS: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
@@ -41,6 +42,30 @@ impl Checks<'_> {
             self.error(at, message);
         } else if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
             self.error(at, "sluiced sets this header itself; take it out");
+        }
+    }
+
+    /// What a throttled call was refused for is one of the route's limits, and one that can be closed for a time.
+    pub(super) fn throttles(&mut self, path: &KeyPath, route: &Route) {
+        let name = route.throttles().filter(|text| !is_template(text));
+        let Some(name) = name else { return };
+        let at = path.join("downstream").join("throttles");
+        if !route.limits.iter().any(|limit| limit == name) {
+            let known = route.limits.iter().map(String::as_str);
+            let hint = hint(name, known, || "name one of its limits".to_owned());
+            let message = format!("the route has no limit `{name}`; {hint}");
+            self.error([at, path.join("limits")], message);
+        } else if self
+            .settings
+            .limits
+            .get(name)
+            .is_some_and(Limit::counts_calls)
+        {
+            let kind = KeyPath::of(&["limits", name, "kind"]);
+            let message = format!(
+                "`{name}` counts calls, and cannot be closed for a time; name a limit of another kind"
+            );
+            self.error([at, kind], message);
         }
     }
 

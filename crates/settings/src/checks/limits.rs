@@ -343,7 +343,11 @@ impl Checks<'_> {
         let users: Vec<_> = routes
             .filter(|(_, route)| route.limits.contains(name))
             .collect();
-        if !users.is_empty() && users.iter().all(|(_, route)| route.priority >= least) {
+        if !users.is_empty()
+            && users
+                .iter()
+                .all(|(_, route)| route.priority.least() >= least)
+        {
             let message = format!(
                 "every route of this limit has a priority of {least} or more, so everything may take the reserve and it keeps nothing free; write a lower priority for one of them, or a higher reserve_priority"
             );

@@ -8,7 +8,7 @@ use tracing_subscriber::filter::Targets;
 use super::Checks;
 use crate::fault::KeyPath;
 use crate::schema::hint;
-use crate::types::{Downstream, Limit, MAX_LIMITS, OnDenied, QueueBackend, Route};
+use crate::types::{Downstream, JournalLines, Limit, MAX_LIMITS, OnDenied, QueueBackend, Route};
 use sluiced_core::rate::{Rate, Span};
 
 /// A quarter of a smaller prefetch is too little to look ahead with.
@@ -46,6 +46,7 @@ impl Checks<'_> {
                 }
             }
             self.quotas(&path, route);
+            self.throttles(&path, route);
         }
     }
 
@@ -54,7 +55,7 @@ impl Checks<'_> {
     fn priority(&mut self, path: &KeyPath, own: &str, route: &Route) {
         let settings = self.settings;
         let found = settings.routes.iter().find_map(|(name, other)| {
-            let is_lower = name != own && other.priority < route.priority;
+            let is_lower = name != own && other.priority.least() < route.priority.most();
             Some((
                 name,
                 self.shares_unpaced(route, other).filter(|_| is_lower)?,
@@ -210,7 +211,7 @@ impl Checks<'_> {
             );
             self.error([path.join("routing_key")], message);
         }
-        self.receipts(&path, route, results);
+        self.deliveries(&path, route, results);
         if results.on.is_empty() {
             let message = "no result is published; write [\"accepted\", \"dead\"] or one of them, or take this table out";
             self.error([path.join("on")], message);
@@ -309,9 +310,9 @@ impl Checks<'_> {
     /// Its lines are logged only where the level lets them.
     fn journal(&mut self, path: &KeyPath, route: &Route) {
         let [journal, id] = path.all(["journal", "journal_id"]);
-        if !route.journal {
+        if route.journal == JournalLines::None {
             if route.journal_id.is_some() {
-                let message = "nothing is logged with it; write journal = true beside it, or take journal_id out";
+                let message = "nothing is logged with it; write journal = \"after\" beside it, or take journal_id out";
                 self.error([id, journal], message);
             }
             return;

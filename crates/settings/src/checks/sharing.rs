@@ -16,8 +16,8 @@ impl Checks<'_> {
             return;
         };
         let wrong = self
-            .called_apart((other_name, other), route)
-            .or_else(|| declared_apart((other_name, other), route));
+            .called_apart(other_name, other, route)
+            .or_else(|| declared_apart(other_name, other, route));
         if let Some((key, message)) = wrong {
             let at = |name: &str| KeyPath::of(&["routes", name, key]);
             self.error([at(name), at(other_name)], message);
@@ -28,7 +28,8 @@ impl Checks<'_> {
     /// The other route must know which messages one of them has called.
     fn called_apart(
         &self,
-        (other_name, other): (&str, &Route),
+        other_name: &str,
+        other: &Route,
         route: &Route,
     ) -> Option<(&'static str, String)> {
         let limits = &self.settings.limits;
@@ -127,7 +128,8 @@ impl Checks<'_> {
 
 /// Routes of one queue declare it, and the queues that belong to it, in the same way.
 fn declared_apart(
-    (other_name, other): (&str, &Route),
+    other_name: &str,
+    other: &Route,
     route: &Route,
 ) -> Option<(&'static str, String)> {
     let in_words = |own: QueueType| match own {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::Checks;
 use crate::fault::KeyPath;
 use crate::text::Costing;
-use crate::types::{Downstream, Limit, ResultOn, Results, Route, Smpp, SmppBind, SmppEncoding};
+use crate::types::{Downstream, Limit, Results, Route, Smpp, SmppBind, SmppEncoding};
 use sluiced_core::rate::Span;
 use sluiced_template::{About, NAMES, Templates};
 
@@ -30,19 +30,18 @@ impl Checks<'_> {
             self.at_most((latency, smpp.latency.get()), bound, ["", ""]);
         }
         if smpp.data_coding.is_some() && smpp.encoding == SmppEncoding::Auto {
-            let message = "one number cannot stand for two alphabets; write encoding = \"gsm7\" or \"ucs2\" beside it, or take it out";
+            let message = "one number cannot stand for two alphabets; write encoding = \"gsm7\", \"latin1\" or \"ucs2\" beside it, or take it out";
             self.error([coding, encoding], message);
         }
     }
 
-    /// Receipts need a connection that takes them, and have no fields of a message.
-    pub(super) fn receipts(&mut self, path: &KeyPath, route: &Route, results: &Results) {
+    /// What a centre delivers needs a connection that takes it, and has no fields of a message.
+    pub(super) fn deliveries(&mut self, path: &KeyPath, route: &Route, results: &Results) {
         let on = path.join("on");
-        let publishes = results.on.contains(&ResultOn::Receipt);
+        let publishes = results.takes_deliveries();
         let Downstream::Smpp(smpp) = &route.downstream else {
             if publishes {
-                let message =
-                    "only a downstream of the kind smpp delivers receipts; take \"receipt\" out";
+                let message = "only a downstream of the kind smpp delivers receipts and messages from phones; take \"receipt\" and \"inbound\" out";
                 self.error(on, message);
             }
             return;
@@ -51,8 +50,7 @@ impl Checks<'_> {
             return;
         }
         if smpp.bind != SmppBind::Transceiver {
-            let message =
-                "a transmitter gets no receipts; write bind = \"transceiver\" in its downstream";
+            let message = "a centre delivers nothing to a transmitter; write bind = \"transceiver\" in its downstream";
             self.error(on, message);
         }
         let key = ("routing_key", Some(&results.routing_key));
@@ -63,19 +61,19 @@ impl Checks<'_> {
             let used = of_message.into_iter().find(|known| templates.uses(known));
             if let Some(used) = used.filter(|_| compiled.is_some()) {
                 let message = format!(
-                    "a receipt has no message, so `{used}` is not known of it; use only route and answer"
+                    "what a centre delivers has no message, so `{used}` is not known of it; use only route and answer"
                 );
                 self.error(path.join(name), message);
             }
         }
     }
 
-    /// A transceiver without a place for its receipts.
+    /// A transceiver without a place for what its centre delivers.
     fn transceiver(&mut self, path: &KeyPath, route: &Route, smpp: &Smpp) {
         let results = route.results.as_ref();
-        let takes = results.is_some_and(|results| results.on.contains(&ResultOn::Receipt));
+        let takes = results.is_some_and(Results::takes_deliveries);
         if smpp.bind == SmppBind::Transceiver && !takes {
-            let message = "nothing takes what the centre delivers; write results.on = [\"receipt\"] (and what else is to be published), or bind = \"transmitter\"";
+            let message = "nothing takes what the centre delivers; write results.on = [\"receipt\"] or [\"inbound\"] (and what else is to be published), or bind = \"transmitter\"";
             self.error(path.join("downstream").join("bind"), message);
         }
     }
@@ -136,9 +134,9 @@ impl Checks<'_> {
             Some(right) => format!("{sends}, or write cost = '{right}'"),
             None => sends,
         };
-        let keys = path
-            .join("downstream")
-            .all(["kind", "text", "encoding", "long"]);
+        let keys =
+            path.join("downstream")
+                .all(["kind", "text", "encoding", "long", "transliterate"]);
         self.error([vec![at], keys.to_vec()].concat(), message);
     }
 
@@ -160,6 +158,9 @@ impl Checks<'_> {
     }
 }
 
+/// Options of `sms_segments` that change nothing.
+const DEFAULTS: [&str; 3] = [r#"encoding="auto""#, "reference=8", "transliterate=false"];
+
 /// What a cost counts: the expression of its text, and the options that are no defaults. `None`: no segments.
 fn counting(cost: &str) -> Option<(String, BTreeSet<String>)> {
     let bare = cost.chars().filter(|c| !c.is_whitespace());
@@ -171,6 +172,6 @@ fn counting(cost: &str) -> Option<(String, BTreeSet<String>)> {
         options => options.strip_prefix('(')?.strip_suffix(')')?,
     };
     let options = options.split(',').filter(|one| !one.is_empty());
-    let options = options.filter(|one| ![r#"encoding="auto""#, "reference=8"].contains(one));
+    let options = options.filter(|one| !DEFAULTS.contains(one));
     Some((text.to_owned(), options.map(str::to_owned).collect()))
 }

@@ -173,7 +173,7 @@ fn every_key_is_described_with_its_default() {
     let schema = json_schema();
     let headroom = &schema["properties"]["limits"]["additionalProperties"]["oneOf"][0]["properties"]
         ["headroom"];
-    assert_eq!(headroom["default"], json!("5ms"));
+    assert_eq!(headroom["default"], json!("auto"));
     assert!(
         headroom["description"]
             .as_str()

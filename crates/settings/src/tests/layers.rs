@@ -257,7 +257,7 @@ fn a_fault_stands_where_the_layer_that_wins_was_written() {
     assert_eq!(right, Vec::<String>::new());
 }
 
-/// The same tables in every layer, each with a fault of its own: each is shown at its own place.
+/// Every layer has these tables, each with a fault of its own: each is shown at its own place.
 #[test]
 fn faults_of_all_layers_are_shown_at_once() {
     let lower = GOOD.replace("queue = \"sms\"\n", "prefetch = 0\nmax_attempts = 0\n");

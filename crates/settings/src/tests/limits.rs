@@ -103,7 +103,7 @@ fn templates_of_keys_and_costs() {
         ),
         [
             "a.toml:14:7: limits.x.key: this template is wrong in line 1: unexpected end of input, expected end of variable block; write {{ body.field }} for a value",
-            "a.toml:15:8: limits.x.cost: sms_segments: encoding is \"auto\", \"gsm7\" or \"ucs2\"",
+            "a.toml:15:8: limits.x.cost: sms_segments: encoding is \"auto\", \"gsm7\", \"latin1\" or \"ucs2\"",
         ]
     );
     assert_eq!(

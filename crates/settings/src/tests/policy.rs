@@ -1,9 +1,9 @@
 //! Policies as lines of text, there and back.
 
 use super::{Files, GOOD};
-use crate::policy::as_written;
 use crate::types::Limit;
 use sluiced_core::headroom::Headroom;
+use sluiced_core::policy::{as_written, is_same};
 use sluiced_core::stall::TooFar;
 
 /// A limit as a file has it.
@@ -20,10 +20,13 @@ fn paced() -> Limit {
 
 #[test]
 fn defaults_are_written_out() {
-    assert_eq!(paced().policy_line(), "kind=paced rate=400/1s headroom=5ms");
+    assert_eq!(
+        paced().policy_line(),
+        "kind=paced rate=400/1s headroom=auto"
+    );
     assert_eq!(
         limit("kind = \"gcra\"\nrate = \"5/1h\"\nkey = \"{{ body.to }}\"").policy_line(),
-        "kind=gcra rate=5/1h burst=0"
+        "kind=gcra rate=5/1h burst=0 headroom=auto"
     );
 }
 
@@ -66,7 +69,8 @@ fn what_a_policy_does_not_name_is_the_default_and_not_what_the_file_says() {
     );
     let other = file.with_policy("kind=gcra rate=1/1s").unwrap();
     assert_eq!(other.headroom().all(), std::time::Duration::from_millis(35));
-    assert_eq!(other.policy_line(), "kind=gcra rate=1/1s burst=0");
+    let line = "kind=gcra rate=1/1s burst=0 headroom=auto";
+    assert_eq!(other.policy_line(), line);
     // How messages are counted is not part of it.
     assert_eq!((other.key(), other.cost()), (file.key(), file.cost()));
 }
@@ -74,7 +78,7 @@ fn what_a_policy_does_not_name_is_the_default_and_not_what_the_file_says() {
 #[test]
 fn other_policies_are_read_and_wrong_ones_told() {
     let limit = paced().with_policy("kind=paced rate=300/1s").unwrap();
-    assert_eq!(limit.policy_line(), "kind=paced rate=300/1s headroom=5ms");
+    assert_eq!(limit.policy_line(), "kind=paced rate=300/1s headroom=auto");
     let wrong = |text| paced().with_policy(text).unwrap_err().to_string();
     assert!(wrong("kind=gcra rate=1/1s").contains("gcra"));
     assert!(wrong("key=a").contains("`key` cannot be changed"));
@@ -119,6 +123,7 @@ fn a_headroom_that_follows_says_its_parts_in_the_policy_and_nowhere_else() {
     // The horizon follows it.
     assert_eq!(read.as_paced().expect("paced").horizon(), ms(168));
     assert_eq!(as_written(&line), as_written(&paced.policy_line()));
+    assert!(is_same(&format!("{line} until=7"), &paced.policy_line()));
     for wrong in ["auto(", "auto(2ms)", "auto(2ms+)", "automatic"] {
         let text = format!("kind=paced rate=100/1s headroom={wrong}");
         assert!(paced.with_policy(&text).is_err(), "{wrong}");
@@ -128,9 +133,10 @@ fn a_headroom_that_follows_says_its_parts_in_the_policy_and_nowhere_else() {
 #[test]
 fn between_what_a_headroom_follows_is_known_for_every_kind() {
     let bounds = |text: &str| limit(text).follows();
-    assert_eq!(bounds("kind = \"paced\"\nrate = \"100/1s\""), None);
+    let fixed = "kind = \"paced\"\nrate = \"100/1s\"\nheadroom = \"5ms\"";
+    assert_eq!(bounds(fixed), None);
     let us = std::time::Duration::from_micros;
-    let paced = "kind = \"paced\"\nrate = \"100/1s\"\nheadroom = \"auto\"";
+    let paced = "kind = \"paced\"\nrate = \"100/1s\"";
     let seen = bounds(paced).expect("it follows");
     assert_eq!((seen.least.all(), seen.most), (us(2_000), us(250_000)));
     let near = format!("{paced}\nhorizon = \"200ms\"");

@@ -2,6 +2,7 @@
 //! ones.
 
 use super::{Files, GOOD, changed, lines, shown};
+use crate::made::{PriorityText, ZoneText};
 use crate::text::Costing;
 use crate::types::{OnInvalid, Route};
 use sluiced_core::time::StoreTime;
@@ -72,7 +73,7 @@ fn every_key_of_turns() {
     let route = route(&with_keys(
         "priority = 9\non_invalid = \"drop\"\nfair_by = \"{{ body.tenant }}\"\nweights = { acme = 3, \"B. & Co\" = 2 }\nopen = [\"08:00-12:00\", \"22:00-06:00\"]\ndays = [\"mon-thu\", \"sun\"]\ntimezone = \"Asia/Shanghai\"\ndenied_headers = true",
     ));
-    assert_eq!(route.priority, 9);
+    assert_eq!(route.priority, PriorityText::Fixed(9));
     assert_eq!(route.on_invalid, OnInvalid::Drop);
     let weights = ["acme", "B. & Co", "other"].map(|tenant| route.weight_of(tenant).get());
     assert_eq!(weights, [3, 2, 1]);
@@ -110,7 +111,7 @@ fn wrong_values() {
             "priority = 10\non_invalid = \"ignore\"\nfair_by = \"{{ tenant }}\"\nweights = { acme = 0, b = \"2\" }\nopen = \"8-21\"\ndays = \"mo-fr\"\ntimezone = \"Asia/Shangai\"\ndenied_headers = \"no\""
         ),
         [
-            "a.toml:7:12: routes.sms.priority: `10` does not fit; a whole number from 0 to 9 is needed",
+            "a.toml:7:12: routes.sms.priority: `10` does not fit; write a whole number from 0 to 9, or a template that makes one, such as \"{{ body.priority }}\"",
             "a.toml:8:14: routes.sms.on_invalid: `ignore` is not possible; write \"drop\" or \"dead_letter\"",
             "a.toml:9:11: routes.sms.fair_by: templates know no `tenant`; known: body, headers, properties, routing_key, exchange, message_id, route, attempt",
             "a.toml:10:20: routes.sms.weights.acme: `0` does not fit; a whole number from 1 to 10000 is needed",
@@ -128,7 +129,7 @@ fn a_wrong_word_in_a_list_is_one_fault() {
     assert_eq!(
         said_of("results = { routing_key = \"answers\", on = [\"accepted\", \"receipts\"] }"),
         [
-            "a.toml:7:56: routes.sms.results.on[1]: `receipts` is not possible; write \"accepted\" or \"dead\" or \"receipt\"; did you mean \"receipt\"?"
+            "a.toml:7:56: routes.sms.results.on[1]: `receipts` is not possible; write \"accepted\" or \"dead\" or \"receipt\" or \"inbound\"; did you mean \"receipt\"?"
         ]
     );
 }
@@ -262,5 +263,25 @@ fn a_limit_of_the_wrong_kind_in_a_list() {
         [
             "a.toml:6:10: routes.sms.limits: a text where a list is needed; write it in brackets, such as [\"a\", \"b\"]"
         ]
+    );
+}
+
+/// A route has one priority and one clock, or each message has its own.
+#[test]
+fn messages_may_have_a_priority_and_a_clock_of_their_own() {
+    let text = with_keys(
+        "priority = \"{{ body.priority }}\"\nopen = \"08:00-21:00\"\ntimezone = \"{{ body.timezone }}\"",
+    );
+    let loaded = Files::new(&[&text]).load(&[]).expect("it loads");
+    let route = &loaded.settings.routes["sms"];
+    assert_eq!(route.priority.made(), Some("{{ body.priority }}"));
+    let zone = route.timezone.as_ref().and_then(ZoneText::made);
+    assert_eq!(zone, Some("{{ body.timezone }}"));
+    assert_eq!(
+        said_of(
+            "priority = \"{{ boddy.priority }}\"\nopen = \"08:00-21:00\"\ntimezone = \"{{ zone }}\""
+        )
+        .len(),
+        2
     );
 }

@@ -101,7 +101,7 @@ fn an_unknown_kind_close_to_a_known_one() {
         changed("\"http\"", "\"htp\"\nfoo = 1"),
         [
             "a.toml:9:8: routes.sms.downstream.kind: `htp` is no kind; write \"http\" or \"smpp\"; did you mean \"http\"?",
-            "a.toml:10:1: routes.sms.downstream.foo: unknown key; known here: url, method, headers, body, auth, timeout, connect_timeout, latency, warm_connections, idle_timeout, ca_file, cert_file, key_file, breaker, outcomes, outcome, wait, keep_answer, quota, throttle_wait, max_throttle_wait"
+            "a.toml:10:1: routes.sms.downstream.foo: unknown key; known here: url, method, headers, body, auth, timeout, connect_timeout, latency, warm_connections, idle_timeout, ca_file, cert_file, key_file, breaker, outcomes, outcome, wait, keep_answer, quota, throttles, throttle_wait, max_throttle_wait"
         ]
     );
 }
@@ -174,7 +174,7 @@ fn tables_that_are_none() {
         [
             "a.toml:1:1: limits: a number where a table is needed; write `[limits]` and its keys below",
             "a.toml:2:1: admin: a number where a table is needed; write `[admin]` and its keys below",
-            "a.toml:3:1: x: unknown key; known here: rabbitmq, redis, admin, log, service, backend, embedded, limits, routes",
+            "a.toml:3:1: x: unknown key; known here: rabbitmq, redis, admin, log, service, backend, embedded, limits, routes, defaults",
             "a.toml:4:1: routes: a list where a table is needed; write `[routes]` and its keys below",
         ]
     );

@@ -72,6 +72,11 @@ table! {
         /// be under way, a paced limit is frozen for every replica until the reset; of a keyed limit no more than is
         /// left passes until then, for the key. It never lets anything pass that the limit itself does not.
         quota: BTreeMap<String, Quota> = Named { of: &Section(Quota::KEYS), example: "provider" }, Default {};
+        /// Which limit of the route a throttled call was refused for: its name, or a template over the answer that
+        /// returns one. A keyed limit closes the key of that message for every replica, until the answer says to come
+        /// back, and others go on; a paced one is frozen at once. If it returns nothing, the other calls show what it
+        /// is about.
+        throttles: Option<TemplateText> = ANSWER_TEMPLATE, Optional "{{ 'channel' if answer.headers['x-scope'] == 'user' }}";
         /// How long a throttled call freezes the limit for every replica, if its answer does not say when to come back.
         throttle_wait: Length = SPAN, Default "1s";
         /// No answer is believed for longer than this, whatever it says of when to come back.

@@ -72,10 +72,10 @@ table! {
         /// How late a call may arrive at the downstream after it was allowed without breaking the limit. Three
         /// quarters of it may pass before the call leaves, and the round trip to Redis is part of that; one quarter
         /// is for how much the time of the way to the downstream varies. Costs headroom / (window + headroom) of the
-        /// limit. Absent: 1 % of the window (of the interval, of the lease), at least 35ms, which is enough for a
-        /// Redis 10 ms away, and at most 5s. With Redis on the same network 10ms are enough. "auto": follows what the
-        /// replicas measure of the way to Redis and to the downstream, from 8ms up to a quarter of the window.
-        headroom: Option<HeadroomText> = HEADROOM, Optional "35ms" live;
+        /// limit. "auto": follows what the replicas measure of the way to Redis and to the downstream, from 8ms up to a
+        /// quarter of the window; at first 1 % of the window (of the interval, of the lease), at least 35ms, which is
+        /// enough for a Redis 10 ms away, and at most 5s.
+        headroom: HeadroomText = HEADROOM, Default "auto" live;
         /// How long nothing passes after Redis lost its state or the kind of the limit was changed, because earlier
         /// use is then unknown. 0s: do not wait; up to twice the limit may pass. forever: until nothing that was used
         /// before can count, a day for 10/1d.
@@ -126,10 +126,10 @@ table! {
         rate: Quota = RATE, Required "400/1s" live;
         /// How late a call may arrive at the downstream after its slot without breaking the limit. Three quarters of
         /// it may pass before the call leaves; one quarter is for how much the time of the way to the downstream
-        /// varies. Costs headroom / (window + headroom) of the rate: 0.5 % for 5ms in 1s. Less than 2ms is too little
-        /// for a busy machine. "auto": follows what the replicas measure, from 2ms up to a quarter of the window or of the
-        /// longest horizon; for a downstream that is not on the same network.
-        headroom: HeadroomText = HEADROOM, Default "5ms" live;
+        /// varies. Costs headroom / (window + headroom) of the rate: 0.5 % for 5ms in 1s. "auto": follows what the replicas
+        /// measure, from 2ms up to a quarter of the window or of the longest horizon. A fixed one is for a way that
+        /// cannot be measured; less than 2ms is too little for a busy machine.
+        headroom: HeadroomText = HEADROOM, Default "auto" live;
         /// true: when the downstream throttles, the rate goes down for all replicas, and comes back in steps. It
         /// never exceeds rate, nor falls below a tenth of it.
         adaptive: bool = Flag, Default false;
@@ -149,7 +149,7 @@ table! {
         /// Absent: none.
         reserve: Option<Percent> = Text(Form::of::<Percent>("^ *[0-9.]+ *% *$")), Optional "20%";
         /// From 1 to 9. The higher of the route's and the message's own priority counts.
-        reserve_priority: u8 = Whole(1..=super::route::MAX_PRIORITY as i64), Default 5;
+        reserve_priority: u8 = Whole(1..=crate::made::MAX_PRIORITY as i64), Default 5;
         /// true: the limit belongs to no single fleet and no single queue: every fleet and every queue that names it
         /// shares it. Then all of their files need the same values. false: it belongs to the fleet of this file
         /// (redis.fleet).
@@ -255,9 +255,8 @@ table! {
         /// What becomes of a message of which that is unknown. resend: it is called, perhaps for the second time;
         /// dead_letter: it is a dead letter with the reason unknown, perhaps without a call.
         on_unknown: OnUnknown = OnUnknown::SHAPE, Default "resend" live;
-        /// How late a call may leave and arrive after it was allowed, as for the other kinds. Absent: 1 % of the lease,
-        /// at least 35ms and at most 5s.
-        headroom: Option<HeadroomText> = HEADROOM, Optional "35ms" live;
+        /// How late a call may leave and arrive after it was allowed, as for the other kinds.
+        headroom: HeadroomText = HEADROOM, Default "auto" live;
         /// How long nothing passes at most after Redis lost its state: for no longer than the lease, in which calls
         /// under way end. What was accepted is forgotten either way.
         lost_wait: LossWait = LOST_WAIT, Default "1m";

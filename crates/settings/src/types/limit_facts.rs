@@ -25,7 +25,7 @@ pub enum WindowStart {
     Calendar(Calendar),
 }
 
-/// The default headroom of a limit: this part of its window …
+/// The first headroom of a keyed limit that follows what is measured: this part of its window …
 const HEADROOM_PART: u32 = 100;
 /// … but no less than Redis 10 ms away needs (three quarters of it for a round trip and a little) …
 const HEADROOM_MIN: Duration = Duration::from_millis(35);
@@ -140,39 +140,39 @@ impl Limit {
     }
 
     /// How late a call may arrive at the downstream after it was allowed, without breaking the limit, and the
-    /// part of that for the way. The default of a limit that is not paced: 1 % of [`Limit::window`], at least
-    /// 35 ms and at most 5 s; a headroom that follows what is measured begins at the default.
+    /// part of that for the way. One that follows what is measured begins at 5 ms where the limit is paced, otherwise at
+    /// 1 % of [`Limit::window`], at least 35 ms and at most 5 s.
     #[must_use]
     pub fn headroom(&self) -> Headroom {
-        let written = match self {
-            Self::Paced(paced) => return paced.parts(),
-            counted => counted.written_headroom(),
-        };
-        match written {
-            Some(HeadroomText::Fixed(length)) => Headroom::of(length.get()),
-            Some(HeadroomText::Auto(Some(measured))) => measured,
-            Some(HeadroomText::Auto(None)) | None => {
+        if let Self::Paced(paced) = self {
+            return paced.parts();
+        }
+        match self.written_headroom() {
+            HeadroomText::Fixed(length) => Headroom::of(length.get()),
+            HeadroomText::Auto(Some(measured)) => measured,
+            HeadroomText::Auto(None) => {
                 Headroom::of((self.window() / HEADROOM_PART).clamp(HEADROOM_MIN, HEADROOM_MAX))
             }
         }
     }
 
-    /// The headroom of a limit that is not paced, if one is written.
-    fn written_headroom(&self) -> Option<HeadroomText> {
+    /// The headroom as it is written, or by default.
+    const fn written_headroom(&self) -> HeadroomText {
         match self {
+            Self::Paced(limit) => limit.headroom,
             Self::Once(limit) => limit.headroom,
-            counted => counted.counting().and_then(|counting| counting.headroom),
+            Self::Gcra(limit) => limit.counting.headroom,
+            Self::TokenBucket(limit) => limit.counting.headroom,
+            Self::FixedWindow(limit) => limit.counting.headroom,
+            Self::SlidingLog(limit) => limit.counting.headroom,
+            Self::Concurrency(limit) => limit.counting.headroom,
         }
     }
 
     /// The bounds within which its headroom follows what is measured; `None`: it is fixed.
     #[must_use]
     pub fn follows(&self) -> Option<Bounds> {
-        let written = match self {
-            Self::Paced(paced) => Some(paced.headroom),
-            counted => counted.written_headroom(),
-        };
-        let Some(HeadroomText::Auto(_)) = written else {
+        let HeadroomText::Auto(_) = self.written_headroom() else {
             return None;
         };
         let window = self.window();
@@ -189,26 +189,19 @@ impl Limit {
         Some(Bounds::new(Headroom { late, way }, most, window))
     }
 
-    /// The same limit with the headroom that the replicas have measured.
+    /// This limit with the headroom that the replicas have measured.
     #[must_use]
     pub fn with_measured(mut self, headroom: Headroom) -> Self {
         let measured = HeadroomText::Auto(Some(headroom));
-        let counting = match &mut self {
-            Self::Paced(limit) => {
-                limit.headroom = measured;
-                return self;
-            }
-            Self::Gcra(limit) => &mut limit.counting,
-            Self::TokenBucket(limit) => &mut limit.counting,
-            Self::FixedWindow(limit) => &mut limit.counting,
-            Self::SlidingLog(limit) => &mut limit.counting,
-            Self::Concurrency(limit) => &mut limit.counting,
-            Self::Once(limit) => {
-                limit.headroom = Some(measured);
-                return self;
-            }
-        };
-        counting.headroom = Some(measured);
+        *match &mut self {
+            Self::Paced(limit) => &mut limit.headroom,
+            Self::Once(limit) => &mut limit.headroom,
+            Self::Gcra(limit) => &mut limit.counting.headroom,
+            Self::TokenBucket(limit) => &mut limit.counting.headroom,
+            Self::FixedWindow(limit) => &mut limit.counting.headroom,
+            Self::SlidingLog(limit) => &mut limit.counting.headroom,
+            Self::Concurrency(limit) => &mut limit.counting.headroom,
+        } = measured;
         self
     }
 

@@ -6,8 +6,8 @@ use crate::forms::ANSWER_TEMPLATE;
 use crate::schema::Shape::Whole;
 use crate::schema::{table, words};
 use crate::text::TemplateText;
-use sluiced_core::judge::quota::Format;
 use sluiced_core::rate::MAX_UNITS;
+use sluiced_headers::quota::Format;
 
 table! {
     /// Either `format`, or `remaining` and perhaps `reset`.

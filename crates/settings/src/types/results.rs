@@ -21,9 +21,11 @@ table! {
         /// "{{ properties.reply_to }}" answers the caller of an AMQP request. A result whose routing key is missing,
         /// empty or longer than 255 bytes is counted and dropped.
         routing_key: TemplateText = ANSWER_TEMPLATE, Required "sms.results";
-        /// Which ends are published: accepted, dead; and of SMPP receipt, what the message centre delivers about messages
-        /// that it took. A receipt has no message of its own: routing_key and body may use nothing but route and answer.
-        /// Its answer.body has message_id, state, error, submitted, done, source and destination.
+        /// Which ends are published: accepted, dead; and of SMPP what the message centre delivers: receipt, about messages
+        /// that it took, and inbound, messages from phones. Neither has a message of its own: routing_key and body may use
+        /// nothing but route and answer. answer.body of a receipt has message_id, state, error, submitted, done, text,
+        /// source and destination; of an inbound message text, data_coding, segment, source and destination. What is not
+        /// published is counted.
         on: Vec<ResultOn> = List(&ResultOn::SHAPE), Default ["accepted", "dead"];
         /// A template like routing_key. Absent, or where it fails for a message: a JSON object with message_id,
         /// correlation_id, route, verdict, reason, detail, status, attempts, first_seen, settled and answer.
@@ -31,7 +33,7 @@ table! {
         /// Headers of the answer that the JSON object has.
         headers: Vec<String> = List(&TEXT), Default [];
         /// What happens to a result that no queue takes. retry: it is tried until one does, and its message is not
-        /// settled before; a receipt stays with the message centre, which delivers it again. drop: it is counted and
+        /// settled before; what a message centre delivered stays there, and is delivered again. drop: it is counted and
         /// dropped, because the caller is gone. Absent: drop where routing_key uses reply_to, else retry.
         unroutable: Option<Unroutable> = Unroutable::SHAPE, Optional "retry";
     }
@@ -44,6 +46,8 @@ words! {
         Dead = "dead",
         /// A receipt of a message centre.
         Receipt = "receipt",
+        /// A message from a phone.
+        Inbound = "inbound",
     }
 }
 
@@ -56,6 +60,13 @@ words! {
 }
 
 impl Results {
+    /// Whether something of what a message centre delivers is published.
+    #[must_use]
+    pub fn takes_deliveries(&self) -> bool {
+        let takes = |on: &ResultOn| matches!(on, ResultOn::Receipt | ResultOn::Inbound);
+        self.on.iter().any(takes)
+    }
+
     /// What becomes of a result that no queue takes.
     #[must_use]
     pub fn unroutable(&self) -> Unroutable {

@@ -10,7 +10,8 @@ use super::http::{Breaker, Http};
 use super::quota::Quota;
 use super::smpp::Smpp;
 use crate::conform::unwritten;
-use crate::forms::{ANSWER_TEMPLATE, QUEUE, TEMPLATE, TEXT, ZONE};
+use crate::forms::{ANSWER_TEMPLATE, PRIORITY, QUEUE, TEMPLATE, TEXT, ZONE_OF};
+use crate::made::{PriorityText, ZoneText};
 use crate::schema::Shape::{Flag, List, Named, OneOrMore, Section, Text, Whole};
 use crate::schema::{Form, SPAN, SPAN_OR_ZERO, kinds, table, words};
 use crate::text::{Length, Size, TemplateText};
@@ -41,7 +42,9 @@ table! {
         limits: Vec<String> = List(&TEXT), Required ["provider"];
         /// From 0 to 9. Where routes share a paced limit, those of a higher priority go first; within one priority,
         /// messages of a higher AMQP priority. Routes that share only other limits do not wait for each other.
-        priority: u8 = Whole(0..=MAX_PRIORITY as i64), Default 0;
+        /// Or a template over the message that makes the number, such as "{{ body.priority | default(0) }}": it orders
+        /// what a replica holds, and not the queue. A message for which it makes no such number has 0.
+        priority: PriorityText = PRIORITY, Default 0;
         /// What happens to a message that a limit cannot count (a field for its key or cost is missing, the cost is
         /// not a whole number from 1, or can never fit), or that no limit counts: dead_letter or drop.
         on_invalid: OnInvalid = OnInvalid::SHAPE, Default "dead_letter";
@@ -67,7 +70,10 @@ table! {
         days: Option<Vec<Days>> = OneOrMore { most: 7, of: &Text(Form::of::<Days>("^[A-Za-z, -]+$")) }, Optional "mon-fri";
         /// The time zone of open and days: a name of the tz database. A range whose start is skipped when clocks go
         /// forward opens right after the jump. Absent: UTC.
-        timezone: Option<Zone> = ZONE, Optional "Asia/Shanghai";
+        /// Or a template over the message that makes the name, such as "{{ body.timezone }}": the hours are those of each
+        /// message. One that comes in closed hours moves to a wait queue until its opening, others pass. One for which
+        /// it makes no time zone is not sent: on_invalid decides.
+        timezone: Option<ZoneText> = ZONE_OF, Optional "Asia/Shanghai";
         /// true: a message that moves to a wait queue or to the dead letters carries the state of its limit in the
         /// headers x-sluiced-denied-by (its name), -limit, -remaining, -retry-after and -reset-after (microseconds):
         /// what GitHub calls X-RateLimit-Limit, X-RateLimit-Remaining, Retry-After and X-RateLimit-Reset.
@@ -85,14 +91,15 @@ table! {
         /// worthless later.
         on_denied: OnDenied = OnDenied::SHAPE, Default "hold";
         /// The route warns while its oldest message waits for longer: in the log, on the status page, and by the alert
-        /// SluicedDelayed. Counted from the AMQP timestamp, else from first sight. It changes nothing about the
-        /// message. Absent: no warning.
+        /// SluicedDelayed. Counted from the AMQP timestamp, else from first sight, or from the opening of its hours if
+        /// that is later. It changes nothing about the message. Absent: no warning.
         max_delay: Option<Length> = SPAN, Optional "30s";
         /// Older messages are not sent. Counted from the AMQP timestamp, else from first sight. Absent: no limit.
         max_age: Option<Length> = SPAN, Optional "1h";
         /// What happens to messages that are too old: dead_letter or drop.
         on_expired: OnExpired = OnExpired::SHAPE, Default "dead_letter";
-        /// A message with a larger body becomes a dead letter once it is received.
+        /// A message with a larger body becomes a dead letter once it is received. No more than this is made of a body that
+        /// is compressed.
         max_body: Size = Text(Form::of::<Size>("^ *[0-9]+ *([KMG]i)?B$")), Default "256KiB";
         /// Calls that may fail before a message goes to the dead letters. Being denied or throttled does not count.
         max_attempts: u32 = Whole(1..=1_000_000), Default 5;
@@ -101,9 +108,10 @@ table! {
         max_throttled: Length = SPAN, Default "1d";
         /// Attempt n is repeated after a random time up to base * 2^(n-1), and never later than max.
         retry: Retry = Section(Retry::KEYS), Default {};
-        /// true: logs a line for each call and each verdict, with the target sluiced::journal: message id, attempt,
-        /// status, milliseconds, and keys as short digests; never a body.
-        journal: bool = Flag, Default false;
+        /// after: logs a line for each call and each verdict, with the target sluiced::journal: message id, attempt,
+        /// status, milliseconds, and keys as short digests; never a body. before: also a line before each call, which
+        /// shows the calls of a replica that was killed.
+        journal: JournalLines = JournalLines::SHAPE, Default "none";
         /// A template over the answer, such as the provider's id of the message, for the lines of calls. Its text is
         /// logged as it is, at most 128 characters of it.
         journal_id: Option<TemplateText> = ANSWER_TEMPLATE, Apart "{{ answer.body.id }}";
@@ -128,6 +136,17 @@ words! {
     pub enum QueueType {
         Classic = "classic",
         Quorum = "quorum",
+    }
+}
+
+words! {
+    /// Which lines a route logs of its messages.
+    pub enum JournalLines {
+        None = "none",
+        /// For each call that ended, and for each verdict.
+        After = "after",
+        /// Also before each call.
+        Before = "before",
     }
 }
 
@@ -163,8 +182,6 @@ words! {
 
 /// The most limits that a route may name: each message asks all of them in one call.
 pub const MAX_LIMITS: usize = 8;
-/// The highest priority of a route, as RabbitMQ advises for messages.
-pub(super) const MAX_PRIORITY: u8 = 9;
 /// The prefetch of a route without a paced limit where none is written: its rate is not known.
 const UNPACED_PREFETCH: u16 = 500;
 
@@ -204,7 +221,8 @@ impl Route {
         self.fair_by.as_ref().map_or(0, |_| self.parked)
     }
 
-    /// When messages may be sent; `None`: always. Days without hours are whole days.
+    /// When messages may be sent; `None`: always. Days without hours are whole days. Where a template makes the zone, by
+    /// UTC.
     ///
     /// # Errors
     /// Never for a route that was loaded: its hours have a range.
@@ -215,7 +233,10 @@ impl Route {
         let whole_day = || "00:00-24:00".parse().map(|range| vec![range]);
         let hours = self.open.clone().map_or_else(whole_day, Ok)?;
         let days = self.days.iter().flatten().copied().reduce(Days::and);
-        let zone = self.timezone.clone().unwrap_or_else(Zone::utc);
+        let zone = match &self.timezone {
+            Some(ZoneText::Fixed(zone)) => zone.clone(),
+            Some(ZoneText::Made(_)) | None => Zone::utc(),
+        };
         OpeningHours::new(&hours, days.unwrap_or_default(), zone).map(Some)
     }
 
@@ -245,6 +266,16 @@ impl Route {
             Downstream::Http(http) => &http.quota,
             // Its responses say nothing of a count.
             Downstream::Smpp(_) => &NONE,
+        }
+    }
+
+    /// Which limit a throttled call was refused for: a name, or a template over its answer.
+    #[must_use]
+    pub fn throttles(&self) -> Option<&str> {
+        match &self.downstream {
+            Downstream::Http(http) => Some(http.throttles.as_ref()?.as_str()),
+            // Its statuses name no limit.
+            Downstream::Smpp(_) => None,
         }
     }
 

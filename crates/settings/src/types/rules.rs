@@ -64,7 +64,7 @@ impl Limit {
         }
     }
 
-    /// The same paced limit after `adaptive` set its rate to so many units.
+    /// This paced limit after `adaptive` set its rate to so many units.
     #[must_use]
     pub fn with_units(&self, units: u32) -> Option<Self> {
         let mut paced = self.as_paced()?.clone();

@@ -13,7 +13,7 @@ use super::http::Breaker;
 use crate::forms::{
     OCTET, SECRET, SMPP_ANSWER, SMPP_GOOD_ANSWER, SMPP_URL, SYSTEM_ID, SYSTEM_TYPE, TEMPLATE, TEXT,
 };
-use crate::schema::Shape::{List, Named, Section, Whole};
+use crate::schema::Shape::{Flag, List, Named, Section, Whole};
 use crate::schema::{SPAN, table, words};
 use crate::show::Redacted;
 use crate::text::{Length, OctetText, TemplateText};
@@ -33,7 +33,8 @@ table! {
         password_file: Option<PathBuf> = TEXT, Optional "credential:provider";
         /// What some centres want besides: at most 12 octets.
         system_type: String = SYSTEM_TYPE, Default "";
-        /// transmitter: for sending. transceiver: also takes receipts, which results.on = ["receipt"] publishes.
+        /// transmitter: for sending. transceiver: also takes what the centre delivers, receipts and messages from phones,
+        /// which results.on = ["receipt", "inbound"] publishes.
         bind: SmppBind = SmppBind::SHAPE, Default "transmitter";
         /// Connections of each replica. The centre may allow an account only so many, over all replicas.
         binds: NonZeroU16 = Whole(1..=100), Default 1;
@@ -66,11 +67,15 @@ table! {
         dest_npi: Option<OctetText> = OCTET, Optional 1;
         /// The text, a template.
         text: TemplateText = TEMPLATE, Required "{{ body.text }}";
-        /// How the text is written. auto: in the GSM alphabet if all of it can be, else UCS-2. gsm7: always, with `?` for
-        /// what the alphabet lacks. ucs2: always. The paced limit of the route counts the segments that follow from it.
+        /// How the text is written. auto: in the GSM alphabet if all of it can be, else UCS-2. gsm7 or latin1: always, with
+        /// `?` for what the alphabet lacks. ucs2: always. The paced limit of the route counts the segments that follow
+        /// from it.
         encoding: SmppEncoding = SmppEncoding::SHAPE, Default "auto";
-        /// The number that says how the text is written, where encoding is gsm7 or ucs2. Absent: 0 for the GSM alphabet,
-        /// 8 for UCS-2.
+        /// Whether signs that the alphabet lacks are written as plain ones that look alike: " for “ and ”, ' for ’, - for
+        /// –, ... for …, a space for one of another width. With auto a text that becomes UCS-2 all the same keeps its signs.
+        transliterate: bool = Flag, Default false;
+        /// The number that says how the text is written, where encoding is gsm7, latin1 or ucs2. Absent: 0 for the GSM
+        /// alphabet, 3 for Latin 1, 8 for UCS-2.
         data_coding: Option<OctetText> = OCTET, Apart 0;
         /// A text that is longer than one segment. udh: one submit_sm for each segment, joined by a header with a reference
         /// of 8 bits. udh16: the same with 16 bits. payload: one submit_sm with message_payload, and the centre cuts it; it
@@ -112,8 +117,10 @@ impl Smpp {
             encoding: match self.encoding {
                 SmppEncoding::Auto => None,
                 SmppEncoding::Gsm7 => Some(Encoding::Gsm7),
+                SmppEncoding::Latin1 => Some(Encoding::Latin1),
                 SmppEncoding::Ucs2 => Some(Encoding::Ucs2),
             },
+            transliterate: self.transliterate,
             reference: match self.long {
                 SmppLong::Udh | SmppLong::Payload => Reference::Short,
                 SmppLong::Udh16 => Reference::Long,
@@ -138,10 +145,13 @@ impl Smpp {
         let encoding = match self.encoding {
             SmppEncoding::Auto => None,
             SmppEncoding::Gsm7 => Some("encoding=\"gsm7\""),
+            SmppEncoding::Latin1 => Some("encoding=\"latin1\""),
             SmppEncoding::Ucs2 => Some("encoding=\"ucs2\""),
         };
         let reference = (self.long == SmppLong::Udh16).then_some("reference=16");
-        let options: Vec<&str> = encoding.into_iter().chain(reference).collect();
+        let plain = self.transliterate.then_some("transliterate=true");
+        let options = encoding.into_iter().chain(reference).chain(plain);
+        let options: Vec<&str> = options.collect();
         let options = match options.is_empty() {
             true => String::new(),
             false => format!("({})", options.join(", ")),
@@ -177,6 +187,8 @@ words! {
         /// In the GSM alphabet if all of it can be, else in UCS-2.
         Auto = "auto",
         Gsm7 = "gsm7",
+        /// In ISO 8859-1.
+        Latin1 = "latin1",
         Ucs2 = "ucs2",
     }
 }

@@ -11,7 +11,7 @@ use sluiced_core::limits::store_watch::AnswerHead;
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::rate::Rate;
-use sluiced_core::schedule::{Answer, Ask, Freeze, Pace};
+use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
 use sluiced_core::scheduler::{Asked, KeyId};
 use sluiced_core::time::micros;
 
@@ -51,7 +51,7 @@ pub(super) enum Event<'a> {
     Leased {
         id: u64,
         row: Row,
-        answer: Answer,
+        answer: LeaseAnswer,
         sent: u64,
     },
     AskFailed {
@@ -85,8 +85,8 @@ pub(super) enum Event<'a> {
         units: u64,
     },
     Beat,
-    /// Handshakes with the downstream, and a check of the headroom.
-    Handshakes(u32),
+    /// A handshake with the downstream, and a check of the headroom.
+    Handshake,
     /// A notice of another policy; the current one, unless the store is away.
     Changed,
     Declared(Option<LimitPolicy>),

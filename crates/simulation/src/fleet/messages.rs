@@ -88,7 +88,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             id,
             message,
             route,
-            usable: route.usable().unwrap_or_default(),
+            usable: self.usable_of(replica.id),
             arrival: replica.arrivals,
             born: StoreTime::from_micros(self.setting.start.as_micros() + message.at),
             deadline: left.map(|left| mono + left),
@@ -339,7 +339,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
         &mut self,
         replica: &mut Replica<'a>,
         parcel: Parcel<'a>,
-        (wait, heard): (Duration, bool),
+        wait: Duration,
+        heard: bool,
         mono: Mono,
     ) {
         if parcel.granted.is_some() {

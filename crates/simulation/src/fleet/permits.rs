@@ -104,8 +104,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
         reply: Reply,
         mono: Mono,
     ) {
-        let times = (replica.mono(reply.sent), mono);
-        let step = replica.store.learn(reply.asked, reply.entered, times);
+        let sent = replica.mono(reply.sent);
+        let step = replica.store.learn(reply.asked, reply.entered, sent, mono);
         if step.is_some() {
             self.see(replica.id, What::SawStep);
             if !replica.admitting.contains_key(&id) {

@@ -1,5 +1,6 @@
 //! One replica: the scheduler of production, a clock of its own, and the messages in its memory.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -58,6 +59,9 @@ pub(super) struct Replica<'a> {
     /// Its measurements, if a headroom follows them.
     pub(super) follow: Option<Follow>,
     pub(super) shakes: Way,
+    pub(super) shakes_made: u32,
+    /// A policy that it received, and does not use yet.
+    pub(super) received: Option<LimitPolicy>,
     pub(super) late: Lateness,
     /// The additional time of its ways to the store and back.
     pub(super) detour: (u64, u64),
@@ -110,6 +114,8 @@ impl Replica<'_> {
             declaring: false,
             follow: None,
             shakes: Way::default(),
+            shakes_made: 0,
+            received: None,
             late: Lateness::default(),
             detour,
             born: t,
@@ -169,8 +175,8 @@ pub(super) struct Parcel<'a> {
     pub(super) id: u32,
     pub(super) message: &'a Message,
     pub(super) route: &'a Route,
-    /// For how long a permit is valid.
-    pub(super) usable: Duration,
+    /// For how long a permit is valid at its replica.
+    pub(super) usable: &'a Cell<Duration>,
     pub(super) arrival: u64,
     /// When it was published.
     pub(super) born: StoreTime,
@@ -227,7 +233,7 @@ impl Queued for Parcel<'_> {
         self.deadline
     }
     fn usable(&self) -> Duration {
-        self.usable
+        self.usable.get()
     }
     fn granted(&mut self, at: StoreTime, _: Duration) {
         self.granted = Some(at);

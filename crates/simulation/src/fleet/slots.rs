@@ -6,10 +6,12 @@ use std::time::Duration;
 use sluiced_core::headroom::{Follow, Headroom, Measured};
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
-use sluiced_core::schedule::{Answer, Ask, ClockView, Pace};
+use sluiced_core::schedule::{Ask, ClockView, LeaseAnswer, Pace};
+use sluiced_core::stall::permit_needs;
 use sluiced_core::time::Mono;
 
 use super::{Event, Fleet, Replica};
+use crate::setting::{Followed, Following};
 use crate::trace::{Watch, What};
 
 /// A client gives up on the store after this.
@@ -92,15 +94,17 @@ impl<'a, W: Watch> Fleet<'a, W> {
         replica: u32,
         row: Row,
         ask: &Ask,
-        (pace, version): (Pace, PolicyVersion),
-    ) -> Option<Answer> {
+        pace: Pace,
+        version: PolicyVersion,
+    ) -> Option<LeaseAnswer> {
         if self.store.is_down(self.t) {
             return None;
         }
         let answer = self.store.lease(row, (&pace, version), ask, self.t);
         let (turn, guarded) = (answer.turn.map(|turn| turn.at), answer.guarded);
         let come = ask.turn.is_some_and(|turn| turn.at <= answer.now);
-        let free = answer.frozen_until.is_none() && answer.version == version;
+        let shut = answer.frozen_until.max(answer.paused_until);
+        let free = shut.is_none() && answer.version == version;
         let note = match answer.grant {
             Some(grant) => What::Leased {
                 first: grant.first,
@@ -122,8 +126,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
     pub(super) fn reply(
         &mut self,
         replica: u32,
-        (id, row): (u64, Row),
-        answer: Option<Answer>,
+        id: u64,
+        row: Row,
+        answer: Option<LeaseAnswer>,
         back: Option<u64>,
         sent: u64,
     ) {
@@ -147,8 +152,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
     pub(super) fn leased(
         &mut self,
         replica: &mut Replica<'a>,
-        (id, row): (u64, Row),
-        answer: &Answer,
+        id: u64,
+        row: Row,
+        answer: &LeaseAnswer,
         sent: u64,
         mono: Mono,
     ) {
@@ -169,12 +175,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    pub(super) fn not_leased(
-        &mut self,
-        replica: &mut Replica<'a>,
-        (id, row): (u64, Row),
-        mono: Mono,
-    ) {
+    pub(super) fn not_leased(&mut self, replica: &mut Replica<'a>, id: u64, row: Row, mono: Mono) {
         if replica.asking[row as usize]
             .take_if(|own| *own == id)
             .is_some()
@@ -220,45 +221,79 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let Some(policy) = policy else {
             return self.declare(replica);
         };
-        if let Some(paces) = self.store.paces(&policy)
-            && replica.version() != policy.version
-        {
-            replica.turn = None;
-            if let Some(main) = paces.first() {
-                in_force(&mut replica.follow, main, mono);
-            }
-            replica
-                .scheduler
-                .pacing_mut()
-                .retime(paces, policy.version, mono);
-            replica.known = Some(policy);
+        if replica.version() != policy.version {
+            replica.received = Some(policy);
         }
+        self.adopt(replica, mono);
+    }
+
+    /// A replica uses the policy that it received, once its headroom keeps enough for the way.
+    fn adopt(&mut self, replica: &mut Replica<'a>, mono: Mono) {
+        let Some(policy) = replica.received.take() else {
+            return;
+        };
+        let Some(terms) = self.store.terms(&policy).cloned() else {
+            return;
+        };
+        if let Some(headroom) = terms.headroom() {
+            in_force(&mut replica.follow, headroom, mono);
+        }
+        if let Some(following) = self.setting.follows {
+            let measured = measured(replica, &following, mono);
+            let first = replica.follow.as_ref();
+            let wanted = first.and_then(|follow| follow.first(measured, &following.bounds));
+            if replica.shakes_made < FIRST || wanted.is_some() {
+                if let Some(headroom) = wanted.filter(|_| replica.shakes_made >= FIRST) {
+                    let way = self.way();
+                    self.after(way, replica.id, Event::Follow(policy.version, headroom));
+                    self.declare(replica);
+                }
+                replica.received = Some(policy);
+                return;
+            }
+        }
+        replica.turn = None;
+        replica
+            .scheduler
+            .pacing_mut()
+            .retime(&terms.rows, policy.version, mono);
+        if let Some(usable) = terms.usable() {
+            self.usable_of(replica.id).set(usable);
+            replica.scheduler.set_usable(usable);
+        }
+        replica.known = Some(policy);
     }
 }
 
-/// So many handshakes at the start, and one each second after that.
-pub(super) const FIRST: u32 = 8;
+/// So many handshakes follow each other at the start, so far apart, and there is one each second after that.
+const FIRST: u32 = 8;
+const FIRST_APART: u64 = 20_000;
 const APART: u64 = 1_000_000;
 /// So many replicas per million miss a notice.
 const DEAF: u64 = 100_000;
 
 impl<'a, W: Watch> Fleet<'a, W> {
-    pub(super) fn handshakes(&mut self, replica: &mut Replica<'a>, count: u32, mono: Mono) {
+    /// A handshake, and a check of the headroom.
+    pub(super) fn handshake(&mut self, replica: &mut Replica<'a>, mono: Mono) {
         let Some(following) = self.setting.follows else {
             return;
         };
-        for _ in 0..count {
-            let took = self.travel() + self.travel();
-            replica.shakes.saw(Duration::from_micros(took), mono);
+        let took = self.travel() + self.travel();
+        replica.shakes.saw(Duration::from_micros(took), mono);
+        replica.shakes_made += 1;
+        let apart = if replica.shakes_made < FIRST {
+            FIRST_APART
+        } else {
+            APART
+        };
+        self.after(took + apart, replica.id, Event::Handshake);
+        if replica.received.is_some() {
+            return self.adopt(replica, mono);
         }
-        self.after(APART, replica.id, Event::Handshakes(1));
         for late in replica.scheduler.take_late() {
             replica.late.saw(late, mono);
         }
-        let measured = Measured {
-            late: replica.late.worth(following.rate.window(), mono),
-            way: replica.shakes.spread(mono).map(|seen| seen.spread),
-        };
+        let measured = measured(replica, &following, mono);
         let over = replica.version();
         let wanted = replica
             .follow
@@ -282,12 +317,22 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 }
 
-/// A replica receives another pace.
-pub(super) fn in_force(follow: &mut Option<Follow>, pace: &Pace, now: Mono) {
-    let headroom = Headroom {
-        late: pace.late(),
-        way: pace.kept_for_the_way(),
+fn measured(replica: &mut Replica<'_>, following: &Following, mono: Mono) -> Measured {
+    let late = match following.of {
+        Followed::Paced(rate) => replica.late.worth(rate.window(), mono),
+        Followed::Keyed(_) => {
+            let trip = replica.scheduler.slow_trip();
+            (!trip.is_zero()).then(|| permit_needs(trip) * 3 / 2)
+        }
     };
+    Measured {
+        late,
+        way: replica.shakes.spread(mono).map(|seen| seen.to_keep()),
+    }
+}
+
+/// A replica receives another headroom.
+pub(super) fn in_force(follow: &mut Option<Follow>, headroom: Headroom, now: Mono) {
     match follow {
         Some(follow) => follow.in_force(headroom, now),
         None => *follow = Some(Follow::new(headroom, now)),

@@ -7,16 +7,16 @@
 use std::time::Duration;
 
 use sluiced_core::limits::admission::{Candidate, Charge, Decision};
-use sluiced_core::limits::cell::{Limit, LimitGate, PolicyState};
+use sluiced_core::limits::cell::{Limit, LimitAccess, PolicyState};
 use sluiced_core::limits::generation::{Generation, LostWait, Memory, enter};
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::limits::store_watch::{AnswerHead, Askers};
 use sluiced_core::limits::{Rule, Unused};
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{
-    Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
+    Declaration, Files, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
 };
-use sluiced_core::schedule::{Answer, Ask, Freeze, Pace, Schedule, freeze};
+use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace, Schedule, freeze};
 use sluiced_core::scheduler::Asked;
 use sluiced_core::time::{StoreTime, micros};
 
@@ -118,12 +118,11 @@ impl Store {
         let declaration = Declaration {
             replica: "replica".to_owned(),
             file: "0".to_owned(),
-            was_read: false,
             known,
         };
         let now = self.clock(t);
         let before = self.policy.as_ref().map(|policy| policy.version);
-        let policy = declare(&mut self.policy, &declaration, now);
+        let policy = declare(&mut self.policy, &declaration, Files::ALONE, now);
         let changed = before != Some(policy.version);
         (policy, changed)
     }
@@ -134,10 +133,9 @@ impl Store {
         policy.map_or(PolicyVersion::NONE, |policy| policy.version)
     }
 
-    /// The paces that a policy names.
-    pub(super) fn paces(&self, policy: &LimitPolicy) -> Option<&[Pace]> {
-        let terms = self.terms.get(policy.text.parse::<usize>().ok()?);
-        terms.map(|terms| terms.rows.as_slice())
+    /// The terms that a policy names.
+    pub(super) fn terms(&self, policy: &LimitPolicy) -> Option<&SetPolicy> {
+        self.terms.get(policy.text.parse::<usize>().ok()?)
     }
 
     pub(super) fn lease(
@@ -146,7 +144,7 @@ impl Store {
         known: (&Pace, PolicyVersion),
         ask: &Ask,
         t: u64,
-    ) -> Answer {
+    ) -> LeaseAnswer {
         let now = self.clock(t);
         let state = &mut self.rows[row as usize];
         let copy = &mut self.copy[row as usize];
@@ -225,13 +223,12 @@ impl Store {
         self.with_limits(asker, t, &generation, |states, limits, now| {
             for charge in charges(parcel, limits) {
                 if let Some(at) = parcel.granted {
-                    let key = (&charge.key, charge.limit);
                     let unused = Unused {
                         at,
                         cost: charge.cost,
                         age: Duration::from_micros(sent - parcel.asked),
                     };
-                    states.refund(key, since, &unused, now);
+                    states.refund(&charge.key, charge.limit, since, &unused, now);
                 }
             }
         });
@@ -244,7 +241,7 @@ impl Store {
         self.with_limits(asker, t, &generation, |states, limits, now| {
             let woken = charges(parcel, limits).flat_map(|charge| {
                 let name = charge.key;
-                let woken = states.release((&name, charge.limit.rule), parcel.ticket, now);
+                let woken = states.release(&name, charge.limit.rule, parcel.ticket, now);
                 woken.into_iter().map(move |(replica, units)| Woken {
                     replica,
                     name,
@@ -259,7 +256,7 @@ impl Store {
         let generation = self.enter(asker, t);
         self.with_limits(asker, t, &generation, |states, limits, now| {
             for charge in charges(parcel, limits) {
-                states.renew((&charge.key, charge.limit.rule), parcel.ticket, now);
+                states.renew(&charge.key, charge.limit.rule, parcel.ticket, now);
             }
         });
     }
@@ -289,9 +286,9 @@ impl Store {
         let rules = &self.terms[index.unwrap_or(0_usize)].rules;
         let rules: Vec<Rule> = rules.iter().map(|rule| rule.around(now)).collect();
         let limits = rules.iter().map(|rule| {
-            let known = (rule, asker.version, LostWait::Forever);
-            let gate = LimitGate::of(in_force, known, generation, now);
-            Limit { rule, gate }
+            let wait = LostWait::Forever;
+            let access = LimitAccess::of(in_force, rule, asker.version, wait, generation, now);
+            Limit { rule, access }
         });
         let limits: Vec<Limit<'_>> = limits.collect();
         work(&mut self.keyed.states, &limits, now)

@@ -94,10 +94,11 @@ impl KeyedJudge {
             }
             LimitKind::SteppedBucket { capacity } => (self.sliding(&seen, capacity), 4 * window),
             LimitKind::FirstCall => {
-                let call = (call.at, u64::from(call.cost));
-                let most = |start| self.highest(start, call.0);
-                let length = (window, micros(self.limit.headroom));
-                (seen.windows.arrived(call, length, most), window)
+                let (at, units) = (call.at, u64::from(call.cost));
+                let most = |start| self.highest(start, at);
+                let headroom = micros(self.limit.headroom);
+                let over = seen.windows.arrived(at, units, window, headroom, most);
+                (over, window)
             }
             LimitKind::Aligned | LimitKind::Calendar => (self.of_clock(&seen, call), window),
             LimitKind::Concurrency => (self.under_way(&seen, call), u64::MAX),
@@ -187,8 +188,10 @@ impl Windows {
     /// the most.
     pub(super) fn arrived(
         &mut self,
-        (at, units): (u64, u64),
-        (length, headroom): (u64, u64),
+        at: u64,
+        units: u64,
+        length: u64,
+        headroom: u64,
         most: impl Fn(u64) -> u64,
     ) -> Option<(u64, u64)> {
         while let Some(old) = self.calls.front().filter(|old| old.at + length <= at) {

@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sluiced_core::limits::admission::{Candidate, Charge};
-use sluiced_core::limits::cell::{Limit, LimitGate};
+use sluiced_core::limits::cell::{Limit, LimitAccess};
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::limits::{Fit, Rule, Ticket};
 use sluiced_core::rate::Cost;
 use sluiced_core::scheduler::HEARTBEAT;
 use sluiced_core::time::{StoreTime, micros};
 
-use super::{FleetJudge, Report};
+use super::{FleetJudge, FleetOutcome};
 use crate::made::{Broken, EPOCH, KeyedLimit, LimitKind};
 use crate::scenario::{Fault, Scenario};
 use crate::trace::{Watch, What};
@@ -232,8 +232,9 @@ impl ProgressJudge {
     fn call_ended(&mut self, message: u32, t: u64) {
         let now = self.store_time(t);
         for (index, charge) in self.scenario.charges(message).iter().enumerate() {
-            let key = (&(index, charge.key), &self.rules[index]);
-            self.states.release(key, Ticket(message.into()), now);
+            let key = (index, charge.key);
+            let ticket = Ticket(message.into());
+            self.states.release(&key, &self.rules[index], ticket, now);
         }
     }
 
@@ -292,7 +293,7 @@ impl ProgressJudge {
         }
     }
 
-    pub(super) fn report(mut self, t: u64) -> Report {
+    pub(super) fn report(mut self, t: u64) -> FleetOutcome {
         let share = self.share();
         if let Some(share) = share
             && share < least_share(&self.scenario)
@@ -396,6 +397,6 @@ impl Watch for ProgressJudge {
 }
 
 const fn open(rule: &Rule) -> Limit<'_> {
-    let gate = LimitGate::Open;
-    Limit { rule, gate }
+    let access = LimitAccess::Open;
+    Limit { rule, access }
 }

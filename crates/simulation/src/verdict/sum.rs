@@ -11,7 +11,7 @@ use crate::trace::Trace;
 
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct FleetOutcome {
     /// The failure, if there was one.
     pub failure: Option<String>,
     pub trace: Trace,
@@ -104,7 +104,7 @@ impl FleetJudge {
     }
 
     /// Makes the report.
-    pub(crate) fn report(mut self, t: u64) -> Report {
+    pub(crate) fn report(mut self, t: u64) -> FleetOutcome {
         let slots = match (self.from, self.until, self.scenario.load) {
             (Some(from), Some(until), Load::Backlog) => {
                 (until - from) * self.pace.units() / self.pace.period()
@@ -139,7 +139,7 @@ impl FleetJudge {
         if self.asks >= ENOUGH && self.scenario.keyed.is_empty() && self.scenario.heals.is_none() {
             self.judge_denials(t);
         }
-        Report {
+        FleetOutcome {
             length: t,
             used,
             slots,

@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 
 use super::MemoryStore;
 use sluiced_core::limits::Rule;
-use sluiced_core::limits::cell::{Limit, LimitGate, PolicyState};
+use sluiced_core::limits::cell::{Limit, LimitAccess, PolicyState};
 use sluiced_core::limits::generation::Generation;
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::policy::PolicyVersion;
@@ -32,14 +32,14 @@ pub(super) type Name = (Arc<str>, LimitKey);
 struct InForceNow {
     rule: Rule,
     version: PolicyVersion,
-    gate: LimitGate,
+    access: LimitAccess,
 }
 
 impl InForceNow {
     const fn limit(&self) -> Limit<'_> {
         Limit {
             rule: &self.rule,
-            gate: self.gate,
+            access: self.access,
         }
     }
 }
@@ -59,9 +59,15 @@ impl MemoryStore {
             remade_at: stored.remade_at,
         });
         let rule = policy.rule.around(now);
-        let known = (&rule, policy.version, limit.lost_wait);
         InForceNow {
-            gate: LimitGate::of(in_force, known, &Generation::whole(), now),
+            access: LimitAccess::of(
+                in_force,
+                &rule,
+                policy.version,
+                limit.lost_wait,
+                &Generation::whole(),
+                now,
+            ),
             version: policy.version,
             rule,
         }
@@ -100,8 +106,9 @@ impl MemoryStore {
         now: StoreTime,
     ) -> bool {
         let limit = self.in_force(&charge.limit, now);
-        let key = (&name(&charge.limit, charge.key), &limit.limit());
-        states.refund(key, limit.version.since(), &at.unused(charge.cost), now)
+        let name = name(&charge.limit, charge.key);
+        let unused = at.unused(charge.cost);
+        states.refund(&name, &limit.limit(), limit.version.since(), &unused, now)
     }
 
     fn end_call(
@@ -113,7 +120,7 @@ impl MemoryStore {
     ) {
         let key = name(&charge.limit, charge.key);
         let policy = charge.limit.policy();
-        self.freed(&key, &states.release((&key, &policy.rule), ticket, now));
+        self.freed(&key, &states.release(&key, &policy.rule, ticket, now));
     }
 
     /// Replicas that waited may ask for so many units each.
@@ -164,7 +171,7 @@ impl LimitStore for MemoryStore {
                 for charge in claims.iter().map(Granted::charge) {
                     let key = name(&charge.limit, charge.key);
                     let policy = charge.limit.policy();
-                    self.freed(&key, &states.done((&key, &policy.rule), now));
+                    self.freed(&key, &states.done(&key, &policy.rule, now));
                 }
             });
             Ok(())
@@ -179,7 +186,7 @@ impl LimitStore for MemoryStore {
                     Granted::Call { charge, ticket } | Granted::Claim { charge, ticket } => {
                         let key = name(&charge.limit, charge.key);
                         let policy = charge.limit.policy();
-                        let is_renewed = states.renew((&key, &policy.rule), *ticket, now);
+                        let is_renewed = states.renew(&key, &policy.rule, *ticket, now);
                         (!is_renewed).then_some(*ticket)
                     }
                     Granted::Units { .. } => None,
@@ -194,18 +201,19 @@ impl LimitStore for MemoryStore {
         async move {
             Ok(self.decide(&self.states, |states, now| {
                 let undone = corrections.iter().enumerate().filter_map(|(place, one)| {
-                    let limit = self.in_force(&one.limit, now);
-                    let key = (&name(&one.limit, one.key), &limit.limit());
+                    let in_force = self.in_force(&one.limit, now);
+                    let (name, limit) = (name(&one.limit, one.key), in_force.limit());
                     let done = match one.what {
                         Corrected::Left { units, length } => {
-                            states.tighten(key, (units, length), now)
+                            states.tighten(&name, &limit, units, length, now)
                         }
                         Corrected::Less { units, at } => {
-                            states.refund(key, limit.version.since(), &at.unused(units), now);
-                            limit.gate != LimitGate::Outdated
+                            let since = in_force.version.since();
+                            states.refund(&name, &limit, since, &at.unused(units), now);
+                            limit.access != LimitAccess::Outdated
                         }
-                        Corrected::More { units } => states.charge(key, units, now),
-                        Corrected::Forgiven => states.forgive(key, now),
+                        Corrected::More { units } => states.charge(&name, &limit, units, now),
+                        Corrected::Forgiven => states.forgive(&name, &limit, now),
                     };
                     (!done).then_some(place)
                 });
@@ -218,16 +226,16 @@ impl LimitStore for MemoryStore {
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look> {
         async move {
             Ok(self.decide(&self.states, |states, now| {
-                let InForceNow { rule, gate, .. } = self.in_force(limit, now);
+                let InForceNow { rule, access, .. } = self.in_force(limit, now);
                 let state = states.state(&name(limit, key), &rule, now);
                 Look {
                     now,
                     limit: rule.most(),
                     room: rule.room(state.as_ref(), now),
                     fits: rule.fit(state.as_ref(), now, Cost::ONE),
-                    closed: match gate {
-                        LimitGate::Closed { until, why } => Some((until, why)),
-                        LimitGate::Open | LimitGate::Outdated => None,
+                    closed: match access {
+                        LimitAccess::Closed { until, why } => Some((until, why)),
+                        LimitAccess::Open | LimitAccess::Outdated => None,
                     },
                     state,
                 }

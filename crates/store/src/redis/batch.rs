@@ -118,9 +118,11 @@ impl<'a> KeyBatch<'a> {
         &mut self,
         states: impl Iterator<Item = (&'a KeyedLimit, LimitKey)> + Clone,
     ) -> Option<Vec<CellIndex>> {
-        let heavier = states.clone().map(|state| self.heavier(state)).sum::<u64>();
+        let heavier = states.clone().map(|(limit, key)| self.heavier(limit, key));
+        let heavier = heavier.sum::<u64>();
         let weight = self.weight + heavier;
-        let is_new = states.clone().any(|state| !self.reads(state));
+        let mut all = states.clone();
+        let is_new = all.any(|(limit, key)| !self.reads(limit, key));
         if weight > WEIGHT_MAX && is_new && !self.limits.is_empty() {
             return None;
         }
@@ -139,15 +141,15 @@ impl<'a> KeyBatch<'a> {
     }
 
     /// The weight that a charge adds to the call.
-    fn heavier(&self, state: (&KeyedLimit, LimitKey)) -> u64 {
-        if self.reads(state) {
+    fn heavier(&self, limit: &KeyedLimit, key: LimitKey) -> u64 {
+        if self.reads(limit, key) {
             CHARGE
         } else {
-            CHARGE + STATE + state.0.policy().rule.entries()
+            CHARGE + STATE + limit.policy().rule.entries()
         }
     }
 
-    fn reads(&self, (limit, key): (&KeyedLimit, LimitKey)) -> bool {
+    fn reads(&self, limit: &KeyedLimit, key: LimitKey) -> bool {
         let limit = self.find(limit);
         limit.is_some_and(|at| self.places.contains_key(&(at, key)))
     }

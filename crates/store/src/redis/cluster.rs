@@ -25,7 +25,7 @@ use tracing::{debug, warn};
 
 use super::access::{Access, Peer};
 use super::connection::Address;
-use super::probe::right_denied;
+use super::needs::right_denied;
 use super::scripts::ScriptCall;
 use super::server::{Locator, Server};
 use super::{refused, unreachable};
@@ -225,9 +225,8 @@ impl Cluster {
     }
 
     async fn ask_one(&self, at: Address) -> Result<SlotMap, StoreError> {
-        let client = self.access.client(Peer::Redis, &at)?;
         let asking = async {
-            let mut connection = self.access.connection(&client).await?;
+            let mut connection = self.access.connection(Peer::Redis, &at).await?;
             let mut question = redis::cmd("CLUSTER");
             question.arg("SLOTS");
             question.query_async::<Value>(&mut connection).await

@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use redis::aio::MultiplexedConnection;
-use redis::{Client, FromRedisValue, RedisError};
+use redis::{FromRedisValue, RedisError};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 
@@ -24,6 +23,7 @@ use super::access::{Access, Peer};
 use super::cluster::Cluster;
 use super::scripts::ScriptCall;
 use super::server::{Locator, Server};
+use super::stream::Driven;
 use super::{refused, unreachable};
 use sluiced_ports::connect::Link;
 use sluiced_ports::store::StoreError;
@@ -97,14 +97,12 @@ impl Connection {
     }
 
     /// A server to subscribe to for notices.
-    pub(super) fn listening_post(&self) -> Result<(Address, Client), StoreError> {
+    pub(super) fn listening_post(&self) -> Result<Address, StoreError> {
         let at = match &self.to {
             To::One(server) => server.address(),
             To::Many(cluster) => cluster.listening_post(),
         };
-        let at = at.ok_or_else(|| unreachable("not connected yet"))?;
-        let client = self.access.client(Peer::Redis, &at)?;
-        Ok((at, client))
+        at.ok_or_else(|| unreachable("not connected yet"))
     }
 
     /// Whether notices still reach `at`.
@@ -215,7 +213,7 @@ pub(super) struct Sentinels {
 /// One of them.
 struct Sentinel {
     at: Address,
-    connection: Mutex<Option<MultiplexedConnection>>,
+    connection: Mutex<Option<Driven>>,
 }
 
 /// The answer of one Sentinel.
@@ -299,10 +297,10 @@ impl Sentinels {
         sighting(&said).ok_or_else(|| refused("it names no address"))
     }
 
-    async fn connect(&self, one: &Sentinel) -> Result<MultiplexedConnection, StoreError> {
-        let client = self.access.client(Peer::Sentinel, &one.at)?;
+    async fn connect(&self, one: &Sentinel) -> Result<Driven, StoreError> {
         let bound = self.access.connect_timeout();
-        let connected = timeout(bound, self.access.connection(&client)).await;
+        let connecting = self.access.connection(Peer::Sentinel, &one.at);
+        let connected = timeout(bound, connecting).await;
         self.access.answer(connected, bound)
     }
 

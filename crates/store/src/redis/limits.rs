@@ -184,7 +184,7 @@ impl Limits {
         let (entered, others, decisions) = Reply::new(reply)
             .answer(charges)
             .ok_or_else(|| refused("the script about limits answered something else"))?;
-        if let Some(step) = lock(&self.known).learn(asked, entered, (sent, received)) {
+        if let Some(step) = lock(&self.known).learn(asked, entered, sent, received) {
             return Err(stepped(step));
         }
         if asking.is_empty() {

@@ -2,21 +2,21 @@
 //! the ones that this replica has seen.
 //!
 //! Problem: if Redis loses the key, copies that wait at the broker are signed under a key that replicas which start later
-//! do not know. So each replica that runs writes the key that it knows again, at each connection and every few seconds,
-//! and never over another one. If a replica that knew none was faster, its key is used from then on, and the earlier ones
+//! do not know. So each replica that runs writes the key that it knows again, at each connection, when a lease shows that
+//! the state was lost ([`KeptKeys::state_is_new`]), and every few seconds; and never over another one. If a replica that knew none was faster, its key is used from then on, and the earlier ones
 //! are still believed where they are known.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Script;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::connection::Connection;
-use super::scripts::{Arg, ScriptCall};
+use super::scripts::{Arg, MARKS, ScriptCall};
 use sluiced_ports::clock::{Clock, Thread};
 use sluiced_ports::connect::Link;
 use sluiced_ports::marks::{MarkKey, Marks};
@@ -32,6 +32,7 @@ const KNOWN: usize = 4;
 /// A task that keeps the keys, and what it knows.
 pub(super) struct KeptKeys {
     known: watch::Receiver<Arc<[MarkKey]>>,
+    is_new: Arc<Notify>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -40,11 +41,19 @@ impl KeptKeys {
     pub(super) fn start(connection: Arc<Connection>, prefix: &str, thread: &Thread) -> Self {
         let (sender, known) = watch::channel(Arc::default());
         let key = format!("{prefix}:{{fleet}}:marks");
-        let task = thread.handle().spawn(keep(connection, key, sender));
+        let is_new = Arc::new(Notify::new());
+        let keeping = keep(connection, key, sender, Arc::clone(&is_new));
+        let task = thread.handle().spawn(keeping);
         Self {
             known,
+            is_new,
             _task: AbortOnDropHandle::new(task),
         }
+    }
+
+    /// Redis has begun anew: a key that it lost is written again at once, before a replica that starts now makes another.
+    pub(super) fn state_is_new(&self) {
+        self.is_new.notify_one();
     }
 
     pub(super) fn marks(&self) -> Marks {
@@ -52,8 +61,13 @@ impl KeptKeys {
     }
 }
 
-async fn keep(connection: Arc<Connection>, key: String, known: watch::Sender<Arc<[MarkKey]>>) {
-    let script = Script::new(include_str!("../../../../lua/marks.lua"));
+async fn keep(
+    connection: Arc<Connection>,
+    key: String,
+    known: watch::Sender<Arc<[MarkKey]>>,
+    is_new: Arc<Notify>,
+) {
+    let script = Script::new(MARKS);
     let (clock, unread) = (Clock::start(), LogLimit::new(Duration::from_secs(60)));
     let fresh = MarkKey::random();
     let mut link = connection.link();
@@ -80,6 +94,7 @@ async fn keep(connection: Arc<Connection>, key: String, known: watch::Sender<Arc
         // A connection that is new may lead to a Redis that lost it.
         tokio::select! {
             () = sleep(wait) => {}
+            () = is_new.notified() => {}
             () = reconnected(&mut link) => {}
         }
     }

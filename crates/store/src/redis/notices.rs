@@ -40,7 +40,7 @@ pub(super) async fn listen(
             Ok((at, subscription)) => {
                 debug!(channel, server = %at, "listening for notices");
                 let since = Instant::now();
-                forward(&at, subscription, &connection, (&replica, &notices)).await;
+                forward(&at, subscription, &connection, &replica, &notices).await;
                 // One that was taken and ended at once is no success.
                 if since.elapsed() >= CHECK {
                     failures = 0;
@@ -57,12 +57,9 @@ async fn subscribe(
     connection: &Connection,
     channel: &str,
 ) -> Result<(Address, PubSub), StoreError> {
-    let (at, client) = connection.listening_post()?;
+    let at = connection.listening_post()?;
     let subscribing = async {
-        // For a subscription the crate resolves the name itself, on a thread that a silent DNS
-        // blocks. If the name server answers here, it answers that lookup, too.
-        connection.access().resolver.addresses(&at.host).await?;
-        let mut subscription = client.get_async_pubsub().await?;
+        let mut subscription = connection.access().subscription(&at).await?;
         subscription.subscribe(channel).await?;
         Ok(subscription)
     };
@@ -78,7 +75,8 @@ async fn forward(
     at: &Address,
     subscription: PubSub,
     connection: &Connection,
-    (replica, notices): (&str, &broadcast::Sender<Notice>),
+    replica: &str,
+    notices: &broadcast::Sender<Notice>,
 ) {
     let (mut sink, mut stream) = subscription.split();
     let mut check = tokio::time::interval(CHECK);

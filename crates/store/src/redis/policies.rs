@@ -7,16 +7,20 @@ use futures::FutureExt;
 use redis::Script;
 
 use super::STORE;
-use super::scripts::{Arg, ScriptCall, keys_of_rows, policy_key, replicas_key};
+use super::scripts::{Arg, PRESENT, ScriptCall, keys_of_rows, policy_key, replicas_key};
 use super::store::RedisStore;
-use sluiced_core::policy::{LimitPolicy, Origin, Pause, PolicyVersion, Replacement, Stamp};
+use sluiced_core::policy::{Files, LimitPolicy, Origin, Pause, PolicyVersion, Replacement, Stamp};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::store::{
-    Family, Inspection, PRESENCE, PolicyStore, Present, Replaced, StoreError, StoreFuture,
+    Declared, Family, Inspection, PRESENCE, PolicyStore, Present, Replaced, StoreError, StoreFuture,
 };
 
 /// For how long a replica counts as present after it was last seen.
 const SHOWN: Duration = PRESENCE.saturating_mul(3);
+
+/// After a loss of the store's state each replica has declared itself again within this: one that could not at first
+/// waits no longer than [`PRESENCE`] for its next try.
+const WITHIN: Duration = PRESENCE.saturating_mul(2);
 
 /// A hash, as the scripts return it.
 type Fields = BTreeMap<String, String>;
@@ -25,6 +29,7 @@ type Fields = BTreeMap<String, String>;
 #[derive(Debug)]
 pub(super) struct PolicyScripts {
     present: Script,
+    leave: Script,
     replace: Script,
     open: Script,
     inspect: Script,
@@ -33,7 +38,8 @@ pub(super) struct PolicyScripts {
 impl Default for PolicyScripts {
     fn default() -> Self {
         Self {
-            present: Script::new(include_str!("../../../../lua/present.lua")),
+            present: Script::new(PRESENT),
+            leave: Script::new(include_str!("../../../../lua/leave.lua")),
             replace: Script::new(include_str!("../../../../lua/replace.lua")),
             open: Script::new(include_str!("../../../../lua/open.lua")),
             inspect: Script::new(include_str!("../../../../lua/inspect.lua")),
@@ -48,7 +54,8 @@ impl PolicyStore for RedisStore {
         limit: &'a str,
         replica: &'a str,
         file: &'a str,
-    ) -> StoreFuture<'a, (StoreTime, Option<LimitPolicy>)> {
+        known: PolicyVersion,
+    ) -> StoreFuture<'a, Declared> {
         async move {
             let prefix = self.scripts.prefix();
             let call = ScriptCall::new(
@@ -59,10 +66,35 @@ impl PolicyStore for RedisStore {
                     Arg::Text(replica),
                     Arg::Text(file),
                     Arg::Number(micros(SHOWN)),
+                    Arg::Number(known.number()),
+                    Arg::Number(micros(WITHIN)),
                 ],
             );
-            let (now, fields): (u64, Fields) = self.call(call).await?;
-            Ok((StoreTime::from_micros(now), read(limit, &fields)?))
+            let (now, fields, replicas, same): (u64, Fields, u64, u64) = self.call(call).await?;
+            Ok(Declared {
+                now: StoreTime::from_micros(now),
+                policy: read(limit, &fields)?,
+                files: Files { replicas, same },
+            })
+        }
+        .boxed()
+    }
+
+    fn absent<'a>(
+        &'a self,
+        family: Family,
+        limit: &'a str,
+        replica: &'a str,
+    ) -> StoreFuture<'a, ()> {
+        async move {
+            let key = replicas_key(family, self.scripts.prefix(), limit);
+            let call = ScriptCall::new(
+                &self.policies.leave,
+                key,
+                Vec::new(),
+                vec![Arg::Text(replica)],
+            );
+            self.call(call).await
         }
         .boxed()
     }
@@ -120,7 +152,9 @@ impl PolicyStore for RedisStore {
             let reply: (u64, Fields, Fields, u64) = self.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;
             let policy = read(limit, &fields)?;
-            let present = replicas.iter().filter_map(|(replica, said)| {
+            // The field without a name is about the list itself (`lua/present.lua`).
+            let named = replicas.iter().filter(|(replica, _)| !replica.is_empty());
+            let present = named.filter_map(|(replica, said)| {
                 let (seen, file) = said.split_once(' ')?;
                 let seen = StoreTime::from_micros(seen.parse().ok()?);
                 let now = StoreTime::from_micros(now);

@@ -16,7 +16,18 @@ const EXACT: u64 = (1 << 53) - 1;
 /// A hash outlives its last write by at least this.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
 
-/// The loaded scripts.
+const LEASE: &str = include_str!("../../../../lua/lease.lua");
+const BREAKER: &str = include_str!("../../../../lua/breaker.lua");
+const OWN: &str = include_str!("../../../../lua/own.lua");
+const STATUS: &str = include_str!("../../../../lua/status.lua");
+const HEAR: &str = include_str!("../../../../lua/hear.lua");
+pub(super) const MARKS: &str = include_str!("../../../../lua/marks.lua");
+pub(super) const PRESENT: &str = include_str!("../../../../lua/present.lua");
+
+/// What each replica calls when it starts.
+pub(super) const STARTING: [&str; 7] = [LEASE, BREAKER, OWN, STATUS, HEAR, MARKS, PRESENT];
+
+/// The scripts about paced limits, downstreams and the fleet.
 pub(super) struct Scripts {
     lease: Script,
     freeze: Script,
@@ -75,8 +86,7 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    /// The same, but its answer is waited for as long as the connection lives: the caller has the
-    /// bound.
+    /// This call with its answer waited for as long as the connection lives: the caller has the bound.
     pub(super) fn heard_out(self) -> Self {
         Self {
             heard_out: true,
@@ -114,12 +124,12 @@ impl<'a> ScriptCall<'a> {
 impl Scripts {
     pub(super) fn new(access: Arc<Access>) -> Self {
         Self {
-            lease: Script::new(include_str!("../../../../lua/lease.lua")),
+            lease: Script::new(LEASE),
             freeze: Script::new(include_str!("../../../../lua/freeze.lua")),
-            breaker: Script::new(include_str!("../../../../lua/breaker.lua")),
-            own: Script::new(include_str!("../../../../lua/own.lua")),
-            status: Script::new(include_str!("../../../../lua/status.lua")),
-            hear: Script::new(include_str!("../../../../lua/hear.lua")),
+            breaker: Script::new(BREAKER),
+            own: Script::new(OWN),
+            status: Script::new(STATUS),
+            hear: Script::new(HEAR),
             access,
         }
     }

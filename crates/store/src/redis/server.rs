@@ -3,17 +3,17 @@
 //! The crate's own managers reconnect neither after timeouts nor after a failover (`READONLY`), and its
 //! clients for Sentinel and Cluster repeat a script that may have run, and hide which server ran it. So
 //! this wraps the plain multiplexed connection. It is replaced on any I/O error, on `READONLY` and on
-//! several timeouts in a row; meanwhile calls fail at once. Each connection asks once for the server's
+//! several timeouts in a row; meanwhile calls fail at once. Each connection asks for the server's
 //! run_id, by which the scripts notice another process of Redis; a connection never outlives its process,
-//! so a script always gets the run_id of the process that runs it.
+//! so a script always gets the run_id of the process that runs it. Where a proxy keeps the connection and leads it to
+//! another server, that is noticed within a second: the run_id is asked for again and again.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{FromRedisValue, RedisError};
+use redis::{FromRedisValue, RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
@@ -21,11 +21,10 @@ use tracing::{info, warn};
 use super::access::{Access, Peer};
 use super::cluster::Slot;
 use super::connection::{Address, Sentinels};
-use super::probe::{
-    MissingRights, field, is_replica, misfit, missing_rights, missing_text, right_denied, risks,
-    save_points,
-};
+use super::info::{Life, is_replica, misfit, risks, save_points};
+use super::needs::{is_lack, lacking, right_denied};
 use super::scripts::ScriptCall;
+use super::stream::Driven;
 use super::{Fault, fault, refused, timed_out, unreachable};
 use sluiced_core::backoff::Backoff;
 use sluiced_ports::connect::Link;
@@ -52,8 +51,8 @@ pub(super) enum Locator {
 struct Live {
     id: u64,
     at: Address,
-    connection: MultiplexedConnection,
-    run: Arc<str>,
+    connection: Driven,
+    run: Arc<Life>,
     /// Timeouts since the last answer.
     timeouts: Arc<AtomicU32>,
     /// A call was answered: the server works, and the backoff may start over.
@@ -130,7 +129,7 @@ impl Server {
         })?;
         let mut connection = live.connection.clone();
         // A script that the server does not know is loaded and called again: it has not run.
-        let invocation = call.invocation(&live.run);
+        let invocation = call.invocation(&live.run.id);
         let mut asked = pin!(invocation.invoke_async(&mut connection));
         let mut answer = timeout_at(end, &mut asked).await;
         if answer.is_err() && call.heard_out {
@@ -250,7 +249,7 @@ impl Server {
     async fn use_until_lost(&self, live: Live) {
         *lock(&self.state) = ConnectionState::Up(live.clone());
         self.show(Link::Up);
-        info!(run_id = &*live.run, server = %live.at, "connected to Redis");
+        info!(run_id = live.run.id, server = %live.at, "connected to Redis");
         while self.is_in_use(live.id) {
             tokio::select! {
                 () = self.lost.notified() => {}
@@ -265,14 +264,20 @@ impl Server {
 
     async fn check(&self, live: &Live) {
         let mut connection = live.connection.clone();
-        let ping = redis::cmd("PING");
+        let mut asking = redis::cmd("INFO");
+        asking.arg(live.run.section);
         let answer = timeout(
             self.access.response_timeout(),
-            ping.query_async::<redis::Value>(&mut connection),
+            asking.query_async::<String>(&mut connection),
         )
         .await;
         // Only its meaning for the connection matters here; a call has its own answer.
-        drop(self.judge(live, answer));
+        if let Ok(info) = self.judge(live, answer)
+            && live.run.is_over(&info)
+        {
+            let reason = format!("another server answers at {}", live.at);
+            self.give_up(live.id, &unreachable(&reason));
+        }
         // A replaced primary does not know that while it is cut off from the others.
         if let Locator::Elected(sentinels) = &self.place
             && let Ok(primary) = sentinels.primary().await
@@ -290,61 +295,57 @@ const CLIENT_NAME: &str = "sluiced";
 /// A new connection, with what its server reports about itself.
 pub(super) struct Opened {
     pub(super) at: Address,
-    pub(super) connection: MultiplexedConnection,
+    pub(super) connection: Driven,
     pub(super) info: String,
+    run: Life,
     /// What works, but not well.
     pub(super) risks: Vec<String>,
-    pub(super) missing: MissingRights,
 }
 
 impl Server {
     async fn establish(&self, id: u64) -> Result<Live, StoreError> {
         let opened = self.open().await?;
-        if !opened.missing.needed.is_empty() {
-            return Err(refused(&missing_text(&opened.missing.needed, &self.access)));
-        }
-        let run = field(&opened.info, "run_id")
-            .ok_or_else(|| refused("INFO names no run_id, by which a restart is noticed"))?;
         if !self.warned.swap(true, Ordering::Relaxed) {
             let server = &opened.at;
             for risk in &opened.risks {
                 warn!(%server, "{risk}");
             }
-            if !opened.missing.wished.is_empty() {
-                let missing = missing_text(&opened.missing.wished, &self.access);
-                warn!(%server, "replicas learn of each other's news late: {missing}");
-            }
         }
         Ok(Live {
             id,
             at: opened.at,
-            run: Arc::from(run),
+            run: Arc::new(opened.run),
             connection: opened.connection,
             timeouts: Arc::default(),
             proven: Arc::default(),
         })
     }
 
-    /// Finds the server, connects, and checks its kind and the user's permissions.
+    /// Finds the server, connects, and asks for all that is needed: what this returns, `run` works with.
     pub(super) async fn open(&self) -> Result<Opened, StoreError> {
         let at = match &self.place {
             Locator::At(at) => at.clone(),
             Locator::Elected(sentinels) => sentinels.primary().await?,
         };
-        let client = self.access.client(Peer::Redis, &at)?;
         let opening = async {
-            let mut connection = self.access.connection(&client).await?;
+            let mut connection = self.access.connection(Peer::Redis, &at).await?;
             // Unlike INFO, PING is refused while the data set is loading.
             () = redis::cmd("PING").query_async(&mut connection).await?;
-            let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
+            let info: RedisResult<String> = redis::cmd("INFO").query_async(&mut connection).await;
             Ok((connection, info))
         };
         let bound = self.access.connect_timeout();
         let opened = timeout(bound, opening).await;
         let (mut connection, info) = self.explain(opened, bound)?;
+        let info = match info {
+            // Not even a word of itself.
+            Err(error) if is_lack(&error) => String::new(),
+            info => self.explain(Ok(info), bound)?,
+        };
         self.is_fit(&at, &info)?;
+        let run = Life::read(&info).map_err(|why| refused(&format!("{at}: {why}")))?;
         let asking = async {
-            let missing = missing_rights(&mut connection, &self.access).await?;
+            let lacks = lacking(&mut connection, &self.access).await?;
             // Both may be forbidden, which does not matter.
             let name = redis::cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME).clone();
             drop(name.query_async::<()>(&mut connection).await);
@@ -352,16 +353,20 @@ impl Server {
                 true => save_points(&mut connection).await,
                 false => None,
             };
-            Ok((missing, risks(&info, save.as_deref())))
+            Ok((lacks, risks(&info, save.as_deref())))
         };
         let asked = timeout(bound, asking).await;
-        let (missing, risks) = self.explain(asked, bound)?;
+        let (lacks, mut risks) = self.explain(asked, bound)?;
+        if let Some(needed) = lacks.needed {
+            return Err(refused(&needed));
+        }
+        risks.extend(lacks.wished);
         Ok(Opened {
             at,
             connection,
             info,
+            run,
             risks,
-            missing,
         })
     }
 
@@ -369,11 +374,17 @@ impl Server {
         if let Some(reason) = misfit(info, self.access.mode()) {
             return Err(refused(&format!("{at}: {reason}")));
         }
-        if self.access.mode() == RedisMode::Sentinel && is_replica(info) {
-            let reason = format!("{at}, which the Sentinels name, is a replica still");
-            return Err(unreachable(&reason));
+        match self.access.mode() {
+            RedisMode::Sentinel if is_replica(info) => {
+                let reason = format!("{at}, which the Sentinels name, is a replica still");
+                Err(unreachable(&reason))
+            }
+            RedisMode::Single if is_replica(info) => {
+                let reason = format!("{at} is a replica, and limits need the primary");
+                Err(unreachable(&reason))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Like `Access::answer`, with what to do about a missing permission.

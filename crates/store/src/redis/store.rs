@@ -26,7 +26,7 @@ use super::{notices, unreachable};
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use sluiced_core::owner::{self, Claim, Foreign};
 use sluiced_core::policy::PolicyVersion;
-use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Turn};
+use sluiced_core::schedule::{Ask, Freeze, Grant, LeaseAnswer, Turn};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::clock::Thread;
 use sluiced_ports::connect::Link;
@@ -99,9 +99,9 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer> {
+    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, LeaseAnswer> {
         async move {
-            let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8, u64) =
+            let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8, u64, u64) =
                 self.call(self.scripts.lease(limit, &ask)).await?;
             let (
                 now,
@@ -115,8 +115,13 @@ impl Store for RedisStore {
                 frozen_until,
                 guarded,
                 version,
+                paused_until,
             ) = reply;
-            Ok(Answer {
+            if let Some(keys) = self.marks.get().filter(|_| guarded > 0) {
+                keys.state_is_new();
+            }
+            let ahead = |until| (until > 0).then(|| StoreTime::from_micros(until));
+            Ok(LeaseAnswer {
                 now: StoreTime::from_micros(now),
                 generation,
                 grant: NonZeroU32::new(count).map(|count| Grant {
@@ -129,7 +134,8 @@ impl Store for RedisStore {
                     share,
                     slip,
                 }),
-                frozen_until: (frozen_until > 0).then(|| StoreTime::from_micros(frozen_until)),
+                frozen_until: ahead(frozen_until),
+                paused_until: ahead(paused_until),
                 guarded: guarded > 0,
                 version: PolicyVersion::new(version),
             })
@@ -153,6 +159,7 @@ impl Store for RedisStore {
         &'a self,
         route: &'a str,
         report: BreakerReport,
+        why: &'a str,
         known: u64,
         rule: &'a BreakerRule,
     ) -> StoreFuture<'a, BreakerStatus> {
@@ -166,18 +173,20 @@ impl Store for RedisStore {
                 Arg::Number(micros(rule.pause.base.min(rule.pause.max))),
                 Arg::Number(micros(rule.pause.max)),
                 Arg::Number(micros(rule.probe)),
+                Arg::Text(why),
             ];
             // The braces are Redis Cluster's hash tag, as those of the limits.
             let key = format!("{}:{{{route}}}:breaker", scripts.prefix());
             let call = ScriptCall::new(&scripts.breaker, key, Vec::new(), args);
-            let reply: (u64, u64, u64, u8, u8) = self.call(call).await?;
-            let (now, version, until, may_probe, changed) = reply;
+            let reply: (u64, u64, u64, u8, u8, String) = self.call(call).await?;
+            let (now, version, until, may_probe, changed, why) = reply;
             Ok(BreakerStatus {
                 now: StoreTime::from_micros(now),
                 version,
                 until: (until > 0).then(|| StoreTime::from_micros(until)),
                 may_probe: may_probe > 0,
                 changed: changed > 0,
+                why: why.into(),
             })
         }
         .boxed()

@@ -10,7 +10,7 @@ fn a_password_that_redis_quotes_is_hidden() {
 
 #[test]
 fn errors_are_sorted_by_what_to_do_about_them() {
-    let io = RedisError::from(std::io::Error::other("gone"));
+    let io = RedisError::from(io::Error::other("gone"));
     assert_eq!(fault(&io), Fault::Broken);
     let read_only = RedisError::from((ServerErrorKind::ReadOnly.into(), "a replica"));
     assert_eq!(fault(&read_only), Fault::Broken);

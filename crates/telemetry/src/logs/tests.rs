@@ -70,7 +70,7 @@ fn no_filter_turns_on_what_shows_messages_and_secrets() {
             tracing::trace!(target: "amq_protocol_tcp", "hidden");
             tracing::trace!(target: "hyper::proto::h1::conn", "hidden");
             tracing::error!(target: "lapin::channels", "shown");
-            tracing::trace!(target: "sluiced::pipeline", "shown");
+            tracing::trace!(target: "sluiced_pipeline", "shown");
         });
         let said = lines.0.lock().expect("a lock").clone();
         let said = String::from_utf8(said).expect("text");

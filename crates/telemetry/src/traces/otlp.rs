@@ -26,8 +26,8 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::{TracesError, collector};
-use sluiced_core::judge::{Outcome, Status as JudgedStatus};
-use sluiced_ports::downstream::{Judgement, TooLate};
+use sluiced_core::judge::Outcome;
+use sluiced_ports::downstream::{Judgement, Status as JudgedStatus, TooLate};
 
 /// How long the last spans may take when the program ends.
 const GOODBYE: Duration = Duration::from_secs(2);

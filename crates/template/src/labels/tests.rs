@@ -8,6 +8,7 @@ use sluiced_ports::message::HeaderValue;
 const FACTS: Facts<'_> = Facts {
     route: "sms",
     attempt: 1,
+    max_body: 1 << 20,
 };
 
 fn cost(units: u32) -> Cost {
@@ -212,6 +213,7 @@ fn an_id_that_is_made_here_tells_no_repeat() {
     let facts = Facts {
         route: "sms",
         attempt: 1,
+        max_body: 1 << 20,
     };
     let mut made = message(r#"{"message_id": "theirs"}"#);
     made.made_id = Some("made".to_owned());

@@ -7,6 +7,7 @@ fn cutting(encoding: Encoding, reference: Reference) -> Cutting {
     Cutting {
         encoding: Some(encoding),
         reference,
+        transliterate: false,
     }
 }
 
@@ -155,8 +156,91 @@ fn the_encoding_and_the_reference_can_be_given() {
         2
     );
     assert_eq!(as_given("ж", Encoding::Gsm7, Reference::Short), 1);
-    assert_eq!(encoding("a€b"), Encoding::Gsm7);
-    assert_eq!(encoding("aжb"), Encoding::Ucs2);
+    assert_eq!(Cutting::default().write("a€b").encoding, Encoding::Gsm7);
+    assert_eq!(Cutting::default().write("aжb").encoding, Encoding::Ucs2);
+    let latin = "ç".repeat(140);
+    for (text, reference, count) in [
+        (latin.clone(), Reference::Short, 1),
+        (latin.clone() + "é", Reference::Short, 2),
+        ("ç".repeat(268), Reference::Short, 2),
+        ("ç".repeat(269), Reference::Short, 3),
+        ("ç".repeat(266), Reference::Long, 2),
+        ("ç".repeat(267), Reference::Long, 3),
+        ("ж".repeat(140), Reference::Short, 1),
+    ] {
+        assert_eq!(as_given(&text, Encoding::Latin1, reference), count);
+    }
+}
+
+#[test]
+fn octets_are_read_as_they_were_written() {
+    let all: String = BASIC.chars().chain(EXTENSION.chars()).collect();
+    assert_eq!(read(&octets(&all, Encoding::Gsm7), Encoding::Gsm7), all);
+    assert_eq!(
+        read(b"a\x1b\x01\xff\x1b", Encoding::Gsm7),
+        "a\u{fffd}\u{fffd}"
+    );
+    assert_eq!(octets("Grüß ж", Encoding::Latin1), b"Gr\xfc\xdf ?");
+    assert_eq!(read(b"Gr\xfc\xdf", Encoding::Latin1), "Grüß");
+    assert_eq!(
+        read(&octets("aж😀", Encoding::Ucs2), Encoding::Ucs2),
+        "aж😀"
+    );
+}
+
+/// The plain signs are taken before UCS-2 is, and only where they help.
+#[test]
+fn typographic_signs_may_be_written_plainly() {
+    let written = |text: &'static str, encoding| {
+        let cutting = Cutting {
+            encoding,
+            transliterate: true,
+            ..Cutting::default()
+        };
+        let written = cutting.write(text);
+        let count = cutting.count(text).get();
+        assert_eq!(count as usize, written.parts().count(), "{text}");
+        (written.text.into_owned(), written.encoding)
+    };
+    for (text, plain) in [
+        ("It’s “fine” – really…", "It's \"fine\" - really..."),
+        ("«a»\u{a0}—\u{2009}b\u{200b}\u{feff}", "\"a\" - b"),
+        ("ＡＢＣ！ １２３", "ABC! 123"),
+        ("plain [€] text", "plain [€] text"),
+        ("a\tb `c`", "a b 'c'"),
+    ] {
+        let gsm = (plain.to_owned(), Encoding::Gsm7);
+        assert_eq!(written(text, None), gsm);
+        assert_eq!(written(text, Some(Encoding::Gsm7)), gsm);
+    }
+    // It becomes UCS-2 all the same: then nothing is changed. Letters never are.
+    for text in ["“ж”", "l’été, ça, août", "😀…"] {
+        assert_eq!(written(text, None), (text.to_owned(), Encoding::Ucs2));
+        let ucs2 = written(text, Some(Encoding::Ucs2));
+        assert_eq!(ucs2, (text.to_owned(), Encoding::Ucs2));
+    }
+    // Latin 1 has more signs of its own.
+    assert_eq!(
+        written("«ça» – l’été…", Some(Encoding::Latin1)),
+        ("«ça» - l'été...".to_owned(), Encoding::Latin1)
+    );
+    assert_eq!(Cutting::default().write("It’s").encoding, Encoding::Ucs2);
+}
+
+/// No plain sign is outside of the GSM alphabet, and none that is in it is replaced.
+#[test]
+fn plain_signs_are_in_the_alphabet() {
+    for place in 0..=u32::from(u16::MAX) {
+        let Some(character) = char::from_u32(place) else {
+            continue;
+        };
+        let text = character.to_string();
+        let written = plain::written(&text, |c| has(c, Encoding::Gsm7));
+        if written != text {
+            assert!(!has(character, Encoding::Gsm7));
+            assert!(written.chars().all(|c| has(c, Encoding::Gsm7)), "{text}");
+        }
+    }
 }
 
 /// The fewest parts of `size` places: every way of cutting is tried, from the end on.
@@ -199,8 +283,9 @@ proptest! {
     #[test]
     fn the_parts_are_the_text(text in "[aéж€{😀\n]{0,400}", long in any::<bool>()) {
         let reference = if long { Reference::Long } else { Reference::Short };
-        for encoding in [Encoding::Gsm7, Encoding::Ucs2] {
-            let parts: Vec<&str> = cutting(encoding, reference).parts(&text).collect();
+        for encoding in [Encoding::Gsm7, Encoding::Latin1, Encoding::Ucs2] {
+            let written = cutting(encoding, reference).write(&text);
+            let parts: Vec<&str> = written.parts().collect();
             prop_assert_eq!(parts.concat(), text.clone());
             prop_assert_eq!(parts.len(), cutting(encoding, reference).count(&text).get() as usize);
             let header = if parts.len() == 1 { 0 } else if long { 7 } else { 6 };
@@ -208,7 +293,7 @@ proptest! {
                 let octets = octets(part, encoding);
                 let most = match encoding {
                     Encoding::Gsm7 => (140 - header) * 8 / 7,
-                    Encoding::Ucs2 => 140 - header,
+                    Encoding::Latin1 | Encoding::Ucs2 => 140 - header,
                 };
                 prop_assert!(octets.len() <= most, "{} of {}", octets.len(), most);
             }

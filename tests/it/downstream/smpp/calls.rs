@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use sluiced_core::judge::Outcome;
-use sluiced_core::smpp::{Command, CommandStatus, plain};
+use sluiced_pdu::{Command, CommandStatus, plain};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::downstream::{Downstream as _, Gate, Silence, Status, TooLate};
+use sluiced_ports::downstream::{Downstream as _, LeaveBy, Silence, Status, TooLate};
 
 use super::{FACTS, call, call_within, judged, message, ready};
 
 /// The last look at the clock is taken before the first octet: a call that is too late has written nothing.
 #[tokio::test]
-async fn nothing_is_written_once_the_gate_is_closed() {
+async fn nothing_is_written_once_it_is_too_late() {
     let (_centre, downstream, mut session) = ready("").await;
     let late = downstream.prepare(&message("late"), FACTS).unwrap();
     let clock = Clock::start();
-    let gate = Gate::new(clock, clock.now());
-    while !gate.is_closed() {}
-    assert_eq!(late.send(gate).await, Err(TooLate));
+    let leave_by = LeaveBy::new(clock, clock.now());
+    while !leave_by.has_passed() {}
+    assert_eq!(late.send(leave_by).await, Err(TooLate));
     assert!(session.is_quiet().await);
     let taken = call(&downstream, "in time");
     let (sequence, sms) = session.submitted().await;
@@ -105,7 +105,7 @@ async fn a_message_goes_on_at_the_segment_that_was_refused() {
     for refused in 1..=2 {
         let rest = judgement.rest.take().expect("a rest");
         let next = downstream.go_on(&message("another"), FACTS, rest).unwrap();
-        let next = tokio::spawn(next.send(Gate::open(Clock::start())));
+        let next = tokio::spawn(next.send(LeaveBy::any_time(Clock::start())));
         let (sequence, sms) = session.submitted().await;
         assert_eq!(sms.text, texts[1], "the same segment");
         assert!(session.is_quiet().await, "and only that");

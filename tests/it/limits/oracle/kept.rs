@@ -1,6 +1,6 @@
 //! What Redis keeps of the limits, and what a replica knows of them.
 
-use sluiced_core::limits::cell::{LimitGate, PolicyState};
+use sluiced_core::limits::cell::{LimitAccess, PolicyState};
 use sluiced_core::limits::generation::Generation;
 use sluiced_core::limits::{Rule, record};
 use sluiced_core::policy::PolicyVersion;
@@ -20,11 +20,11 @@ pub(super) struct Known {
 
 impl Known {
     /// Whether the limit may be asked, and its rule as it is around now.
-    pub(super) fn gate(&self, now: StoreTime) -> (Rule, LimitGate) {
+    pub(super) fn access(&self, now: StoreTime) -> (Rule, LimitAccess) {
         let (rule, version, wait) = &self.of_replica;
         let rule = rule.around(now);
-        let gate = LimitGate::of(self.in_force, (&rule, *version, *wait), &self.record, now);
-        (rule, gate)
+        let access = LimitAccess::of(self.in_force, &rule, *version, *wait, &self.record, now);
+        (rule, access)
     }
 
     /// What was taken before this is not known any more.
@@ -125,8 +125,8 @@ impl Play<'_> {
         format!("{}:{{limits}}:{name}:policy", self.world.prefix)
     }
 
-    pub(super) fn gate(&mut self, limit: usize, now: StoreTime) -> (Rule, LimitGate) {
-        self.known(limit).gate(now)
+    pub(super) fn access(&mut self, limit: usize, now: StoreTime) -> (Rule, LimitAccess) {
+        self.known(limit).access(now)
     }
 
     /// All that this replica and Redis know of a limit.

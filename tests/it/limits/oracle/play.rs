@@ -211,12 +211,20 @@ impl Play<'_> {
 
         let mut limits = BTreeMap::new();
         for (limit, _) in before.keys() {
-            let gate = self.gate(*limit, now);
-            limits.insert(*limit, gate);
+            let access = self.access(*limit, now);
+            limits.insert(*limit, access);
         }
         let limits: BTreeMap<usize, Limit<'_>> = limits
             .iter()
-            .map(|(at, (rule, gate))| (*at, Limit { rule, gate: *gate }))
+            .map(|(at, (rule, access))| {
+                (
+                    *at,
+                    Limit {
+                        rule,
+                        access: *access,
+                    },
+                )
+            })
             .collect();
         let names: Vec<Name> = before.keys().copied().collect();
         let mut cells: Vec<Cell> = Vec::new();

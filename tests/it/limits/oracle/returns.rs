@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluiced_core::limits::cell::{self, Cell, Limit, LimitGate};
+use sluiced_core::limits::cell::{self, Cell, Limit, LimitAccess};
 use sluiced_core::limits::{Rule, State, charge as charge_more, forgive, record};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _, Ticket};
@@ -51,12 +51,15 @@ impl Play<'_> {
         let taken = self.world.runtime.block_on(taken).unwrap();
         self.world.saw(Sight::Back, taken);
         let explains = |known: &Known, now: StoreTime| {
-            let (rule, gate) = known.gate(now);
+            let (rule, access) = known.access(now);
             let state = before.as_ref().and_then(|text| record::read(text, &rule));
             let mut cell = Cell::of(&rule, state, now);
-            let limit = Limit { rule: &rule, gate };
+            let limit = Limit {
+                rule: &rule,
+                access,
+            };
             let since = known.since();
-            let asked = |at: StoreTime| gate != LimitGate::Outdated && at >= since;
+            let asked = |at: StoreTime| access != LimitAccess::Outdated && at >= since;
             // A state with times ahead of now is only written once it is looked at.
             cell.changed &= refunds.iter().any(|(_, at)| asked(*at));
             let taken = refunds.iter().filter(|(charge, at)| {
@@ -87,15 +90,18 @@ impl Play<'_> {
             // Of the moment that explained it.
             let (back, owed) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
             let explains = |known: &Known, now: StoreTime| {
-                let (rule, gate) = known.gate(now);
+                let (rule, access) = known.access(now);
                 let state = before.as_ref().and_then(|text| record::read(text, &rule));
                 let mut cell = Cell::of(&rule, state, now);
                 let since = known.since();
-                let limit = Limit { rule: &rule, gate };
+                let limit = Limit {
+                    rule: &rule,
+                    access,
+                };
                 let own = corrections.iter().zip(said);
                 let own = own.filter(|(_, (at, _))| *at == name.1);
                 let own: Vec<Corrected> = own.map(|(one, _)| one.what).collect();
-                let is_current = gate != LimitGate::Outdated;
+                let is_current = access != LimitAccess::Outdated;
                 // A state with times ahead of now is only written once it is looked at.
                 cell.changed &= is_current
                     && own.iter().any(|what| match what {
@@ -106,7 +112,7 @@ impl Play<'_> {
                 for what in own {
                     match what {
                         Corrected::Left { units, length } => {
-                            cell::tighten(&limit, &mut cell, (units, length), now);
+                            cell::tighten(&limit, &mut cell, units, length, now);
                         }
                         Corrected::Less { units, at } => {
                             let unused = just_asked(at.at).unused(units);

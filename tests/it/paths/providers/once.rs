@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use tokio::time::{Instant, sleep};
 
 use super::{DECLARED, HANGS, LATE_500, MESSAGES, Pair, header, taken};
-use crate::support::daemon::{Daemon, LONG};
+use crate::support::daemon::{Daemon, LONG, get};
 use crate::support::messages::number;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::RedisServer;
@@ -27,13 +27,11 @@ async fn a_message_that_is_called_once_moves_too() {
     let daemons = vec![Daemon::start(&pair.config), Daemon::start(&pair.config)];
     pair.have(60).await;
     pair.a.answers(500);
-    let before = pair.a.count();
-    eventually(LONG, "the other one takes all", || {
-        taken(&pair, before) >= MESSAGES
-    })
-    .await;
-    let accepted = pair.a.recorder.first_numbers(before);
-    assert!(pair.b.numbers().is_disjoint(&accepted), "none twice");
+    eventually(LONG, "the other one takes all", || taken(&pair) >= MESSAGES).await;
+    assert!(
+        pair.b.numbers().is_disjoint(&pair.a.accepted()),
+        "none twice"
+    );
     assert_eq!(pair.b.count(), pair.b.numbers().len(), "none twice");
     let dead = format!("{}.dead", pair.name);
     assert_eq!(pair.broker.counts(&dead).await, Some((0, 0)));
@@ -58,13 +56,18 @@ async fn a_message_that_moves_while_redis_is_away_keeps_its_claim() {
     }
     pair.a.answers(LATE_500);
     pair.publish(1, COUNT).await;
-    let daemon = Daemon::start(&pair.config);
+    let mut daemon = Daemon::start(&pair.config);
     eventually(LONG, "its calls are under way", || {
         pair.a.count() as u64 == COUNT
     })
     .await;
     redis.set(Mode::Refuse);
-    daemon.says("its messages move").await;
+    let admin = daemon.admin().await;
+    let ended = "sluiced_calls_total{route=\"pair-claims-a\",outcome=\"transient\"} 20\n";
+    eventually(LONG, "they end without Redis", || {
+        get(admin, "/metrics").1.contains(ended)
+    })
+    .await;
     daemon
         .says("calls that ended count until the store is back")
         .await;

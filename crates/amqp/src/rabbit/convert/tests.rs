@@ -223,7 +223,7 @@ fn what_a_publisher_writes_into_our_headers_is_ignored() {
 }
 
 #[test]
-fn what_the_guard_found_is_believed_in_its_process_and_leaves_no_secret() {
+fn what_the_frame_filter_found_is_believed_in_its_process_and_leaves_no_secret() {
     let marks = Marks::of_this_process();
     let mut found = FieldTable::default();
     found.insert(header::UNREADABLE.into(), text("nested too deeply"));
@@ -234,63 +234,31 @@ fn what_the_guard_found_is_believed_in_its_process_and_leaves_no_secret() {
     assert!(!first.was_forged);
     assert!(first.message.headers.contains_key(header::UNREADABLE));
     let copy = copy_properties(&first.original, [], &marks.signing());
-    assert!(!names_of(&copy).contains(&header::FOUND_BY.to_owned()));
+    let mut headers = copy.headers().iter().flatten();
+    assert!(!headers.any(|(name, _)| name.as_str() == header::FOUND_BY));
     // A dead letter that a person moves back says the same.
     let moved = arrived(back(copy), &marks).message;
     assert!(moved.headers.contains_key(header::UNREADABLE));
 }
 
-fn sized(sizes: &[(&str, usize)]) -> BasicProperties {
-    let mut table = FieldTable::default();
-    for (name, size) in sizes {
-        table.insert(
-            (*name).into(),
-            AMQPValue::LongString(vec![b'x'; *size].into()),
-        );
+/// `Date.now()` of JavaScript, and what is finer still, are read as what they are; a copy keeps what came.
+#[test]
+fn a_timestamp_in_milliseconds_is_read_as_that() {
+    let read =
+        |timestamp| properties(&BasicProperties::default().with_timestamp(timestamp)).timestamp;
+    for timestamp in [
+        1_795_708_583,
+        1_795_708_583_123,
+        1_795_708_583_123_456,
+        1_795_708_583_123_456_789,
+    ] {
+        assert_eq!(read(timestamp), Some(1_795_708_583));
     }
-    BasicProperties::default()
-        .with_message_id("m1".into())
-        .with_headers(table)
-}
-
-fn names_of(properties: &BasicProperties) -> Vec<String> {
-    let headers = properties.headers().iter().flatten();
-    headers.map(|(name, _)| name.to_string()).collect()
-}
-
-#[test]
-fn what_fits_stays_as_it_is() {
-    let properties = sized(&[("a", 4000)]);
-    let written = gen_properties(&properties)(Vec::new().into())
-        .unwrap()
-        .into_inner()
-        .0;
-    assert!(shortened(&properties, written.len() + OVERHEAD).is_none());
-    assert!(shortened(&properties, written.len() + OVERHEAD - 1).is_some());
-}
-
-#[test]
-fn the_largest_of_the_publisher_stay_behind() {
-    let ours = "x-sluiced-detail";
-    let properties = sized(&[("a", 100), ("b", 5000), ("c", 3000), (ours, 4000)]);
-    let short = shortened(&properties, 8192).expect("it is too large");
-    assert_eq!(names_of(&short), ["a", "c", ours, header::SHORTENED]);
-    let table = short.headers().clone().unwrap_or_default();
-    let said = table.inner().get(header::SHORTENED);
-    assert_eq!(said, Some(&AMQPValue::LongString("b".into())));
-    assert_eq!(short.message_id(), properties.message_id());
-    assert!(shortened(&short, 8192).is_none(), "it fits");
-}
-
-#[test]
-fn any_size_fits_in_the_end() {
-    for count in [1, 10, 100, 1000] {
-        let owned: Vec<String> = (0..count).map(|n| format!("header-{n}")).collect();
-        let sizes: Vec<(&str, usize)> = owned
-            .iter()
-            .map(|name| (&**name, 200_000 / count))
-            .collect();
-        let short = shortened(&sized(&sizes), 131_072).expect("it is too large");
-        assert!(shortened(&short, 131_072).is_none(), "{count}");
-    }
+    // The last second that is one: the year 5138.
+    assert_eq!(read(99_999_999_999), Some(99_999_999_999));
+    assert_eq!(read(0), Some(0));
+    assert_eq!(read(u64::MAX), Some(18_446_744_073));
+    let original = BasicProperties::default().with_timestamp(1_795_708_583_123);
+    let copy = rebuild(&original, *original.timestamp());
+    assert_eq!(copy.timestamp(), &Some(1_795_708_583_123));
 }

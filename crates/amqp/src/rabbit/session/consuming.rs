@@ -28,6 +28,7 @@ use crate::rabbit::topology::Target;
 use sluiced_core::acks::Fate;
 use sluiced_core::byte_budget::Opening;
 use sluiced_core::parking::Space;
+use sluiced_core::time::Mono;
 use sluiced_ports::queue::Verdict;
 
 pub(super) type Item = lapin::message::Delivery;
@@ -67,7 +68,7 @@ impl Group {
         }
     }
 
-    /// The same queues, with that prefetch at most.
+    /// These queues, with that prefetch at most.
     fn at_most(&self, prefetch: u16) -> Self {
         Self {
             queues: self.queues.clone(),
@@ -83,6 +84,8 @@ pub(super) struct Consumers {
     groups: Vec<Group>,
     /// None while the tap is closed.
     open: Vec<(String, Consumer)>,
+    /// When they were opened last.
+    opened: Mono,
     /// The consumer that is next.
     turn: usize,
 }
@@ -92,12 +95,18 @@ impl Consumers {
         Self {
             groups,
             open: Vec::new(),
+            opened: Mono::default(),
             turn: 0,
         }
     }
 
     pub(super) fn is_open(&self) -> bool {
         !self.open.is_empty()
+    }
+
+    /// Whether they are open, and were so at that time.
+    pub(super) fn were_open(&self, then: Mono) -> bool {
+        self.is_open() && self.opened <= then
     }
 
     /// How many messages the broker may send together.
@@ -229,7 +238,9 @@ impl Session {
         let groups = self.consumers.groups(opening);
         self.consumers
             .start(&self.live, &self.channel, &groups)
-            .await
+            .await?;
+        self.consumers.opened = self.context.clock.now();
+        Ok(())
     }
 
     /// Consumes these parked queues as well, now and whenever the tap is open.

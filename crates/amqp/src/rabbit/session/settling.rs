@@ -198,7 +198,7 @@ impl Session {
     }
 
     /// The result of a message is safe, or has no place.
-    pub(super) fn on_reported(&mut self, (tag, outcome): (u64, Outcome)) {
+    pub(super) fn on_reported(&mut self, tag: u64, outcome: Outcome) {
         let Some(reported) = self.unsettled.reporting.remove(&tag) else {
             return;
         };
@@ -257,7 +257,7 @@ impl Session {
     }
 
     /// The copy is safe, and its original is acknowledged; or it has no place.
-    pub(super) fn on_copied(&mut self, (tag, outcome): (u64, Outcome)) {
+    pub(super) fn on_copied(&mut self, tag: u64, outcome: Outcome) {
         let Some((original, verdict)) = self.unsettled.copying.remove(&tag) else {
             return;
         };
@@ -293,11 +293,11 @@ impl Session {
     /// for the next session, and so are those of calls that are still under way.
     pub(super) async fn save(mut self) {
         self.sink.end();
-        while let Ok(decided) = self.publisher.decided.try_recv() {
-            self.on_copied(decided);
+        while let Ok((tag, outcome)) = self.publisher.decided.try_recv() {
+            self.on_copied(tag, outcome);
         }
-        while let Ok(decided) = self.results.decided.try_recv() {
-            self.on_reported(decided);
+        while let Ok((tag, outcome)) = self.results.decided.try_recv() {
+            self.on_reported(tag, outcome);
         }
         while let Ok(settlement) = self.settlements.try_recv() {
             self.settle(settlement);
@@ -307,12 +307,27 @@ impl Session {
             if let Err(error) = self.write(batch).await {
                 tracing::debug!(%error, "the last acknowledgements were not written");
             }
+            self.end_channel();
         }
         let now = self.context.clock.now();
         let kept = self.unsettled.take_unconfirmed();
         self.context.kept.keep(kept.into_iter(), now);
         let delivered = std::mem::take(&mut self.unsettled.delivered);
         Late::start(self.context, self.settlements, delivered);
+    }
+
+    /// The broker gets back what it delivered on this channel.
+    ///
+    /// Dropping the channel is not enough. Where the answer to `basic.consume` was given up, lapin 4.12 still makes a
+    /// consumer of an answer that comes late, and that consumer keeps the channel. It would hold a prefetch of
+    /// messages that nothing reads, until the acknowledgement timeout.
+    fn end_channel(&self) {
+        let (live, channel) = (Arc::clone(&self.live), self.channel.clone());
+        tokio::spawn(async move {
+            if let Err(error) = live.close(&channel, "a new channel follows").await {
+                tracing::debug!(%error, "a channel was not closed");
+            }
+        });
     }
 
     /// Makes the given verdicts safe; the end of the channel gives back the rest.
@@ -341,12 +356,12 @@ impl Session {
         self.write(batch).await?;
         while self.unsettled.unconfirmed() > 0 {
             tokio::select! {
-                Some(decided) = self.publisher.decided.recv() => self.on_copied(decided),
-                Some(decided) = self.results.decided.recv() => self.on_reported(decided),
+                Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copied(tag, outcome),
+                Some((tag, outcome)) = self.results.decided.recv() => self.on_reported(tag, outcome),
                 else => break,
             }
-            while let Ok(decided) = self.publisher.decided.try_recv() {
-                self.on_copied(decided);
+            while let Ok((tag, outcome)) = self.publisher.decided.try_recv() {
+                self.on_copied(tag, outcome);
             }
             let batch = self.unsettled.acks.take_all();
             self.write(batch).await?;

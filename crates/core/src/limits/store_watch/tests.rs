@@ -10,8 +10,8 @@ const fn entered(at: u64, number: u64, writes: u64) -> AnswerHead {
     }
 }
 
-const fn times(sent: u64, received: u64) -> (Mono, Mono) {
-    (Mono::from_micros(sent), Mono::from_micros(received))
+const fn mono(at: u64) -> Mono {
+    Mono::from_micros(at)
 }
 
 /// A replica that got a few answers in generation 7; the store's clock shows the same as ours.
@@ -22,7 +22,8 @@ fn heard() -> StoreWatch {
         let step = known.learn(
             known.memory(),
             entered(at + 100, 7, second),
-            times(at, at + 200),
+            mono(at),
+            mono(at + 200),
         );
         assert_eq!(step, None);
     }
@@ -37,14 +38,16 @@ fn the_most_that_any_answer_showed_is_remembered() {
     known.learn(
         known.memory(),
         entered(4_000_150, 7, 2),
-        times(4_000_050, 4_000_250),
+        mono(4_000_050),
+        mono(4_000_250),
     );
     assert_eq!(known.memory().writes, 4);
     // A new generation continues the count, or starts it again.
     known.learn(
         known.memory(),
         entered(4_100_150, 9, 1),
-        times(4_100_050, 4_100_250),
+        mono(4_100_050),
+        mono(4_100_250),
     );
     assert_eq!((known.memory().number, known.memory().writes), (9, 1));
 }
@@ -59,7 +62,7 @@ fn a_small_step_of_the_clock_is_reported_once() {
     ] {
         let mut known = heard();
         let asked = known.memory();
-        let step = known.learn(asked, entered(to, 7, 9), times(5_000_000, 5_000_200));
+        let step = known.learn(asked, entered(to, 7, 9), mono(5_000_000), mono(5_000_200));
         let step = step.expect("it stepped");
         assert!(step.by.as_millis().abs_diff(by) <= 1, "{step:?}");
         assert_eq!(step.way, way);
@@ -67,7 +70,7 @@ fn a_small_step_of_the_clock_is_reported_once() {
         let asked = known.memory();
         assert_eq!((asked.number, asked.stepped), (7, Some(way)));
         let next = entered(to + 1_000_000, 8, 9);
-        let apart = known.learn(asked, next, times(6_000_000, 6_000_200));
+        let apart = known.learn(asked, next, mono(6_000_000), mono(6_000_200));
         assert_eq!(apart, None);
         assert_eq!(known.memory().stepped, None);
         assert_eq!(known.memory().number, 8);
@@ -80,7 +83,12 @@ fn a_small_step_of_the_clock_is_reported_once() {
 fn a_step_that_another_replica_reported_is_reported_again() {
     let mut known = heard();
     let asked = known.memory();
-    let apart = known.learn(asked, entered(5_050_100, 8, 9), times(5_000_000, 5_000_200));
+    let apart = known.learn(
+        asked,
+        entered(5_050_100, 8, 9),
+        mono(5_000_000),
+        mono(5_000_200),
+    );
     assert!(apart.is_some(), "what this answer granted is not used");
     assert_eq!(known.memory().number, 8);
     assert!(known.memory().stepped.is_some());
@@ -91,13 +99,28 @@ fn a_step_that_another_replica_reported_is_reported_again() {
 fn an_answer_to_a_question_under_way_when_the_step_was_seen_is_not_used() {
     let mut known = heard();
     let asked = known.memory();
-    let seen = known.learn(asked, entered(5_050_100, 7, 9), times(5_000_000, 5_000_200));
+    let seen = known.learn(
+        asked,
+        entered(5_050_100, 7, 9),
+        mono(5_000_000),
+        mono(5_000_200),
+    );
     assert!(seen.is_some());
-    let other = known.learn(asked, entered(5_050_150, 7, 9), times(5_000_000, 5_000_250));
+    let other = known.learn(
+        asked,
+        entered(5_050_150, 7, 9),
+        mono(5_000_000),
+        mono(5_000_250),
+    );
     assert_eq!(other, seen);
     assert!(known.memory().stepped.is_some());
     let asked = known.memory();
-    let told = known.learn(asked, entered(5_150_100, 8, 9), times(5_100_000, 5_100_200));
+    let told = known.learn(
+        asked,
+        entered(5_150_100, 8, 9),
+        mono(5_100_000),
+        mono(5_100_200),
+    );
     assert_eq!(told, None);
 }
 
@@ -106,9 +129,19 @@ fn an_answer_to_a_question_under_way_when_the_step_was_seen_is_not_used() {
 fn an_answer_from_before_a_step_back_that_comes_after_it_is_no_step() {
     let mut known = heard();
     let asked = known.memory();
-    let seen = known.learn(asked, entered(4_950_300, 7, 9), times(5_000_000, 5_000_400));
+    let seen = known.learn(
+        asked,
+        entered(4_950_300, 7, 9),
+        mono(5_000_000),
+        mono(5_000_400),
+    );
     assert_eq!(seen.map(|step| step.way), Some(Direction::Back));
-    let before = known.learn(asked, entered(5_000_100, 7, 9), times(5_000_000, 5_000_500));
+    let before = known.learn(
+        asked,
+        entered(5_000_100, 7, 9),
+        mono(5_000_000),
+        mono(5_000_500),
+    );
     assert_eq!(before, seen);
     assert_eq!(known.memory().stepped, Some(Direction::Back));
 }
@@ -118,18 +151,25 @@ fn an_answer_from_before_a_step_back_that_comes_after_it_is_no_step() {
 fn a_step_forward_is_reported_also_after_one_back_was() {
     let mut known = heard();
     let asked = known.memory();
-    known.learn(asked, entered(4_950_100, 7, 9), times(5_000_000, 5_000_200));
+    known.learn(
+        asked,
+        entered(4_950_100, 7, 9),
+        mono(5_000_000),
+        mono(5_000_200),
+    );
     let tells_back = known.memory();
     known.learn(
         tells_back,
         entered(5_050_500, 7, 9),
-        times(5_000_300, 5_000_700),
+        mono(5_000_300),
+        mono(5_000_700),
     );
     assert_eq!(known.memory().stepped, Some(Direction::Forward));
     let late = known.learn(
         tells_back,
         entered(5_050_600, 8, 9),
-        times(5_000_400, 5_000_800),
+        mono(5_000_400),
+        mono(5_000_800),
     );
     assert!(late.is_some());
     assert_eq!(known.memory().stepped, Some(Direction::Forward));
@@ -141,8 +181,10 @@ fn a_slow_answer_and_a_slow_clock_are_no_steps() {
     let asked = known.memory();
     // Two seconds on the way, read at either end.
     for read in [5_000_000, 7_000_000] {
-        let slow = times(5_000_000, 7_000_000);
-        assert_eq!(known.learn(asked, entered(read, 7, 4), slow), None);
+        assert_eq!(
+            known.learn(asked, entered(read, 7, 4), mono(5_000_000), mono(7_000_000)),
+            None
+        );
     }
     // An hour of drift, seen once a second.
     let mut known = heard();
@@ -150,7 +192,7 @@ fn a_slow_answer_and_a_slow_clock_are_no_steps() {
         let at = second * 1_000_000;
         let drifted = entered(at + second * 150, 7, 4);
         let asked = known.memory();
-        assert_eq!(known.learn(asked, drifted, times(at, at + 200)), None);
+        assert_eq!(known.learn(asked, drifted, mono(at), mono(at + 200)), None);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Batches: all limits of a message or none, and how far a batch is looked at.
 
 use super::admission::{Candidate, Charge, Decision, decide};
-use super::cell::{self, Cell, Limit, LimitGate, PolicyState};
+use super::cell::{self, Cell, Limit, LimitAccess, PolicyState};
 use super::*;
 use crate::limits::generation::{Closing, Generation, LostWait};
 use crate::limits::{Fit, Ticket, Unused};
@@ -21,7 +21,7 @@ impl<'a> Batch<'a> {
     fn new(rules: &'a [Rule]) -> Self {
         let limits = rules.iter().map(|rule| Limit {
             rule,
-            gate: LimitGate::Open,
+            access: LimitAccess::Open,
         });
         Self {
             limits: limits.collect(),
@@ -171,12 +171,12 @@ fn a_limit_that_may_not_be_asked_says_so_before_anything_is_decided() {
     ];
     let mut batch = Batch::new(&rules);
     let all: &[(usize, u64)] = &[(0, 1), (1, 5), (2, 1)];
-    let closed = |until, why| LimitGate::Closed {
+    let closed = |until, why| LimitAccess::Closed {
         until: at(until),
         why,
     };
-    batch.limits[0].gate = closed(START + 5, Closing::Paused);
-    batch.limits[2].gate = closed(START + 9, Closing::Lost);
+    batch.limits[0].access = closed(START + 5, Closing::Paused);
+    batch.limits[2].access = closed(START + 9, Closing::Lost);
     let (until, why) = (at(START + 9), Closing::Lost);
     assert_eq!(
         batch.ask(&[(all, 1)], 1),
@@ -187,7 +187,7 @@ fn a_limit_that_may_not_be_asked_says_so_before_anything_is_decided() {
         batch.ask(&[(all, 1)], 1),
         [Decision::Never { by: 1, most: 1 }]
     );
-    batch.limits[1].gate = LimitGate::Outdated;
+    batch.limits[1].access = LimitAccess::Outdated;
     assert_eq!(batch.ask(&[(all, 1)], 1), [Decision::Outdated { by: 1 }]);
     assert!(
         batch
@@ -205,37 +205,42 @@ fn a_gate_is_closed_until_the_later_of_a_pause_and_a_loss() {
         lost_at: at(START),
         ..Generation::whole()
     };
-    let gate = |paused_until, opened_at, version| {
+    let access = |paused_until, opened_at, version| {
         let in_force = PolicyState {
             version: PolicyVersion::new(version),
             paused_until: at(paused_until),
             opened_at: at(opened_at),
             remade_at: StoreTime::default(),
         };
-        LimitGate::of(
+        LimitAccess::of(
             in_force,
-            (&rule, PolicyVersion::new(7), wait),
+            &rule,
+            PolicyVersion::new(7),
+            wait,
             &lost,
             at(START),
         )
     };
-    let closed = |until, why| LimitGate::Closed {
+    let closed = |until, why| LimitAccess::Closed {
         until: at(until),
         why,
     };
     let minute = START + 60_000_000;
-    assert_eq!(gate(0, 0, 7), closed(minute, Closing::Lost));
-    assert_eq!(gate(minute + 1, 0, 7), closed(minute + 1, Closing::Paused));
-    assert_eq!(gate(START + 1, 0, 7), closed(minute, Closing::Lost));
+    assert_eq!(access(0, 0, 7), closed(minute, Closing::Lost));
     assert_eq!(
-        gate(START + 1, START, 7),
+        access(minute + 1, 0, 7),
+        closed(minute + 1, Closing::Paused)
+    );
+    assert_eq!(access(START + 1, 0, 7), closed(minute, Closing::Lost));
+    assert_eq!(
+        access(START + 1, START, 7),
         closed(START + 1, Closing::Paused)
     );
-    assert_eq!(gate(START, START, 7), LimitGate::Open);
+    assert_eq!(access(START, START, 7), LimitAccess::Open);
     // The clock went back since it was opened: the opening was for another loss.
-    assert_eq!(gate(0, START + 1, 7), closed(minute, Closing::Lost));
-    assert_eq!(gate(0, START - 1, 7), closed(minute, Closing::Lost));
-    assert_eq!(gate(minute, 0, 6), LimitGate::Outdated);
+    assert_eq!(access(0, START + 1, 7), closed(minute, Closing::Lost));
+    assert_eq!(access(0, START - 1, 7), closed(minute, Closing::Lost));
+    assert_eq!(access(minute, 0, 6), LimitAccess::Outdated);
 }
 
 #[test]
@@ -246,10 +251,10 @@ fn what_was_granted_before_a_change_or_a_loss_is_not_taken_back() {
     assert_eq!(granted(&batch.ask(&[(one, 1)], 1)), [true]);
     let limit = Limit {
         rule: &rules[0],
-        gate: LimitGate::Open,
+        access: LimitAccess::Open,
     };
     let outdated = Limit {
-        gate: LimitGate::Outdated,
+        access: LimitAccess::Outdated,
         ..limit
     };
     let cell = &mut batch.cells[0];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::admission::{self, Candidate, Charge, Decision};
-use super::cell::{self, Cell, Limit, LimitGate};
+use super::cell::{self, Cell, Limit, LimitAccess};
 use super::{START, at};
 use crate::limits::{Fit, Rule, State, Taken, Ticket, Unused};
 use crate::time::micros;
@@ -113,7 +113,7 @@ impl Crowd {
         let rule = self.rule.around(now);
         let limit = Limit {
             rule: &rule,
-            gate: LimitGate::Open,
+            access: LimitAccess::Open,
         };
         let mut cells = [Cell::of(&rule, self.state.clone(), now)];
         self.tickets += 1;
@@ -226,7 +226,7 @@ impl Crowd {
         let rule = self.rule.around(now);
         let limit = Limit {
             rule: &rule,
-            gate: LimitGate::Open,
+            access: LimitAccess::Open,
         };
         let mut cell = Cell::of(&rule, self.state.clone(), now);
         if actual > cost {
@@ -240,7 +240,7 @@ impl Crowd {
         let rule = self.rule.around(now);
         let limit = Limit {
             rule: &rule,
-            gate: LimitGate::Open,
+            access: LimitAccess::Open,
         };
         let mut cell = Cell::of(&rule, self.state.clone(), now);
         let taken = cell::refund(

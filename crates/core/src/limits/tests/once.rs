@@ -1,7 +1,7 @@
 //! Keys that are called once.
 
 use super::super::admission::{Candidate, Charge, Decision, decide};
-use super::super::cell::{Cell, Limit, LimitGate};
+use super::super::cell::{Cell, Limit, LimitAccess};
 use super::super::once::{Claim, Ended, OnUnknown, Once};
 use super::super::record::{read, write};
 use super::super::{Fit, State, Taken, Ticket};
@@ -34,8 +34,8 @@ impl Key {
 
     fn ask(&mut self, ticket: Ticket, died: u64) -> Decision {
         let (now, rule) = (at(self.now), &self.rule);
-        let gate = LimitGate::Open;
-        let limit = Limit { rule, gate };
+        let access = LimitAccess::Open;
+        let limit = Limit { rule, access };
         let mut cells = [Cell::of(rule, self.state.take(), now)];
         let candidate = Candidate {
             charges: vec![Charge {

@@ -111,7 +111,7 @@ fn play(pace: &Pace, events: &[Event]) -> Result<Vec<u64>, TestCaseError> {
 fn check(
     pace: &Pace,
     question: &Ask,
-    answer: &Answer,
+    answer: &LeaseAnswer,
     before: Option<&Schedule>,
     after: Option<&Schedule>,
     earlier: &[u64],

@@ -176,6 +176,21 @@ fn credentials_in_the_url() {
 }
 
 #[test]
+fn throttles() {
+    assert_eq!(
+        below("throttles = \"provder\""),
+        [
+            "a.toml:11:13: routes.sms.downstream.throttles: the route has no limit `provder`; did you mean \"provider\"?"
+        ]
+    );
+    let scope = "{{ 'provider' if answer.headers['x-scope'] }}";
+    for good in ["provider", scope] {
+        let none: [&str; 0] = [];
+        assert_eq!(below(&format!("throttles = \"{good}\"")), none);
+    }
+}
+
+#[test]
 fn quotas() {
     assert_eq!(
         below(

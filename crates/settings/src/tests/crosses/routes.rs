@@ -77,13 +77,15 @@ fn a_journal_that_is_not_logged() {
             "queue = \"sms\"\njournal_id = \"{{ answer.body.id }}\"\n"
         ),
         [
-            "a.toml:6:14: routes.sms.journal_id: nothing is logged with it; write journal = true beside it, or take journal_id out"
+            "a.toml:6:14: routes.sms.journal_id: nothing is logged with it; write journal = \"after\" beside it, or take journal_id out"
         ]
     );
     let quiet = |level: &str| {
         changed(
             "[routes.sms]\nqueue = \"sms\"\n",
-            &format!("[log]\nlevel = \"{level}\"\n[routes.sms]\nqueue = \"sms\"\njournal = true\n"),
+            &format!(
+                "[log]\nlevel = \"{level}\"\n[routes.sms]\nqueue = \"sms\"\njournal = \"after\"\n"
+            ),
         )
     };
     assert_eq!(

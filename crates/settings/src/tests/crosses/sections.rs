@@ -13,6 +13,18 @@ fn admin() {
 }
 
 #[test]
+fn a_replica_has_a_short_name() {
+    for wrong in ["", "web 1", "w\u{e9}b", &"w".repeat(65)] {
+        assert_eq!(
+            above(&format!("[service]\ninstance = \"{wrong}\"")),
+            [
+                "a.toml:2:12: service.instance: the name of a replica needs 1 to 64 visible ASCII characters; write one such as \"web-1:sms\""
+            ]
+        );
+    }
+}
+
+#[test]
 fn log() {
     assert_eq!(
         above("[log]\nlevel = \"inf\"\nformat = \"jsn\""),

@@ -110,7 +110,7 @@ fn statuses_codings_and_numbers() {
              outcomes = { throttled = [\"0x58\", \"5xx\"], accepted = [\"timeout\"] }"
         ),
         [
-            "a.toml:14:15: routes.sms.downstream.data_coding: one number cannot stand for two alphabets; write encoding = \"gsm7\" or \"ucs2\" beside it, or take it out",
+            "a.toml:14:15: routes.sms.downstream.data_coding: one number cannot stand for two alphabets; write encoding = \"gsm7\", \"latin1\" or \"ucs2\" beside it, or take it out",
             "a.toml:15:14: routes.sms.downstream.source_ton: `300` does not fit; write a whole number from 0 to 255, or a template that makes one",
             "a.toml:17:11: routes.sms.downstream.latency: 1m is longer than timeout of 10s; write 10s or less",
             "a.toml:18:15: routes.sms.downstream.system_type: this has 13 octets; SMPP takes 12 at most",
@@ -132,21 +132,31 @@ fn receipts_need_a_transceiver_and_have_no_message() {
     assert_eq!(
         results("\"receipt\"")("bind = \"transmitter\""),
         [
-            "a.toml:6:27: routes.sms.results.routing_key: a receipt has no message, so `body` is not known of it; use only route and answer",
-            "a.toml:6:49: routes.sms.results.on: a transmitter gets no receipts; write bind = \"transceiver\" in its downstream"
+            "a.toml:6:27: routes.sms.results.routing_key: what a centre delivers has no message, so `body` is not known of it; use only route and answer",
+            "a.toml:6:49: routes.sms.results.on: a centre delivers nothing to a transmitter; write bind = \"transceiver\" in its downstream"
         ]
     );
+    let fixed = |on: &str| {
+        let results =
+            format!("results = {{ routing_key = \"out\", on = [{on}] }}\n[routes.sms.downstream]");
+        let text = SMPP.replace("[routes.sms.downstream]", &results);
+        lines(
+            &[&format!("{text}password = \"p\"\nbind = \"transceiver\"\n")],
+            &[],
+        )
+    };
+    assert_eq!(fixed("\"inbound\""), [""; 0]);
     assert_eq!(
         results("\"accepted\"")("bind = \"transceiver\""),
         [
-            "a.toml:15:8: routes.sms.downstream.bind: nothing takes what the centre delivers; write results.on = [\"receipt\"] (and what else is to be published), or bind = \"transmitter\""
+            "a.toml:15:8: routes.sms.downstream.bind: nothing takes what the centre delivers; write results.on = [\"receipt\"] or [\"inbound\"] (and what else is to be published), or bind = \"transmitter\""
         ]
     );
 }
 
-/// A receipt delays no message, so the words about results do not apply to it.
+/// A delivery delays no message, so the words about results do not apply to it.
 #[test]
-fn receipts_in_words() {
+fn deliveries_in_words() {
     let words = |results: &str| {
         let results = format!(
             "results = {{ {results} }}\n[routes.sms.downstream]\npassword = \"p\"\nbind = \"transceiver\""
@@ -161,7 +171,7 @@ fn receipts_in_words() {
             .filter(|words| words.contains("published"))
             .collect::<Vec<_>>()
     };
-    let receipt = "a receipt is published to the queue `out`; a receipt that no queue takes";
+    let receipt = "a receipt is published to the queue `out`; one that no queue takes";
     assert_eq!(
         words("routing_key = \"out\", on = [\"receipt\"]"),
         [format!(
@@ -175,11 +185,17 @@ fn receipts_in_words() {
             format!("{receipt} is dropped"),
         ]
     );
+    assert_eq!(
+        words("routing_key = \"out\", on = [\"inbound\", \"receipt\"]"),
+        [
+            "a receipt or a message from a phone is published to the queue `out`; one that no queue takes stays with the message centre, which delivers it again"
+        ]
+    );
     let keyless = "; one without a valid routing key is dropped";
     assert_eq!(
         words("routing_key = \"{{ answer.body.source }}\", on = [\"receipt\"]"),
         [format!(
-            "a receipt is published to the queue `{{{{ answer.body.source }}}}`; a receipt that no queue takes stays with the message centre, which delivers it again{keyless}"
+            "a receipt is published to the queue `{{{{ answer.body.source }}}}`; one that no queue takes stays with the message centre, which delivers it again{keyless}"
         )]
     );
 }
@@ -249,6 +265,10 @@ fn a_cost_that_does_not_count_the_segments_is_refused() {
         ("\"{{ body.text | sms_segments(encoding='auto') }}\"", ""),
         (ucs2, "encoding = \"ucs2\""),
         (both, "encoding = \"ucs2\"\nlong = \"udh16\""),
+        (
+            r#"'{{ body.text | sms_segments(transliterate=true, encoding="latin1") }}'"#,
+            "encoding = \"latin1\"\ntransliterate = true",
+        ),
         ("1", "long = \"payload\""),
         (segments, "long = \"payload\""),
     ] {
@@ -273,6 +293,11 @@ fn a_cost_that_does_not_count_the_segments_is_refused() {
             or("{{ body.text | sms_segments(reference=16) }}"),
         ),
         (ucs2, "", or(plain)),
+        (
+            segments,
+            "encoding = \"latin1\"\ntransliterate = true",
+            or("{{ body.text | sms_segments(encoding=\"latin1\", transliterate=true) }}"),
+        ),
     ] {
         assert_eq!(costs(cost, keys), [right], "{cost} {keys}");
     }

@@ -1,0 +1,322 @@
+//! RabbitMQ: consume with acknowledgements, publish copies with confirms, recover from every loss; and its
+//! errors, as operators should read them.
+//!
+//! - `connections`: the process's two connections; `dial` has the settings and opens the streams,
+//!   and `frame_filter` replaces what the client cannot read;
+//! - `supervisor`: a route's sessions, one after the other, and what they share;
+//! - `session`: one channel, its consumers, its deliveries and their acknowledgements;
+//! - `publisher`: the copies for wait, parked and dead-letter queues, tried until they are confirmed;
+//!   `confirms` publishes them and waits for the confirms; `reports` publishes what belongs to no delivery;
+//! - `counts`: how many messages are at the broker;
+//! - `topology`: the queues, `usable`: which of them can be used, `vanished`: those that are gone with their
+//!   messages, `renewal`: keeps them from expiring; `convert`: the messages; `marks`: which headers of ours a replica
+//!   wrote;
+//! - `probe`: checks a broker and the user's rights for `sluiced check --connect`, `management` its policies
+//!   (`broker_policies`); `letters`: reads and moves dead letters for `sluiced dead`.
+
+mod broker_policies;
+mod confirms;
+mod connections;
+mod convert;
+mod counts;
+mod dial;
+mod frame_filter;
+pub mod letters;
+pub mod management;
+mod marks;
+pub mod probe;
+mod publisher;
+mod renewal;
+mod reports;
+mod session;
+mod supervisor;
+mod topology;
+mod usable;
+mod vanished;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use self::connections::Connections;
+use self::reports::Reporter;
+use self::session::KeptVerdicts;
+use super::QueueEvents;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::{Link, TlsError, why};
+use sluiced_ports::lock;
+use sluiced_ports::marks::Marks;
+use sluiced_ports::queue::{PublishRequest, Subscription};
+use sluiced_ports::store::FleetNames;
+use sluiced_settings::types::Results;
+
+pub use self::dial::{RabbitOptions, RouteOptions};
+pub use self::renewal::RENEW;
+
+/// The process's use of one broker (or cluster).
+#[derive(Debug)]
+pub struct RabbitQueue {
+    options: Arc<RabbitOptions>,
+    connections: Arc<Connections>,
+    clock: Clock,
+    events: Arc<dyn QueueEvents>,
+    marks: Marks,
+    /// By queue: any of its routes may receive again what one of them had.
+    kept: Mutex<BTreeMap<String, Arc<KeptVerdicts>>>,
+}
+
+impl RabbitQueue {
+    /// Prepares the connections; nothing is connected before a route subscribes. Nothing is consumed before a key of
+    /// `marks` is known.
+    ///
+    /// # Errors
+    /// When a URL cannot be used.
+    pub fn new(
+        options: RabbitOptions,
+        clock: Clock,
+        events: Arc<dyn QueueEvents>,
+        marks: Marks,
+    ) -> Result<Self, RabbitError> {
+        let connections = Arc::new(Connections::new(&options, clock, &events)?);
+        Ok(Self {
+            options: Arc::new(options),
+            connections,
+            clock,
+            events,
+            marks,
+            kept: Mutex::default(),
+        })
+    }
+
+    /// Whether the connection that consumes is up. Its loss shows as soon as a route notices it.
+    #[must_use]
+    pub fn link(&self) -> watch::Receiver<Link> {
+        self.connections.consuming.seen()
+    }
+
+    /// What the fleet is called if no name is written: after the broker's cluster, its addresses and the virtual host.
+    /// `None` until the first connection is up.
+    #[must_use]
+    pub fn fleet(&self) -> watch::Receiver<Option<FleetNames>> {
+        self.connections.consuming.fleet()
+    }
+
+    /// Starts to supervise the consumption of a route's queue, with its tap closed. Must be called
+    /// inside a tokio runtime. A broker that is out of reach or a missing queue is no error here:
+    /// the subscription's link shows it, and the supervision tries again.
+    ///
+    /// # Errors
+    /// When the route's options cannot work with any broker.
+    pub fn subscribe(&self, route: RouteOptions) -> Result<Arc<Subscription>, RabbitError> {
+        route.check()?;
+        self.connections.join();
+        let kept = Arc::clone(
+            lock(&self.kept)
+                .entry(route.queue().to_owned())
+                .or_default(),
+        );
+        kept.consumes(route.prefetch);
+        Ok(Arc::new(supervisor::start(
+            route,
+            kept,
+            self.marks.clone(),
+            Arc::clone(&self.options),
+            Arc::clone(&self.connections),
+            self.clock,
+            Arc::clone(&self.events),
+        )))
+    }
+}
+
+impl RabbitQueue {
+    /// Where a route publishes reports that belong to no delivery. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn reports(&self, route: &Arc<str>, results: Results) -> mpsc::Sender<PublishRequest> {
+        let reporter = Reporter {
+            route: Arc::clone(route),
+            results,
+            confirm: self.options.settings.confirm_timeout.get(),
+            connections: Arc::clone(&self.connections),
+            clock: self.clock,
+            events: Arc::clone(&self.events),
+        };
+        reporter.start()
+    }
+}
+
+/// What went wrong between a route and its broker. Never carries a password.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RabbitError {
+    /// A URL of the configuration cannot be used.
+    #[error("rabbitmq.urls[{index}] is not an AMQP URL: {reason}")]
+    Url { index: usize, reason: String },
+    /// No URL at all.
+    #[error("rabbitmq.urls is empty")]
+    NoUrl,
+    /// Certificates of the configuration cannot be used.
+    #[error("TLS with RabbitMQ: {why}")]
+    Tls { why: TlsError },
+    /// A queue name that AMQP cannot carry, with the suffixes of wait queues.
+    #[error("queue name `{queue}` is too long: {most} bytes at most")]
+    Name { queue: String, most: usize },
+    /// No connection.
+    #[error("RabbitMQ at {host} cannot be reached: {reason}")]
+    Unreachable { host: String, reason: String },
+    /// The broker refuses us: credentials, virtual host, permissions.
+    #[error("RabbitMQ refused: {reason}")]
+    Refused { reason: String },
+    /// The broker accepts the user, but refuses what `run` needs.
+    #[error("the user lacks a right that `run` needs: {reason}")]
+    Forbidden { reason: String },
+    /// A queue that should exist does not.
+    #[error("queue `{queue}` does not exist")]
+    Missing { queue: String },
+    /// The work queue does not exist, and sluiced does not declare it.
+    #[error("queue `{queue}` does not exist; create it, or write `declare = true` in its route")]
+    Undeclared { queue: String },
+    /// A queue exists, but not as sluiced needs it.
+    #[error("queue `{queue}` exists with other settings: {reason}; delete it or rename it")]
+    Mismatch { queue: String, reason: String },
+    /// It is missing, and the virtual host or the cluster has as many queues as it may have.
+    #[error(
+        "queue `{queue}` does not exist and cannot be declared: {reason}; raise the limit, or delete queues that are not used"
+    )]
+    QueueLimit { queue: String, reason: String },
+    /// It is missing, and the user may not make it.
+    #[error("queue `{queue}` does not exist, and the user may not declare it: {reason}")]
+    Undeclarable { queue: String, reason: String },
+    /// Messages read from it stay there, and no single message can be returned.
+    #[error(
+        "queue `{queue}` is a stream, whose messages stay in it and would be sent again; write the name of a quorum or classic queue"
+    )]
+    Stream { queue: String },
+    /// A connection or a channel that was in use ended.
+    #[error("lost RabbitMQ: {reason}")]
+    Lost { reason: String },
+    /// The broker stopped answering.
+    #[error("RabbitMQ did not answer {what} within {waited:?}")]
+    Timeout {
+        what: &'static str,
+        waited: Duration,
+    },
+    /// A resource alarm of the broker stops publishing.
+    #[error("RabbitMQ blocks publishing (a memory or disk alarm)")]
+    Blocked,
+    /// A copy came back: its queue is gone.
+    #[error("queue `{queue}` does not exist: a copy for it came back")]
+    Returned { queue: String },
+    /// A queue does not take a copy.
+    #[error(
+        "queue `{queue}` refuses copies: it is full (a `max-length` with `reject-publish`), or a node of it is away"
+    )]
+    Rejected { queue: String },
+    /// A copy is confirmed by no queue, while others are.
+    #[error("queue `{queue}` confirms nothing: most of its nodes may be away")]
+    Silent { queue: String },
+    /// A result came back, was refused, or is not confirmed. A rendered routing key may hold what belongs into no log.
+    #[error("no queue is bound for results to {to}")]
+    ResultReturned { to: String },
+    #[error(
+        "a queue for results to {to} refuses them: it is full (a `max-length` with `reject-publish`)"
+    )]
+    ResultRejected { to: String },
+    #[error("results to {to} are not confirmed: most nodes of their queue may be away")]
+    ResultSilent { to: String },
+    /// Results have nowhere to go.
+    #[error("the exchange `{exchange}` of results does not exist; declare it")]
+    NoExchange { exchange: String },
+    /// Results go through the default exchange to a queue that does not exist.
+    #[error("the queue `{queue}` of results does not exist; declare it")]
+    NoResultQueue { queue: String },
+}
+
+impl RabbitError {
+    /// The error for a refusal on a connection that is up.
+    fn of_right(self) -> Self {
+        match self {
+            Self::Refused { reason } => Self::Forbidden { reason },
+            Self::Undeclarable { .. } => Self::Forbidden {
+                reason: self.to_string(),
+            },
+            other => other,
+        }
+    }
+
+    /// Whether it is about one queue alone: what needs no such queue can go on.
+    const fn is_of_one_queue(&self) -> bool {
+        matches!(
+            self,
+            Self::QueueLimit { .. } | Self::Undeclarable { .. } | Self::Mismatch { .. }
+        )
+    }
+
+    /// What a failed operation on a channel means.
+    fn from_lapin(error: &lapin::Error) -> Self {
+        let reason = reason(error);
+        match code(error) {
+            // access-refused, not-allowed
+            Some(403 | 530) => Self::Refused { reason },
+            _ => Self::Lost { reason },
+        }
+    }
+
+    /// The error for the exchange of results.
+    pub(super) fn about_exchange(exchange: &str, error: &lapin::Error) -> Self {
+        match code(error) {
+            Some(404) => Self::NoExchange {
+                exchange: exchange.to_owned(),
+            },
+            _ => Self::from_lapin(error),
+        }
+    }
+
+    /// What a failed operation on a queue means.
+    fn about_queue(queue: &str, error: &lapin::Error) -> Self {
+        let queue = queue.to_owned();
+        match code(error) {
+            Some(404) => Self::Missing { queue },
+            // precondition-failed; resource-locked: an exclusive queue of another client
+            Some(405 | 406) => {
+                let reason = reason(error);
+                // Consumers with a priority are refused.
+                let kind = reason.rsplit_once(" of queue type ");
+                if kind.is_some_and(|(_, kind)| kind.contains("stream")) {
+                    return Self::Stream { queue };
+                }
+                // rabbit_channel:check_vhost_queue_limit, and the limit of a cluster from 4.1 on.
+                if reason.contains("queue limit in ") {
+                    return Self::QueueLimit { queue, reason };
+                }
+                Self::Mismatch { queue, reason }
+            }
+            _ => Self::from_lapin(error),
+        }
+    }
+
+    /// What the end of a channel with consumers means. It is never a mismatch: nothing was declared.
+    fn about_consumer(queue: &str, error: &lapin::Error) -> Self {
+        match Self::about_queue(queue, error) {
+            Self::Mismatch { reason, .. } => Self::Lost { reason },
+            other => other,
+        }
+    }
+}
+
+/// The broker's reply code, if the error came from the broker.
+fn code(error: &lapin::Error) -> Option<u16> {
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(error) => Some(error.get_id()),
+        _ => None,
+    }
+}
+
+/// The broker's own text, if there is one.
+fn reason(error: &lapin::Error) -> String {
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(error) => error.get_message().to_string(),
+        lapin::ErrorKind::IOError(error) => why(error).unwrap_or_else(|| error.to_string()),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,444 @@
+//! What follows from a call that has ended.
+//!
+//! Problem: after a call a lot happens at once. The message ends, is called again from memory, waits in a wait queue, or
+//! moves to another route. An attempt may be spent, a limit frozen or corrected, a key closed or opened, and the breaker
+//! must hear of it. If each of these were decided where it is done, no place would show whether they fit together.
+//!
+//! So they are decided here, all at once. [`CallEnd`] is what is known: the answer as it was read, what the message has
+//! been through, and the rules of its route. [`follow`] tells the breaker (`gate`) and the judge of refusals
+//! (`refusals`), and returns the list of what follows, [`Follows`]. The caller carries the list out and decides nothing.
+//! What the answer says in numbers is in `figures`.
+//!
+//! The rules:
+//! - An answer that is missing or cannot be read, while the downstream may have taken the message, spends an attempt,
+//!   whatever the breaker says. So no message is called more than `max_attempts` times like that.
+//! - While the downstream is away, any other failure says nothing about its message and spends no attempt.
+//! - A refusal ("not now") spends no attempt, however often it comes. An operator may list the absence of an answer as a
+//!   refusal: then the first rule holds.
+//! - A message that may have been taken is not called again where its `once` limit forbids that.
+
+pub mod figures;
+mod tries;
+
+use std::time::Duration;
+
+pub use self::tries::Tries;
+
+use self::figures::{Quota, QuotaSaid, Used, UsedSaid};
+use super::backoff::Backoff;
+use super::breaker::{BreakerReport, Sign};
+use super::gate::{Away, Gate, Standing};
+use super::judge::{DeadReason, Outcome, Silence};
+use super::refusals::{Refusal, Refusals};
+use super::scheduler::KeyId;
+use super::time::{Mono, Now, StoreTime};
+
+/// A message that was taken in part waits in memory for at least so long: only this replica knows its rest.
+const REST: Duration = Duration::from_secs(60);
+
+/// What a route does about calls that failed or were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallRules {
+    /// So many calls of a message may fail; at least 1.
+    pub max_attempts: u32,
+    /// The waits between them.
+    pub retry: Backoff,
+    /// A message that is refused for longer, while others pass, is a dead letter.
+    pub max_refused: Duration,
+    /// The longest wait in memory; for a longer one the message goes to a wait queue.
+    pub max_hold: Duration,
+}
+
+/// The status of an answer, in any protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerStatus {
+    pub number: u32,
+    /// It shows that no message passes now: an error of the downstream itself, or refused credentials.
+    pub is_about_us: bool,
+}
+
+/// What the claims of a message in its `once` limits ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnceRule {
+    /// It has none, or they allow another call of a message that may have been accepted.
+    MayRepeat,
+    /// A message that may have been accepted is not called again.
+    NeverRepeats,
+}
+
+/// What a throttled answer says that its call was refused for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Throttles {
+    /// Nothing: the other calls show it.
+    #[default]
+    Unsaid,
+    /// The paced limit, and so everything.
+    All,
+    /// A key of a keyed limit; all messages of the route have it, or only some.
+    Key { key: KeyId, is_for_all: bool },
+}
+
+/// A call that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct CallEnd<'a> {
+    pub now: Now,
+    /// The meaning of the answer, or of its absence.
+    pub outcome: Outcome,
+    /// What the answer says that the call was refused for, if it was throttled.
+    pub throttles: Throttles,
+    /// The status of the answer, or why there was none.
+    pub reply: Result<AnswerStatus, Silence>,
+    /// The downstream may have received the request; `false` only if that is certain.
+    pub maybe_delivered: bool,
+    /// The message was taken in part: the rest is known here and nowhere else.
+    pub has_rest: bool,
+    /// The number of the message, different for each.
+    pub message: u64,
+    /// Its keys that are not for all messages.
+    pub keys: &'a [KeyId],
+    pub tries: Tries,
+    pub once: OnceRule,
+    pub rules: CallRules,
+    /// The distance of two slots; zero where nothing is paced.
+    pub interval: Duration,
+    /// What the answer says that the call used, for each limit with `actual` that counts the message.
+    pub used: &'a [UsedSaid],
+    /// What it says of the provider's quotas.
+    pub quotas: &'a [QuotaSaid<'a>],
+    /// Random, from 0 to 1, for the wait before the next attempt.
+    pub fraction: f64,
+}
+
+/// What follows from a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Follows {
+    /// What becomes of the message.
+    pub next: Next,
+    /// What its calls have done to it, this one included.
+    pub tries: Tries,
+    pub claims: ClaimsEnd,
+    /// It was refused, which counts as a denial.
+    pub is_denied: bool,
+    /// It was refused for nothing that the answer named, and is accepted now: its call before this one came too early.
+    pub came_early: bool,
+    /// The limit is frozen for so long, for every replica.
+    pub freeze: Option<Duration>,
+    /// The key that the answer names has nothing left for so long, for every replica.
+    pub closes: Option<Duration>,
+    pub keys: KeysFollow,
+    /// What must be reported to the store of the breaker.
+    pub report: Option<BreakerReport>,
+    /// The call opened the breaker, or kept it open: its answer is the reason.
+    pub is_reason: bool,
+    pub downstream: Standing,
+    /// The gate of the route may have changed.
+    pub gate_turns: bool,
+    /// For each [`CallEnd::used`].
+    pub used: Vec<Used>,
+    /// For each [`CallEnd::quotas`].
+    pub quotas: Vec<Quota>,
+}
+
+/// What becomes of a message after a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The downstream has it.
+    Done,
+    Dead(DeadReason),
+    /// It is called again by this route, after this wait. If `elsewhere`, another route of its queue that sends is tried
+    /// first.
+    Again {
+        waits: Waits,
+        elsewhere: bool,
+    },
+}
+
+/// Where a message waits for its next call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// In memory, until this time at least; `None`: as long as its route waits.
+    Here(Option<Mono>),
+    /// In a wait queue, for so long.
+    Away(Duration, Cause),
+}
+
+/// Why a message is called again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    Failed,
+    Refused,
+}
+
+/// What becomes of the claims of a message in its `once` limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimsEnd {
+    /// The store is told that the message was accepted, before it is settled.
+    Accepted,
+    /// It may have been accepted: the claims end with their leases.
+    Unknown,
+    /// Its next call claims again.
+    Released,
+}
+
+/// What an answer shows about the keys of its message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeysFollow {
+    /// These were refused, and pass again. Empty: nothing new.
+    Pass(Vec<KeyId>),
+    Refused {
+        /// Other keys than the keys of this message go first until then.
+        behind: Option<Mono>,
+        /// These are refused for so long, with all of their messages.
+        refused: Vec<(KeyId, Duration)>,
+    },
+}
+
+/// What a failed or refused call means for its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    Done,
+    /// Again after the wait; this call counts as an attempt.
+    Retry(Duration),
+    /// The downstream is away: again when it is back, and not before other messages until this time.
+    Away(Option<Mono>),
+    /// Refused, while others may pass: again after the wait.
+    Aside(Duration),
+    /// Refused like all others: nothing is called for so long.
+    Freeze(Duration),
+    Dead(DeadReason),
+}
+
+/// Decides what follows from a call. `opening`: from a time on, when its route, or another route of its queue, may send.
+pub fn follow(
+    call: &CallEnd<'_>,
+    gate: &mut Gate,
+    refusals: &mut Refusals,
+    opening: impl Fn(StoreTime) -> StoreTime,
+) -> Follows {
+    let ended = gate.ended(call.sign(), call.now.local);
+    // Where a message may be called only once, a call that may have arrived is not repeated.
+    let is_repeatable = call.rules.max_attempts > 1 || !call.maybe_delivered;
+    let away = ended.away.filter(|_| is_repeatable);
+    let nothing = KeysFollow::Pass(Vec::new());
+    let (meaning, keys) = match call.outcome {
+        Outcome::Accepted => {
+            let pass = refusals.accepted(call.keys, call.now.local);
+            (Meaning::Done, KeysFollow::Pass(pass))
+        }
+        Outcome::Throttled { wait } => call.throttled(wait, refusals),
+        Outcome::Held { wait } => call.refused(wait, true, refusals),
+        Outcome::Transient { wait } => (call.failed(wait, away), nothing),
+        Outcome::Permanent => (Meaning::Dead(DeadReason::Rejected), nothing),
+    };
+    let freeze = match meaning {
+        Meaning::Freeze(wait) => Some(wait),
+        _ => None,
+    };
+    let closes = match (call.outcome, call.throttles) {
+        (Outcome::Throttled { wait }, Throttles::Key { .. }) => Some(wait),
+        _ => None,
+    };
+    let meaning = call.ends(meaning).map_or(meaning, Meaning::Dead);
+    Follows {
+        next: call.next(meaning, opening),
+        tries: call.tried(meaning),
+        claims: call.claims(meaning),
+        came_early: call.outcome == Outcome::Accepted && call.tries.refused_for_nothing,
+        is_denied: matches!(meaning, Meaning::Freeze(_) | Meaning::Aside(_)),
+        freeze,
+        closes,
+        keys,
+        report: ended.report,
+        is_reason: ended.failed,
+        downstream: gate.standing(),
+        gate_turns: ended.turns,
+        used: call.used.iter().map(|said| said.follows(call)).collect(),
+        quotas: call.quotas.iter().map(|said| said.follows(call)).collect(),
+    }
+}
+
+impl CallEnd<'_> {
+    /// What it shows about the downstream. A permanent outcome is about the message.
+    const fn sign(&self) -> Sign {
+        match (self.outcome, self.reply) {
+            (Outcome::Transient { .. }, Err(_)) => Sign::Away,
+            (Outcome::Transient { .. }, Ok(status)) if status.is_about_us => Sign::Away,
+            (Outcome::Transient { .. }, Ok(_)) | (_, Err(_)) => Sign::Unclear,
+            (Outcome::Accepted, Ok(_)) => Sign::Accepted,
+            (Outcome::Permanent, Ok(_)) => Sign::Rejected,
+            (Outcome::Throttled { .. } | Outcome::Held { .. }, Ok(_)) => Sign::Alive,
+        }
+    }
+
+    /// Whether the downstream may have taken the message, and did not say so in a way that can be read.
+    #[must_use]
+    pub const fn maybe_taken(&self) -> bool {
+        self.maybe_delivered && self.reply.is_err()
+    }
+
+    /// The downstream asked to wait. What its answer names is believed.
+    fn throttled(&self, wait: Duration, refusals: &mut Refusals) -> (Meaning, KeysFollow) {
+        let mut refused = Vec::new();
+        let meaning = match self.throttles {
+            Throttles::Unsaid => return self.refused(wait, false, refusals),
+            Throttles::All => Meaning::Freeze(wait),
+            Throttles::Key { key, is_for_all } => {
+                if !is_for_all {
+                    refusals.named(key, self.now.local);
+                    refused.push((key, wait));
+                }
+                match self.tries.refused_for(self.now.store) >= self.rules.max_refused {
+                    true => Meaning::Dead(DeadReason::Throttled),
+                    false => Meaning::Aside(wait),
+                }
+            }
+        };
+        let behind = None;
+        (meaning, KeysFollow::Refused { behind, refused })
+    }
+
+    /// The downstream asked to wait. The other calls show what that is about.
+    fn refused(
+        &self,
+        wait: Duration,
+        names_message: bool,
+        refusals: &mut Refusals,
+    ) -> (Meaning, KeysFollow) {
+        let refused_for = self.tries.refused_for(self.now.store);
+        let refusal = Refusal {
+            message: self.message,
+            keys: self.keys,
+            refused_for,
+            wait,
+            names_message,
+        };
+        let ruling = refusals.refused(&refusal, self.now.local);
+        let meaning = if ruling.is_about_all {
+            Meaning::Freeze(ruling.wait)
+        } else if refused_for >= self.rules.max_refused && ruling.others_pass {
+            Meaning::Dead(DeadReason::Throttled)
+        } else {
+            Meaning::Aside(ruling.wait)
+        };
+        // After the freeze the next call is for another key.
+        let has_others = ruling.is_about_all && !self.keys.is_empty();
+        let keys = KeysFollow::Refused {
+            behind: has_others.then(|| self.now.local + wait + self.interval),
+            refused: ruling.keys,
+        };
+        (meaning, keys)
+    }
+
+    /// The call failed, and may succeed later: not before this `wait`, if the answer asked for one.
+    fn failed(&self, wait: Option<Duration>, away: Option<Away>) -> Meaning {
+        match away {
+            Some(away) => Meaning::Away(away.behind_others),
+            None if self.is_last() => Meaning::Dead(DeadReason::AttemptsExhausted),
+            None => {
+                let attempts = self.tries.attempts.saturating_add(1);
+                let backoff = self.rules.retry.full_jitter(attempts, self.fraction);
+                Meaning::Retry(backoff.max(wait.unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Whether no attempt is left after this one.
+    const fn is_last(&self) -> bool {
+        self.tries.attempts.saturating_add(1) >= self.rules.max_attempts
+    }
+
+    /// Why the message must not be called again although its answer would allow it: it may have been taken already.
+    fn ends(&self, meaning: Meaning) -> Option<DeadReason> {
+        if !self.maybe_taken() {
+            return None;
+        }
+        match meaning {
+            _ if self.once == OnceRule::NeverRepeats => Some(DeadReason::Unknown),
+            Meaning::Away(_) | Meaning::Aside(_) | Meaning::Freeze(_) if self.is_last() => {
+                Some(DeadReason::AttemptsExhausted)
+            }
+            _ => None,
+        }
+    }
+
+    fn next(&self, meaning: Meaning, opening: impl Fn(StoreTime) -> StoreTime) -> Next {
+        let here = |waits, elsewhere| Next::Again { waits, elsewhere };
+        match meaning {
+            Meaning::Done => Next::Done,
+            Meaning::Dead(reason) => Next::Dead(reason),
+            Meaning::Away(until) => here(Waits::Here(until), true),
+            // Behind the other messages once the freeze has ended: the whole route waits.
+            Meaning::Freeze(wait) => here(Waits::Here(Some(self.now.local + wait)), false),
+            Meaning::Retry(wait) => here(self.waits(wait, Cause::Failed, opening), false),
+            Meaning::Aside(wait) => {
+                // Another route is tried once.
+                let is_first = self.tries.refused_since.is_none();
+                let elsewhere = is_first && wait > self.rules.max_hold;
+                here(self.waits(wait, Cause::Refused, opening), elsewhere)
+            }
+        }
+    }
+
+    /// For so long, and until messages may be sent: from memory, or through a wait queue.
+    fn waits(
+        &self,
+        wait: Duration,
+        cause: Cause,
+        opening: impl Fn(StoreTime) -> StoreTime,
+    ) -> Waits {
+        let wait = opening(self.now.store + wait).since(self.now.store);
+        let most = match self.has_rest {
+            true => self.rules.max_hold.max(REST),
+            false => self.rules.max_hold,
+        };
+        if wait <= most {
+            Waits::Here(Some(self.now.local + wait))
+        } else {
+            Waits::Away(wait, cause)
+        }
+    }
+
+    fn tried(&self, meaning: Meaning) -> Tries {
+        let before = self.tries;
+        let spends = match meaning {
+            Meaning::Done => false,
+            Meaning::Retry(_) | Meaning::Dead(_) => true,
+            Meaning::Away(_) | Meaning::Freeze(_) | Meaning::Aside(_) => self.maybe_taken(),
+        };
+        Tries {
+            attempts: before.attempts.saturating_add(u32::from(spends)),
+            // Where this call spends no attempt, the message spends one if its rest cannot be sent from here.
+            in_parts: self.has_rest && !spends && meaning != Meaning::Done,
+            refused_since: match meaning {
+                Meaning::Freeze(_) => None,
+                Meaning::Aside(_) => before.refused_since.or(Some(self.now.store)),
+                _ => before.refused_since,
+            },
+            refused_for_nothing: matches!(
+                (meaning, self.outcome, self.throttles),
+                (
+                    Meaning::Aside(_),
+                    Outcome::Throttled { .. },
+                    Throttles::Unsaid
+                )
+            ),
+            last_status: match self.outcome {
+                Outcome::Accepted => before.last_status,
+                _ => self.reply.ok().map(|status| status.number),
+            },
+        }
+    }
+
+    fn claims(&self, meaning: Meaning) -> ClaimsEnd {
+        match meaning {
+            Meaning::Done => ClaimsEnd::Accepted,
+            Meaning::Dead(DeadReason::Unknown) => ClaimsEnd::Unknown,
+            // Only this message may go on: if it leaves this replica, whether all of it was taken is unknown.
+            _ if self.has_rest && self.once == OnceRule::NeverRepeats => ClaimsEnd::Unknown,
+            _ => ClaimsEnd::Released,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! What an answer says in numbers, and how limits are corrected by it.
+//!
+//! **What the call used** of a limit with `actual`: how many tokens a language model uses is known only from its answer.
+//! The message took an estimate, its cost. Units that the call did not use are returned, units that it used beyond the
+//! estimate are charged (`limits::owed`). So over a window the limit holds for what calls really used; only a call under
+//! way counts with its estimate, even if it uses more. A call without an answer, or with an answer without the number,
+//! may have used any amount: its estimate stands. Like each message, a call takes at least one unit.
+//!
+//! **What is left of the provider's quota**: a provider counts in windows of its own, and others may use the same
+//! account. Its number does not include calls that are under way, here and on other replicas. So each kind of limit has
+//! a bound for what may be under way:
+//! - paced: no more than its units leave in the time that the call took (or usually takes) and the horizon, up to which
+//!   slots are leased already. If less is left, the limit is frozen until the reset.
+//! - keyed: what this replica has under way for the key, times the replicas that ask. It is subtracted at the time of
+//!   writing, by the caller. What is left then is written into the state of the key, which grants no more until the reset.
+//!
+//! An answer may claim any number, for example a time in the wrong field. So it is believed up to a bound: beyond it, the
+//! estimate stands, and a reset counts for no longer than `max_wait`.
+
+use std::cmp::Reverse;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::CallEnd;
+use crate::judge::Outcome;
+use crate::judge::Remaining;
+use crate::limits::most_plausible;
+use crate::rate::Cost;
+
+/// Providers round a reset to whole seconds, in either direction: it may be so much too early.
+pub const ROUNDED: Duration = Duration::from_secs(1);
+
+/// What is wrong with an estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Correction {
+    /// The call used so many units less than were granted.
+    Less(Cost),
+    /// The call used so many units more than were granted.
+    More(u64),
+}
+
+/// What an answer says that its call used of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsedSaid {
+    /// What the message took.
+    pub estimate: Cost,
+    /// `None`: the answer says no number.
+    pub units: Option<u64>,
+    /// The most that is believed, if that is written.
+    pub most: Option<NonZeroU32>,
+}
+
+/// What a call used of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Used {
+    Known {
+        units: Cost,
+        /// `None`: the estimate was right.
+        correction: Option<Correction>,
+    },
+    /// The answer says no number and need not: it refuses or fails.
+    Unsaid,
+    /// It should say a number and does not, or there is no answer.
+    Unreadable { is_unanswered: bool },
+    /// It says more than this, which is believed at most.
+    Implausible { most: u64 },
+}
+
+impl UsedSaid {
+    pub(super) fn follows(self, call: &CallEnd<'_>) -> Used {
+        let most = most_plausible(self.estimate, self.most);
+        match self.units {
+            Some(units) if units > most => Used::Implausible { most },
+            Some(units) => {
+                let units = at_least_one(units);
+                Used::Known {
+                    units,
+                    correction: correction(self.estimate, units),
+                }
+            }
+            None if call.reply.is_err() => Used::Unreadable {
+                is_unanswered: true,
+            },
+            None if call.outcome == Outcome::Accepted => Used::Unreadable {
+                is_unanswered: false,
+            },
+            None => Used::Unsaid,
+        }
+    }
+}
+
+fn at_least_one(units: u64) -> Cost {
+    let units = u32::try_from(units).unwrap_or(u32::MAX);
+    Cost::new(NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN))
+}
+
+fn correction(estimate: Cost, used: Cost) -> Option<Correction> {
+    let (less, more) = (
+        estimate.get().saturating_sub(used.get()),
+        used.units().saturating_sub(estimate.units()),
+    );
+    match (NonZeroU32::new(less), more) {
+        (Some(less), _) => Some(Correction::Less(Cost::new(less))),
+        (None, 0) => None,
+        (None, more) => Some(Correction::More(more)),
+    }
+}
+
+/// What an answer says of the provider's quota, for one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct QuotaSaid<'a> {
+    /// What is left in each of the provider's windows. `None`: the answer does not say it in a form that can be read.
+    pub left: Option<&'a [Remaining]>,
+    /// Units that are kept for others.
+    pub spare: u64,
+    pub of: QuotaOf,
+    /// How long a limit waits if the answer names no reset.
+    pub wait: Duration,
+    /// The longest wait that is believed.
+    pub max_wait: Duration,
+}
+
+/// Which limit a quota is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaOf {
+    /// A key of a keyed limit, of which the message took so much.
+    Key { cost: Cost },
+    /// A paced limit, of which so many units may be under way. The message took `cost` slots.
+    Slots { cost: Cost, under_way: u64 },
+    /// A limit that does not count the message.
+    Another,
+}
+
+/// What follows from a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// The answer says nothing and need not: it refuses or fails.
+    Unsaid,
+    /// It should say something, and cannot be read.
+    Unreadable,
+    Said {
+        /// What is left in the smallest window.
+        least: Remaining,
+        /// It is used up for longer than is believed.
+        is_implausible: bool,
+        then: QuotaThen,
+    },
+}
+
+/// What is done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaThen {
+    Nothing,
+    /// So many units of the key are left, for so long.
+    Tighten {
+        units: u64,
+        length: Duration,
+    },
+    /// So many units are left: the limit is frozen for so long.
+    Freeze {
+        left: u64,
+        length: Duration,
+    },
+}
+
+/// So many units of a paced limit may be under way, if a call takes so long and slots are leased so far ahead.
+#[must_use]
+pub fn under_way(per_second: f64, call: Duration, horizon: Duration) -> u64 {
+    let ahead = call + horizon;
+    (per_second * ahead.as_secs_f64()).ceil() as u64
+}
+
+impl QuotaSaid<'_> {
+    pub(super) fn follows(&self, call: &CallEnd<'_>) -> Quota {
+        let Some(windows) = self.left else {
+            return match call.outcome {
+                Outcome::Accepted => Quota::Unreadable,
+                _ => Quota::Unsaid,
+            };
+        };
+        let smallest = |left: &&Remaining| (left.units, Reverse(left.reset));
+        let Some(least) = windows.iter().min_by_key(smallest) else {
+            return Quota::Unsaid;
+        };
+        let (is_implausible, then) = match self.of {
+            QuotaOf::Key { cost } => self.of_key(least, cost),
+            QuotaOf::Slots { cost, under_way } => {
+                let needed = under_way.max(cost.units()).saturating_add(self.spare);
+                self.of_slots(windows, least.units, needed)
+            }
+            QuotaOf::Another => (false, QuotaThen::Nothing),
+        };
+        Quota::Said {
+            least: *least,
+            is_implausible,
+            then,
+        }
+    }
+
+    fn of_key(&self, least: &Remaining, cost: Cost) -> (bool, QuotaThen) {
+        let units = least.units.saturating_sub(self.spare);
+        // A quota of a month that has much left makes nothing wait.
+        let is_implausible = self.is_far(least) && units < cost.units();
+        let length = self.length(least);
+        (is_implausible, QuotaThen::Tighten { units, length })
+    }
+
+    fn of_slots(&self, windows: &[Remaining], left: u64, needed: u64) -> (bool, QuotaThen) {
+        let short = || windows.iter().filter(|window| window.units < needed);
+        let then = match short().map(|window| self.length(window)).max() {
+            Some(length) => QuotaThen::Freeze { left, length },
+            None => QuotaThen::Nothing,
+        };
+        (short().any(|window| self.is_far(window)), then)
+    }
+
+    fn is_far(&self, left: &Remaining) -> bool {
+        left.reset.is_some_and(|reset| reset > self.max_wait)
+    }
+
+    /// How long it counts.
+    fn length(&self, left: &Remaining) -> Duration {
+        let reset = left.reset.map(|reset| reset.saturating_add(ROUNDED));
+        reset.unwrap_or(self.wait).min(self.max_wait)
+    }
+}

@@ -1,0 +1,47 @@
+//! What calls have done to a message: it goes through wait queues with the message, in headers.
+
+use std::time::Duration;
+
+use crate::time::StoreTime;
+
+/// What calls have done to a message so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tries {
+    /// Calls that were made and failed.
+    pub attempts: u32,
+    /// Some of its parts were taken, and no attempt was spent, because this replica sends only the others. Once it
+    /// leaves this replica it is sent as a whole, and that is an attempt.
+    pub in_parts: bool,
+    /// Since when the downstream refuses it while it accepts others.
+    pub refused_since: Option<StoreTime>,
+    /// Its last call was refused, and the answer did not say for what. Not known of a message that comes from a queue.
+    pub refused_for_nothing: bool,
+    /// The status of its last call that was not accepted.
+    pub last_status: Option<u32>,
+}
+
+impl Tries {
+    /// Failed calls, as they count once the message leaves this replica or its route.
+    #[must_use]
+    pub fn spent(&self) -> u32 {
+        self.attempts.saturating_add(u32::from(self.in_parts))
+    }
+
+    /// For another route, which sends the message as a whole.
+    #[must_use]
+    pub fn moved(self) -> Self {
+        Self {
+            attempts: self.spent(),
+            in_parts: false,
+            refused_for_nothing: false,
+            ..self
+        }
+    }
+
+    /// How long ago the message was refused for the first time; zero if it was not.
+    #[must_use]
+    pub fn refused_for(&self, now: StoreTime) -> Duration {
+        let since = self.refused_since;
+        since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+}

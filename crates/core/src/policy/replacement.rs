@@ -1,0 +1,84 @@
+//! The times of a policy that replaces another one: those of the call of the store that replaces it, because until then
+//! everything is granted under the other one.
+
+use std::time::Duration;
+
+use super::{LimitPolicy, PolicyVersion};
+use crate::time::StoreTime;
+
+/// A policy that replaces another one in a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Replacement<'a> {
+    /// The version of the other one; [`PolicyVersion::NONE`]: there was none.
+    pub over: PolicyVersion,
+    pub policy: &'a LimitPolicy,
+    /// When it was decided. The store replaces the other one later, and all that it grants until then is granted under
+    /// that one. So the times of this update are those of the store's call.
+    pub decided: StoreTime,
+}
+
+/// A time in a policy that replaces another one.
+#[derive(Clone, Copy, Debug)]
+pub enum Stamp {
+    /// In microseconds of the store's time.
+    Kept(u64),
+    /// So long after the store replaces the other policy.
+    Later(Duration),
+}
+
+/// The times of a policy that replaces another one.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    pub version: Stamp,
+    pub changed: Stamp,
+    pub remade_at: Stamp,
+    /// Zero: it is not paused.
+    pub paused_until: Stamp,
+}
+
+impl Replacement<'_> {
+    /// The times: those of this update, and those that were there before. A version that the store has lost and gets
+    /// back, and the first one, stay as they are.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        let (policy, decided) = (self.policy, self.decided);
+        let is_new = policy.version == self.over.next(decided);
+        let stamp = |is_of_update: bool, kept: u64, length: Duration| {
+            if is_new && is_of_update {
+                Stamp::Later(length)
+            } else {
+                Stamp::Kept(kept)
+            }
+        };
+        let (version, changed) = (policy.version.0, policy.changed.0);
+        let remade_at = policy.remade_at;
+        let pause = policy.pause.as_ref();
+        Times {
+            version: stamp(true, version, Duration::ZERO),
+            changed: stamp(changed == version, changed, Duration::ZERO),
+            remade_at: stamp(remade_at == decided, remade_at.as_micros(), Duration::ZERO),
+            paused_until: pause.map_or(Stamp::Kept(0), |pause| {
+                let is_of_update = pause.until == decided + pause.length;
+                stamp(is_of_update, pause.until.as_micros(), pause.length)
+            }),
+        }
+    }
+
+    /// The policy if the store replaces the other one at `now`: what `lua/replace.lua` writes.
+    #[must_use]
+    pub fn at(&self, now: StoreTime) -> LimitPolicy {
+        let micros = |stamp: Stamp| match stamp {
+            Stamp::Kept(micros) => micros,
+            Stamp::Later(length) => (now + length).as_micros().max(self.over.0 + 1),
+        };
+        let times = self.times();
+        let mut policy = self.policy.clone();
+        policy.version = PolicyVersion(micros(times.version));
+        policy.changed = PolicyVersion(micros(times.changed));
+        policy.remade_at = StoreTime::from_micros(micros(times.remade_at));
+        if let Some(pause) = &mut policy.pause {
+            pause.until = StoreTime::from_micros(micros(times.paused_until));
+        }
+        policy
+    }
+}

@@ -1,0 +1,383 @@
+//! The messages of one replica that wait for the same slots, and which of them goes next.
+//!
+//! All routes that name a paced limit share its scheduler, so one lease serves them all and the best
+//! message takes each slot, from any of these routes. A route without a paced limit has a scheduler
+//! of its own, whose slots are always due. The shell around it (a thread with a timer and
+//! connections to the stores) asks [`Scheduler::poll`] what to do, does it, and reports back.
+//!
+//! A message that keyed limits count passes through stages:
+//!
+//! ```text
+//!             asked for late, in batches          at its slot
+//!   ready ──────────────────────────> asked ──> permitted ──> sent
+//!     ^ its key opens                   │           │ its permit ran out before its slot came
+//!     │                                 v           v
+//!   key queue <───────────────────── denied      refunded, ready again
+//! ```
+//!
+//! A message that no keyed limit counts goes from ready to its slot. Nothing is sent without a slot
+//! and, where keyed limits count it, a permit that is still valid when the call leaves.
+//!
+//! Events go in through the methods, actions come out of [`Scheduler::poll`]. The daemon, the simulation and
+//! the tests use the same methods, so what an answer means is decided in one place.
+//!
+//! By file: `queued` is what is known of a message, `ready` the order of those that wait for a slot,
+//! `key_queues` has those that wait for a key; `request` decides when to ask and for how many, `batch` for
+//! which, `answers` what follows and where a denied message waits; `serving` gives a slot its message, takes
+//! messages out or delays them, and reports what a route waits for.
+
+mod answers;
+mod batch;
+mod key_queues;
+mod queued;
+mod ready;
+mod request;
+mod serving;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+pub use answers::Denied;
+pub use batch::{Asked, Question};
+pub use queued::{HoldRules, KeyId, Queued, Share, Sum};
+pub use ready::Ready;
+pub use request::{BATCH_MAX, HEARTBEAT, Requests};
+
+use self::key_queues::KeyQueues;
+use super::leases::{Head, LeaseHolder, Slot};
+use super::limits::once::Ended;
+use super::pacing::{Pacing, Row};
+use super::rate::Cost;
+use super::schedule::Ask;
+use super::time::{ClockMap, Mono};
+
+/// What to do next.
+#[derive(Debug)]
+pub enum Action<T> {
+    /// Send this message now: its slot is due.
+    Send(T, Slot),
+    /// Its deadline has passed, or comes before its limits can grant it. No slot was taken for it.
+    Expired(T),
+    /// Its session is gone. No slot was taken for it.
+    Stale(T),
+    /// Ask the store for slots, and report with [`Pacing::answered`] or [`Pacing::failed`].
+    Lease(Row, Ask),
+    /// Ask the keyed limits (without messages: only for the time), and report with
+    /// [`Scheduler::answered`] or [`Scheduler::unanswered`].
+    Admit(Question<T>),
+    /// Their permits ran out before their slots came: refund what they took, then hand them back
+    /// with [`Scheduler::push_back`].
+    RanOut(Vec<T>),
+    /// A keyed limit denied it, and it cannot wait in memory: it is sent away, to come back later.
+    Away(T, Denied),
+    /// It costs more than the `most` that its limit number `by` can ever let pass.
+    Never { item: T, by: usize, most: u64 },
+    /// It is not called, because of its `once` limit number `by`.
+    Ended { item: T, by: usize, how: Ended },
+    /// A keyed limit grants nothing to this route before `until`.
+    Close { route: usize, until: Mono },
+    /// Nothing to do before this time (`None`: before something is reported).
+    Wait(Option<Mono>),
+}
+
+/// The store receives the costs of at most so many messages: a lease is rarely for more.
+const COSTS_MAX: usize = 64;
+
+/// No permit ends at this time.
+const NEVER: Mono = Mono::from_micros(u64::MAX);
+
+/// The order of permitted messages: by priority, then by the end of the permit, then as permitted.
+type PermittedKey = (Reverse<u16>, Mono, u64);
+
+/// The scheduler.
+#[derive(Debug)]
+pub struct Scheduler<T> {
+    pacing: Pacing,
+    requests: Option<Requests>,
+    ready: Ready<T>,
+    key_queues: KeyQueues<T>,
+    /// The sum of the questions under way; the shell has the messages.
+    asked: Sum,
+    /// How many messages of each route are in them.
+    asked_routes: BTreeMap<usize, usize>,
+    /// The costs of the messages of each question under way, in their order; by the time when it was sent.
+    asked_costs: BTreeMap<Mono, Vec<Cost>>,
+    /// Messages that may be sent as soon as a slot comes.
+    permitted: BTreeMap<PermittedKey, T>,
+    permitted_sum: Sum,
+    /// When permits run out.
+    ends: BTreeSet<(Mono, PermittedKey)>,
+    permitted_count: u64,
+    /// When the last message was sent.
+    last_call: Option<Mono>,
+    /// Messages with a time of their own before which they may not be sent, as they came.
+    delayed: BTreeMap<(Mono, u64), T>,
+    delayed_count: u64,
+    /// How late the missed slots were that a message could have used.
+    late: Vec<Duration>,
+    /// Actions that follow from answers and batches.
+    found: VecDeque<Action<T>>,
+}
+
+impl<T: Queued> Scheduler<T> {
+    /// Without `requests` no message may need a permit, and there must be a row: the scheduler
+    /// has the store's time from one of the two.
+    #[must_use]
+    pub fn new(pacing: Pacing, requests: Option<Requests>) -> Self {
+        Self {
+            pacing,
+            requests,
+            ready: Ready::default(),
+            key_queues: KeyQueues::default(),
+            asked: Sum::default(),
+            asked_routes: BTreeMap::new(),
+            asked_costs: BTreeMap::new(),
+            last_call: None,
+            permitted: BTreeMap::new(),
+            permitted_sum: Sum::default(),
+            ends: BTreeSet::new(),
+            permitted_count: 0,
+            delayed: BTreeMap::new(),
+            delayed_count: 0,
+            late: Vec::new(),
+            found: VecDeque::new(),
+        }
+    }
+
+    /// The mapping to the store's clock: that of the main row, or of the keyed limits where there is
+    /// none.
+    #[must_use]
+    pub fn clock(&self) -> Option<&ClockMap> {
+        let requests = self.requests.as_ref().map(Requests::clock);
+        self.pacing.clock().or(requests)
+    }
+
+    /// Where its slots come from, and what is known of them.
+    #[must_use]
+    pub const fn pacing(&self) -> &Pacing {
+        &self.pacing
+    }
+
+    /// For what the store says of the rows, and for a freeze.
+    pub const fn pacing_mut(&mut self) -> &mut Pacing {
+        &mut self.pacing
+    }
+
+    /// Messages held here: ready, waiting for a key or a time, and permitted; not messages that are
+    /// asked for.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.ready.sum().messages
+            + self.key_queues.len()
+            + self.permitted.len()
+            + self.delayed.len()
+    }
+
+    /// Adds a message that may be sent at once.
+    pub fn push(&mut self, item: T, now: Mono) {
+        match self.waits_for(&item, now) {
+            Some(key) => self.key_queues.join(key, item),
+            None => self.ready.push(item),
+        }
+    }
+
+    /// Puts a message back that had a slot and did not leave: before the others of its priority, so
+    /// that a missed slot does not cost it its place.
+    pub fn push_back(&mut self, item: T, now: Mono) {
+        match self.waits_for(&item, now) {
+            Some(key) => self.join(key, item),
+            None => self.ready.push_front(item),
+        }
+    }
+
+    /// A message that was taken in its turn waits for a key.
+    fn join(&mut self, key: KeyId, item: T) {
+        self.forgive(&item);
+        self.key_queues.join(key, item);
+    }
+
+    /// A message that was taken was not sent, and is gone or waits for a key.
+    fn forgive(&mut self, item: &T) {
+        self.ready.forgive(item, self.key_queues.open_keys());
+    }
+
+    /// The key that a message has to wait for in memory, if any.
+    fn waits_for(&self, item: &T, now: Mono) -> Option<KeyId> {
+        let key = self.key_queues.blocks(item, now)?;
+        self.key_queues.has_room(item, key).then_some(key)
+    }
+
+    /// Adds a message that may not be sent before `at`.
+    pub fn delay(&mut self, item: T, at: Mono) {
+        self.delayed_count += 1;
+        self.delayed.insert((at, self.delayed_count), item);
+    }
+
+    /// How late the slots were that were missed since the last call and that a message could have used.
+    pub fn take_late(&mut self) -> Vec<Duration> {
+        std::mem::take(&mut self.late)
+    }
+
+    /// Returns what to do at `now`. Call it again after doing it.
+    pub fn poll(&mut self, now: Mono) -> Action<T> {
+        self.wake(now);
+        self.pacing.expire(now);
+        if let Some(step) = self.found.pop_front() {
+            return step;
+        }
+        if let Some(step) = self.take_run_out(now) {
+            return step;
+        }
+        if let Some(step) = self
+            .serve(Row::Reserve, now)
+            .or_else(|| self.serve(Row::Main, now))
+        {
+            return step;
+        }
+        let demand = self.demand(now);
+        let lease = self.pacing.next_ask(demand);
+        if lease.is_some_and(|at| at <= now)
+            && let Some((row, ask)) = self.pacing.ask(now, demand, self.slots_ahead(now))
+        {
+            return Action::Lease(row, ask);
+        }
+        let next_request = match self.request(now) {
+            Ok(question) => return Action::Admit(question),
+            Err(next) => next,
+        };
+        if let Some(step) = self.found.pop_front() {
+            return step;
+        }
+        let slot = self.pacing.next_slot(self.sendable(now));
+        let delayed = self.delayed.first_key_value().map(|((at, _), _)| *at);
+        let end = self.ends.first().map(|(end, _)| *end);
+        let opening = self.key_queues.next_opening();
+        let coming = self.next_coming(now);
+        // Then more must be leased.
+        let miss = self.pacing.next_miss(now).filter(|_| demand.keyed > 0);
+        let times = [
+            slot,
+            delayed,
+            end,
+            lease,
+            next_request,
+            opening,
+            coming,
+            miss,
+        ];
+        Action::Wait(times.into_iter().flatten().min())
+    }
+
+    /// What all messages take that could be sent if slots came, now or as far ahead as they come.
+    fn demand(&self, now: Mono) -> Sum {
+        let mut demand = self.ready.sum().with(self.asked).with(self.permitted_sum);
+        // Whether the other messages of a key fit is not known. Slots that come before a key opens would
+        // be taken from others for nothing.
+        for item in self.coming(now).take(BATCH_MAX) {
+            demand.add(item);
+        }
+        demand
+    }
+
+    /// The first message of each key that is open, or opens soon enough to be asked for before the last of the
+    /// slots that it would get now.
+    fn coming(&self, now: Mono) -> impl Iterator<Item = &T> {
+        let horizon = now + self.pacing.horizon();
+        let in_horizon = self
+            .key_queues
+            .closed_heads(now)
+            .take_while(move |(opens, _)| *opens <= horizon);
+        let soon = in_horizon.filter(move |(opens, item)| *opens <= now + self.ahead(item));
+        self.key_queues
+            .open_heads()
+            .chain(soon.map(|(_, item)| item))
+    }
+
+    /// When the first message of another key counts as coming.
+    fn next_coming(&self, now: Mono) -> Option<Mono> {
+        let mut closed = self.key_queues.closed_heads(now);
+        let later = closed.find(|(opens, item)| *opens > now + self.ahead(item));
+        later
+            .filter(|_| self.pacing.is_paced())
+            .map(|(opens, item)| opens - self.ahead(item))
+    }
+
+    /// How long before its key opens slots may be leased for a message: the last of them comes when its limits
+    /// have answered.
+    fn ahead(&self, item: &T) -> Duration {
+        let lead = self
+            .requests
+            .as_ref()
+            .map_or(Duration::ZERO, Requests::lead);
+        let row = self.pacing.reach().saturating_sub(lead);
+        row.max(self.pacing.span(item.cost()))
+    }
+
+    /// What the next message needs of its slots. A slot that comes before the answer of its keyed limits
+    /// would be of no use to it.
+    fn slots_ahead(&self, now: Mono) -> Head {
+        let head = self
+            .next_keyed()
+            .or_else(|| self.ready.peek())
+            .or_else(|| self.coming(now).next());
+        let requests = self.requests.as_ref();
+        head.map_or(Head::PLAIN, |item| Head {
+            slots: item.cost().units(),
+            ahead: requests
+                .filter(|_| item.is_keyed())
+                .map_or(Duration::ZERO, Requests::lead),
+            costs: self.costs_ahead(now),
+        })
+    }
+
+    /// The costs of the next messages, in the order in which they get slots: messages that were granted, messages
+    /// that are asked for, and the others. Keyed limits may grant other messages. So where no call was made for a while,
+    /// the order counts as not known, and a lease is for any message.
+    fn costs_ahead(&self, now: Mono) -> Vec<u64> {
+        let pace = self.pacing.holder(Row::Main).map(LeaseHolder::pace);
+        let Some(pace) = pace.filter(|pace| pace.least() > 1) else {
+            return Vec::new();
+        };
+        let is_new = |sent: Mono| now.since(sent) <= pace.horizon() * 2;
+        if self.requests.is_some() && !self.last_call.is_some_and(is_new) {
+            return Vec::new();
+        }
+        let permitted = self.permitted.values().map(Queued::cost);
+        let asked = self.asked_costs.values().flatten().copied();
+        let coming = self.coming(now).map(Queued::cost);
+        let known = permitted.chain(asked).chain(coming).map(Cost::units);
+        let ready = self.ready.costs(COSTS_MAX);
+        known.chain(ready).take(COSTS_MAX).collect()
+    }
+
+    /// The messages that could be sent if a slot came: permitted messages, and messages that need no permit.
+    fn sendable(&self, now: Mono) -> Sum {
+        let one = |item: Option<&T>| item.is_some_and(|item| !item.is_keyed());
+        let collects = usize::from(self.collects(now));
+        let permitted = self.permitted_sum;
+        Sum {
+            messages: permitted.messages + usize::from(one(self.ready.peek())) + collects,
+            urgent: permitted.urgent + u64::from(one(self.ready.peek_urgent())),
+            ..permitted
+        }
+    }
+
+    /// Makes messages ready whose time has come, and opens keys.
+    fn wake(&mut self, now: Mono) {
+        while let Some(entry) = self
+            .delayed
+            .first_entry()
+            .filter(|entry| entry.key().0 <= now)
+        {
+            let item = entry.remove();
+            self.push(item, now);
+        }
+        self.key_queues.open_until(now);
+    }
+}
+
+#[cfg(test)]
+mod bench;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! When to come back, as answers say it in headers.
+//!
+//! Problem: each provider has its own header for it, and many send a reset with every answer, successes included. So
+//! there are three kinds, from the clearest on:
+//! 1. "Come back after": `Retry-After` and its relatives. They count on any answer without success.
+//! 2. A quota that has nothing left, with its reset. It counts likewise.
+//! 3. A reset without a word about what is left. It counts only where the answer means "not now": an error of the
+//!    server has nothing to do with it.
+//!
+//! A reset beside units that are left says nothing: GitHub's secondary limits refuse while the primary one has
+//! thousands left until its reset in most of an hour.
+//!
+//! A point in time is compared with the answer's own `Date`, because both come from one clock. Zero, a time in the
+//! past, and values that cannot be read count as none: a downstream that refuses and answers "at once" would be called
+//! at once, again and again.
+
+use std::time::{Duration, SystemTime};
+
+use super::moment::{self, Moment, date};
+use super::quota;
+use sluiced_core::judge::Waits;
+
+/// The value of a header by its name in lower case. Several headers of one name are one value, with commas between.
+pub type Headers<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
+
+/// How long to wait at least, in milliseconds. More precise than the standard header that may stand beside them.
+const MILLIS: [&str; 3] = [
+    // OpenAI and Azure OpenAI.
+    "retry-after-ms",
+    // Azure.
+    "x-ms-retry-after-ms",
+    // AWS.
+    "x-amz-retry-after",
+];
+
+/// When to come back, in any form.
+const AFTER: [&str; 3] = [
+    // RFC 9110, section 10.2.3.
+    "retry-after",
+    // Docker Hub: seconds since 1970.
+    "x-retry-after",
+    // Braze, MailerLite.
+    "x-ratelimit-retry-after",
+];
+
+/// What is left, and the reset.
+const QUOTAS: [(&str, &str); 12] = [
+    // Discord.
+    ("x-ratelimit-remaining", "x-ratelimit-reset-after"),
+    // Earlier drafts of the IETF; Zendesk, GitLab, Resend.
+    ("ratelimit-remaining", "ratelimit-reset"),
+    // GitHub, SendGrid, Telnyx, Smartsheet.
+    ("x-ratelimit-remaining", "x-ratelimit-reset"),
+    // X, Okta.
+    ("x-rate-limit-remaining", "x-rate-limit-reset"),
+    // OpenAI.
+    (
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-reset-requests",
+    ),
+    ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+    (
+        "x-ratelimit-remaining-project-tokens",
+        "x-ratelimit-reset-project-tokens",
+    ),
+    // Anthropic.
+    (
+        "anthropic-ratelimit-requests-remaining",
+        "anthropic-ratelimit-requests-reset",
+    ),
+    (
+        "anthropic-ratelimit-tokens-remaining",
+        "anthropic-ratelimit-tokens-reset",
+    ),
+    (
+        "anthropic-ratelimit-input-tokens-remaining",
+        "anthropic-ratelimit-input-tokens-reset",
+    ),
+    (
+        "anthropic-ratelimit-output-tokens-remaining",
+        "anthropic-ratelimit-output-tokens-reset",
+    ),
+    // Brevo.
+    ("x-sib-ratelimit-remaining", "x-sib-ratelimit-reset"),
+];
+
+/// Reads when to come back from an answer. `said` is what a template of the operator found, which is clearer than all
+/// headers. `now` counts if the answer has no `Date`.
+///
+/// `asked` has the first two kinds, and `reset` the third.
+#[must_use]
+pub fn waits(headers: Headers<'_>, said: Option<&str>, now: SystemTime) -> Waits {
+    let now = headers("date").and_then(date).unwrap_or(now);
+    let asked = some(said.and_then(|text| since(text, now)))
+        .or_else(|| after(headers, now))
+        .or_else(|| rate_limit(headers, Some(0)))
+        .or_else(|| resets(headers, now, Some(0)));
+    Waits {
+        asked,
+        reset: rate_limit(headers, None).or_else(|| resets(headers, now, None)),
+    }
+}
+
+fn some(wait: Option<Duration>) -> Option<Duration> {
+    wait.filter(|wait| !wait.is_zero())
+}
+
+fn since(text: &str, now: SystemTime) -> Option<Duration> {
+    Moment::read(text).map(|moment| moment.since(now))
+}
+
+fn after(headers: Headers<'_>, now: SystemTime) -> Option<Duration> {
+    let millis = |name: &&str| some(headers(name).and_then(moment::millis));
+    let any = |name: &&str| some(headers(name).and_then(|text| since(text, now)));
+    let precise = MILLIS.iter().find_map(millis);
+    precise.or_else(|| AFTER.iter().find_map(any))
+}
+
+/// The longest wait among the policies of `RateLimit` that have so much left; `None`: they do not say it. As in
+/// `"default";r=0;t=4` (draft-ietf-httpapi-ratelimit-headers), or `limit=10, remaining=0, reset=4` (its earlier drafts).
+fn rate_limit(headers: Headers<'_>, left: Option<u64>) -> Option<Duration> {
+    let policies = quota::policies(headers("ratelimit")?).into_iter();
+    let policies = policies.filter(|policy| policy.left == left);
+    some(policies.filter_map(|policy| policy.reset).max())
+}
+
+/// The longest of the resets beside which so much is left; `None`: nothing is said of that.
+fn resets(headers: Headers<'_>, now: SystemTime, left: Option<u64>) -> Option<Duration> {
+    let said = |name| headers(name).and_then(quota::remaining);
+    let quotas = QUOTAS
+        .iter()
+        .filter(|(remaining, _)| said(remaining) == left);
+    let resets = quotas.filter_map(|(_, reset)| since(headers(reset)?, now));
+    some(resets.max())
+}
+
+#[cfg(test)]
+mod tests;

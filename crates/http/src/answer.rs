@@ -1,0 +1,253 @@
+//! From an answer of HTTP to a judgement: what of it is read, how it is decoded, and what it means.
+//!
+//! No more than the first 64 KiB of an answer are read: reading on would cost more than a new connection. If
+//! the configuration has texts or a template for the meaning of answers, they are applied to that, after its coding is
+//! undone (`encoding`). If the answer breaks off before, or cannot be decoded, the missing part might mean something
+//! else: it counts as no answer, unless its status or what came already means another try.
+
+use std::cell::OnceCell;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::response::Parts;
+use http::{HeaderName, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout_at};
+
+use super::encoding::decode;
+use super::gate::{AnswerRead, Failure, joined, read_out};
+use super::judge::{HttpJudge, Read, Reply};
+use super::redirect;
+use sluiced_ports::dial::Misconfigured;
+use sluiced_ports::downstream::{Answer, Facts, Judgement, Silence, Status};
+use sluiced_ports::message::Message;
+use sluiced_settings::text::TemplateText;
+use sluiced_settings::types::Http;
+use sluiced_template::{AnswerWords, Heard};
+
+/// A key by which the downstream recognizes repeats (draft-ietf-httpapi-idempotency-key-header).
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Judges the answers of one downstream.
+pub(super) struct AnswerReader {
+    judge: HttpJudge,
+    words: AnswerWords,
+    /// Every call has the same URL.
+    is_fixed: bool,
+    keeps_answers: bool,
+}
+
+/// What the meaning of an answer depends on besides the answer.
+pub(super) struct Asks {
+    /// The URL that was called.
+    uri: Uri,
+    /// An earlier call of the message may have been taken, or the downstream recognizes repeats by a key.
+    may_repeat: bool,
+    /// The message, if templates need it.
+    about: Option<Box<AskedAbout>>,
+}
+
+struct AskedAbout {
+    message: Message,
+    route: String,
+    attempt: u32,
+    max_body: u64,
+}
+
+/// What came of an answer.
+struct Received {
+    head: Parts,
+    read: AnswerRead,
+    /// Why it cannot be read, if `read` says that.
+    why: Option<String>,
+    /// If it matters.
+    body: Bytes,
+}
+
+impl AnswerReader {
+    pub(super) fn new(
+        http: &Http,
+        is_fixed: bool,
+        keeps_answers: bool,
+    ) -> Result<Self, Misconfigured> {
+        Ok(Self {
+            judge: judge(http)?,
+            words: words(http)?,
+            is_fixed,
+            keeps_answers,
+        })
+    }
+
+    /// What the meaning of the answer to `request` will depend on.
+    pub(super) fn asks(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+        request: &Request<Bytes>,
+    ) -> Asks {
+        let has_key = request.headers().contains_key(IDEMPOTENCY_KEY);
+        let about = (!self.words.is_empty()).then(|| {
+            Box::new(AskedAbout {
+                message: message.clone(),
+                route: facts.route.to_owned(),
+                attempt: facts.attempt,
+                max_body: facts.max_body,
+            })
+        });
+        Asks {
+            uri: request.uri().clone(),
+            may_repeat: facts.attempt > 1 || message.redelivered || has_key,
+            about,
+        }
+    }
+
+    /// Reads an answer until the deadline, and judges it.
+    pub(super) async fn judge(
+        &self,
+        answer: Response<Incoming>,
+        asks: &Asks,
+        deadline: Instant,
+    ) -> Judgement {
+        let received = self.receive(answer, deadline).await;
+        self.judged(received, asks)
+    }
+
+    /// Whether what an answer means depends on its body.
+    fn reads(&self) -> bool {
+        self.judge.reads() || self.words.decides()
+    }
+
+    /// Reads an answer. One that goes on after the deadline is cut off by dropping it.
+    async fn receive(&self, answer: Response<Incoming>, deadline: Instant) -> Received {
+        let (mut head, body) = answer.into_parts();
+        let is_wanted = self.keeps_answers || self.judge.reads() || !self.words.is_empty();
+        let mut kept = is_wanted.then(Vec::new);
+        let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
+        let read = read.unwrap_or(AnswerRead::Cut(Silence::Timeout));
+        let Some(kept) = kept else {
+            return Received {
+                head,
+                read,
+                why: None,
+                body: Bytes::new(),
+            };
+        };
+        let decoded = decode(&head.headers, kept, read);
+        // They are about the bytes on the wire.
+        if head.headers.remove(CONTENT_ENCODING).is_some() {
+            head.headers.remove(CONTENT_LENGTH);
+        }
+        Received {
+            head,
+            read: decoded.read,
+            why: decoded.why,
+            body: decoded.body.into(),
+        }
+    }
+
+    fn judged(&self, received: Received, asks: &Asks) -> Judgement {
+        let Received {
+            head,
+            read,
+            why,
+            body,
+        } = received;
+        let status = head.status;
+        let is_wanted = self.keeps_answers || asks.about.is_some();
+        let answer = is_wanted.then(|| Answer {
+            status: status.as_u16().into(),
+            headers: joined(&head.headers),
+            body: body.clone(),
+            is_whole: read == AnswerRead::Whole,
+        });
+        let heard = asks.hear(&self.words, answer.as_ref());
+        // The usual answer is judged without them.
+        let headers = OnceCell::new();
+        let reply = Reply {
+            status: status.as_u16(),
+            headers: &|name| {
+                let headers = headers.get_or_init(|| joined(&head.headers));
+                headers.get(name).map(String::as_str)
+            },
+            body: &body,
+            lacks: self.reads() && matches!(read, AnswerRead::Cut(_) | AnswerRead::Unreadable),
+            may_repeat: asks.may_repeat,
+            read: Read {
+                outcome: heard.outcome,
+                wait: heard.wait.as_deref(),
+            },
+        };
+        let leads_to = redirect::leads_to(status, &head.headers, &asks.uri, self.is_fixed);
+        let mut detail = named(status) + &leads_to.unwrap_or_default();
+        if read != AnswerRead::Whole && why.is_none() {
+            detail.push_str(" (the answer was not read to its end)");
+        } else if let Some(why) = why.or(heard.why) {
+            detail.push_str(&format!(" (the answer cannot be read: {why})"));
+        }
+        let Some(judged) = self.judge.reply(reply, SystemTime::now()) else {
+            let silence = match read {
+                AnswerRead::Cut(silence) => silence,
+                _ => Silence::Unreadable,
+            };
+            return self.silent(silence, Failure::unsure(detail));
+        };
+        Judgement {
+            outcome: judged.outcome,
+            reply: Ok(Status::Http(status.as_u16())),
+            detail,
+            answer: answer.filter(|_| self.keeps_answers),
+            maybe_delivered: true,
+            cut_from: judged.cut_from,
+            rest: None,
+        }
+    }
+
+    pub(super) fn silent(&self, silence: Silence, failure: Failure) -> Judgement {
+        Judgement {
+            outcome: self.judge.silence(silence),
+            reply: Err(silence),
+            detail: failure.detail,
+            answer: None,
+            maybe_delivered: failure.maybe_delivered,
+            cut_from: None,
+            rest: None,
+        }
+    }
+}
+
+/// What answers mean.
+fn judge(http: &Http) -> Result<HttpJudge, Misconfigured> {
+    let (wait, most) = (http.throttle_wait.get(), http.max_throttle_wait.get());
+    HttpJudge::new(http.outcomes.lists(), wait, most)
+        .map_err(|error| Misconfigured::new("outcomes", error))
+}
+
+fn words(http: &Http) -> Result<AnswerWords, Misconfigured> {
+    let [outcome, wait] =
+        [&http.outcome, &http.wait].map(|text| text.as_ref().map(TemplateText::as_str));
+    AnswerWords::new(outcome, wait).map_err(|wrong| Misconfigured::new(&wrong.key, wrong.wrong))
+}
+
+impl Asks {
+    /// What the templates say of the answer.
+    fn hear(&self, words: &AnswerWords, answer: Option<&Answer>) -> Heard {
+        let (Some(about), Some(answer)) = (&self.about, answer) else {
+            return Heard::default();
+        };
+        let facts = Facts {
+            route: &about.route,
+            attempt: about.attempt,
+            max_body: about.max_body,
+        };
+        words.read(&about.message, facts, answer)
+    }
+}
+
+/// `503 Service Unavailable`.
+fn named(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_str()),
+        None => status.as_str().to_owned(),
+    }
+}

@@ -1,0 +1,117 @@
+//! The header `Authorization`, even after a rotation of the secret. Signatures are made by `sign`.
+//!
+//! Requests are made before their slots, with the secret of that time. When the downstream refuses it
+//! (401, 403), the secret is read again, at most once a second: a downstream that refuses for another
+//! reason costs no more than that. Later calls have the new secret.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use secrecy::ExposeSecret;
+use tokio::time::Instant;
+
+use super::sign::Signer;
+use sluiced_ports::connect::Secret;
+use sluiced_ports::dial::Misconfigured;
+use sluiced_ports::lock;
+use sluiced_settings::types::Auth;
+use sluiced_template::{Template, Templates};
+
+/// How often the secret is read at most.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The header of these credentials, with the secret as it was read last. `None`: each call is signed instead.
+pub(super) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>, Misconfigured> {
+    let secret = secret.last();
+    let secret = secret.expose_secret();
+    let text = match auth {
+        Auth::Basic(basic) if basic.user.contains(':') => {
+            return Err(Misconfigured::new("auth.user", "has a colon"));
+        }
+        Auth::Basic(basic) => {
+            let pair = format!("{}:{secret}", basic.user);
+            format!("Basic {}", BASE64_STANDARD.encode(pair))
+        }
+        Auth::Bearer(_) => format!("Bearer {secret}"),
+        Auth::Hmac(_) => return Ok(None),
+    };
+    let mut value = HeaderValue::try_from(text)
+        .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+/// Credentials whose secret may change.
+pub(super) struct RotatingAuth {
+    auth: Auth,
+    secret: Secret,
+    /// Where calls are signed.
+    signer: Option<Arc<Signer>>,
+    state: Mutex<Renewal>,
+}
+
+#[derive(Default)]
+struct Renewal {
+    /// Replaces the first header after a rotation.
+    renewed: Option<HeaderValue>,
+    read: Option<Instant>,
+}
+
+impl RotatingAuth {
+    pub(super) fn new(auth: Auth, secret: Secret, signer: Option<Arc<Signer>>) -> Self {
+        Self {
+            auth,
+            secret,
+            signer,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Puts the current secret into a request that was made before.
+    pub(super) fn renew(&self, headers: &mut HeaderMap) {
+        if let Some(value) = &lock(&self.state).renewed {
+            headers.insert(AUTHORIZATION, value.clone());
+        }
+    }
+
+    /// Reads the secret again if this answer refused it.
+    pub(super) fn answered(&self, status: StatusCode) {
+        if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if state.read.is_some_and(|read| read.elapsed() < EVERY) {
+            return;
+        }
+        state.read = Some(Instant::now());
+        let before = self.secret.last();
+        if self.secret.get().expose_secret() == before.expose_secret() {
+            return;
+        }
+        let renewed = match &self.signer {
+            Some(signer) => signer.renew(),
+            None => header(&self.auth, &self.secret).map(|value| state.renewed = value),
+        };
+        match renewed {
+            Ok(()) => {
+                tracing::info!("the secret of the downstream has changed: the new one is used");
+            }
+            Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),
+        }
+    }
+}
+
+/// Compiles the template configured as `key`; errors about a message name it `what`.
+pub(super) fn compile(
+    templates: &mut Templates,
+    what: &str,
+    key: &str,
+    text: &str,
+) -> Result<Template, Misconfigured> {
+    let compiled = templates.add(what, text);
+    compiled.map_err(|wrong| Misconfigured::new(key, wrong))
+}

@@ -1,0 +1,325 @@
+//! Calls over HTTP/1.1, with warm connections.
+//!
+//! One timeout covers a call from the first poll of `send` to the end of the answer. The status
+//! code decides: once it is there, an answer that breaks off, takes too long or is too large does
+//! not change the outcome (a repeat would be a duplicate), it only costs the connection, unless the configuration judges
+//! bodies (`answer`). The body of the answer is read up to a bound, so that the connection can be used again.
+//!
+//! Answers that other clients take are taken: a space before the colon of a header, a header on several lines, a line
+//! that is no header, many headers. The message may have been taken, and a repeat would be a duplicate.
+//!
+//! Redirects are not followed: a 3xx is judged like any code, and permanent by default; its reason says where it leads
+//! (`redirect`). No proxy is used, whatever the environment says. In both cases the call would not be the one that the
+//! limit counted.
+//!
+//! A call that cannot be written in time is not written at all (`gate`).
+//!
+//! **Can the client send twice?** It repeats a request by itself in one case: a connection of the
+//! pool died while the request waited for it. hyper hands back such a request only from the queue,
+//! as long as the connection's task has not taken it. Once taken it is never handed back, whether a
+//! byte was written or not. So a repeat by the client is always the first write, and repeats stay
+//! switched on (`retry_canceled_requests`): each repeat uses up one dead connection of the pool,
+//! and the timeout bounds them all. A connection that dies after the request was taken ends the
+//! call. The route decides whether that call is repeated, and `maybe_delivered` shows whether a
+//! repeat may be a duplicate.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::uri::Scheme;
+use http::{Request, Uri};
+use http_body_util::Full;
+use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::{Instant, timeout_at};
+use tracing::warn;
+
+use super::answer::{AnswerReader, Asks};
+use super::auth::RotatingAuth;
+use super::connect::{WarmConnector, place};
+use super::gate::{Failure, Writing};
+use super::request::RequestTemplate;
+use super::sign::{Signer, Signing};
+use sluiced_ports::dial::{Credentials, Misconfigured, find, tls, way};
+use sluiced_ports::downstream::{
+    Call, Downstream, Facts, Handshake, Judgement, LeaveBy, Silence, TooLate, Undecodable,
+};
+use sluiced_ports::message::Message;
+use sluiced_settings::types::{Auth, Http};
+use sluiced_telemetry::traces::RouteTraces;
+
+/// So many headers an answer may have.
+const MAX_ANSWER_HEADERS: usize = 256;
+/// The largest header of an answer.
+const MAX_ANSWER_HEAD: usize = 64 * 1024;
+
+/// An HTTP downstream.
+pub struct HttpDownstream {
+    template: RequestTemplate,
+    /// Signs requests, if they are signed.
+    signer: Option<Arc<Signer>>,
+    caller: Arc<Caller>,
+    connector: WarmConnector,
+    warm_connections: usize,
+}
+
+/// What a call needs after it was prepared.
+struct Caller {
+    client: Client<WarmConnector, Full<Bytes>>,
+    answers: AnswerReader,
+    auth: Option<RotatingAuth>,
+    timeout: Duration,
+    traces: Option<RouteTraces>,
+}
+
+struct HttpCall {
+    caller: Arc<Caller>,
+    request: Request<Bytes>,
+    signed: Option<Signed>,
+    asks: Asks,
+}
+
+/// The signature that a request has.
+struct Signed {
+    at: SystemTime,
+    /// To sign it again.
+    signing: Signing,
+}
+
+/// The signature of a body up to this size takes no time that a slot would notice.
+const QUICK: usize = 64 * 1024;
+/// The signature of a larger body may be this old when it is sent. Receivers take five minutes (Standard
+/// Webhooks, AWS Signature Version 4).
+const FRESH: Duration = Duration::from_secs(60);
+
+impl Signed {
+    /// Makes the signature that is sent. Of a large body it was made before, when no slot waited for it.
+    ///
+    /// # Errors
+    /// When that is too old: the request must be prepared again.
+    fn renew(self, request: &mut Request<Bytes>) -> Result<(), TooLate> {
+        let now = SystemTime::now();
+        if request.body().len() > QUICK {
+            let age = now.duration_since(self.at).unwrap_or_default();
+            return if age <= FRESH { Ok(()) } else { Err(TooLate) };
+        }
+        if let Err(why) = self.signing.sign(request, now) {
+            // Only the time and the secret differ from the first signature, which succeeded.
+            warn!(%why, "a call cannot be signed again; it has the signature of when it was prepared");
+        }
+        Ok(())
+    }
+}
+
+impl HttpDownstream {
+    /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: the answer is
+    /// part of each judgement.
+    ///
+    /// # Errors
+    /// When a key of the configuration cannot be used.
+    pub fn new(
+        http: &Http,
+        credentials: &Credentials,
+        keeps_answers: bool,
+        traces: Option<RouteTraces>,
+    ) -> Result<Self, Misconfigured> {
+        let auth = http.auth.as_ref();
+        let auth = auth.map(|auth| Ok((auth, credentials.secret("auth")?)));
+        let auth = auth.transpose()?;
+        let template = RequestTemplate::new(http, auth)?;
+        let signer = match auth {
+            Some((Auth::Hmac(hmac), secret)) => {
+                let signer = Signer::new(hmac, secret.clone(), http)?;
+                Some(Arc::new(signer))
+            }
+            _ => None,
+        };
+        let origin = template.origin().cloned();
+        let may_be_tls = origin
+            .as_ref()
+            .is_none_or(|origin| origin.scheme() == Some(&Scheme::HTTPS));
+        let connector = WarmConnector::new(
+            tls(
+                http.ca_file.as_deref(),
+                credentials.certificate.as_ref(),
+                may_be_tls,
+            )?,
+            origin,
+            http.connect_timeout.get(),
+            http.idle_timeout.get(),
+        );
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(http.idle_timeout.get())
+            .pool_max_idle_per_host(usize::MAX)
+            .http1_max_buf_size(MAX_ANSWER_HEAD)
+            .http1_max_headers(MAX_ANSWER_HEADERS)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
+            .http1_ignore_invalid_headers_in_responses(true)
+            .retry_canceled_requests(true)
+            .build(connector.clone());
+        Ok(Self {
+            caller: Arc::new(Caller {
+                client,
+                answers: AnswerReader::new(http, template.is_fixed(), keeps_answers)?,
+                auth: auth.map(|(auth, secret)| {
+                    RotatingAuth::new(auth.clone(), secret.clone(), signer.clone())
+                }),
+                timeout: http.timeout.get(),
+                traces: traces.filter(|_| template.passes_trace()),
+            }),
+            template,
+            signer,
+            connector,
+            warm_connections: usize::from(http.warm_connections),
+        })
+    }
+
+    /// The request that a call would send. Calls nothing.
+    ///
+    /// # Errors
+    /// When none can be made from the message.
+    pub fn request(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<Request<Bytes>, Undecodable> {
+        Ok(self.signed(message, facts)?.0)
+    }
+
+    /// The request with a signature of this moment, and the data to sign it again when it is sent.
+    fn signed(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<(Request<Bytes>, Option<Signed>), Undecodable> {
+        let mut request = self.template.request(message, facts)?;
+        let signer = self.signer.as_ref();
+        let signing = signer.map(|signer| signer.signing(message, facts));
+        let Some(signing) = signing.transpose()? else {
+            return Ok((request, None));
+        };
+        let at = SystemTime::now();
+        signing.sign(&mut request, at)?;
+        Ok((request, Some(Signed { at, signing })))
+    }
+
+    /// Scheme and host of every call; none if they differ from message to message.
+    #[must_use]
+    pub fn origin(&self) -> Option<&Uri> {
+        self.template.origin()
+    }
+}
+
+impl Downstream for HttpDownstream {
+    fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
+        let (request, signed) = self.signed(message, facts)?;
+        let asks = self.caller.answers.asks(message, facts, &request);
+        Ok(Box::new(HttpCall {
+            caller: Arc::clone(&self.caller),
+            request,
+            signed,
+            asks,
+        }))
+    }
+
+    fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.connector.warm(self.warm_connections, bound))
+    }
+
+    fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {
+        Box::pin(async move {
+            let (host, port) = place(self.origin()?)?;
+            way(host, port, bound).await
+        })
+    }
+}
+
+impl fmt::Debug for HttpDownstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpDownstream")
+            .field("method", self.template.method())
+            .field("host", &self.origin().and_then(Uri::host))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Call for HttpCall {
+    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, TooLate>> {
+        let Self {
+            caller,
+            mut request,
+            signed,
+            asks,
+        } = *self;
+        Box::pin(async move {
+            if let Some(signed) = signed {
+                signed.renew(&mut request)?;
+            }
+            let traces = caller.traces.as_ref();
+            let span = traces.map(|traces| traces.begin(&mut request));
+            let sent = caller.call(request, &asks, leave_by).await;
+            if let Some(span) = span {
+                span.end(&sent);
+            }
+            sent
+        })
+    }
+}
+
+impl Caller {
+    async fn call(
+        &self,
+        request: Request<Bytes>,
+        asks: &Asks,
+        leave_by: LeaveBy,
+    ) -> Result<Judgement, TooLate> {
+        let deadline = Instant::now() + self.timeout;
+        let mut request = request.map(Full::new);
+        if let Some(auth) = &self.auth {
+            auth.renew(request.headers_mut());
+        }
+        let mut writing = Writing::new(leave_by, capture_connection(&mut request));
+        let mut calling = self.client.request(request);
+        let answer = poll_fn(|cx| {
+            let polled = calling.poll_unpin(cx);
+            writing.arm();
+            polled
+        });
+        let answer = timeout_at(deadline, answer).await;
+        Ok(match answer {
+            Ok(Ok(answer)) => {
+                if let Some(auth) = &self.auth {
+                    auth.answered(answer.status());
+                }
+                self.answers.judge(answer, asks, deadline).await
+            }
+            Ok(Err(error)) if find::<TooLate>(&error).is_some() => return Err(TooLate),
+            Ok(Err(error)) => self.broken(&error, writing.maybe_begun()),
+            Err(_) => self.late(writing.maybe_begun()),
+        })
+    }
+
+    fn broken(&self, error: &Error, begun: bool) -> Judgement {
+        self.answers
+            .silent(Silence::Connection, Failure::of(error, begun))
+    }
+
+    fn late(&self, begun: bool) -> Judgement {
+        let waited = self.timeout;
+        if begun {
+            let failure = Failure::unsure(format!("no answer within {waited:?}"));
+            self.answers.silent(Silence::Timeout, failure)
+        } else {
+            let failure = Failure::sure(format!("no connection within {waited:?}"));
+            self.answers.silent(Silence::Connection, failure)
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What an answer of HTTP means: by its status, what it says of when to come back, and what the operator says of it.
+//!
+//! An operator lists status codes, classes, `timeout`, `connection` and `unreadable`. A code beats its class.
+//! What no list names follows the defaults:
+//! - 2xx: accepted;
+//! - 420, 429 and 430: throttled;
+//! - 403, 477, 503 and 529: throttled if they say when to come back;
+//! - 401, 403, 407, 408, 421, 423, 425 and 5xx, and no answer: transient;
+//! - 409: transient if the call may be a repeat of one that was taken, since the first one may still run
+//!   (draft-ietf-httpapi-idempotency-key-header, section 2.7);
+//! - every other 4xx that says when to come back: transient;
+//! - everything else, redirects included: permanent.
+//!
+//! Texts in the body have precedence over the status: some downstreams answer 200 and say "throttled". A template of
+//! the operator has precedence over both. What an answer says of when to come back is read by `headers`.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use sluiced_core::judge::{
+    Found, Judge, Judged, ListError, Listed, Lists, Meaning, Outcome, Silence, Waits,
+};
+use sluiced_headers::{Headers, waits};
+
+/// The parts of an answer that matter.
+#[derive(Clone, Copy)]
+pub(crate) struct Reply<'a> {
+    /// 100 to 999.
+    pub(crate) status: u16,
+    pub(crate) headers: Headers<'a>,
+    /// Its first bytes, if [`HttpJudge::reads`] them.
+    pub(crate) body: &'a [u8],
+    /// Its body matters, and a part of it did not come or cannot be decoded.
+    pub(crate) lacks: bool,
+    /// An earlier call of this message may have been taken, or the downstream recognizes repeats by a key.
+    pub(crate) may_repeat: bool,
+    pub(crate) read: Read<'a>,
+}
+
+impl fmt::Debug for Reply<'_> {
+    /// Shows neither its headers nor its body: both may repeat content of the message.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply")
+            .field("status", &self.status)
+            .field("bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the templates of the operator found in an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Read<'a> {
+    pub(crate) outcome: Found,
+    /// When to come back, as it stands there.
+    pub(crate) wait: Option<&'a str>,
+}
+
+/// Judges the answers of a downstream.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpJudge(Judge<Code>);
+
+impl HttpJudge {
+    /// Reads the lists. The waits are those of [`Judge::new`].
+    ///
+    /// # Errors
+    /// When an entry is no status, is in two lists, or would lose messages.
+    pub(crate) fn new(
+        lists: Lists<'_>,
+        throttle_wait: Duration,
+        max_throttle_wait: Duration,
+    ) -> Result<Self, ListError> {
+        Judge::new(lists, throttle_wait, max_throttle_wait).map(Self)
+    }
+
+    /// What an answer means. `None`: nothing is certain, because what it lacks, or what cannot be read, may decide.
+    /// `now` counts for points in time if the answer has no `Date`.
+    pub(crate) fn reply(&self, reply: Reply<'_>, now: SystemTime) -> Option<Judged> {
+        let said = match reply.read.outcome {
+            Found::Meaning(meaning) => Some(meaning),
+            Found::Nothing | Found::Failed => self.0.said(reply.body),
+        };
+        let read = || waits(reply.headers, reply.read.wait, now);
+        let meaning = match said.or_else(|| self.listed(reply.status)) {
+            Some(meaning) => meaning,
+            // The usual answer needs no more.
+            None if reply.status / 100 == 2 => Meaning::Accepted,
+            None => default_meaning(reply.status, read().asked.is_some(), reply.may_repeat),
+        };
+        let is_unsure = match meaning {
+            Meaning::Accepted => reply.lacks || reply.read.outcome == Found::Failed,
+            Meaning::Permanent => reply.lacks && said.is_none(),
+            _ => false,
+        };
+        let needs_wait = !matches!(meaning, Meaning::Accepted | Meaning::Permanent);
+        let waits = if needs_wait { read() } else { Waits::default() };
+        (!is_unsure).then(|| self.0.judged(meaning, waits))
+    }
+
+    /// What the lists say of a status.
+    pub(crate) fn listed(&self, status: u16) -> Option<Meaning> {
+        let listed = |entry| self.0.listed(entry);
+        listed(Code::One(status)).or_else(|| listed(Code::Class(status / 100)))
+    }
+
+    /// What the lists say of the lack of an answer.
+    pub(crate) fn listed_silence(&self, silence: Silence) -> Option<Meaning> {
+        self.0.listed_silence(silence)
+    }
+
+    /// What the lack of an answer means.
+    pub(crate) fn silence(&self, silence: Silence) -> Outcome {
+        self.0.silence(silence)
+    }
+
+    /// Whether there are texts, so that the bodies of answers matter.
+    pub(crate) fn reads(&self) -> bool {
+        self.0.reads()
+    }
+}
+
+/// `asks`: the answer says when to come back. `may_repeat`: as in [`Reply`].
+pub(crate) const fn default_meaning(status: u16, asks: bool, may_repeat: bool) -> Meaning {
+    match status {
+        200..=299 => Meaning::Accepted,
+        // 420 is X's, and 430 Shopify's.
+        420 | 429 | 430 => Meaning::Throttled,
+        // A limit (GitHub answers 403), a maintenance, an overload (529 is Anthropic's), and an account that moves (477
+        // is HubSpot's): about all messages.
+        403 | 477 | 503 | 529 if asks => Meaning::Throttled,
+        // Unauthorized, forbidden, a proxy that does not know us: about us, as a rule, not the message. The others
+        // are about the moment: too slow, the wrong server, locked, too early.
+        401 | 403 | 407 | 408 | 421 | 423 | 425 | 500..=599 => Meaning::Transient,
+        409 if may_repeat => Meaning::Transient,
+        400..=499 if asks => Meaning::Transient,
+        _ => Meaning::Permanent,
+    }
+}
+
+/// The statuses of HTTP that an entry names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    One(u16),
+    /// Those that begin with this digit.
+    Class(u16),
+}
+
+impl Listed for Code {
+    const RIGHT: &'static str = "write a code such as \"409\", a class such as \"5xx\", \"timeout\", \"connection\" or \"unreadable\"";
+    const CAN_BE_UNREADABLE: bool = true;
+    const NEVER_ACCEPTED: &'static [Silence] = &[Silence::Connection, Silence::Unreadable];
+
+    fn read(text: &str) -> Option<Self> {
+        match text.as_bytes() {
+            [class @ b'1'..=b'5', b'x', b'x'] => Some(Self::Class(u16::from(class - b'0'))),
+            [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9'] => text.parse().ok().map(Self::One),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,27 @@
+//! The HTTP downstream: a call is one request over HTTP/1.1, on a connection that was opened before its slot.
+//!
+//! `url` and `request` make the request, with templates from `template`; `sign` signs it, and `auth` has the header of
+//! credentials, even after a rotation. `connect` opens connections, also ahead of time. `gate` stops a call that is too
+//! late, and says what a failed call means. `answer` reads what comes back: `encoding` undoes what compresses it,
+//! `judge` says what it means (`table` shows that to an operator), `redirect` says where a redirect leads. `downstream`
+//! puts them together.
+//!
+//! **The door**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Http`.
+//!
+//! **May know**: `core`, `ports`, `headers`, the types of `settings`, `telemetry`, `template`.
+
+mod answer;
+mod auth;
+mod connect;
+mod downstream;
+mod encoding;
+mod gate;
+mod judge;
+mod redirect;
+mod request;
+mod sign;
+mod table;
+mod url;
+
+pub use downstream::HttpDownstream;
+pub use table::answers_in_words;

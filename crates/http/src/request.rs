@@ -1,0 +1,335 @@
+//! The request that is made from a message.
+//!
+//! The parts that do not depend on the message are made once: the method, a URL without
+//! templates, and all headers without templates. A message's body is passed on without a copy,
+//! unless `body` is configured. Sections of AMQP 1.0 are taken off: no receiver of HTTP knows them.
+//!
+//! Headers that are always sent, each replaced by a header of the same name in the configuration
+//! and left out if that is empty (or a template that makes nothing):
+//!
+//! | header | value |
+//! |---|---|
+//! | `content-type` | the message's `content_type`; `application/json` without one, and for a configured body |
+//! | `content-encoding` | the message's, or that of Celery's header `compression`, by its name in HTTP (gzip, deflate, br, zstd), if the body is untouched |
+//! | `x-message-id` | the publisher's `message_id`, if there is one |
+//! | `x-attempt` | 1 for the first call |
+//! | `traceparent`, `tracestate` | the message's headers of these names (W3C Trace Context); where calls are spans (`telemetry::traces`), the call's |
+//! | `accept-encoding` | `identity`: an answer that is compressed is decoded, but costs time |
+//! | `user-agent` | `sluiced/<version>` |
+//!
+//! `Idempotency-Key` is sent only if it is configured, because a downstream may give it a meaning
+//! of its own: `headers.Idempotency-Key = "{{ message_id }}"`.
+//!
+//! GET and HEAD carry no body unless one is configured.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
+    EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+
+use super::auth::{compile, header};
+use super::url::{Url, checked_url, host_header};
+use sluiced_ports::connect::Secret;
+use sluiced_ports::dial::Misconfigured;
+use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::message::Message;
+use sluiced_settings::types::{Auth, Http};
+use sluiced_telemetry::traces;
+use sluiced_template::{Template, Templates, content, is_template};
+
+const X_MESSAGE_ID: HeaderName = HeaderName::from_static("x-message-id");
+const X_ATTEMPT: HeaderName = HeaderName::from_static("x-attempt");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("sluiced/", env!("CARGO_PKG_VERSION")));
+
+/// Headers that say how a request is framed. They belong to the connection, and a wrong one could
+/// turn one message into two requests.
+const FRAMING: [HeaderName; 9] = [
+    CONNECTION,
+    CONTENT_LENGTH,
+    EXPECT,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// How requests are made. Compiled once.
+pub(super) struct RequestTemplate {
+    templates: Templates,
+    any_template: bool,
+    method: Method,
+    url: Url,
+    /// Headers that are the same on every request.
+    fixed: HeaderMap,
+    /// Headers that are made from the message.
+    made: Vec<(HeaderName, Template)>,
+    /// Which headers that are always sent the configuration replaces.
+    replaced: Replaced,
+    body: Body,
+}
+
+enum Body {
+    /// The message's own.
+    Message,
+    /// None at all: GET and HEAD.
+    Nothing,
+    Fixed(Bytes),
+    Made(Template),
+}
+
+#[derive(Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "one per header, and nothing else"
+)]
+struct Replaced {
+    content_type: bool,
+    content_encoding: bool,
+    message_id: bool,
+    attempt: bool,
+    trace: bool,
+}
+
+impl RequestTemplate {
+    pub(super) fn new(http: &Http, auth: Option<(&Auth, &Secret)>) -> Result<Self, Misconfigured> {
+        let mut templates = Templates::new();
+        let method = method(&http.method)?;
+        let url = Url::new(&http.url, &mut templates)?;
+        let body = match &http.body {
+            Some(text) if is_template(text) => {
+                Body::Made(compile(&mut templates, "body", "body", text)?)
+            }
+            Some(text) => Body::Fixed(Bytes::from(text.clone())),
+            None if method == Method::GET || method == Method::HEAD => Body::Nothing,
+            None => Body::Message,
+        };
+        let mut template = Self {
+            any_template: false,
+            method,
+            fixed: HeaderMap::new(),
+            made: Vec::new(),
+            replaced: Replaced::default(),
+            url,
+            body,
+            templates,
+        };
+        template.fixed.insert(USER_AGENT, AGENT);
+        template.fixed.insert(ACCEPT_ENCODING, IDENTITY);
+        // Otherwise the client would make it for each request.
+        if let Some(host) = template.origin().and_then(host_header) {
+            template.fixed.insert(HOST, host);
+        }
+        for (name, text) in &http.headers {
+            template.add_header(name, text)?;
+        }
+        if let Some((auth, secret)) = auth {
+            template.add_auth(auth, secret)?;
+        }
+        template.any_template = !template.made.is_empty()
+            || matches!(template.url, Url::Made { .. })
+            || matches!(template.body, Body::Made(_));
+        Ok(template)
+    }
+
+    /// Scheme and host of every call, if no template can change them.
+    pub(super) fn origin(&self) -> Option<&Uri> {
+        match &self.url {
+            Url::Fixed(uri) => Some(uri),
+            Url::Made { origin, .. } => origin.as_ref(),
+        }
+    }
+
+    /// Whether every call has the same URL.
+    pub(super) const fn is_fixed(&self) -> bool {
+        matches!(self.url, Url::Fixed(_))
+    }
+
+    /// The method.
+    pub(super) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// Whether the message's trace continues in the request, and no header of the configuration replaces
+    /// it.
+    pub(super) const fn passes_trace(&self) -> bool {
+        !self.replaced.trace
+    }
+
+    fn add_header(&mut self, name: &str, text: &str) -> Result<(), Misconfigured> {
+        let key = format!("headers.{name}");
+        let header = header_name(&key, name)?;
+        if self.made.iter().any(|(made, _)| *made == header) {
+            return Err(Misconfigured::new(&key, "is there twice"));
+        }
+        self.replaced.note(&header);
+        self.fixed.remove(&header);
+        if is_template(text) {
+            let what = format!("header {header}");
+            let template = compile(&mut self.templates, &what, &key, text)?;
+            self.made.push((header, template));
+        } else if !text.is_empty() {
+            let mut value = HeaderValue::from_bytes(text.as_bytes())
+                .map_err(|_| Misconfigured::new(&key, "has a control character"))?;
+            value.set_sensitive(header == AUTHORIZATION);
+            self.fixed.insert(header, value);
+        }
+        Ok(())
+    }
+
+    fn add_auth(&mut self, auth: &Auth, secret: &Secret) -> Result<(), Misconfigured> {
+        let Some(value) = header(auth, secret)? else {
+            return Ok(());
+        };
+        if self.fixed.contains_key(AUTHORIZATION)
+            || self.made.iter().any(|(name, _)| *name == AUTHORIZATION)
+        {
+            return Err(Misconfigured::new(
+                "auth",
+                "there is a header `Authorization` too; keep one of them",
+            ));
+        }
+        self.fixed.insert(AUTHORIZATION, value);
+        Ok(())
+    }
+
+    /// Makes the request.
+    pub(super) fn request(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<Request<Bytes>, Undecodable> {
+        let context = if self.any_template {
+            Some(self.templates.context(message, facts)?)
+        } else {
+            None
+        };
+        let render = |template| match &context {
+            Some(context) => self.templates.render(template, context),
+            None => Ok(String::new()),
+        };
+        let uri = match &self.url {
+            Url::Fixed(uri) => uri.clone(),
+            Url::Made { template, .. } => checked_url(&render(template)?)?,
+        };
+        let (body, coding) = match &self.body {
+            Body::Message => match content::passed(message)? {
+                (Cow::Borrowed(_), coding) => (message.body.clone(), coding),
+                (Cow::Owned(body), coding) => (Bytes::from(body), coding),
+            },
+            Body::Nothing => (Bytes::new(), None),
+            Body::Fixed(bytes) => (bytes.clone(), None),
+            Body::Made(template) => (Bytes::from(render(template)?), None),
+        };
+        let mut headers = self.fixed.clone();
+        self.add_defaults(&mut headers, message, facts, coding)?;
+        for (name, template) in &self.made {
+            let text = render(template)?;
+            if !text.is_empty() {
+                let mut value = header_value(name, text)?;
+                value.set_sensitive(*name == AUTHORIZATION);
+                headers.insert(name.clone(), value);
+            }
+        }
+        let mut request = Request::new(body);
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    fn add_defaults(
+        &self,
+        headers: &mut HeaderMap,
+        message: &Message,
+        facts: Facts<'_>,
+        coding: Option<&'static str>,
+    ) -> Result<(), Undecodable> {
+        let properties = &message.properties;
+        let untouched = matches!(self.body, Body::Message);
+        if !self.replaced.content_type && !matches!(self.body, Body::Nothing) {
+            let value = match &properties.content_type {
+                Some(kind) if untouched => header_value(&CONTENT_TYPE, kind.clone())?,
+                _ => JSON,
+            };
+            headers.insert(CONTENT_TYPE, value);
+        }
+        if let Some(coding) = coding.filter(|_| !self.replaced.content_encoding) {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
+        }
+        if !self.replaced.message_id
+            && let Some(id) = &properties.message_id
+        {
+            headers.insert(X_MESSAGE_ID, header_value(&X_MESSAGE_ID, id.clone())?);
+        }
+        if !self.replaced.trace {
+            headers.extend(traces::headers_of(message));
+        }
+        if !self.replaced.attempt {
+            headers.insert(X_ATTEMPT, HeaderValue::from(facts.attempt));
+        }
+        Ok(())
+    }
+}
+
+impl Replaced {
+    fn note(&mut self, header: &HeaderName) {
+        self.content_type |= *header == CONTENT_TYPE;
+        self.content_encoding |= *header == CONTENT_ENCODING;
+        self.message_id |= *header == X_MESSAGE_ID;
+        self.attempt |= *header == X_ATTEMPT;
+        self.trace |= traces::HEADERS.contains(header);
+    }
+}
+
+impl fmt::Debug for RequestTemplate {
+    /// Shows neither the path, header values nor the body: any of them may have keys of an API.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = self.origin().and_then(Uri::host);
+        f.debug_struct("RequestTemplate")
+            .field("method", &self.method)
+            .field("host", &host)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The name of a header that may be set, configured as `key`.
+pub(super) fn header_name(key: &str, name: &str) -> Result<HeaderName, Misconfigured> {
+    let header = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| Misconfigured::new(key, "is no name of a header"))?;
+    if FRAMING.contains(&header) {
+        let why = "belongs to the connection and cannot be set";
+        return Err(Misconfigured::new(key, why));
+    }
+    Ok(header)
+}
+
+pub(super) fn header_value(name: &HeaderName, text: String) -> Result<HeaderValue, Undecodable> {
+    HeaderValue::from_maybe_shared(Bytes::from(text)).map_err(|_| Undecodable {
+        what: format!("header {name}"),
+        why: "has a control character".to_owned(),
+    })
+}
+
+fn method(text: &str) -> Result<Method, Misconfigured> {
+    match Method::from_bytes(text.as_bytes()) {
+        Ok(Method::CONNECT) => Err(Misconfigured::new("method", "CONNECT makes no call")),
+        Ok(method) if text.bytes().any(|b| b.is_ascii_lowercase()) => Err(Misconfigured::new(
+            "method",
+            format_args!("`{method}` must be written in capital letters"),
+        )),
+        Ok(method) => Ok(method),
+        Err(_) => Err(Misconfigured::new("method", "is no method of HTTP")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! Signed requests: HMAC over a text that a template makes from the request, in the headers that the settings
+//! name.
+//!
+//! Problem: receivers refuse a signature whose timestamp is some minutes old, and a message may wait that
+//! long after its request was made. So the request is signed when it is prepared, which finds messages that
+//! cannot be signed before they cost a slot, and again when it is sent, with the time and the secret of that
+//! moment. The signature of a large body would take so long that its slot passes: it is not made again when it
+//! is sent, but the whole request is prepared again if it has waited for too long.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
+use http::{HeaderName, Request};
+use ring::hmac;
+use secrecy::ExposeSecret as _;
+
+use super::auth::compile;
+use super::request::{header_name, header_value};
+use sluiced_ports::connect::Secret;
+use sluiced_ports::dial::Misconfigured;
+use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::lock;
+use sluiced_ports::message::Message;
+use sluiced_settings::types::{HashFunction, Hmac, Http, SecretEncoding};
+use sluiced_template::{About, Context, Sent, Template, Templates};
+
+/// The prefix of the secrets of Standard Webhooks.
+const WEBHOOK_SECRET: &str = "whsec_";
+/// Some providers leave out the `=` at the end.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Signs requests. Compiled once; its secret may change.
+pub(super) struct Signer {
+    templates: Templates,
+    signed: Template,
+    headers: Vec<SignedHeader>,
+    /// Whether a template uses the body, which must be a text then.
+    reads_body: bool,
+    algorithm: hmac::Algorithm,
+    encoding: SecretEncoding,
+    secret: Secret,
+    key: Mutex<Arc<hmac::Key>>,
+}
+
+struct SignedHeader {
+    name: HeaderName,
+    template: Template,
+    /// Whether the signature is in it: such a value is never shown.
+    is_sensitive: bool,
+}
+
+/// The part of a message that is needed to sign its request.
+pub(super) struct Signing {
+    signer: Arc<Signer>,
+    context: Context,
+}
+
+impl Signer {
+    /// # Errors
+    /// When a template or the secret cannot be used, or a header is sent already.
+    pub(super) fn new(hmac: &Hmac, secret: Secret, http: &Http) -> Result<Self, Misconfigured> {
+        let mut templates = Templates::about(About::Signature);
+        let signed = compile(&mut templates, "auth.signed", "auth.signed", &hmac.signed)?;
+        let mut headers = Vec::new();
+        for (name, text) in &hmac.headers {
+            let key = format!("auth.headers.{name}");
+            let header = header_name(&key, name)?;
+            if http
+                .headers
+                .keys()
+                .any(|other| other.eq_ignore_ascii_case(name))
+            {
+                let why = "stands in `headers` too; keep one of them";
+                return Err(Misconfigured::new(key, why));
+            }
+            headers.push(SignedHeader {
+                template: compile(&mut templates, &format!("header {header}"), &key, text)?,
+                name: header,
+                is_sensitive: text.contains("signature_"),
+            });
+        }
+        let algorithm = match hmac.algorithm {
+            HashFunction::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            HashFunction::Sha256 => hmac::HMAC_SHA256,
+            HashFunction::Sha512 => hmac::HMAC_SHA512,
+        };
+        Ok(Self {
+            reads_body: templates.uses("request_body"),
+            key: Mutex::new(Arc::new(key(&secret, hmac.secret_encoding, algorithm)?)),
+            encoding: hmac.secret_encoding,
+            templates,
+            signed,
+            headers,
+            algorithm,
+            secret,
+        })
+    }
+
+    /// From now on signs with the last secret that was read.
+    ///
+    /// # Errors
+    /// When it cannot be used; the earlier one stays.
+    pub(super) fn renew(&self) -> Result<(), Misconfigured> {
+        let renewed = key(&self.secret, self.encoding, self.algorithm)?;
+        *lock(&self.key) = Arc::new(renewed);
+        Ok(())
+    }
+
+    /// What the templates can use of this message, to sign its request now and again later.
+    ///
+    /// # Errors
+    /// When a template needs the body and it is no JSON.
+    pub(super) fn signing(
+        self: &Arc<Self>,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<Signing, Undecodable> {
+        Ok(Signing {
+            context: self.templates.context(message, facts)?,
+            signer: Arc::clone(self),
+        })
+    }
+}
+
+impl Signing {
+    /// Puts the headers into the request, in place of those of an earlier signature.
+    ///
+    /// # Errors
+    /// When the message lacks what the templates need, or its body is no text. The request is unchanged then.
+    pub(super) fn sign(
+        &self,
+        request: &mut Request<Bytes>,
+        now: SystemTime,
+    ) -> Result<(), Undecodable> {
+        let signer = &self.signer;
+        let context = self.context.with_request(Sent {
+            // A clock before 1970 is wrong in any case.
+            timestamp: now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            method: request.method().as_str(),
+            path: request
+                .uri()
+                .path_and_query()
+                .map_or("/", |path| path.as_str()),
+            body: match signer.reads_body {
+                true => Some(text(request.body())?),
+                false => None,
+            },
+        });
+        let signed = signer.templates.render(&signer.signed, &context)?;
+        let key = Arc::clone(&lock(&signer.key));
+        let tag = hmac::sign(&key, signed.as_bytes());
+        let context = context.with_signature(tag.as_ref());
+        let mut made = Vec::with_capacity(signer.headers.len());
+        for header in &signer.headers {
+            let text = signer.templates.render(&header.template, &context)?;
+            let mut value = header_value(&header.name, text)?;
+            value.set_sensitive(header.is_sensitive);
+            made.push((header.name.clone(), value));
+        }
+        for (name, value) in made {
+            request.headers_mut().insert(name, value);
+        }
+        Ok(())
+    }
+}
+
+fn text(body: &Bytes) -> Result<&str, Undecodable> {
+    std::str::from_utf8(body).map_err(|_| Undecodable {
+        what: "auth.signed".to_owned(),
+        why: "`request_body` is no text (UTF-8)".to_owned(),
+    })
+}
+
+/// The bytes of the secret as a key. No error shows any of it.
+fn key(
+    secret: &Secret,
+    encoding: SecretEncoding,
+    algorithm: hmac::Algorithm,
+) -> Result<hmac::Key, Misconfigured> {
+    let secret = secret.last();
+    let text = secret.expose_secret();
+    let bytes = match encoding {
+        SecretEncoding::Text => Some(text.as_bytes().to_vec()),
+        SecretEncoding::Hex => unhex(text),
+        SecretEncoding::Base64 => {
+            let encoded = text.strip_prefix(WEBHOOK_SECRET).unwrap_or(text);
+            BASE64.decode(encoded).ok()
+        }
+    };
+    match bytes {
+        Some(bytes) if !bytes.is_empty() => Ok(hmac::Key::new(algorithm, &bytes)),
+        Some(_) => Err(Misconfigured::new("auth", "the secret is empty")),
+        None => Err(Misconfigured::new(
+            "auth",
+            "the secret is not written as secret_encoding says; write another encoding or the right secret",
+        )),
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| (*byte as char).to_digit(16);
+    let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
+        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+impl fmt::Debug for Signer {
+    /// Shows neither the secret nor the templates.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signer(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Where a call goes: a fixed URL, or one made from the message within bounds.
+//!
+//! If scheme and host are complete before the first template, no message can change them, and
+//! connections can be opened ahead of time.
+
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Uri};
+
+use super::auth::compile;
+use sluiced_ports::dial::Misconfigured;
+use sluiced_ports::downstream::Undecodable;
+use sluiced_template::{Template, Templates, first_tag};
+
+/// A configured URL.
+pub(super) enum Url {
+    Fixed(Uri),
+    Made {
+        template: Template,
+        /// Scheme and host, if both stand before the first template.
+        origin: Option<Uri>,
+    },
+}
+
+impl Url {
+    /// Reads a URL or compiles its template.
+    pub(super) fn new(text: &str, templates: &mut Templates) -> Result<Self, Misconfigured> {
+        let wrong = |why: &str| Misconfigured::new("url", why);
+        let Some(tag) = first_tag(text) else {
+            let uri: Uri = text
+                .parse()
+                .map_err(|_| wrong("is no URL; write one such as https://api.example.com/send"))?;
+            check_target(&uri).map_err(wrong)?;
+            return Ok(Self::Fixed(uri));
+        };
+        let template = compile(templates, "url", "url", text)?;
+        let origin = origin_before(text, tag);
+        if let Some(uri) = &origin {
+            check_target(uri).map_err(wrong)?;
+        }
+        Ok(Self::Made { template, origin })
+    }
+}
+
+/// Scheme and host, if both are complete before the first template at `tag`.
+fn origin_before(text: &str, tag: usize) -> Option<Uri> {
+    let (scheme, rest) = text.get(..tag)?.split_once("://")?;
+    // Without a delimiter after it the host could go on in the template.
+    let end = rest.find(['/', '?', '#'])?;
+    Uri::builder()
+        .scheme(scheme.parse::<Scheme>().ok()?)
+        .authority(rest.get(..end)?.parse::<Authority>().ok()?)
+        .path_and_query("/")
+        .build()
+        .ok()
+}
+
+/// Checks that a call can be made to a URL.
+fn check_target(uri: &Uri) -> Result<(), &'static str> {
+    if uri.scheme() != Some(&Scheme::HTTP) && uri.scheme() != Some(&Scheme::HTTPS) {
+        return Err("must start with http:// or https://");
+    }
+    let Some(authority) = uri.authority() else {
+        return Err("has no host");
+    };
+    if authority.host().is_empty() {
+        return Err("has no host");
+    }
+    if authority.as_str().contains('@') {
+        return Err("has credentials; they belong into `auth`");
+    }
+    Ok(())
+}
+
+/// A URL made from a message. `.` and `..` in its path are refused, also if encoded: servers
+/// resolve them, and a message must not choose a resource that the template does not allow.
+pub(super) fn checked_url(text: &str) -> Result<Uri, Undecodable> {
+    let undecodable = |why: &str| Undecodable {
+        what: "url".to_owned(),
+        why: why.to_owned(),
+    };
+    if !text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(undecodable(
+            "has a character that must be encoded; use `| urlencode`",
+        ));
+    }
+    let uri: Uri = text.parse().map_err(|_| undecodable("is no URL"))?;
+    check_target(&uri).map_err(undecodable)?;
+    let mut path = uri.path().to_owned();
+    for _ in 0..DECODED {
+        if path
+            .split(['/', '\\'])
+            // Java's servers cut parameters off a segment before they resolve it: `..;a=b` is `..` to them.
+            .any(|segment| matches!(segment.split(';').next(), Some("." | "..")))
+        {
+            return Err(undecodable("has `.` or `..` as a segment of its path"));
+        }
+        path = decoded(&path);
+    }
+    Ok(uri)
+}
+
+/// How many levels of encoding are decoded: one for the server, one for a proxy before it, two to spare.
+const DECODED: usize = 4;
+
+/// A path with its percent-encoding decoded; bytes that are no UTF-8 then are no dots either.
+fn decoded(path: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::with_capacity(path.len()), path.as_bytes());
+    while let Some((&first, after)) = rest.split_first() {
+        let code = after
+            .get(..2)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = code.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match code {
+            Some(byte) if first == b'%' => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// `host`, with the port unless it is the scheme's own.
+pub(super) fn host_header(uri: &Uri) -> Option<HeaderValue> {
+    let host = uri.host()?;
+    let default = if uri.scheme() == Some(&Scheme::HTTPS) {
+        443
+    } else {
+        80
+    };
+    match uri.port_u16() {
+        Some(port) if port != default => HeaderValue::try_from(format!("{host}:{port}")).ok(),
+        _ => HeaderValue::from_str(host).ok(),
+    }
+}

@@ -1,0 +1,332 @@
+//! Admit: asks the keyed limits for the messages that the next slots would take.
+//!
+//! The scheduler decides when and for which messages (`Action::Admit`), what the answer means for them, and where
+//! a denied message waits (`core::scheduler::answers`). The decision is made in the store (`core::limits::admission` in Rust,
+//! `lua/admit.lua` in Redis). This file has the questions under way, the metrics and the log lines. All
+//! limits of a message are asked in one call, for many messages at once. A message that leaves memory is
+//! settled here, too: into the wait ladder, or as `on_denied` says.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use tracing::{debug, info, warn};
+
+use super::handle::PacerHandle;
+use super::job::Waiting;
+use super::journal::Why;
+use super::refunder::{Refunder, Tickets};
+use super::route_rules::OnDenied;
+use super::verdict::{self, dead, later, too_dear, unfit};
+use sluiced_core::judge::DeadReason;
+use sluiced_core::limits::Lacks;
+use sluiced_core::rate::Span;
+use sluiced_core::scheduler::{Asked, Denied, Question, Scheduler};
+use sluiced_core::time::{Mono, StoreTime};
+use sluiced_ports::limits::{
+    Candidate, Closing, Decision, Decisions, Ended, Fit, Granted, KeyedLimit, LimitStore, Room,
+    Ticket,
+};
+use sluiced_ports::queue::Verdict;
+use sluiced_ports::store::StoreError;
+use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::meters::{AdmissionMeters, KeyedMeters};
+use sluiced_telemetry::waits::{Waits, WaitsFor};
+
+static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));
+
+/// What a pacer needs to ask its keyed limits.
+#[derive(Debug)]
+pub(super) struct Keyed {
+    pub(super) store: Arc<dyn LimitStore>,
+    pub(super) tickets: Arc<Tickets>,
+    pub(super) refunder: Refunder,
+    pub(super) meters: AdmissionMeters,
+    pub(super) limit_meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
+}
+
+/// The questions of one pacer.
+pub(super) struct Admission {
+    keyed: Keyed,
+    /// As many as the scheduler has under way.
+    under_way: FuturesUnordered<BoxFuture<'static, Answered>>,
+    waits: Waits,
+    /// The limits that grant nothing, and until when, as it was logged.
+    logged: BTreeMap<Arc<str>, StoreTime>,
+}
+
+/// A question with the store's answer.
+pub(super) struct Answered {
+    question: Question<Waiting>,
+    answer: Result<Decisions, StoreError>,
+}
+
+impl Admission {
+    pub(super) fn new(keyed: Keyed, waits: Waits) -> Self {
+        Self {
+            keyed,
+            waits,
+            under_way: FuturesUnordered::new(),
+            logged: BTreeMap::new(),
+        }
+    }
+
+    /// Where messages return what they took.
+    pub(super) const fn refunder(&self) -> &Refunder {
+        &self.keyed.refunder
+    }
+
+    /// Sends a question.
+    pub(super) fn ask(&self, mut question: Question<Waiting>) {
+        let asked = question.asked.iter_mut();
+        let candidates: Vec<Candidate> = asked.map(|asked| self.candidate(asked)).collect();
+        let store = Arc::clone(&self.keyed.store);
+        self.under_way.push(Box::pin(async move {
+            let answer = store.admit(&candidates, question.wanted).await;
+            Answered { question, answer }
+        }));
+    }
+
+    fn candidate(&self, asked: &mut Asked<Waiting>) -> Candidate {
+        let last = asked.item.job.ticket.map(Ticket::next);
+        let ticket = last.unwrap_or_else(|| self.keyed.tickets.next());
+        asked.item.job.ticket = Some(ticket);
+        asked.item.asks = Some(self.keyed.refunder.clone());
+        Candidate {
+            charges: asked.item.job.charges().to_vec(),
+            waited: asked.waited,
+            slots: asked.slots,
+            ticket,
+            died: asked.item.job.history.died,
+            others_wait: asked.others_wait,
+        }
+    }
+
+    /// The next answer to one of the questions under way. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Answered {
+        match self.under_way.next().await {
+            Some(answered) => answered,
+            None => pending().await,
+        }
+    }
+
+    /// Hands an answer to the scheduler, and records the decisions in metrics and log.
+    pub(super) fn answered(
+        &mut self,
+        Answered { question, answer }: Answered,
+        scheduler: &mut Scheduler<Waiting>,
+        pacer: &PacerHandle,
+    ) {
+        let now = pacer.clock.now();
+        let trip = now.since(question.sent);
+        self.keyed.meters.request_seconds.record(trip.as_secs_f64());
+        let answer = match answer {
+            Ok(answer) if answer.decisions.len() == question.asked.len() => answer,
+            answer => {
+                self.count_unanswered(answer.err(), &question, pacer, now);
+                return scheduler.unanswered(question, now);
+            }
+        };
+        for (asked, decision) in question.asked.iter().zip(&answer.decisions) {
+            self.note(&asked.item, decision, answer.now, pacer);
+        }
+        if answer.alone {
+            scheduler.alone();
+        }
+        scheduler.answered(question, answer.now, answer.decisions, now);
+        pacer.learned(scheduler, now);
+    }
+
+    /// Counts a decision, and logs it where an operator should know.
+    fn note(
+        &mut self,
+        item: &Waiting,
+        decision: &Decision,
+        decided: StoreTime,
+        pacer: &PacerHandle,
+    ) {
+        self.keyed.meters.decided(label(decision), 1);
+        let limit = |by: usize| &item.job.charges()[by].limit;
+        match *decision {
+            Decision::Denied {
+                by, fits, lacks, ..
+            } => {
+                self.count_denial(item, by);
+                if let Fit::At(at) = fits {
+                    let left = StoreTime::from_micros(at).since(decided);
+                    self.show_wait(limit(by), lacks, left, pacer);
+                }
+            }
+            Decision::Outdated { by } => limit(by).outdated.notify_one(),
+            Decision::Closed { by, until, why } => {
+                let opens = pacer.clock.now() + until.since(decided);
+                let name = &limit(by).name;
+                match why {
+                    Closing::Lost => self.waits.note(name, WaitsFor::Lost, opens),
+                    Closing::Paused => self.waits.note(name, WaitsFor::Pause, opens),
+                    Closing::Guard => {}
+                }
+                self.log_closed(limit(by), until, why, pacer);
+            }
+            Decision::Granted { .. }
+            | Decision::Never { .. }
+            | Decision::Ended { .. }
+            | Decision::NotAsked => {}
+        }
+    }
+
+    /// Shows that a message waits for something else than the rate of a limit, for so long.
+    fn show_wait(&self, limit: &KeyedLimit, lacks: Lacks, left: Duration, pacer: &PacerHandle) {
+        let what = match lacks {
+            Lacks::Room => return,
+            Lacks::Debt => WaitsFor::Debt,
+            Lacks::Quota => WaitsFor::Quota,
+        };
+        let until = pacer.clock.now() + left;
+        self.waits.note(&limit.name, what, until);
+    }
+
+    /// Counts that limit number `by` of a message denied it, or is known to be full.
+    pub(super) fn count_denial(&self, item: &Waiting, by: usize) {
+        item.job.route.calls.passed_over();
+        item.job.route.meters.denials.increment(1);
+        let limit = item.job.charges().get(by).map(|charge| &charge.limit.name);
+        if let Some(meters) = limit.and_then(|name| self.keyed.limit_meters.get(name)) {
+            meters.denials.increment(1);
+        }
+    }
+
+    fn count_unanswered(
+        &self,
+        error: Option<StoreError>,
+        question: &Question<Waiting>,
+        pacer: &PacerHandle,
+        now: Mono,
+    ) {
+        if let Some(more) = UNANSWERED.event(now) {
+            let error = error.map_or_else(
+                || "the store answered for another number of messages".to_owned(),
+                |error| error.to_string(),
+            );
+            debug!(pacer = %pacer.name, error, "the keyed limits did not answer{more}");
+        }
+        let count = question.asked.len() as u64;
+        self.keyed.meters.decided("failed", count);
+        for asked in &question.asked {
+            // It may have been granted: a call that never began must not count until its lease ends.
+            if let Some(ticket) = asked.item.job.ticket {
+                let charges = asked.item.job.charges().iter();
+                let of_calls = charges.filter(|charge| charge.limit.counts_calls());
+                let calls = of_calls.map(|charge| Granted::call(charge, ticket));
+                self.keyed.refunder.unanswered(calls.collect());
+            }
+        }
+    }
+
+    /// Logs once that a limit grants nothing, and why.
+    fn log_closed(
+        &mut self,
+        limit: &KeyedLimit,
+        until: StoreTime,
+        why: Closing,
+        pacer: &PacerHandle,
+    ) {
+        if self.logged.insert(Arc::clone(&limit.name), until) == Some(until) {
+            return;
+        }
+        let (pacer, limit) = (&pacer.name, &limit.name);
+        match why {
+            Closing::Lost => warn!(%pacer, %limit, until = format_args!("{until:.0}"),
+                "the store lost its state, or the kind of the limit was changed: the limit grants nothing until the units that were spent before no longer count, or for its lost_wait (`sluiced limits open` ends it)"),
+            Closing::Guard => info!(%pacer, %limit, until = format_args!("{until:.0}"),
+                "the store is new or was restarted: nothing is granted while replicas report what they remember"),
+            Closing::Paused => {
+                debug!(%pacer, %limit, until = format_args!("{until:.0}"), "the limit is paused")
+            }
+        }
+    }
+}
+
+/// The value of the metric label `decision`.
+const fn label(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::Granted { .. } => "granted",
+        Decision::Denied { .. } => "denied",
+        Decision::Never { .. } => "never",
+        Decision::Ended { how, .. } => match how {
+            Ended::Done => "repeat",
+            Ended::Unknown => "unknown",
+        },
+        Decision::Outdated { .. } => "outdated",
+        Decision::Closed { .. } => "closed",
+        Decision::NotAsked => "not_asked",
+    }
+}
+
+static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
+
+/// Removes a message from memory: into the wait ladder, or to the dead-letter queue if the wait is longer
+/// than `max_hold` and its route says so.
+pub(super) fn send_away(waiting: Waiting, denied: &Denied, now: Mono) {
+    let job = waiting.job;
+    let (route, decided, wait) = (&job.route, denied.decided, denied.wait);
+    let limit = Arc::clone(&job.charges()[denied.by].limit);
+    let mut verdict = if denied.is_late && route.rules.on_denied == OnDenied::DeadLetter {
+        let detail = format!("the limit `{}` would let it pass in {wait:?}", limit.name);
+        dead(route, &job.history, DeadReason::Denied, detail, decided)
+    } else {
+        if let Some(more) = DENIED.event(now) {
+            info!(route = %route.name, limit = %limit.name, wait = %Span::rough(wait),
+                "denied: the message waits in the ladder, and others pass{more}");
+        }
+        later(&job.history, wait, decided)
+    };
+    if route.rules.denied_headers {
+        // For a limit that is known to be full: the latest end of the calls under way, unless they are
+        // renewed.
+        let room = denied.room.unwrap_or_else(|| Room {
+            remaining: 0,
+            reset_at: limit.policy().rule.forgotten_at(decided).as_micros(),
+        });
+        let explained = verdict::DeniedHeaders {
+            name: &limit.name,
+            limit: limit.policy().rule.most(),
+            room,
+            retry_after: denied.until.since(decided),
+            now: decided,
+        };
+        verdict::explain(&mut verdict, &explained);
+    }
+    job.settle_because(verdict, Some(Why::DeniedBy(&limit.name)));
+}
+
+/// It costs more than its limit can ever let pass: the limit was lowered while the message was in memory.
+pub(super) fn never(waiting: Waiting, by: usize, most: u64, now: StoreTime) {
+    let job = waiting.job;
+    let detail = too_dear(&job.charges()[by].limit.name, most);
+    let verdict = unfit(&job.route, &job.history, DeadReason::Invalid, detail, now);
+    job.settle(verdict);
+}
+
+/// It is not called: a message of its key was accepted before, or may have been and must not be sent twice.
+pub(super) fn ended(waiting: Waiting, by: usize, how: Ended, now: StoreTime) {
+    let job = waiting.job;
+    match how {
+        Ended::Done => {
+            job.route.meters.repeats.increment(1);
+            job.settle_because(Verdict::Done, Some(Why::Repeat));
+        }
+        Ended::Unknown => {
+            let detail = format!(
+                "the replica that called it died or lost the store, so whether it was accepted is unknown (limits.{}.on_unknown)",
+                job.charges()[by].limit.name
+            );
+            let verdict = dead(&job.route, &job.history, DeadReason::Unknown, detail, now);
+            job.settle(verdict);
+        }
+    }
+}

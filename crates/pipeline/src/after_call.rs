@@ -1,0 +1,226 @@
+//! After a call: reads its answer, lets `core::after_call` decide what follows, and carries that out.
+//!
+//! Everything that is decided is in [`Follows`]: this file decides nothing. It tells the breaker, the keys and the
+//! limits, measures, and hands the message on: to its verdict, or back to the pacer for another call.
+
+use std::time::Duration;
+
+use rand::RngExt as _;
+use tracing::warn;
+
+use sluiced_core::after_call::{
+    AnswerStatus, CallEnd, Cause, ClaimsEnd, Follows, KeysFollow, Next, OnceRule, Waits, follow,
+};
+use sluiced_core::judge::{DeadReason, Outcome};
+use sluiced_core::leases::Slot;
+use sluiced_core::rate::Span;
+use sluiced_core::time::{Mono, Now};
+use sluiced_ports::downstream::Judgement;
+use sluiced_ports::limits::Granted;
+use sluiced_ports::lock;
+use sluiced_ports::queue::Verdict;
+use sluiced_telemetry::LogLimit;
+
+use super::claims::Claims;
+use super::figures::{Figures, UnitsUsed};
+use super::handle::{PacerHandle, ToPacer};
+use super::job::Job;
+use super::journal::{CallLine, Why};
+use super::send::again;
+use super::verdict::{dead, keep, later};
+
+static CUT: LogLimit = LogLimit::new(Duration::from_secs(60));
+
+/// A call that has come back.
+pub(super) struct Answered {
+    pub(super) job: Job,
+    pub(super) judgement: Judgement,
+    /// The units that the call took of keyed limits.
+    pub(super) taken: Vec<Granted>,
+    pub(super) claims: Claims,
+    pub(super) slot: Slot,
+    /// When the call began.
+    pub(super) started: Mono,
+}
+
+impl Answered {
+    /// Decides what follows, and does it. Returns once the verdict is given, or the message waits for another call.
+    pub(super) async fn settle(self, pacer: &PacerHandle) {
+        let follows = self.read(pacer);
+        let Self {
+            mut job,
+            mut judgement,
+            claims,
+            ..
+        } = self;
+        let detail = &judgement.detail;
+        job.route.gate.call_ended(&follows, detail, pacer);
+        tell_keys(&job, follows.keys, pacer);
+        if follows.is_denied {
+            job.route.meters.denials.increment(1);
+        }
+        if follows.came_early {
+            pacer.measures.refused(pacer.clock.now());
+        }
+        if let Some(wait) = follows.freeze {
+            pacer.freeze(wait, detail);
+        }
+        job.history.tries = follows.tries;
+        job.rest = judgement.rest.take();
+        match follows.claims {
+            ClaimsEnd::Accepted => claims.accepted(pacer.clock).await,
+            ClaimsEnd::Unknown => claims.unknown(),
+            ClaimsEnd::Released => drop(claims),
+        }
+        match follows.next {
+            Next::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
+            Next::Dead(reason) => dies(job, reason, judgement, pacer),
+            Next::Again { waits, elsewhere } => goes_on(job, waits, elsewhere, pacer).await,
+        }
+    }
+
+    /// Reads the answer, measures the call, and corrects the limits by the numbers in it. Returns what else follows.
+    fn read(&self, pacer: &PacerHandle) -> Follows {
+        let now = pacer.now();
+        let figures = Figures::read(&self.job, &self.judgement, &self.taken, now, pacer);
+        let follows = self.decide(&figures, now, pacer);
+        self.measure(&figures.believed(&follows.used), now, pacer);
+        figures.correct_used(&follows.used);
+        figures.tighten(&follows.quotas);
+        if let Some(length) = follows.closes {
+            figures.close(length);
+        }
+        follows
+    }
+
+    fn decide(&self, figures: &Figures<'_>, now: Now, pacer: &PacerHandle) -> Follows {
+        let (job, judgement) = (&self.job, &self.judgement);
+        let call = CallEnd {
+            now,
+            outcome: judgement.outcome,
+            throttles: figures.throttles(),
+            reply: judgement.reply.map(|status| AnswerStatus {
+                number: status.number(),
+                is_about_us: status.is_about_us(),
+            }),
+            maybe_delivered: judgement.maybe_delivered,
+            has_rest: judgement.rest.is_some(),
+            message: job.number(),
+            keys: &job.own_keys(),
+            tries: job.history.tries,
+            once: match self.claims.keep_unknown() {
+                true => OnceRule::NeverRepeats,
+                false => OnceRule::MayRepeat,
+            },
+            rules: job.route.rules.calls,
+            interval: pacer.interval(),
+            fraction: rand::rng().random_range(0.0..1.0),
+            used: &figures.used(),
+            quotas: &figures.quotas(now.local.since(self.started)),
+        };
+        let opening = |at| job.opening(at);
+        let mut refusals = lock(&pacer.refusals);
+        let gate = &job.route.gate;
+        gate.with(|gate| follow(&call, gate, &mut refusals, opening))
+    }
+
+    fn measure(&self, used: &[UnitsUsed<'_>], now: Now, pacer: &PacerHandle) {
+        let (job, judgement, started) = (&self.job, &self.judgement, self.started);
+        pacer.meters.used_units.increment(job.slots().units());
+        let late = started.since(self.slot.at);
+        let lateness = &pacer.meters.slot_lateness_seconds;
+        lateness.record(late.as_secs_f64());
+        pacer.measures.late(late, started);
+        let age = started.since(job.delivery.received());
+        job.route.holding.called(job.tenant(), started);
+        let meters = &job.route.meters;
+        meters.age_seconds.record(age.as_secs_f64());
+        let sent = pacer.store_time(started);
+        if judgement.outcome == Outcome::Accepted {
+            let born = job.history.born(job.delivery.message());
+            let delay = sent.since(born);
+            meters.queue_delay_seconds.record(delay.as_secs_f64());
+        }
+        let length = now.local.since(started);
+        if let Some(journal) = job.route.ends.journal() {
+            let line = CallLine {
+                judgement,
+                used,
+                length,
+                sent,
+            };
+            journal.call(job, line);
+        }
+        meters.call_seconds.record(length.as_secs_f64());
+        if judgement.reply.is_ok() {
+            job.route.way.answered(length, now.local);
+        }
+        meters.call(judgement.outcome.label(), judgement.reply_label());
+        if judgement.maybe_delivered && judgement.reply.is_err() {
+            meters.maybe_delivered.increment(1);
+        }
+        if let Some(asked) = judgement.cut_from {
+            cut(job, asked, pacer);
+        }
+    }
+}
+
+/// The answer asked to wait for longer than is believed.
+fn cut(job: &Job, asked: Duration, pacer: &PacerHandle) {
+    job.route.meters.waits_cut.increment(1);
+    if let Some(more) = CUT.event(pacer.clock.now()) {
+        let most = Span(job.route.rules.answers.max_wait);
+        warn!(route = %job.route.name, asked = %Span(asked),
+            "the downstream asks to wait for longer than max_throttle_wait; calls go on after {most}{more}");
+    }
+}
+
+/// Tells the pacer what the answer shows about the keys of the message.
+fn tell_keys(job: &Job, keys: KeysFollow, pacer: &PacerHandle) {
+    match keys {
+        KeysFollow::Pass(keys) if keys.is_empty() => {}
+        KeysFollow::Pass(keys) => pacer.send(ToPacer::Passes(keys)),
+        KeysFollow::Refused { behind, refused } => {
+            if let Some(until) = behind {
+                pacer.send(ToPacer::Behind(job.own_keys(), until));
+            }
+            for (key, wait) in refused {
+                pacer.refused(key, wait);
+            }
+        }
+    }
+}
+
+/// To the dead letters, with what was answered.
+fn dies(job: Job, reason: DeadReason, judgement: Judgement, pacer: &PacerHandle) {
+    let now = pacer.store_time(pacer.clock.now());
+    let mut detail = judgement.detail;
+    if judgement.maybe_delivered && judgement.reply.is_err() {
+        detail.push_str("; it may have been taken");
+    }
+    let mut verdict = dead(&job.route, &job.history, reason, detail, now);
+    let kept = judgement.answer.as_ref();
+    if let Some(answer) = kept.filter(|_| job.route.rules.answers.is_kept) {
+        keep(&mut verdict, answer);
+    }
+    job.settle_with(verdict, judgement.answer.as_ref());
+}
+
+/// The message is called again: by another route of its queue that sends, if it may go `elsewhere`, or by this one.
+async fn goes_on(job: Job, waits: Waits, elsewhere: bool, pacer: &PacerHandle) {
+    if elsewhere && let Some(to) = job.route.sharing.other_that_sends() {
+        return job.move_to(&to);
+    }
+    match waits {
+        Waits::Here(at) => again(job, pacer, at).await,
+        Waits::Away(wait, cause) => {
+            let now = pacer.store_time(pacer.clock.now());
+            let why = match cause {
+                Cause::Failed => Why::CallFailed,
+                Cause::Refused => Why::Throttled,
+            };
+            let verdict = later(&job.history, wait, now);
+            job.settle_because(verdict, Some(why));
+        }
+    }
+}

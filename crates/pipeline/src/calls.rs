@@ -1,0 +1,117 @@
+//! The calls of a route: how many are under way, and what became of its messages, in totals.
+//!
+//! A call is counted before its task runs, and until its verdict is given: a pacer that stops waits for that.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluiced_core::time::Mono;
+use sluiced_telemetry::meters::RouteMeters;
+
+use super::route_gate::RouteGate;
+
+/// The calls of a route.
+pub(super) struct Calls {
+    gate: Arc<RouteGate>,
+    meters: Arc<RouteMeters>,
+    under_way: AtomicU64,
+    begun: AtomicU64,
+    unsent: AtomicU64,
+    passed_over: AtomicU64,
+    ran_out: AtomicU64,
+}
+
+/// What became of the messages of a route so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    /// Calls that left.
+    pub(super) sent: u64,
+    /// Messages that must come back later, or were settled without a call.
+    pub(super) passed_over: u64,
+    /// Permits and slots that ran out before calls left.
+    pub(super) ran_out: u64,
+}
+
+impl Calls {
+    pub(super) fn new(gate: &Arc<RouteGate>, meters: &Arc<RouteMeters>) -> Self {
+        Self {
+            gate: Arc::clone(gate),
+            meters: Arc::clone(meters),
+            under_way: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+            unsent: AtomicU64::new(0),
+            passed_over: AtomicU64::new(0),
+            ran_out: AtomicU64::new(0),
+        }
+    }
+
+    /// A call was started. It counts as under way until it is dropped.
+    pub(super) fn begin(self: &Arc<Self>, now: Mono) -> CallUnderWay {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.meters.in_flight.increment(1.0);
+        CallUnderWay {
+            calls: Arc::clone(self),
+            is_probe: self.gate.with(|gate| gate.sent(now)),
+        }
+    }
+
+    /// Calls that were started and have not ended.
+    pub(super) fn under_way(&self) -> u64 {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
+    /// A message must come back later, or was settled without a call.
+    pub(super) fn passed_over(&self) {
+        self.passed_over.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A permit or a slot ran out before its call left.
+    pub(super) fn ran_out(&self) {
+        self.ran_out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        let unsent = self.unsent.load(Ordering::Relaxed);
+        Totals {
+            sent: self.begun.load(Ordering::Relaxed).saturating_sub(unsent),
+            passed_over: self.passed_over.load(Ordering::Relaxed),
+            ran_out: self.ran_out.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A call that was started.
+#[derive(Debug)]
+pub(super) struct CallUnderWay {
+    calls: Arc<Calls>,
+    is_probe: bool,
+}
+
+impl CallUnderWay {
+    /// The call did not leave: its slot had passed. Returns whether the gate may have changed.
+    pub(super) fn unsent(self) -> bool {
+        let (calls, is_probe) = (Arc::clone(&self.calls), self.is_probe);
+        calls.unsent.fetch_add(1, Ordering::Relaxed);
+        calls.ran_out();
+        // It is no longer under way when the gate is reviewed.
+        drop(self);
+        calls.gate.with(|gate| gate.unsent(is_probe))
+    }
+}
+
+impl Drop for CallUnderWay {
+    fn drop(&mut self) {
+        self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.calls.meters.in_flight.decrement(1.0);
+    }
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calls")
+            .field("under_way", &self.under_way)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,90 @@
+//! What a call holds of its `once` limits until its result is known.
+//!
+//! Accepted: the store must know it before the message is settled, or a repeat would be called. If the store
+//! is away, the verdict waits for it, for as long as the claim counts by itself. After that the message is
+//! still settled, because it was accepted; for repeats its key is then unknown.
+//!
+//! If dropped, the claims are released: the call failed, and the next attempt may take them.
+
+use std::time::Duration;
+
+use tracing::warn;
+
+use sluiced_core::limits::Rule;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{Granted, OnUnknown};
+use sluiced_telemetry::LogLimit;
+
+use super::refunder::Refunder;
+
+static UNWRITTEN: LogLimit = LogLimit::new(Duration::from_secs(10));
+
+/// The pause before the store is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// The claims of one call.
+#[derive(Debug)]
+pub(super) struct Claims {
+    granted: Vec<Granted>,
+    /// `None`: there are none.
+    refunder: Option<Refunder>,
+}
+
+impl Claims {
+    pub(super) const fn new(granted: Vec<Granted>, refunder: Option<Refunder>) -> Self {
+        Self { granted, refunder }
+    }
+
+    /// Whether a message that may have been accepted must not be called again.
+    pub(super) fn keep_unknown(&self) -> bool {
+        rules(&self.granted).any(
+            |rule| matches!(rule, Rule::Once(once) if once.on_unknown() == OnUnknown::DeadLetter),
+        )
+    }
+
+    /// The message was accepted.
+    pub(super) async fn accepted(mut self, clock: Clock) {
+        let Some(refunder) = self.refunder.clone() else {
+            return;
+        };
+        // Not released if the replica stops before the store knows: the key is unknown then.
+        let granted = std::mem::take(&mut self.granted);
+        if granted.is_empty() {
+            return;
+        }
+        let lease = rules(&granted).filter_map(|rule| rule.lease()).min();
+        let until = clock.now() + lease.unwrap_or_default();
+        while !refunder.done(&granted).await {
+            if clock.now() >= until || refunder.has_ended() {
+                if let Some(more) = UNWRITTEN.event(clock.now()) {
+                    warn!(
+                        "a message was accepted, and the store could not be informed: of a repeat it will be unknown{more}"
+                    );
+                }
+                break;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+        refunder.abandon(granted);
+    }
+
+    /// Whether the message was accepted is unknown, and remains so: the claims end with their leases, unreleased.
+    pub(super) fn unknown(mut self) {
+        if let Some(refunder) = &self.refunder {
+            refunder.abandon(std::mem::take(&mut self.granted));
+        }
+    }
+}
+
+fn rules(claims: &[Granted]) -> impl Iterator<Item = Rule> {
+    let limits = claims.iter().map(|claim| &claim.charge().limit);
+    limits.map(|limit| limit.policy().rule.clone())
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        if let Some(refunder) = &self.refunder {
+            refunder.ended(std::mem::take(&mut self.granted));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What answers reported about keys, until it is written to the store: how much is left, and what calls
+//! really used.
+//!
+//! It is collected for a moment first, because many answers are about a busy key. A downstream does not know
+//! of calls that are under way, so they are subtracted at the time of writing: more calls may leave while
+//! answers are collected.
+//!
+//! Units used beyond a cost are never forgotten: they are written again until the store has confirmed them.
+//! In doubt they count twice. Unused units are written once: in doubt they stay spent.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{BATCH_MAX, Corrected, Correction, KeyedLimit, LimitKey, LimitStore};
+use sluiced_ports::store::StoreError;
+
+/// Answers are collected for so long, …
+const COLLECT: Duration = Duration::from_millis(50);
+/// … and written no more often than this, however many there are.
+const WRITE_GAP: Duration = Duration::from_millis(500);
+
+type Name = (Arc<str>, LimitKey);
+
+/// What was not written yet. Bounded by the calls that were made since: a few for each message of the
+/// prefetch.
+#[derive(Debug)]
+pub(super) struct Corrections {
+    /// The least, where several answers were about one key.
+    left: HashMap<Name, Left>,
+    /// Units that were not used.
+    less: Vec<Correction>,
+    /// Units used beyond the costs: the sum.
+    more: HashMap<Name, (Arc<KeyedLimit>, u64)>,
+    due: Mono,
+}
+
+/// What a downstream said is left of a key.
+#[derive(Debug)]
+struct Left {
+    limit: Arc<KeyedLimit>,
+    /// Calls under way included.
+    units: u64,
+    /// From the answer on.
+    length: Duration,
+    at: Mono,
+}
+
+impl Left {
+    /// What it comes to at `now`.
+    fn correction(self, key: LimitKey, askers: u64, now: Mono) -> Correction {
+        let under_way = self.limit.under_way(key).saturating_mul(askers);
+        Correction {
+            what: Corrected::Left {
+                units: self.units.saturating_sub(under_way),
+                length: self.length.saturating_sub(now.since(self.at)),
+            },
+            limit: self.limit,
+            key,
+        }
+    }
+}
+
+impl Corrections {
+    pub(super) fn new(now: Mono) -> Self {
+        Self {
+            left: HashMap::new(),
+            less: Vec::new(),
+            more: HashMap::new(),
+            due: now,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.left.is_empty() && self.less.is_empty() && self.more.is_empty()
+    }
+
+    /// How long until they are written.
+    pub(super) fn due(&self, now: Mono) -> Duration {
+        self.due.since(now)
+    }
+
+    /// Notes what an answer reported at `now`.
+    pub(super) fn note(&mut self, one: Correction, now: Mono) {
+        if self.is_empty() {
+            self.due = self.due.max(now + COLLECT);
+        }
+        match one.what {
+            Corrected::Left { units, length } => {
+                let name = (Arc::clone(&one.limit.name), one.key);
+                if self
+                    .left
+                    .get(&name)
+                    .is_none_or(|known| units <= known.units)
+                {
+                    let limit = one.limit;
+                    let left = Left {
+                        limit,
+                        units,
+                        length,
+                        at: now,
+                    };
+                    self.left.insert(name, left);
+                }
+            }
+            Corrected::Less { .. } => self.less.push(one),
+            Corrected::More { units } => self.owe(&one.limit, one.key, units),
+            // Commands write it themselves.
+            Corrected::Forgiven => {}
+        }
+    }
+
+    fn owe(&mut self, limit: &Arc<KeyedLimit>, key: LimitKey, units: u64) {
+        let name = (Arc::clone(&limit.name), key);
+        let known = self.more.entry(name);
+        known.or_insert_with(|| (Arc::clone(limit), 0)).1 += units;
+    }
+
+    /// Writes them. Under a policy that is not known yet nothing is written: units used beyond a cost are
+    /// kept for the next time, as after an error. The rest is dropped: the next answers report again what is
+    /// left, and units granted under an older policy stay spent.
+    ///
+    /// # Errors
+    /// The last one of the store.
+    pub(super) async fn write(
+        &mut self,
+        store: &dyn LimitStore,
+        clock: Clock,
+    ) -> Result<(), StoreError> {
+        let now = clock.now();
+        self.due = now + WRITE_GAP;
+        let mut result = Ok(());
+        for some in self.take(store.askers(), now).chunks(BATCH_MAX) {
+            match store.correct(some).await {
+                Ok(undone) => {
+                    let undone = undone.into_iter().filter_map(|place| some.get(place));
+                    self.keep(undone);
+                }
+                Err(error) => {
+                    self.keep(some.iter());
+                    result = Err(error);
+                }
+            }
+        }
+        result
+    }
+
+    fn keep<'a>(&mut self, undone: impl Iterator<Item = &'a Correction>) {
+        for one in undone {
+            if let Corrected::More { units } = one.what {
+                self.owe(&one.limit, one.key, units);
+            }
+        }
+    }
+
+    /// All of them, as they are true at `now`.
+    fn take(&mut self, askers: u64, now: Mono) -> Vec<Correction> {
+        let more = self
+            .more
+            .drain()
+            .map(|((_, key), (limit, units))| Correction {
+                limit,
+                key,
+                what: Corrected::More { units },
+            });
+        let left = self
+            .left
+            .drain()
+            .map(|((_, key), left)| left.correction(key, askers, now));
+        self.less.drain(..).chain(more).chain(left).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

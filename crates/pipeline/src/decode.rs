@@ -1,0 +1,327 @@
+//! Decode: a delivery becomes a message that waits for its slot, or gets its verdict here, before it
+//! could cost a slot. `job` has the types; keys, costs and the tenant come from the route's `labels` and
+//! the request from its `downstream`, both rendered by `template`.
+//!
+//! A message whose header says that it must not be sent yet goes back to the wait ladder or, if the
+//! time is near, waits in the pacer. One that keeps those of other tenants out is parked
+//! (`core::parking`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, warn};
+
+use sluiced_core::judge::DeadReason;
+use sluiced_core::parking::CameFrom;
+use sluiced_core::rate::Cost;
+use sluiced_core::scheduler::Share;
+use sluiced_core::time::{Now, StoreTime};
+use sluiced_core::zone::Zone;
+use sluiced_ports::downstream::{Call, Facts};
+use sluiced_ports::limits::{Charge, Label, LimitKey, key_id, limit_key, message_key};
+use sluiced_ports::message::{Message, header};
+use sluiced_ports::queue::{Delivery, Verdict};
+use sluiced_telemetry::LogLimit;
+
+use super::ends::Leaving;
+use super::history::{History, own_wait};
+use super::holding::Held;
+use super::job::{Job, Takes, Times, Waiting};
+use super::route::{Counted, Route};
+use super::sharing::Moved;
+use super::verdict::{dead, expired, later, parked, too_dear, unfit};
+
+static NO_PRIORITY: LogLimit = LogLimit::new(Duration::from_secs(10));
+
+/// Makes a message that waits for its slot from a delivery, or settles it.
+pub(super) fn decode(route: &Arc<Route>, mut delivery: Delivery, now: Now) -> Option<Waiting> {
+    let history = History::of(delivery.message(), now.store);
+    if let Some(id) = history.made_id {
+        delivery.identify(id.to_string());
+    }
+    let message = delivery.message();
+    route.meters.received.increment(1);
+    if message.redelivered {
+        route.meters.redelivered.increment(1);
+    }
+    let wait = own_wait(message, now.store);
+    let origin = origin(message, &history, wait);
+    made(route, delivery, history, origin, now)
+}
+
+/// Makes a message that waits for its slot from a delivery that another route of the queue received, or settles it.
+/// It is never parked: that route has done so, or holds it for a reason.
+pub(super) fn decode_moved(route: &Arc<Route>, moved: Moved, now: Now) -> Option<Waiting> {
+    let (delivery, history) = (moved.delivery, moved.history);
+    let mut waiting = made(route, delivery, history, CameFrom::Bound, now)?;
+    waiting.job.ticket = moved.ticket;
+    Some(waiting)
+}
+
+/// The message of a delivery, or `None` if it is settled.
+fn made(
+    route: &Arc<Route>,
+    delivery: Delivery,
+    history: History,
+    origin: CameFrom,
+    now: Now,
+) -> Option<Waiting> {
+    let reading = Reading {
+        route,
+        message: delivery.message(),
+        history: &history,
+        origin,
+        now,
+    };
+    match reading.read() {
+        Ok(read) => {
+            route.fitness.fit();
+            let route = Arc::clone(route);
+            let job = Job::new(route, delivery, history, read.times, read.takes, read.held);
+            let mut waiting = job.waiting(read.call);
+            waiting.not_before = (!read.wait.is_zero()).then(|| now.local + read.wait);
+            Some(waiting)
+        }
+        Err(verdict) => {
+            let leaving = Leaving {
+                history: &history,
+                charges: &[],
+                verdict,
+                why: None,
+                answer: None,
+            };
+            route.ends.settle(delivery, leaving);
+            None
+        }
+    }
+}
+
+/// What a message is, to the limits and to the downstream.
+struct Read {
+    call: Box<dyn Call>,
+    times: Times,
+    takes: Takes,
+    held: Held,
+    /// It may not be sent earlier.
+    wait: Duration,
+}
+
+/// A message that is being read.
+struct Reading<'a> {
+    route: &'a Arc<Route>,
+    message: &'a Message,
+    history: &'a History,
+    origin: CameFrom,
+    now: Now,
+}
+
+impl Reading<'_> {
+    /// Reads it. The error is its verdict without a call.
+    fn read(&self) -> Result<Read, Verdict> {
+        let route = self.route;
+        let (ends, wait) = self.may_be_sent()?;
+        let facts = route.facts(self.history);
+        let (takes, zone) = self.counted(facts)?;
+        let (times, wait) = self.times(ends, wait, zone)?;
+        let born = self.history.born(self.message);
+        let opened = times
+            .hours
+            .as_ref()
+            .and_then(|own| own.opened(self.now.store));
+        let born = opened.map_or(born, |opened| born.max(opened));
+        let held = route
+            .holding
+            .take_in(takes.share, self.origin, born, self.now.local)
+            .ok_or_else(|| parked(takes.share, self.history, self.now.store))?;
+        let call = route
+            .downstream
+            .prepare(self.message, facts)
+            .map_err(|why| {
+                debug!(route = %route.name, %why, "undecodable message");
+                self.unfit(DeadReason::Undecodable, why.to_string())
+            })?;
+        Ok(Read {
+            call,
+            times,
+            takes,
+            held,
+            wait,
+        })
+    }
+
+    fn buried(&self, reason: DeadReason, detail: String) -> Verdict {
+        dead(self.route, self.history, reason, detail, self.now.store)
+    }
+
+    fn unfit(&self, reason: DeadReason, detail: String) -> Verdict {
+        unfit(self.route, self.history, reason, detail, self.now.store)
+    }
+
+    /// Until when it may be sent, if there is an end, and how long its own headers make it wait.
+    fn may_be_sent(&self) -> Result<(Option<StoreTime>, Duration), Verdict> {
+        let (message, history, now) = (self.message, self.history, self.now.store);
+        let rules = &self.route.rules;
+        if let Some(why) = message.headers.get(header::UNREADABLE) {
+            let detail = why.as_text().unwrap_or_default().to_owned();
+            return Err(self.buried(DeadReason::Unreadable, detail));
+        }
+        let ends = history.deadline(message, rules.max_age);
+        if ends.is_some_and(|end| end <= now) {
+            return Err(expired(self.route, history, now));
+        }
+        let (bytes, most) = (message.body.len() as u64, rules.max_body);
+        if bytes > most {
+            let detail = format!("{bytes} bytes; max_body is {most}");
+            return Err(self.buried(DeadReason::Oversized, detail));
+        }
+        let wait = own_wait(message, now);
+        if wait > rules.calls.max_hold {
+            // It came back before its time: it goes back for the rest.
+            let rest = self.route.sharing.opening(now + wait).since(now);
+            return Err(later(history, rest, now));
+        }
+        Ok((ends, wait))
+    }
+
+    /// When it may be sent, by the clock of its own `zone` if it has one, and how long it waits for that.
+    fn times(
+        &self,
+        ends: Option<StoreTime>,
+        wait: Duration,
+        zone: Option<Zone>,
+    ) -> Result<(Times, Duration), Verdict> {
+        let (rules, now) = (&self.route.rules, self.now);
+        let local = |at: StoreTime| now.local + at.since(now.store);
+        let mut times = Times {
+            too_old: ends.map(local),
+            ..Times::default()
+        };
+        let Some((hours, zone)) = rules.own_hours.as_ref().zip(zone) else {
+            return Ok((times, wait));
+        };
+        let hours = hours.in_zone(zone);
+        let opening = hours.opens(now.store + wait);
+        let wait = opening.since(now.store);
+        if wait > rules.calls.max_hold {
+            return Err(later(self.history, wait, now.store));
+        }
+        let closes = hours.stretch(opening).until;
+        times.closes = closes.map(|at| (local(at), at));
+        times.hours = Some(hours);
+        Ok((times, wait))
+    }
+
+    /// What it takes of the limits of its route, and its own time zone.
+    fn counted(&self, facts: Facts<'_>) -> Result<(Takes, Option<Zone>), Verdict> {
+        let route = self.route;
+        let is_invalid = |detail| self.unfit(DeadReason::Invalid, detail);
+        let labelled = route.counting.labels.of(self.message, facts);
+        let label = labelled.map_err(|why| {
+            debug!(route = %route.name, %why, "a limit cannot count a message");
+            is_invalid(why.to_string())
+        })?;
+        let takes = takes(route, &label);
+        // `labels` knows the limits of the file; they may have been lowered since.
+        for Charge { limit, cost, .. } in &takes.charges {
+            let most = limit.policy().rule.most();
+            if u64::from(cost.get()) > most {
+                return Err(is_invalid(too_dear(&limit.name, most)));
+            }
+        }
+        Ok((takes, label.zone))
+    }
+}
+
+/// What a message takes of the limits of its route.
+fn takes(route: &Route, label: &Label) -> Takes {
+    let counting = &route.counting;
+    let priority = label.priority.as_ref().map(|made| match made {
+        Ok(priority) => *priority,
+        Err(why) => {
+            if let Some(more) = NO_PRIORITY.event(route.ends.now()) {
+                warn!(route = %route.name, %why, "a message has no priority of its own: it has 0{more}");
+            }
+            0
+        }
+    });
+    let mut takes = Takes {
+        priority: priority.unwrap_or_else(|| route.rules.priority.bounds()[0]),
+        slots: Cost::ONE,
+        charges: Vec::new(),
+        keys: Vec::new(),
+        share: Share::default(),
+    };
+    for (charge, limit) in label.charges.iter().zip(&counting.limits) {
+        let Some(charge) = charge else { continue };
+        match limit {
+            Counted::Paced => takes.slots = charge.cost,
+            Counted::Keyed { limit, of_queue } => {
+                let queue = of_queue.then_some(route.rules.queue.as_str());
+                takes.charges.push(Charge {
+                    limit: Arc::clone(limit),
+                    key: message_key(queue, charge.key.0.as_deref()),
+                    cost: charge.cost,
+                });
+            }
+        }
+    }
+    let id = |charge: &Charge| key_id(&charge.limit.name, charge.key);
+    takes.keys = takes.charges.iter().map(id).collect();
+    if let Some(tenant) = label.tenant.as_deref() {
+        takes.share = Share {
+            tenant: tenant_number(limit_key(&[tenant])),
+            weight: route.rules.weight_of(tenant).into(),
+        };
+    }
+    takes
+}
+
+/// A tenant's number, the same on every replica whatever it was built with.
+pub(super) fn tenant_number(key: LimitKey) -> u64 {
+    let digest = u128::from_be_bytes(*key.digest());
+    // The first half of it is as good as the whole.
+    (digest >> 64) as u64
+}
+
+/// Whether a message may be parked: not one with a priority or with a time of its own, because it
+/// is not known when it would come back.
+fn origin(message: &Message, history: &History, wait: Duration) -> CameFrom {
+    if history.parked {
+        CameFrom::Parked
+    } else if message.properties.priority > 0 || history.waited || !wait.is_zero() {
+        CameFrom::Bound
+    } else {
+        CameFrom::Work
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluiced_ports::message::HeaderValue;
+
+    const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
+
+    #[test]
+    fn only_a_plain_message_on_its_first_way_is_parked() {
+        let none = Duration::ZERO;
+        let mut message = Message::default();
+        let known = |message: &Message| origin(message, &History::of(message, NOW), none);
+        assert_eq!(known(&message), CameFrom::Work);
+        let early = origin(
+            &message,
+            &History::of(&message, NOW),
+            Duration::from_millis(1),
+        );
+        assert_eq!(early, CameFrom::Bound);
+        message.properties.priority = 1;
+        assert_eq!(known(&message), CameFrom::Bound);
+        message.properties.priority = 0;
+        let waited = HeaderValue::Bool(true);
+        message.headers.insert(header::WAITED.to_owned(), waited);
+        assert_eq!(known(&message), CameFrom::Bound);
+        let mark = HeaderValue::Int(7);
+        message.headers.insert(header::PARKED.to_owned(), mark);
+        assert_eq!(known(&message), CameFrom::Parked);
+    }
+}

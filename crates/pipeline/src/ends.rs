@@ -1,0 +1,146 @@
+//! How messages leave a route: the verdict is logged, a result is made, and both go to the queue.
+//!
+//! Problem: messages that die without a line in the log are found weeks later, when they are missed. So each reason of
+//! death is logged, at most once in a while for each route, with the id of one message and how many more died for it.
+//! The metrics count every one, and the journal of a route has a line for each.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use sluiced_core::judge::DeadReason;
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::Answer;
+use sluiced_ports::limits::Charge;
+use sluiced_ports::message::{HeaderValue, Message, header};
+use sluiced_ports::queue::{Delivery, HeaderPatch, Verdict};
+use sluiced_telemetry::LogLimit;
+
+use super::history::History;
+use super::journal::{Journal, Why};
+use super::results::{End, LastCall, Results};
+use super::verdict::value;
+
+/// How often each reason of death is logged for a route.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// The ends of a route's messages.
+pub(super) struct Ends {
+    route: Arc<str>,
+    /// `None`: its messages are not logged one by one.
+    journal: Option<Journal>,
+    /// `None`: it publishes none.
+    results: Option<Results>,
+    clock: Clock,
+    reasons: [LogLimit; DeadReason::ALL.len()],
+    dropped: LogLimit,
+}
+
+/// A message that leaves this replica.
+pub(super) struct Leaving<'a> {
+    pub(super) history: &'a History,
+    /// What it would take of its keyed limits, as far as that is known.
+    pub(super) charges: &'a [Charge],
+    pub(super) verdict: Verdict,
+    /// A reason that the verdict does not have.
+    pub(super) why: Option<Why<'a>>,
+    /// To its last call.
+    pub(super) answer: Option<&'a Answer>,
+}
+
+impl Leaving<'_> {
+    fn last_call(&self) -> LastCall<'_> {
+        match (self.why, self.answer) {
+            (Some(Why::Repeat), _) => LastCall::Repeat,
+            (_, Some(answer)) => LastCall::Answered(answer),
+            (_, None) => LastCall::Unanswered,
+        }
+    }
+}
+
+impl Ends {
+    pub(super) fn new(
+        route: &Arc<str>,
+        journal: Option<Journal>,
+        results: Option<Results>,
+    ) -> Self {
+        Self {
+            route: Arc::clone(route),
+            journal,
+            results,
+            clock: Clock::start(),
+            reasons: DeadReason::ALL.map(|_| LogLimit::new(EVERY)),
+            dropped: LogLimit::new(EVERY),
+        }
+    }
+
+    /// The journal of the route, if it has one and its lines are logged.
+    pub(super) fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref().filter(|_| Journal::is_logged())
+    }
+
+    /// The time by which its lines are counted.
+    pub(super) fn now(&self) -> Mono {
+        self.clock.now()
+    }
+
+    /// Settles a message, once its result is published.
+    pub(super) fn settle(&self, delivery: Delivery, leaving: Leaving<'_>) {
+        if let Some(journal) = self.journal() {
+            journal.verdict(&self.route, &delivery, &leaving);
+        }
+        let message = delivery.message();
+        self.log(message, &leaving.verdict);
+        let result = self.results.as_ref().and_then(|results| {
+            let end = End {
+                message,
+                history: leaving.history,
+                verdict: &leaving.verdict,
+                last_call: leaving.last_call(),
+            };
+            results.make(&self.route, &end)
+        });
+        delivery.settle_with(leaving.verdict, result);
+    }
+
+    /// Logs a verdict that ends a message without a delivery.
+    fn log(&self, message: &Message, verdict: &Verdict) {
+        match verdict {
+            Verdict::Dead { reason, headers } => self.log_death(message, *reason, headers),
+            // Because of on_expired or on_invalid: such a message is in no queue any more.
+            Verdict::Dropped => {
+                if let Some(more) = self.dropped.event(self.clock.now()) {
+                    info!(route = %self.route, message_id = message.id().unwrap_or_default(),
+                        "dropped, as the route says for what is too old or invalid{more}");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn log_death(&self, message: &Message, reason: DeadReason, headers: &HeaderPatch) {
+        let known = DeadReason::ALL.iter().position(|known| *known == reason);
+        let limit = known.and_then(|place| self.reasons.get(place));
+        if let Some(more) = limit.and_then(|limit| limit.event(self.clock.now())) {
+            warn!(
+                route = %self.route,
+                reason = reason.label(),
+                message_id = message.id().unwrap_or_default(),
+                attempts = value(headers, header::ATTEMPTS).and_then(HeaderValue::as_int),
+                detail = value(headers, header::DETAIL).and_then(HeaderValue::as_text),
+                "dead letter{more}"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ends")
+            .field("route", &self.route)
+            .finish_non_exhaustive()
+    }
+}

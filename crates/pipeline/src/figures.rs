@@ -1,0 +1,313 @@
+//! What an answer says to limits, read by the templates of the operator: what the call used of limits with `actual`,
+//! what is left of the provider's quotas, and which limit a throttled call was refused for.
+//!
+//! `core::after_call` decides what is believed and how limits are corrected. Here the numbers are read, and the
+//! corrections go to the store (`refunder`). The answers to all calls that were under way say the same of a quota: the
+//! store is asked for one freeze (`pacer/events.rs`).
+
+use std::time::{Duration, SystemTime};
+
+use tracing::warn;
+
+use sluiced_core::after_call::Throttles;
+use sluiced_core::after_call::figures::{
+    Correction as Wrong, Quota, QuotaOf, QuotaSaid, QuotaThen, Used, UsedSaid, under_way,
+};
+use sluiced_core::judge::{Outcome, Remaining};
+use sluiced_core::rate::Cost;
+use sluiced_core::time::Now;
+use sluiced_ports::downstream::Judgement;
+use sluiced_ports::limits::{Charge, Corrected, Correction, Granted, GrantedAt, key_id};
+use sluiced_telemetry::{LogLimit, names};
+use sluiced_template::Said;
+
+use super::handle::{PacerHandle, ToPacer};
+use super::job::Job;
+
+static USED_UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
+static USED_IMPLAUSIBLE: LogLimit = LogLimit::new(Duration::from_secs(60));
+static QUOTA_UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
+static QUOTA_IMPLAUSIBLE: LogLimit = LogLimit::new(Duration::from_secs(60));
+static THROTTLES_UNKNOWN: LogLimit = LogLimit::new(Duration::from_secs(60));
+
+/// The numbers of one answer.
+pub(super) struct Figures<'a> {
+    job: &'a Job,
+    pacer: &'a PacerHandle,
+    used: Vec<LimitUsed<'a>>,
+    quotas: Vec<Said<'a>>,
+    /// The limit that a throttled call was refused for.
+    throttles: Option<String>,
+}
+
+/// A limit with `actual` that granted units to the call, and what the answer says that the call used of it.
+struct LimitUsed<'a> {
+    charge: &'a Charge,
+    at: GrantedAt,
+    said: UsedSaid,
+}
+
+/// What a call used of a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnitsUsed<'a> {
+    pub(super) limit: &'a str,
+    pub(super) units: Cost,
+}
+
+impl<'a> Figures<'a> {
+    /// Reads the answer to a call that took these units.
+    pub(super) fn read(
+        job: &'a Job,
+        judgement: &Judgement,
+        taken: &'a [Granted],
+        now: Now,
+        pacer: &'a PacerHandle,
+    ) -> Self {
+        Self {
+            used: read_used(job, judgement, taken),
+            quotas: read_quotas(job, judgement, now),
+            throttles: read_throttles(job, judgement),
+            job,
+            pacer,
+        }
+    }
+
+    /// What the answer says that the call used.
+    pub(super) fn used(&self) -> Vec<UsedSaid> {
+        self.used.iter().map(|used| used.said).collect()
+    }
+
+    /// What the answer to a call that took so long says of the quotas.
+    pub(super) fn quotas(&self, took: Duration) -> Vec<QuotaSaid<'_>> {
+        let rules = &self.job.route.rules.answers;
+        let said = self.quotas.iter().map(|said| QuotaSaid {
+            left: said.left.as_deref(),
+            spare: said.spare,
+            of: self.quota_of(said.limit, took),
+            wait: rules.wait,
+            max_wait: rules.max_wait,
+        });
+        said.collect()
+    }
+
+    fn quota_of(&self, limit: &str, took: Duration) -> QuotaOf {
+        if let Some(charge) = self.charge(limit) {
+            return QuotaOf::Key { cost: charge.cost };
+        }
+        let Some(rows) = self.pacer.rows().filter(|_| *self.pacer.name == *limit) else {
+            return QuotaOf::Another;
+        };
+        let call = took.max(self.job.route.rules.answers.latency);
+        QuotaOf::Slots {
+            cost: self.job.slots(),
+            under_way: under_way(rows.per_second(), call, rows.main.pace.horizon()),
+        }
+    }
+
+    /// What the answer says that the call was refused for.
+    pub(super) fn throttles(&self) -> Throttles {
+        let Some(limit) = self.throttles.as_deref() else {
+            return Throttles::Unsaid;
+        };
+        if let Some(charge) = self.charge(limit) {
+            let key = key_id(&charge.limit.name, charge.key);
+            let is_for_all = self.job.route.counting.is_for_all(key);
+            return Throttles::Key { key, is_for_all };
+        }
+        if self.pacer.is_paced() && *self.pacer.name == *limit {
+            return Throttles::All;
+        }
+        // The name may be content of the answer, and is not logged.
+        if let Some(more) = THROTTLES_UNKNOWN.event(self.pacer.clock.now()) {
+            warn!(route = %self.job.route.name,
+                "a throttled answer names a limit that does not count its message: see downstream.throttles{more}");
+        }
+        Throttles::Unsaid
+    }
+
+    /// The key that the answer names has nothing left for so long.
+    pub(super) fn close(&self, length: Duration) {
+        let charge = self.throttles.as_deref().and_then(|name| self.charge(name));
+        if let Some(charge) = charge {
+            self.correct(charge, Corrected::Left { units: 0, length });
+        }
+    }
+
+    fn charge(&self, limit: &str) -> Option<&'a Charge> {
+        let mut charges = self.job.charges().iter();
+        charges.find(|charge| *charge.limit.name == *limit)
+    }
+
+    /// What the call is believed to have used.
+    pub(super) fn believed(&self, used: &[Used]) -> Vec<UnitsUsed<'a>> {
+        let known = self.used.iter().zip(used).filter_map(|(own, used)| {
+            let Used::Known { units, .. } = *used else {
+                return None;
+            };
+            let limit = &own.charge.limit.name;
+            Some(UnitsUsed { limit, units })
+        });
+        known.collect()
+    }
+
+    /// Corrects the limits by what the call used.
+    pub(super) fn correct_used(&self, used: &[Used]) {
+        for (own, used) in self.used.iter().zip(used) {
+            let limit = &own.charge.limit.name;
+            match *used {
+                Used::Known { units, correction } => {
+                    self.pacer.used_actually(limit, units.units());
+                    if let Some(wrong) = correction {
+                        self.correct(own.charge, corrected(wrong, own.at));
+                    }
+                }
+                Used::Unsaid => {}
+                Used::Unreadable { is_unanswered } => self.used_unreadable(limit, is_unanswered),
+                Used::Implausible { most } => self.used_implausible(limit, most),
+            }
+        }
+    }
+
+    /// Tightens the limits by what is left of the quotas.
+    pub(super) fn tighten(&self, quotas: &[Quota]) {
+        for (said, quota) in self.quotas.iter().zip(quotas) {
+            match *quota {
+                Quota::Unsaid => {}
+                Quota::Unreadable => self.quota_unreadable(said.limit),
+                Quota::Said {
+                    least,
+                    is_implausible,
+                    then,
+                } => {
+                    self.show_quota(said.limit, &least);
+                    if is_implausible {
+                        self.quota_implausible(said.limit);
+                    }
+                    self.follow_quota(said.limit, then);
+                }
+            }
+        }
+    }
+
+    fn follow_quota(&self, limit: &str, then: QuotaThen) {
+        match then {
+            QuotaThen::Nothing => {}
+            QuotaThen::Freeze { left, length } => self.pacer.send(ToPacer::Spent(left, length)),
+            QuotaThen::Tighten { units, length } => {
+                if let Some(charge) = self.charge(limit) {
+                    self.correct(charge, Corrected::Left { units, length });
+                }
+            }
+        }
+    }
+
+    fn correct(&self, charge: &Charge, what: Corrected) {
+        self.pacer.correct(Correction {
+            limit: charge.limit.clone(),
+            key: charge.key,
+            what,
+        });
+    }
+
+    fn show_quota(&self, limit: &str, least: &Remaining) {
+        let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let known = today.ok().zip(least.reset);
+        let reset = known.map(|(today, reset)| today.saturating_add(reset));
+        let meters = &self.job.route.meters;
+        meters.quota_remaining(limit, least.units, reset);
+    }
+
+    fn used_unreadable(&self, limit: &str, is_unanswered: bool) {
+        let route = &self.job.route;
+        route.meters.actual_unreadable.increment(1);
+        if let Some(more) = USED_UNREADABLE.event(self.pacer.clock.now()) {
+            let why = if is_unanswered {
+                "a call had no answer"
+            } else {
+                "the answer says no number where limits.X.actual looks for it"
+            };
+            warn!(route = %route.name, limit,
+                "{why}: what it used is not known, and its cost stands as it was estimated{more}");
+        }
+    }
+
+    fn used_implausible(&self, limit: &str, most: u64) {
+        let route = &self.job.route;
+        route.meters.implausible(names::CLAIM_ACTUAL);
+        if let Some(more) = USED_IMPLAUSIBLE.event(self.pacer.clock.now()) {
+            warn!(route = %route.name, limit, most,
+                "an answer claims that its call used more units than are believed: its cost stands as it was estimated; see limits.X.actual, and max_actual beside it{more}");
+        }
+    }
+
+    fn quota_unreadable(&self, limit: &str) {
+        let route = &self.job.route;
+        route.meters.quota_unreadable.increment(1);
+        if let Some(more) = QUOTA_UNREADABLE.event(self.pacer.clock.now()) {
+            warn!(route = %route.name, limit,
+                "the answer does not say what is left of the quota, or in a form that cannot be read: see downstream.quota{more}");
+        }
+    }
+
+    fn quota_implausible(&self, limit: &str) {
+        let route = &self.job.route;
+        route.meters.implausible(names::CLAIM_QUOTA);
+        if let Some(more) = QUOTA_IMPLAUSIBLE.event(self.pacer.clock.now()) {
+            let most = route.rules.answers.max_wait;
+            warn!(route = %route.name, limit, max_throttle_wait = ?most,
+                "the downstream says that its quota is used up for longer than max_throttle_wait: no longer than that counts{more}");
+        }
+    }
+}
+
+fn read_used<'a>(job: &Job, judgement: &Judgement, taken: &'a [Granted]) -> Vec<LimitUsed<'a>> {
+    let actuals = &job.route.figures.actuals;
+    let facts = job.route.facts(&job.history);
+    let answer = judgement.answer.as_ref();
+    let numbers = answer.map(|answer| actuals.read(job.delivery.message(), facts, answer));
+    let mut numbers = numbers.into_iter().flatten();
+    let used = actuals.limits().filter_map(|(limit, most)| {
+        let units = numbers.next().flatten();
+        let (charge, at) = units_of(taken, limit)?;
+        let said = UsedSaid {
+            estimate: charge.cost,
+            units,
+            most,
+        };
+        Some(LimitUsed { charge, at, said })
+    });
+    used.collect()
+}
+
+/// The units that a limit granted, and when.
+fn units_of<'a>(taken: &'a [Granted], limit: &str) -> Option<(&'a Charge, GrantedAt)> {
+    taken.iter().find_map(|granted| match granted {
+        Granted::Units { charge, at } if *charge.limit.name == *limit => Some((charge, *at)),
+        _ => None,
+    })
+}
+
+fn read_quotas<'a>(job: &'a Job, judgement: &Judgement, now: Now) -> Vec<Said<'a>> {
+    let quotas = &job.route.figures.quotas;
+    let Some(answer) = judgement.answer.as_ref().filter(|_| !quotas.is_empty()) else {
+        return Vec::new();
+    };
+    let facts = job.route.facts(&job.history);
+    let now = SystemTime::UNIX_EPOCH + Duration::from_micros(now.store.as_micros());
+    quotas.read(job.delivery.message(), facts, answer, now)
+}
+
+fn read_throttles(job: &Job, judgement: &Judgement) -> Option<String> {
+    let is_throttled = matches!(judgement.outcome, Outcome::Throttled { .. });
+    let answer = judgement.answer.as_ref().filter(|_| is_throttled)?;
+    let facts = job.route.facts(&job.history);
+    let throttles = &job.route.figures.throttles;
+    throttles.read(job.delivery.message(), facts, answer)
+}
+
+fn corrected(wrong: Wrong, at: GrantedAt) -> Corrected {
+    match wrong {
+        Wrong::Less(units) => Corrected::Less { units, at },
+        Wrong::More(units) => Corrected::More { units },
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether the messages of a route can be sent at all.
+//!
+//! A message is unfit where no request can be made from it, or where a limit can never let it pass. Once many in a row
+//! have died like this, `core::stall` puts a brake on: unfit messages are set aside in a wait queue with the reason, and
+//! are tried again when they come back. The route is not ready meanwhile.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use sluiced_core::stall::{Dying, Unfit};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::Link;
+use sluiced_ports::lock;
+use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::meters::RouteMeters;
+
+use super::sharing::Sharing;
+
+/// How often the brake is logged for a route: right and wrong messages may take turns.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// The fitness of a route's messages.
+#[derive(Debug)]
+pub(super) struct Fitness {
+    route: Arc<str>,
+    meters: Arc<RouteMeters>,
+    sharing: Arc<Sharing>,
+    clock: Clock,
+    dying: Mutex<Dying>,
+    /// Down while the brake is on.
+    link: watch::Sender<Link>,
+    braked: LogLimit,
+    released: LogLimit,
+}
+
+impl Fitness {
+    pub(super) fn new(
+        route: &Arc<str>,
+        dying: Dying,
+        meters: &Arc<RouteMeters>,
+        sharing: &Arc<Sharing>,
+    ) -> Self {
+        Self {
+            route: Arc::clone(route),
+            meters: Arc::clone(meters),
+            sharing: Arc::clone(sharing),
+            clock: Clock::start(),
+            dying: Mutex::new(dying),
+            link: watch::Sender::new(Link::Up),
+            braked: LogLimit::new(EVERY),
+            released: LogLimit::new(EVERY),
+        }
+    }
+
+    /// For the readiness of the process.
+    pub(super) fn link(&self) -> watch::Receiver<Link> {
+        self.link.subscribe()
+    }
+
+    /// Whether unfit messages are set aside, because so many died in a row.
+    pub(super) fn is_braked(&self) -> bool {
+        lock(&self.dying).is_braked()
+    }
+
+    /// For how long no message is taken, because so many are set aside; `None`: they are taken.
+    pub(super) fn rest(&self) -> Option<Duration> {
+        lock(&self.dying).rest(self.clock.now())
+    }
+
+    /// A message cannot be sent, for this reason.
+    pub(super) fn unfit(&self, why: &str) -> Unfit {
+        let now = self.clock.now();
+        let mut dying = lock(&self.dying);
+        let was_braked = dying.is_braked();
+        let fate = dying.unfit(now);
+        if dying.is_braked() {
+            let count = dying.in_a_row();
+            let reason = format!(
+                "{count} messages died in a row, {why}; such messages are set aside, others pass"
+            );
+            self.link.send_replace(Link::Down(reason.into()));
+            if !was_braked {
+                self.meters.setting_aside.set(1.0);
+                // Messages that others would move here may be set aside at once.
+                self.sharing.show(false, false);
+                if let Some(more) = self.braked.event(now) {
+                    warn!(route = %self.route, count, why,
+                        "messages died in a row: none dies now, such messages are set aside for a minute, others pass{more}");
+                }
+            }
+        }
+        fate
+    }
+
+    /// A message can be sent.
+    pub(super) fn fit(&self) {
+        let mut dying = lock(&self.dying);
+        if dying.is_braked() {
+            self.meters.setting_aside.set(0.0);
+            self.link.send_replace(Link::Up);
+            if let Some(more) = self.released.event(self.clock.now()) {
+                info!(route = %self.route, "a message can be sent again: none is set aside any more{more}");
+            }
+        }
+        dying.fit();
+    }
+}

@@ -1,0 +1,324 @@
+//! Lets policies follow what replicas measure: with `headroom = "auto"` the headroom follows how late calls
+//! arrive, with `adaptive = true` the rate follows what the downstream accepts.
+//!
+//! Each replica gathers what its own routes and pacers measured: how late calls leave, how far away Redis is, and by
+//! how much the way to the downstream varies. `core::headroom` decides whether the headroom should change, and
+//! `core::adaptive` by the answers of the downstream whether the rate should. Both changes are updates of the policy,
+//! for all replicas, as an operator's would be.
+//!
+//! **What handshakes do not see.** A proxy, a load balancer or the sidecar of a mesh ends the connection nearby, and the way
+//! behind it varies. Answers show that, but also how long the downstream worked: they say by how much the way varies at
+//! most. So they count only once the downstream has refused calls though the limit was kept, for five minutes, and up to
+//! a twentieth of the window. A sign of that is a freeze of the account, or a message that is accepted at the call
+//! after a refusal that named nothing. The rate of `adaptive = true` falls with the second sign.
+//!
+//! A replica uses no policy whose headroom keeps less than its way needs: it raises the headroom first ([`Following::first`]).
+//! Without a policy it makes no calls, so the first one is not too early either.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use super::handle::PacerHandle;
+use super::limit_facts::{Adapts, Change, LimitFacts};
+use super::policies::CurrentPolicy;
+use super::route::Route;
+use sluiced_core::adaptive::{Adaptive, AdaptiveRule};
+use sluiced_core::headroom::{Bounds, Follow, Lateness, Measured, Spread};
+use sluiced_core::policy::PolicyUpdate;
+use sluiced_core::stall::{millis, permit_needs};
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::lock;
+use sluiced_ports::policies::PolicyOf;
+use sluiced_ports::store::{Family, Store};
+
+/// How often the measurements are looked at.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
+/// A refusal counts for so long.
+const REFUSED: Duration = Duration::from_secs(300);
+/// After a refusal no more of the window than this part is kept for a way that handshakes do not see.
+const UNSEEN_PART: u32 = 20;
+
+/// What a pacer measured.
+#[derive(Debug, Default)]
+pub(super) struct Measures {
+    lateness: Mutex<Lateness>,
+    /// A slow round trip to the store of the keyed limits.
+    slow_trip: Mutex<Duration>,
+    /// When the downstream refused a call last, though the limit was kept.
+    refused: Mutex<Option<Mono>>,
+}
+
+impl Measures {
+    /// A call left so late after its slot, or did not leave because it was too late.
+    pub(super) fn late(&self, late: Duration, now: Mono) {
+        lock(&self.lateness).saw(late, now);
+    }
+
+    /// The downstream refuses, though the limit was kept. Returns whether that is new.
+    pub(super) fn refused(&self, now: Mono) -> bool {
+        let was = self.was_refused(now);
+        *lock(&self.refused) = Some(now);
+        !was
+    }
+
+    fn was_refused(&self, now: Mono) -> bool {
+        lock(&self.refused).is_some_and(|at| now.since(at) < REFUSED)
+    }
+
+    /// The store of the keyed limits is so far away.
+    pub(super) fn trips(&self, slow: Duration) {
+        *lock(&self.slow_trip) = slow;
+    }
+}
+
+/// The headroom of one limit.
+pub(super) struct Following {
+    limit: Arc<str>,
+    /// The routes that the limit counts, each with its pacer.
+    routes: Vec<(Arc<Route>, PacerHandle)>,
+    known: Option<Known>,
+}
+
+struct Known {
+    policy: Arc<CurrentPolicy>,
+    bounds: Bounds,
+    follow: Follow,
+}
+
+/// An update of the policy.
+pub(super) struct Update {
+    pub(super) text: String,
+    /// In words, for operators.
+    pub(super) why: String,
+}
+
+impl Following {
+    pub(super) const fn new(limit: Arc<str>, routes: Vec<(Arc<Route>, PacerHandle)>) -> Self {
+        Self {
+            limit,
+            routes,
+            known: None,
+        }
+    }
+
+    /// Whether the current policy follows what is measured.
+    pub(super) const fn is_on(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// The policy has changed; `None`: to one that cannot be used here.
+    pub(super) fn adopt(&mut self, policy: Option<&Arc<CurrentPolicy>>, now: Mono) {
+        let before = self.known.take().map(|known| known.follow);
+        let follows = policy.and_then(|policy| Some((policy.facts.follows?, policy)));
+        let Some((bounds, policy)) = follows else {
+            return;
+        };
+        let headroom = policy.facts.headroom;
+        let mut follow = before.unwrap_or_else(|| Follow::new(headroom, now));
+        follow.in_force(headroom, now);
+        self.known = Some(Known {
+            policy: Arc::clone(policy),
+            bounds,
+            follow,
+        });
+        for (route, _) in &self.routes {
+            route.way.is_followed();
+        }
+    }
+
+    /// Waits for the first handshakes. Returns the update that this replica needs before it makes calls under the current
+    /// policy; `None`: it needs none.
+    pub(super) async fn first(&self, clock: Clock) -> Option<Update> {
+        let known = self.known.as_ref()?;
+        let ways = self.routes.iter().map(|(route, _)| route.way.first());
+        futures::future::join_all(ways).await;
+        let facts = &known.policy.facts;
+        let seen = Seen::of(&self.routes, facts, clock.now());
+        let headroom = known.follow.first(seen.measured(), &known.bounds)?;
+        Some(Update {
+            text: known.policy.with(Change::Headroom(headroom))?,
+            why: seen.words(facts.is_paced),
+        })
+    }
+
+    /// The update that should be made now, if one should.
+    pub(super) fn wanted(&mut self, now: Mono) -> Option<Update> {
+        let known = self.known.as_mut()?;
+        let facts = &known.policy.facts;
+        let seen = Seen::of(&self.routes, facts, now);
+        let headroom = known.follow.wanted(seen.measured(), &known.bounds, now)?;
+        let is_more = seen.unseen > Some(facts.headroom.way);
+        if let Some(why) = seen.unseen_words().filter(|_| is_more) {
+            warn!(limit = %self.limit, "{why}: more is kept for the way");
+        }
+        Some(Update {
+            text: known.policy.with(Change::Headroom(headroom))?,
+            why: seen.words(facts.is_paced),
+        })
+    }
+}
+
+/// The most that any of the routes measured.
+struct Seen {
+    late: Option<Duration>,
+    way: Option<Spread>,
+    /// By how much the way may vary more, behind what handshakes reach, where the downstream refused.
+    unseen: Option<Duration>,
+}
+
+impl Seen {
+    fn of(routes: &[(Arc<Route>, PacerHandle)], facts: &LimitFacts, now: Mono) -> Self {
+        let (is_paced, window) = (facts.is_paced, facts.window);
+        let late = |pacer: &PacerHandle| {
+            if is_paced {
+                return lock(&pacer.measures.lateness).worth(window, now);
+            }
+            let trip = *lock(&pacer.measures.slow_trip);
+            // Half as much again: a permit that runs out costs another question.
+            (!trip.is_zero()).then(|| permit_needs(trip) * 3 / 2)
+        };
+        let ways = routes.iter().filter_map(|(route, _)| route.way.spread(now));
+        // A rate that was lowered looks for the limit of the downstream: refusals are part of that.
+        let is_whole = facts
+            .adapts
+            .is_none_or(|adapts| adapts.units == adapts.most);
+        let refused = routes
+            .iter()
+            .filter(|(_, pacer)| is_paced && is_whole && pacer.measures.was_refused(now));
+        let most = refused.filter_map(|(route, _)| route.way.varies_at_most(now));
+        Self {
+            unseen: most
+                .map(|seen| seen.to_keep().min(window / UNSEEN_PART))
+                .max(),
+            late: routes.iter().filter_map(|(_, pacer)| late(pacer)).max(),
+            way: ways.max_by_key(Spread::to_keep),
+        }
+    }
+
+    fn measured(&self) -> Measured {
+        Measured {
+            late: self.late,
+            way: self.way.map(|seen| seen.to_keep()).max(self.unseen),
+        }
+    }
+
+    fn unseen_words(&self) -> Option<String> {
+        let unseen = self.unseen?;
+        Some(format!(
+            "the downstream refused calls though the limit was kept, and the way to it may vary by {}, which its answers show and handshakes do not",
+            millis(unseen)
+        ))
+    }
+
+    fn words(&self, is_paced: bool) -> String {
+        let late = self.late.map(|late| match is_paced {
+            true => format!("nearly all calls leave within {}", millis(late)),
+            false => format!("permits must live for {}", millis(late)),
+        });
+        let way = self.way.map(|way| {
+            let spread = millis(way.spread);
+            let few = if way.of_few {
+                " in a few handshakes"
+            } else {
+                ""
+            };
+            format!("the way to the downstream varies by {spread}{few}")
+        });
+        let all: Vec<_> = late
+            .into_iter()
+            .chain(way)
+            .chain(self.unseen_words())
+            .collect();
+        all.join(", ")
+    }
+}
+
+/// The name under which the update is made.
+const BY: &str = "adaptive";
+/// Calls that were leased before a change have arrived after this.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// The limit of one pacer.
+#[derive(Debug)]
+pub(super) struct Adapting {
+    limit: Arc<str>,
+    store: Arc<dyn Store>,
+    /// `None`: the rate is fixed.
+    current: Option<(Adaptive, Arc<CurrentPolicy>)>,
+}
+
+impl Adapting {
+    pub(super) fn new(limit: Arc<str>, store: Arc<dyn Store>) -> Self {
+        Self {
+            limit,
+            store,
+            current: None,
+        }
+    }
+
+    /// The policy has changed.
+    pub(super) fn adopt(&mut self, policy: &Arc<CurrentPolicy>, now: Mono) {
+        let before = self.current.take().map(|(adaptive, _)| adaptive);
+        let Some(adapts) = policy.facts.adapts else {
+            return;
+        };
+        let (rule, units) = (rule(adapts, policy.facts.window), adapts.units);
+        let mut adaptive = before
+            .filter(|adaptive| *adaptive.rule() == rule)
+            .unwrap_or_else(|| Adaptive::new(rule, units, now));
+        adaptive.in_force(units, now);
+        self.current = Some((adaptive, Arc::clone(policy)));
+    }
+
+    /// The downstream said "not now" to this replica. The first time a headroom that follows rises instead of the rate.
+    pub(super) fn throttled(&mut self, is_first: bool, now: Mono) {
+        if let Some((adaptive, policy)) = &mut self.current
+            && !(is_first && policy.facts.follows.is_some())
+        {
+            adaptive.throttled(now);
+        }
+    }
+
+    /// Updates the rate if it is time for another one. Must run inside a runtime.
+    pub(super) fn review(&mut self, now: Mono) {
+        let Some((adaptive, policy)) = &mut self.current else {
+            return;
+        };
+        let Some(units) = adaptive.wanted(now) else {
+            return;
+        };
+        let Some(text) = policy.with(Change::Units(units)) else {
+            return;
+        };
+        let over = policy.stored.version;
+        let (limit, store) = (Arc::clone(&self.limit), Arc::clone(&self.store));
+        tokio::spawn(async move {
+            let update = PolicyUpdate {
+                over,
+                text: &text,
+                file: &text,
+                by: BY,
+            };
+            let policy = PolicyOf::new(&*store, Family::Paced, &limit);
+            match policy.set(&update).await {
+                Ok(Some(_)) => info!(%limit, units, "the rate follows the downstream"),
+                // Another replica was first, or an operator.
+                Ok(None) => {}
+                Err(error) => debug!(%limit, %error, "the rate could not follow the downstream"),
+            }
+        });
+    }
+}
+
+/// The bounds of the rate.
+fn rule(adapts: Adapts, window: Duration) -> AdaptiveRule {
+    AdaptiveRule {
+        units: adapts.most,
+        floor: adapts.least,
+        settle: window + SETTLE,
+    }
+}

@@ -1,0 +1,313 @@
+//! What calls and routes share with their pacer: where to report, and what time it is.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, info, warn};
+
+use sluiced_core::pacing::Row;
+use sluiced_core::refusals::Refusals;
+use sluiced_core::schedule::{Freeze, Pace};
+use sluiced_core::scheduler::{KeyId, Scheduler};
+use sluiced_core::time::{ClockMap, Mono, Now, StoreTime};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{Correction, Granted};
+use sluiced_ports::lock;
+use sluiced_ports::store::PacedLimit;
+use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::meters::LimitMeters;
+
+use super::follow::Measures;
+use super::job::Waiting;
+use super::policies::CurrentPolicy;
+use super::refunder::Refunder;
+use super::rows::{FreezeRow, PacedRows};
+
+/// Several calls that were under way together are throttled together.
+static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
+static KEY_REFUSED: LogLimit = LogLimit::new(Duration::from_secs(10));
+static SPENT: LogLimit = LogLimit::new(Duration::from_secs(10));
+
+/// What a stopped pacer left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stopped {
+    /// Calls that were still under way.
+    pub(super) abandoned: u64,
+    /// Messages that went back unsent.
+    pub(super) given_back: u64,
+}
+
+/// What a pacer receives. The messages in it are bounded by the prefetch of its routes.
+#[derive(Debug)]
+pub(super) enum ToPacer {
+    /// New messages.
+    Decoded(Vec<Waiting>),
+    /// A message that was not sent before its slot had passed, or that is called again. It may have units that it did not
+    /// use.
+    Back(Box<Waiting>),
+    /// Calls of ours do not count in their `concurrency` limits any more.
+    Freed(Vec<Granted>),
+    /// The downstream refuses all calls for so long; the limit is frozen.
+    Throttled { length: Duration, is_first: bool },
+    /// A route that nothing paces is frozen for so long.
+    FrozenFor(Duration),
+    /// The downstream refuses this key until then.
+    Refused(KeyId, Mono),
+    /// It is refused with all others until then: other keys go first.
+    Behind(Vec<KeyId>, Mono),
+    /// The downstream accepts these keys again.
+    Passes(Vec<KeyId>),
+    /// The downstream says that only so many units are left, and for how long: the limit must be frozen.
+    Spent(u64, Duration),
+    /// The store has frozen the limit.
+    Frozen(Row, Freeze),
+    /// The current policy of the paced limit, or another version of the same.
+    Policy(Arc<CurrentPolicy>, Vec<Pace>),
+    /// The current policy of one of its keyed limits, or another version of it. The limit is paused until then or not at
+    /// all.
+    Updated(Arc<str>, Option<StoreTime>),
+    /// The gate of a route may have changed.
+    GateChanged,
+    /// Connections to the downstreams were opened, or could not be.
+    Warmed,
+    Stop {
+        deadline: Mono,
+        done: oneshot::Sender<Stopped>,
+    },
+}
+
+/// The way to a pacer: cheap to clone, one per call.
+#[derive(Clone, Debug)]
+pub(super) struct PacerHandle {
+    pub(super) clock: Clock,
+    /// Its paced limit, or its route.
+    pub(super) name: Arc<str>,
+    /// `None`: nothing paces it. Changes with the policy.
+    rows: Option<Arc<Mutex<PacedRows>>>,
+    /// Where a freeze is kept if there are no rows.
+    unpaced: Option<Arc<FreezeRow>>,
+    pub(super) meters: Arc<LimitMeters>,
+    pub(super) measures: Arc<Measures>,
+    /// What the refusals of the downstream are about.
+    pub(super) refusals: Arc<Mutex<Refusals>>,
+    refunder: Refunder,
+    events: mpsc::UnboundedSender<ToPacer>,
+    /// A copy of the pacer's mapping, renewed with every answer of the store.
+    map: Arc<Mutex<ClockMap>>,
+}
+
+impl PacerHandle {
+    pub(super) fn new(
+        clock: Clock,
+        name: Arc<str>,
+        rows: Option<PacedRows>,
+        unpaced: Option<FreezeRow>,
+        meters: Arc<LimitMeters>,
+        refunder: Refunder,
+        events: mpsc::UnboundedSender<ToPacer>,
+    ) -> Self {
+        Self {
+            clock,
+            name,
+            rows: rows.map(|rows| Arc::new(Mutex::new(rows))),
+            unpaced: unpaced.map(Arc::new),
+            meters,
+            measures: Arc::default(),
+            refusals: Arc::default(),
+            refunder,
+            events,
+            map: Arc::default(),
+        }
+    }
+
+    /// Sends the pacer an event. If the pacer is gone, the event is dropped: a message then goes back to its
+    /// queue by itself.
+    pub(super) fn send(&self, event: ToPacer) {
+        if self.events.send(event).is_err() {
+            debug!(pacer = %self.name, "the pacer has stopped");
+        }
+    }
+
+    /// Stops sending at once, waits up to `grace` for calls under way, and ends the pacer's thread.
+    pub(super) async fn stop(self, grace: Duration) -> Stopped {
+        let (done, stopped) = oneshot::channel();
+        self.send(ToPacer::Stop {
+            deadline: self.clock.now() + grace,
+            done,
+        });
+        // The pacer answers by its deadline; an error means that its thread is gone already.
+        stopped.await.unwrap_or_default()
+    }
+
+    /// Renews what calls and routes know of the store's clock.
+    pub(super) fn learned(&self, scheduler: &Scheduler<Waiting>, now: Mono) {
+        let Some(clock) = scheduler.clock() else {
+            return;
+        };
+        *lock(&self.map) = clock.clone();
+        let error = clock.error(now).unwrap_or_default();
+        self.meters.clock_error_seconds.set(error.as_secs_f64());
+    }
+
+    /// Whether calls have slots of a paced limit.
+    pub(super) const fn is_paced(&self) -> bool {
+        self.rows.is_some()
+    }
+
+    /// The rows of slots of the current policy.
+    pub(super) fn rows(&self) -> Option<PacedRows> {
+        self.rows.as_ref().map(|rows| lock(rows).clone())
+    }
+
+    /// The policy has changed.
+    pub(super) fn adopt(&self, policy: &CurrentPolicy, paces: &[Pace]) {
+        if let Some(rows) = &self.rows {
+            let mut rows = lock(rows);
+            rows.adopt(policy, paces);
+            self.meters.rate.set(rows.per_second());
+        }
+    }
+
+    /// The paced limit that counts the slots of a row.
+    fn limit(&self, row: Row) -> Option<PacedLimit> {
+        lock(self.rows.as_ref()?).limit(row).cloned()
+    }
+
+    /// The row of a limit, if it is one of ours.
+    pub(super) fn row(&self, name: &str) -> Option<Row> {
+        [Row::Main, Row::Reserve]
+            .into_iter()
+            .find(|row| self.limit(*row).is_some_and(|limit| *limit.name == *name))
+    }
+
+    /// The distance of two slots; zero where nothing is paced.
+    pub(super) fn interval(&self) -> Duration {
+        let rows = self.rows.as_ref();
+        rows.map_or(Duration::ZERO, |rows| lock(rows).main.pace.interval())
+    }
+
+    /// Hands in new messages.
+    pub(super) fn push(&self, messages: Vec<Waiting>) {
+        if !messages.is_empty() {
+            self.send(ToPacer::Decoded(messages));
+        }
+    }
+
+    /// The downstream refuses a key for so long: its messages wait in this replica.
+    pub(super) fn refused(&self, key: KeyId, wait: Duration) {
+        let now = self.clock.now();
+        if let Some(more) = KEY_REFUSED.event(now) {
+            warn!(pacer = %self.name, ?wait,
+                "the downstream throttles all messages of a key; these wait, others pass{more}");
+        }
+        self.send(ToPacer::Refused(key, now + wait));
+    }
+
+    /// The store's time, if it is known.
+    pub(super) fn known_store_time(&self, now: Mono) -> Option<StoreTime> {
+        lock(&self.map).to_store(now)
+    }
+
+    /// The store's time. Messages exist only once it is known, so zero is never seen.
+    pub(super) fn store_time(&self, now: Mono) -> StoreTime {
+        self.known_store_time(now).unwrap_or_default()
+    }
+
+    /// What time it is, once that of the store is known.
+    pub(super) fn now(&self) -> Now {
+        let local = self.clock.now();
+        Now {
+            local,
+            store: self.store_time(local),
+        }
+    }
+
+    /// Freezes the limit: here at once, and through the store for every replica.
+    pub(super) fn freeze(&self, length: Duration, answer: &str) {
+        let is_first = self.measures.refused(self.clock.now());
+        self.send(ToPacer::Throttled { length, is_first });
+        self.meters.freezes.increment(1);
+        if let Some(more) = FROZEN.event(self.clock.now()) {
+            let of = if self.rows.is_some() {
+                "the limit is frozen for every replica"
+            } else {
+                "the route is frozen for every replica"
+            };
+            warn!(pacer = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
+        }
+        self.freeze_all(length);
+    }
+
+    /// Freezes the limit through the store, because the downstream says that only `left` units are left: no call was
+    /// refused.
+    pub(super) fn freeze_spent(&self, length: Duration, left: u64) {
+        self.meters.freezes.increment(1);
+        if let Some(more) = SPENT.event(self.clock.now()) {
+            info!(pacer = %self.name, left, wait = ?length,
+                "the downstream says that its quota is nearly used up; the limit is frozen for every replica{more}");
+        }
+        self.freeze_all(length);
+    }
+
+    /// Whether this is the name of the row that stands for a route that nothing paces.
+    pub(super) fn is_unpaced_row(&self, name: &str) -> bool {
+        let unpaced = self.unpaced.as_ref();
+        unpaced.is_some_and(|unpaced| *unpaced.row.name == *name)
+    }
+
+    /// Asks whether a route that nothing paces is frozen already.
+    pub(super) fn look_at_freeze(&self) {
+        self.freeze_unpaced(Duration::ZERO);
+    }
+
+    /// The end of a freeze only moves later, so that one of no length shows the one that is there.
+    fn freeze_unpaced(&self, length: Duration) {
+        let Some(unpaced) = self.unpaced.clone() else {
+            return;
+        };
+        let pacer = self.clone();
+        tokio::spawn(async move {
+            match unpaced.store.freeze(&unpaced.row, length).await {
+                Ok(freeze) => pacer.send(ToPacer::FrozenFor(freeze.until.since(freeze.now))),
+                Err(error) if length.is_zero() => {
+                    debug!(pacer = %pacer.name, %error, "it is not known whether it is frozen");
+                }
+                Err(error) => {
+                    warn!(pacer = %pacer.name, %error, "only this replica knows of the freeze");
+                }
+            }
+        });
+    }
+
+    /// Freezes the rows in the store.
+    fn freeze_all(&self, length: Duration) {
+        let Some(rows) = self.rows() else {
+            return self.freeze_unpaced(length);
+        };
+        let pacer = self.clone();
+        tokio::spawn(async move {
+            for row in [Row::Main, Row::Reserve] {
+                let Some(limit) = rows.limit(row) else {
+                    continue;
+                };
+                match rows.store.freeze(limit, length).await {
+                    Ok(freeze) => pacer.send(ToPacer::Frozen(row, freeze)),
+                    Err(error) => {
+                        warn!(limit = %limit.name, %error, "only this replica knows of the freeze");
+                    }
+                }
+            }
+        });
+    }
+
+    /// Counts the units of a limit that a call really used.
+    pub(super) fn used_actually(&self, limit: &str, units: u64) {
+        self.refunder.used_actually(limit, units);
+    }
+
+    /// Passes on what an answer reported about a key.
+    pub(super) fn correct(&self, correction: Correction) {
+        self.refunder.correct(correction);
+    }
+}

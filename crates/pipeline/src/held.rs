@@ -1,0 +1,117 @@
+//! Messages that a replica holds and should not hold any longer: denied ones of a route that does not hold them,
+//! expired ones, and those that the broker would soon want back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use sluiced_core::judge::DeadReason;
+use sluiced_core::leases::Availability;
+use sluiced_core::rate::Span;
+use sluiced_core::scheduler::{Queued as _, Scheduler};
+use sluiced_core::time::Mono;
+
+use super::handle::PacerHandle;
+use super::job::{Job, Waiting};
+use super::journal::Why;
+use super::route::Route;
+use super::route_rules::OnDenied;
+use super::verdict::{back, dead, later};
+
+/// A cancelled consumer is usually gone after this; if not, a message that is given back comes again no more
+/// often than this.
+const CANCELLED: Duration = Duration::from_secs(2);
+
+/// Sends away the held messages of a route whose limit grants nothing for so long.
+pub(super) fn deny(
+    scheduler: &mut Scheduler<Waiting>,
+    route: &Arc<Route>,
+    wait: Duration,
+    pacer: &PacerHandle,
+    now: Mono,
+) {
+    let denied = scheduler.extract(|waiting| Arc::ptr_eq(&waiting.job.route, route));
+    if denied.is_empty() {
+        return;
+    }
+    debug!(route = %route.name, messages = denied.len(), ?wait, "denied");
+    let store_now = pacer.store_time(now);
+    let interval = pacer.interval();
+    for (place, Waiting { job, .. }) in (0_u32..).zip(denied) {
+        job.route.meters.denials.increment(1);
+        let verdict = match route.rules.on_denied {
+            // Each at its own time, so that they do not come back all at once.
+            OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
+            OnDenied::DeadLetter => {
+                let detail = format!("the limit `{}` would let it pass in {wait:?}", pacer.name);
+                dead(route, &job.history, DeadReason::Denied, detail, store_now)
+            }
+            OnDenied::Hold | OnDenied::Nack => back(&job.history, wait, store_now),
+        };
+        job.settle_because(verdict, Some(Why::DeniedBy(&pacer.name)));
+    }
+}
+
+/// Settles messages that should not be held any longer: expired ones, stale ones, and those that have been
+/// unacknowledged for so long that the broker would soon close the channel.
+pub(super) fn sweep(
+    scheduler: &mut Scheduler<Waiting>,
+    availability: Availability,
+    pacer: &PacerHandle,
+    now: Mono,
+) {
+    let expected = match availability {
+        Availability::Until(at, _) => at,
+        Availability::Open | Availability::OutOfReach(_) => now,
+    };
+    let overdue = |job: &Job| {
+        let (received, limit) = (job.delivery.received(), job.route.rules.hold_limit);
+        expected.since(received) > limit || overnight(job, now)
+    };
+    let is_old = |waiting: &Waiting| waiting.deadline().is_some_and(|end| end <= now);
+    let out =
+        scheduler.extract(|waiting| waiting.is_stale() || is_old(waiting) || overdue(&waiting.job));
+    let (mut given_back, mut overnights) = (0, 0);
+    let store_now = pacer.store_time(now);
+    for waiting in out.into_iter().filter(|waiting| !waiting.is_stale()) {
+        let is_old = is_old(&waiting);
+        let Waiting {
+            job, not_before, ..
+        } = waiting;
+        if is_old {
+            let verdict = job.past_deadline(store_now);
+            job.settle(verdict);
+            continue;
+        }
+        let (until, why) = if overnight(&job, now) {
+            overnights += 1;
+            (job.route.gate.sends().opening(), Why::RouteClosed)
+        } else {
+            given_back += 1;
+            (not_before, Why::HeldTooLong)
+        };
+        let wait = until.map_or(Duration::ZERO, |at| at.since(now));
+        let verdict = back(&job.history, wait, store_now);
+        job.settle_because(verdict, Some(why));
+    }
+    if given_back > 0 {
+        let wait = Span::rough(expected.since(now));
+        warn!(pacer = %pacer.name, given_back, %wait,
+            "messages would be held for longer than half of the broker's ack timeout; returned to the queue");
+    }
+    if overnights > 0 {
+        info!(pacer = %pacer.name, given_back = overnights,
+            "closed for longer than a message may be held; given back to the queue");
+    }
+}
+
+/// Whether its route stays closed for longer than the message may be held. A consumer that was just
+/// cancelled must be gone, or the messages given back would come again at once.
+fn overnight(job: &Job, now: Mono) -> bool {
+    let received = job.delivery.received();
+    let limit = job.route.rules.hold_limit;
+    let opening = job.route.gate.sends().opening();
+    opening.is_some_and(|opening| opening.since(received) > limit)
+        && now.since(received) >= CANCELLED
+}

@@ -1,0 +1,353 @@
+//! What a message has been through: calls that failed, when it was first seen, when it expires.
+//!
+//! A message that waits at the broker leaves this process, and another replica may get it. So its history is
+//! written into headers of ours when it leaves, and read from them when it returns. The queue removes those that a
+//! publisher wrote; in a queue that cannot, no value in them may do harm.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use sluiced_core::after_call::Tries;
+use sluiced_core::rate::MAX_WINDOW;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::message::{HeaderValue, Message, header};
+use sluiced_ports::queue::HeaderPatch;
+
+/// More than any route allows. A publisher may write any number into the header.
+const MOST_ATTEMPTS: u32 = 1_000_000;
+/// Longer than any limit makes a message wait: its window, and the messages before it in the line.
+const LONGEST_WAIT: Duration = MAX_WINDOW.saturating_mul(2);
+
+/// What a message has been through, as its headers say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct History {
+    /// The id that was made for it; `None`: it has its publisher's.
+    pub(super) made_id: Option<Uuid>,
+    /// What its calls have done. No header has the parts that were taken: after a wait queue the message is sent as a
+    /// whole.
+    pub(super) tries: Tries,
+    pub(super) first_seen: StoreTime,
+    /// The end of its AMQP expiration.
+    pub(super) expires: Option<StoreTime>,
+    /// A limit has sent it away before.
+    pub(super) waited: bool,
+    /// The broker has handed it out before, or what it is a copy of: a replica may have called it.
+    pub(super) redelivered: bool,
+    /// It was parked before.
+    pub(super) parked: bool,
+    /// When it last became a dead letter; zero: it never was one.
+    pub(super) died: StoreTime,
+}
+
+impl History {
+    /// What the headers of a message say.
+    pub(super) fn of(message: &Message, now: StoreTime) -> Self {
+        let number = |name| message.headers.get(name).and_then(|value| value.as_int());
+        let time = |name| {
+            number(name)
+                .and_then(|micros| u64::try_from(micros).ok())
+                .map(StoreTime::from_micros)
+        };
+        let published = published(message);
+        let expires = time(header::EXPIRES).or_else(|| {
+            let lifetime = Duration::from_millis(message.properties.expiration?);
+            Some(published.unwrap_or(now) + lifetime)
+        });
+        Self {
+            made_id: made_id(message),
+            tries: Tries {
+                attempts: number(header::ATTEMPTS)
+                    .and_then(|n| u32::try_from(n).ok())
+                    .map_or(0, |n| n.min(MOST_ATTEMPTS)),
+                in_parts: false,
+                refused_since: time(header::THROTTLED).map(|at| at.min(now)),
+                refused_for_nothing: false,
+                last_status: number(header::LAST_STATUS).and_then(|n| u32::try_from(n).ok()),
+            },
+            // A later time, which a publisher may write, would keep it young forever.
+            first_seen: time(header::FIRST_SEEN).map_or(now, |at| at.min(now)),
+            expires,
+            waited: message.headers.contains_key(header::WAITED),
+            redelivered: message.redelivered || message.headers.contains_key(header::REDELIVERED),
+            parked: message.headers.contains_key(header::PARKED),
+            // A publisher may write any time into it.
+            died: time(header::DIED).map_or_else(StoreTime::default, |at| at.min(now)),
+        }
+    }
+
+    /// The history of a message that moves to another route, which sends it as a whole.
+    pub(super) fn moved(self) -> Self {
+        Self {
+            tries: self.tries.moved(),
+            ..self
+        }
+    }
+
+    /// The headers that carry it, through a wait queue or into the dead-letter queue.
+    pub(super) fn headers(&self) -> HeaderPatch {
+        let mut patch = vec![
+            (
+                header::ATTEMPTS,
+                HeaderValue::Int(i64::from(self.tries.spent())),
+            ),
+            (header::FIRST_SEEN, time_header(self.first_seen)),
+        ];
+        if let Some(id) = self.made_id {
+            patch.push((header::MESSAGE_ID, HeaderValue::Text(id.to_string())));
+        }
+        if let Some(expires) = self.expires {
+            patch.push((header::EXPIRES, time_header(expires)));
+        }
+        if let Some(status) = self.tries.last_status {
+            patch.push((header::LAST_STATUS, HeaderValue::Int(i64::from(status))));
+        }
+        if let Some(since) = self.tries.refused_since {
+            patch.push((header::THROTTLED, time_header(since)));
+        }
+        if self.redelivered {
+            patch.push((header::REDELIVERED, HeaderValue::Bool(true)));
+        }
+        if self.waited {
+            patch.push((header::WAITED, HeaderValue::Bool(true)));
+        }
+        patch
+    }
+
+    /// When it was published, as far as that is known. A publisher whose clock is ahead makes no message younger.
+    pub(super) fn born(&self, message: &Message) -> StoreTime {
+        published(message).map_or(self.first_seen, |at| at.min(self.first_seen))
+    }
+
+    /// From when on it must not be sent: the earlier of `max_age` and the AMQP expiration.
+    pub(super) fn deadline(
+        &self,
+        message: &Message,
+        max_age: Option<Duration>,
+    ) -> Option<StoreTime> {
+        let aged = max_age.map(|age| self.born(message) + age);
+        [aged, self.expires].into_iter().flatten().min()
+    }
+}
+
+/// A time of the store as a header.
+pub(super) fn time_header(at: StoreTime) -> HeaderValue {
+    HeaderValue::Int(i64::try_from(at.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// The id of a message whose publisher gave it none: that of its earlier rounds, or one made now. It is
+/// random, not made from the body: two equal messages are still two.
+fn made_id(message: &Message) -> Option<Uuid> {
+    if message.own_id().is_some() {
+        return None;
+    }
+    let earlier = match message.headers.get(header::MESSAGE_ID) {
+        Some(HeaderValue::Text(text)) => Uuid::parse_str(text).ok(),
+        _ => None,
+    };
+    Some(earlier.unwrap_or_else(Uuid::new_v4))
+}
+
+/// When the publisher says that it was published; AMQP's timestamp counts seconds.
+fn published(message: &Message) -> Option<StoreTime> {
+    let seconds = message.properties.timestamp?;
+    seconds.checked_mul(1_000_000).map(StoreTime::from_micros)
+}
+
+/// How long it must wait, as its header says.
+pub(super) fn own_wait(message: &Message, now: StoreTime) -> Duration {
+    let written = message.headers.get(header::NOT_BEFORE);
+    let micros = written.and_then(HeaderValue::as_int);
+    let at = micros.and_then(|micros| u64::try_from(micros).ok());
+    let wait = at.map_or(Duration::ZERO, |at| StoreTime::from_micros(at).since(now));
+    // A publisher may write any time into it.
+    wait.min(LONGEST_WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::{back, later, parked};
+    use sluiced_core::parking::Space;
+    use sluiced_core::scheduler::Share;
+    use sluiced_ports::queue::Verdict;
+
+    const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
+    const ID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+
+    #[test]
+    fn headers_of_an_earlier_round_are_the_history() {
+        let mut message = Message::default();
+        for (name, value) in [
+            (header::ATTEMPTS, HeaderValue::Int(2)),
+            (header::FIRST_SEEN, HeaderValue::Int(5)),
+            (header::EXPIRES, HeaderValue::Int(9)),
+            (header::LAST_STATUS, HeaderValue::Int(503)),
+            (header::MESSAGE_ID, HeaderValue::Text(ID.to_owned())),
+        ] {
+            message.headers.insert(name.to_owned(), value);
+        }
+        let known = History::of(&message, NOW);
+        assert_eq!(known.tries.attempts, 2);
+        assert_eq!(known.first_seen, StoreTime::from_micros(5));
+        assert_eq!(known.expires, Some(StoreTime::from_micros(9)));
+        assert_eq!(known.tries.last_status, Some(503));
+        let Verdict::Later { headers, .. } = later(&known, Duration::ZERO, NOW) else {
+            panic!("it goes through the wait ladder");
+        };
+        for (name, value) in headers
+            .iter()
+            .filter(|(name, _)| *name != header::NOT_BEFORE)
+        {
+            assert_eq!(message.headers.get(*name), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_publisher_makes_no_message_wait_or_stay_young_for_ever() {
+        let mut message = Message::default();
+        assert_eq!(own_wait(&message, NOW), Duration::ZERO);
+        for (says, wait) in [
+            (i64::MIN, Duration::ZERO),
+            (5, Duration::ZERO),
+            (1_700_000_007_000_000, Duration::from_secs(7)),
+            (i64::MAX, LONGEST_WAIT),
+        ] {
+            let value = HeaderValue::Int(says);
+            message
+                .headers
+                .insert(header::NOT_BEFORE.to_owned(), value.clone());
+            message.headers.insert(header::FIRST_SEEN.to_owned(), value);
+            assert_eq!(own_wait(&message, NOW), wait, "{says}");
+            assert!(History::of(&message, NOW).first_seen <= NOW, "{says}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_made_once_and_only_where_the_publisher_gave_none() {
+        let mut message = Message::default();
+        let first = History::of(&message, NOW);
+        let made = first.made_id.expect("one is made");
+        assert_ne!(History::of(&message, NOW).made_id, Some(made), "random");
+        let Verdict::Later { headers, .. } = later(&first, Duration::ZERO, NOW) else {
+            panic!("it goes through the wait ladder");
+        };
+        let headers = headers.into_iter();
+        message
+            .headers
+            .extend(headers.map(|(name, value)| (name.to_owned(), value)));
+        assert_eq!(
+            History::of(&message, NOW).made_id,
+            Some(made),
+            "kept on a copy"
+        );
+        message.properties.message_id = Some(String::new());
+        assert_eq!(
+            History::of(&message, NOW).made_id,
+            Some(made),
+            "empty is none"
+        );
+        message.properties.message_id = Some("theirs".to_owned());
+        assert_eq!(History::of(&message, NOW).made_id, None);
+    }
+
+    #[test]
+    fn parking_changes_nothing_about_a_message_but_the_mark() {
+        let mut message = Message::default();
+        message.properties.expiration = Some(1_500);
+        let attempts = HeaderValue::Int(2);
+        message
+            .headers
+            .insert(header::ATTEMPTS.to_owned(), attempts);
+        let before = History::of(&message, NOW);
+        let share = Share {
+            tenant: 13,
+            ..Share::default()
+        };
+        let Verdict::Parked { space, headers } = parked(share, &before, NOW) else {
+            panic!("it parks");
+        };
+        assert_eq!(space, Space::of(13));
+        let headers = headers.into_iter();
+        message
+            .headers
+            .extend(headers.map(|(name, value)| (name.to_owned(), value)));
+        // The copy has no expiration of its own, so that the broker does not act on it.
+        message.properties.expiration = None;
+        let after = History::of(&message, NOW + Duration::from_secs(9));
+        assert!(after.parked);
+        assert_eq!(
+            History {
+                parked: false,
+                ..after
+            },
+            before
+        );
+    }
+
+    /// Which of its parts were taken is known only here.
+    #[test]
+    fn a_message_that_was_taken_in_part_leaves_as_an_attempt() {
+        let whole = History::of(&Message::default(), NOW);
+        let in_parts = History {
+            tries: Tries {
+                in_parts: true,
+                ..whole.tries
+            },
+            ..whole
+        };
+        assert_eq!(back(&whole, Duration::ZERO, NOW), Verdict::GiveBack);
+        let left = back(&in_parts, Duration::ZERO, NOW);
+        assert_eq!(left, later(&in_parts, Duration::ZERO, NOW));
+        let Verdict::Later { headers, .. } = left else {
+            panic!("it goes through the wait ladder");
+        };
+        assert!(headers.contains(&(header::ATTEMPTS, HeaderValue::Int(1))));
+        let moved = in_parts.moved();
+        assert_eq!((moved.tries.attempts, moved.tries.in_parts), (1, false));
+        assert_eq!(whole.moved(), whole);
+    }
+
+    #[test]
+    fn nonsense_in_our_headers_counts_as_absent() {
+        let mut message = Message::default();
+        for value in [
+            HeaderValue::Int(-1),
+            HeaderValue::Text("x".into()),
+            HeaderValue::Opaque,
+        ] {
+            message
+                .headers
+                .insert(header::ATTEMPTS.to_owned(), value.clone());
+            message.headers.insert(header::NOT_BEFORE.to_owned(), value);
+            assert_eq!(History::of(&message, NOW).tries.attempts, 0);
+            assert_eq!(own_wait(&message, NOW), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_publisher_cannot_make_the_count_of_attempts_overflow() {
+        let mut message = Message::default();
+        for attempts in [i64::from(u32::MAX), 4_000_000_000] {
+            let attempts = HeaderValue::Int(attempts);
+            message
+                .headers
+                .insert(header::ATTEMPTS.to_owned(), attempts);
+            assert_eq!(History::of(&message, NOW).tries.attempts, MOST_ATTEMPTS);
+        }
+    }
+
+    #[test]
+    fn expiration_counts_from_publishing_if_that_is_known() {
+        let mut message = Message::default();
+        message.properties.expiration = Some(1_500);
+        assert_eq!(
+            History::of(&message, NOW).expires,
+            Some(NOW + Duration::from_millis(1_500))
+        );
+        message.properties.timestamp = Some(1_600_000_000);
+        let published = StoreTime::from_micros(1_600_000_000_000_000);
+        let expires = History::of(&message, NOW).expires;
+        assert_eq!(expires, Some(published + Duration::from_millis(1_500)));
+    }
+}

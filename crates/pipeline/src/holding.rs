@@ -1,0 +1,221 @@
+//! The messages of a route that this replica holds: which are taken in, how many there are, and how old the oldest is.
+//!
+//! A message that keeps those of other tenants out is not taken in, it is parked (`core::parking`). While the oldest
+//! message waits for longer than the route allows, the route warns, and a standby may help (`sharing`).
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use sluiced_core::hours::OpeningHours;
+use sluiced_core::parking::{CameFrom, Choice, Parking, Takers};
+use sluiced_core::rate::Span;
+use sluiced_core::scheduler::Share;
+use sluiced_core::stall::Ages;
+use sluiced_core::time::{Mono, Now, StoreTime};
+use sluiced_ports::limits::limit_key;
+use sluiced_ports::lock;
+use sluiced_ports::queue::Subscription;
+use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::meters::RouteMeters;
+
+use super::decode::tenant_number;
+use super::route_rules::{RouteRules, Tenants};
+use super::sharing::Sharing;
+
+/// A backlog that is too old is logged again after this.
+const LATE_AGAIN: Duration = Duration::from_secs(60);
+/// A tenant with a smaller share of the calls is not named in the warning.
+const LEAST_SHARE: f64 = 0.01;
+
+/// The messages of a route that this replica holds.
+pub(super) struct Holding {
+    route: Arc<str>,
+    meters: Arc<RouteMeters>,
+    sharing: Arc<Sharing>,
+    subscription: Arc<Subscription>,
+    max_delay: Option<Duration>,
+    /// `None`: it never closes.
+    hours: Option<OpeningHours>,
+    /// `None`: all messages have the same share.
+    tenants: Option<Tenants>,
+    ages: Mutex<Ages>,
+    /// `None`: it parks nothing.
+    parking: Option<Mutex<Parking>>,
+    /// The calls by tenant; counted where tenants share and `max_delay` is set.
+    takers: Mutex<Takers>,
+    /// Whether a warning about the age of the oldest message was logged.
+    is_late: AtomicBool,
+    late: LogLimit,
+}
+
+impl Holding {
+    pub(super) fn new(
+        route: &Arc<str>,
+        rules: &RouteRules,
+        meters: &Arc<RouteMeters>,
+        subscription: &Arc<Subscription>,
+        sharing: &Arc<Sharing>,
+    ) -> Self {
+        let max_delay = rules.max_delay.unwrap_or_default();
+        meters.max_delay.set(max_delay.as_secs_f64());
+        let parks = rules.parks();
+        let parking = (parks > 0).then(|| Mutex::new(Parking::new(rules.prefetch, parks)));
+        Self {
+            route: Arc::clone(route),
+            meters: Arc::clone(meters),
+            sharing: Arc::clone(sharing),
+            subscription: Arc::clone(subscription),
+            max_delay: rules.max_delay,
+            hours: rules.hours.clone(),
+            tenants: rules.tenants.clone(),
+            ages: Mutex::default(),
+            parking,
+            takers: Mutex::default(),
+            is_late: AtomicBool::new(false),
+            late: LogLimit::new(LATE_AGAIN),
+        }
+    }
+
+    /// Takes in a message that exists since `born`; `None` if it must make room for others.
+    pub(super) fn take_in(
+        self: &Arc<Self>,
+        share: Share,
+        origin: CameFrom,
+        born: StoreTime,
+        now: Mono,
+    ) -> Option<Held> {
+        if let Some(parking) = &self.parking {
+            let parked = self.subscription.parked();
+            let choice = lock(parking).arrived(share, origin, parked, now);
+            if choice == Choice::Park {
+                return None;
+            }
+        }
+        self.meters.held.increment(1.0);
+        self.sharing.held();
+        lock(&self.ages).took(born);
+        Some(Held {
+            holding: Arc::clone(self),
+            share,
+            origin,
+            born,
+            waits: true,
+        })
+    }
+
+    /// Measures the age of the oldest message, and warns while that is more than the route allows. While the route was
+    /// closed no message was late: its age counts from the opening, if it was published before.
+    pub(super) fn watch_age(&self, now: Now) {
+        let oldest = lock(&self.ages).oldest(self.meters.ready() > 0, now.store);
+        let opened = self
+            .hours
+            .as_ref()
+            .map(|hours| match hours.stretch(now.store).open {
+                true => hours.opened(now.store).unwrap_or_default(),
+                false => now.store,
+            });
+        let oldest = oldest.map(|born| opened.map_or(born, |opened| born.max(opened)));
+        let age = oldest.map_or(Duration::ZERO, |born| now.store.since(born));
+        self.meters.oldest.set(age.as_secs_f64());
+        let Some(most) = self.max_delay else {
+            return;
+        };
+        // A standby goes on until the delay is clearly shorter again.
+        let longest = match self.sharing.standing().is_late {
+            true => most / 2,
+            false => most,
+        };
+        self.sharing.show_late(age > longest);
+        let (route, oldest, max_delay) = (&self.route, Span::rough(age), Span(most));
+        if age <= most {
+            if self.is_late.swap(false, Ordering::Relaxed) {
+                info!(%route, %oldest, %max_delay, "no message waits for longer than max_delay any more");
+            }
+        } else if let Some(more) = self.late.event(now.local) {
+            self.is_late.store(true, Ordering::Relaxed);
+            let most_calls = self.most_calls(now.local);
+            warn!(%route, %oldest, %max_delay, most_calls, "the oldest message waits for longer than max_delay{more}");
+        }
+    }
+
+    /// Counts a call for a tenant.
+    pub(super) fn called(&self, tenant: u64, now: Mono) {
+        if self.tenants.is_some() && self.max_delay.is_some() {
+            lock(&self.takers).took(tenant, now);
+        }
+    }
+
+    /// The tenant that makes most of the calls, in words. Its name comes from messages, so it is logged as it is only if
+    /// the configuration has it, too. `None`: among many tenants with a message each, none stands out.
+    fn most_calls(&self, now: Mono) -> Option<String> {
+        let most = lock(&self.takers).most(now);
+        let (tenant, share) = most.filter(|(_, share)| *share >= LEAST_SHARE)?;
+        let number = |name: &str| tenant_number(limit_key(&[name]));
+        let named = self
+            .tenants
+            .iter()
+            .flat_map(|tenants| tenants.weights.keys());
+        let share = 100.0 * share;
+        Some(
+            match named.into_iter().find(|name| number(name) == tenant) {
+                Some(name) => format!("tenant {name}: {share:.0} % or more"),
+                None => format!(
+                    "a tenant with the digest {:06x}: {share:.0} % or more",
+                    tenant >> 40
+                ),
+            },
+        )
+    }
+}
+
+/// A message that is held, until this is dropped.
+pub(super) struct Held {
+    holding: Arc<Holding>,
+    share: Share,
+    origin: CameFrom,
+    born: StoreTime,
+    /// It waits for its call, so its age counts.
+    waits: bool,
+}
+
+impl Held {
+    /// Its call begins: it waits for its answer now, however long that takes.
+    pub(super) fn is_called(&mut self) {
+        if std::mem::replace(&mut self.waits, false) {
+            lock(&self.holding.ages).left(self.born);
+        }
+    }
+
+    /// It waits for another call, unless it waits already.
+    pub(super) fn waits(&mut self) {
+        if !std::mem::replace(&mut self.waits, true) {
+            lock(&self.holding.ages).took(self.born);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let holding = &self.holding;
+        holding.meters.held.decrement(1.0);
+        holding.sharing.released();
+        if self.waits {
+            lock(&holding.ages).left(self.born);
+        }
+        if let Some(parking) = &holding.parking {
+            lock(parking).left(self.share, self.origin);
+        }
+    }
+}
+
+impl fmt::Debug for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holding")
+            .field("route", &self.route)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,372 @@
+//! A message between decoding and its verdict, as a chain of types: its type shows what a message
+//! has been through, and handing it on consumes it.
+//!
+//! ```text
+//! Delivery ──decode──> Waiting ──its slot──> Job (the call is under way) ──verdict──> settled
+//!                         ^                   │
+//!                         └── another call ───┘
+//! ```
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluiced_core::hours::OpeningHours;
+use sluiced_core::rate::Cost;
+use sluiced_core::scheduler::{HoldRules, KeyId, Queued, Share};
+use sluiced_core::time::{Mono, StoreTime};
+use sluiced_ports::clock::Moment;
+use sluiced_ports::downstream::{Answer, Call, Rest, Undecodable};
+use sluiced_ports::limits::{Charge, GrantedAt, Ticket};
+use sluiced_ports::queue::{Delivery, Verdict};
+
+use super::ends::Leaving;
+use super::history::History;
+use super::holding::Held;
+use super::journal::Why;
+use super::permit::Permit;
+use super::refunder::Refunder;
+use super::route::Route;
+use super::route_rules::OnDenied;
+use super::sharing::{Intake, Moved};
+use super::verdict::{expired, later, leaves_in_parts};
+
+/// A message that was decoded: its delivery, what it takes, and its history.
+pub(super) struct Job {
+    pub(super) route: Arc<Route>,
+    pub(super) delivery: Delivery,
+    pub(super) history: History,
+    /// When it may be sent at all.
+    times: Times,
+    takes: Takes,
+    /// Calls in a row that could not leave in time.
+    pub(super) too_late: u32,
+    /// The ticket under which its keyed limits were asked last, if they were.
+    pub(super) ticket: Option<Ticket>,
+    /// What is left to send, if its last call was taken in part.
+    pub(super) rest: Option<Rest>,
+    held: Held,
+}
+
+/// What a message takes of its limits, and which tenant it belongs to.
+#[derive(Clone, Debug)]
+pub(super) struct Takes {
+    /// Slots of the paced limit.
+    pub(super) slots: Cost,
+    /// Of its keyed limits, each with the number of its key; empty if none counts it.
+    pub(super) charges: Vec<Charge>,
+    pub(super) keys: Vec<KeyId>,
+    pub(super) share: Share,
+    /// Its route's priority, or its own in place of that.
+    pub(super) priority: u8,
+}
+
+/// When a message may be sent at all.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Times {
+    /// It is too old from then on.
+    pub(super) too_old: Option<Mono>,
+    /// The hours of its own time zone.
+    pub(super) hours: Option<OpeningHours>,
+    /// Their next end.
+    pub(super) closes: Option<(Mono, StoreTime)>,
+}
+
+/// A message with its request, which waits for a slot and for its limits.
+pub(super) struct Waiting {
+    pub(super) job: Job,
+    call: Box<dyn Call>,
+    /// The way back for what its keyed limits are asked for under its ticket, if they are.
+    pub(super) asks: Option<Refunder>,
+    /// What its keyed limits granted; dropped unsent, it is refunded.
+    pub(super) permit: Permit,
+    /// Not to be sent before this, whatever its limits allow: another attempt after a failure, for example.
+    pub(super) not_before: Option<Mono>,
+    /// Its number in the order in which messages came to this pacer, once it has.
+    pub(super) arrival: Option<u64>,
+}
+
+impl Job {
+    pub(super) fn new(
+        route: Arc<Route>,
+        delivery: Delivery,
+        history: History,
+        times: Times,
+        takes: Takes,
+        held: Held,
+    ) -> Self {
+        Self {
+            route,
+            delivery,
+            history,
+            times,
+            takes,
+            too_late: 0,
+            ticket: None,
+            rest: None,
+            held,
+        }
+    }
+
+    /// Its request is made: it waits for its slot.
+    pub(super) fn waiting(mut self, call: Box<dyn Call>) -> Waiting {
+        self.held.waits();
+        Waiting {
+            job: self,
+            call,
+            asks: None,
+            permit: Permit::none(),
+            not_before: None,
+            arrival: None,
+        }
+    }
+
+    /// Makes the request again, for another call: of the rest, if it was taken in part, which takes a slot for each
+    /// part. Its keyed limits count it with its whole cost again.
+    ///
+    /// # Errors
+    /// When no request can be made from it any more; the message is returned.
+    pub(super) fn prepare_again(mut self) -> Result<Waiting, Box<(Self, Undecodable)>> {
+        let facts = self.route.facts(&self.history);
+        let (downstream, message) = (&self.route.downstream, self.delivery.message());
+        let call = match &self.rest {
+            Some(rest) => {
+                let left = u32::try_from(rest.left.len())
+                    .ok()
+                    .and_then(NonZeroU32::new);
+                self.takes.slots = left.map_or(self.takes.slots, Cost::new);
+                downstream.go_on(message, facts, rest.clone())
+            }
+            None => downstream.prepare(message, facts),
+        };
+        match call {
+            Ok(call) => Ok(self.waiting(call)),
+            Err(why) => Err(Box::new((self, why))),
+        }
+    }
+
+    /// Moves it to another route of its queue.
+    pub(super) fn move_to(self, to: &Intake) {
+        self.route.meters.moved.increment(1);
+        to.take(Moved {
+            delivery: self.delivery,
+            history: self.history.moved(),
+            ticket: self.ticket,
+        });
+    }
+
+    /// How many slots of its paced limit it takes.
+    pub(super) const fn slots(&self) -> Cost {
+        self.takes.slots
+    }
+
+    /// The tenant that it belongs to.
+    pub(super) const fn tenant(&self) -> u64 {
+        self.takes.share.tenant
+    }
+
+    /// What it takes of its keyed limits.
+    pub(super) fn charges(&self) -> &[Charge] {
+        &self.takes.charges
+    }
+
+    /// A number of its message, the same in this process wherever the message waited meanwhile.
+    pub(super) fn number(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.delivery.message().id().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Its keys that are not for all messages.
+    pub(super) fn own_keys(&self) -> Vec<KeyId> {
+        let keys = self.takes.keys.iter().copied();
+        keys.filter(|key| !self.route.counting.is_for_all(*key))
+            .collect()
+    }
+
+    /// The route's priority, or its own in place of that, and its AMQP priority.
+    fn priorities(&self) -> [u8; 2] {
+        let message = self.delivery.message().properties.priority;
+        [self.takes.priority, message]
+    }
+
+    /// The last moment at which its call may leave, of a slot that is good until `leave_by`.
+    pub(super) fn leave_by(&self, leave_by: Mono) -> Mono {
+        let closes = self.times.closes.map(|(at, _)| at);
+        closes.map_or(leave_by, |at| leave_by.min(at - Duration::from_micros(1)))
+    }
+
+    /// The first moment from `at` on at which its hours and those of its route let it pass.
+    pub(super) fn opening(&self, at: StoreTime) -> StoreTime {
+        let at = self.route.sharing.opening(at);
+        let hours = self.times.hours.as_ref();
+        hours.map_or(at, |hours| hours.opens(at))
+    }
+
+    /// The verdict after its deadline: it is too old, or waits for its next opening.
+    pub(super) fn past_deadline(&self, now: StoreTime) -> Verdict {
+        let Times {
+            too_old,
+            hours,
+            closes,
+        } = &self.times;
+        match (hours, closes) {
+            (Some(hours), Some((at, closes))) if too_old.is_none_or(|old| *at < old) => {
+                let opening = hours.opens(now.max(*closes));
+                later(&self.history, opening.since(now), now)
+            }
+            _ => expired(&self.route, &self.history, now),
+        }
+    }
+
+    /// Settles it.
+    pub(super) fn settle(self, verdict: Verdict) {
+        self.settle_because(verdict, None);
+    }
+
+    /// Settles it for a reason that the verdict does not have.
+    pub(super) fn settle_because(self, verdict: Verdict, why: Option<Why<'_>>) {
+        let verdict = leaves_in_parts(&self.route, &self.history, &verdict).unwrap_or(verdict);
+        self.leave(verdict, why, None);
+    }
+
+    /// Settles it after its last call, with the answer to that.
+    pub(super) fn settle_with(self, verdict: Verdict, answer: Option<&Answer>) {
+        self.leave(verdict, None, answer);
+    }
+
+    fn leave(self, verdict: Verdict, why: Option<Why<'_>>, answer: Option<&Answer>) {
+        let leaving = Leaving {
+            history: &self.history,
+            charges: &self.takes.charges,
+            verdict,
+            why,
+            answer,
+        };
+        self.route.ends.settle(self.delivery, leaving);
+    }
+}
+
+impl Waiting {
+    /// Its slot is due: the call is made, and the message waits for the answer.
+    pub(super) fn send(mut self) -> (Job, Box<dyn Call>, Permit) {
+        self.job.held.is_called();
+        (self.job, self.call, self.permit)
+    }
+}
+
+impl Queued for Waiting {
+    fn cost(&self) -> Cost {
+        self.job.takes.slots
+    }
+
+    fn priority(&self) -> u16 {
+        u16::from_be_bytes(self.job.priorities())
+    }
+
+    fn is_urgent(&self) -> bool {
+        let [route, message] = self.job.priorities();
+        let urgent = self.job.route.rules.urgent_from;
+        urgent.is_some_and(|from| route.max(message) >= from)
+    }
+
+    fn share(&self) -> Share {
+        self.job.takes.share
+    }
+
+    fn keys(&self) -> impl Iterator<Item = KeyId> {
+        self.job.takes.keys.iter().copied()
+    }
+
+    fn arrival(&self) -> u64 {
+        // A pacer numbers all that it gives to its scheduler.
+        self.arrival.unwrap_or_default()
+    }
+
+    fn route(&self) -> usize {
+        self.job.route.number
+    }
+
+    fn is_for_all(&self, key: KeyId) -> bool {
+        self.job.route.counting.is_for_all(key)
+    }
+
+    fn counts_calls(&self, key: KeyId) -> bool {
+        let mut charges = self.keys().zip(self.job.charges());
+        charges.any(|(own, charge)| own == key && charge.limit.counts_calls())
+    }
+
+    fn prefetch(&self) -> usize {
+        self.job.route.rules.prefetch.into()
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        let Times {
+            too_old, closes, ..
+        } = &self.job.times;
+        let closes = closes.map(|(at, _)| at);
+        [*too_old, closes].into_iter().flatten().min()
+    }
+
+    fn is_stale(&self) -> bool {
+        self.job.delivery.is_stale()
+    }
+
+    fn usable(&self) -> Duration {
+        let charges = self.job.charges().iter();
+        charges
+            .map(|charge| charge.limit.usable())
+            .min()
+            .unwrap_or_default()
+    }
+
+    fn granted(&mut self, at: StoreTime, ago: Duration) {
+        let asked = Moment::ago(ago);
+        let at = GrantedAt { at, asked };
+        if let (Some(refunder), Some(ticket)) = (self.asks.take(), self.job.ticket) {
+            self.permit = Permit::new(self.job.charges(), at, ticket, &refunder);
+        }
+    }
+
+    fn waited(&self) -> bool {
+        self.job.history.waited
+    }
+
+    fn sent_away(&mut self) {
+        self.job.history.waited = true;
+    }
+
+    fn hold_rules(&self, at: StoreTime) -> HoldRules {
+        let route = &self.job.route;
+        HoldRules {
+            may_move: route.sharing.is_shared(),
+            holds: route.rules.on_denied == OnDenied::Hold,
+            max_hold: route.rules.calls.max_hold,
+            age: at.since(self.job.history.first_seen),
+        }
+    }
+
+    fn opening(&self, at: StoreTime) -> StoreTime {
+        self.job.opening(at)
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("route", &self.route.name)
+            .field("delivery", &self.delivery)
+            .field("history", &self.history)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("job", &self.job)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,441 @@
+//! The path of one message, from the queue to its verdict, one file a stage:
+//!
+//! ```text
+//! receive -> decode -> (ready) -> admit -> pacer (slot) -> send -> after_call -> ends -> settled
+//! ```
+//!
+//! `receive` takes deliveries from a queue, `decode` makes messages of them (`job`). The `pacer` is a thread
+//! with a runtime of its own for each paced limit, and for each route without one: it waits for slots and
+//! sends, so that neither AMQP traffic nor decoding can delay a slot. `admit` asks the keyed limits for the
+//! messages that the next slots would take. `send` makes the call, `after_call` does what `core::after_call` decides
+//! from the answer (its numbers are in `figures`). `verdict` has all verdicts, `ends` gives them.
+//!
+//! From decoding to the call one loop drives it all: `pacer::Pacer::run` asks `core::scheduler` what to do
+//! and calls `admit` and `send`. Everything else reaches it as a `ToPacer` (`handle` sends, `pacer::events`
+//! receives).
+//!
+//! A `route` is made of parts, and each stage takes the parts that it needs: `route_rules` (plain values of the
+//! configuration), `route_gate` and `tap` (whether it sends and consumes), `calls`, `holding` (what is held), `fitness`
+//! (whether messages can be sent at all), `sharing` (the other routes of its queue), `way` (how much the way to its
+//! downstream varies). `rows` are the slots of its paced limit.
+//!
+//! Around the path: `history` is what the headers of a message say, `permit` and `refunder` return what was not used,
+//! `claims` are those of `once` limits, `corrections` keeps what answers reported about keys. `held` settles messages that
+//! are held for too long. `owner` claims the names of limits and routes for the fleet, `policies` keeps the limits at the
+//! current policy (`limit_facts`), `pause` keeps routes at what operators say, `follow` lets limits follow what is measured, `progress` watches that calls leave.
+//!
+//! Messages travel through channels whose content is bounded by the prefetch.
+//!
+//! **The door**: [`Pipeline`] is started from a [`PacerSpec`] for each paced limit, with a [`RouteSpec`] for each route.
+//!
+//! **May know**: `core`, `template`, `telemetry`, and the traits of `ports`; no backend, and of the configuration plain
+//! values only.
+
+mod admit;
+mod after_call;
+mod alarm;
+mod arrivals;
+mod calls;
+mod claims;
+mod corrections;
+mod decode;
+mod ends;
+mod figures;
+mod fitness;
+mod follow;
+mod handle;
+mod held;
+mod history;
+mod holding;
+mod job;
+mod journal;
+mod limit_facts;
+mod owner;
+mod pacer;
+mod pause;
+mod permit;
+mod policies;
+mod progress;
+mod receive;
+mod refunder;
+mod results;
+mod route;
+mod route_gate;
+mod route_rules;
+mod rows;
+mod send;
+mod sharing;
+mod tap;
+mod verdict;
+mod way;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+pub use arrivals::publish_arrivals;
+pub use journal::Journal;
+pub use limit_facts::{Adapts, Change, Changed, FileLimit, InForce, LimitFacts};
+pub use owner::{Owned, Owner, Ownership};
+pub use pause::Pauses;
+pub use policies::{KeyedPolicy, PolicySpec};
+pub use results::{ComesBack, ResultRules, Results};
+pub use route::{Counted, Counting, FigureReaders, RouteSpec};
+pub use route_rules::{AnswerRules, OnDenied, Priority, RouteRules, Tenants, WhenUnsendable};
+pub use rows::{FreezeRow, PacedRows};
+
+use admit::Keyed;
+use follow::{Adapting, Following};
+use handle::{PacerHandle, ToPacer};
+use job::Waiting;
+use pacer::{Pacer, Parts};
+use policies::{CurrentPolicy, Watch};
+use refunder::{Refunder, Tickets};
+use route::Route;
+use sluiced_core::leases::{LeaseHolder, Phase};
+use sluiced_core::pacing::Pacing;
+use sluiced_core::rate::Span;
+use sluiced_core::schedule::Pace;
+use sluiced_core::scheduler::{Requests, Scheduler};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{Granted, LimitStore, LostWait, Policy};
+use sluiced_ports::queue::Leftover;
+use sluiced_ports::store::PacedLimit;
+use sluiced_telemetry::health::Health;
+use sluiced_telemetry::meters::{self, AdmissionMeters, KeyedMeters, PolicyMeters};
+use sluiced_telemetry::waits::Waits;
+
+/// A pacer and the routes that take its slots.
+#[derive(Debug)]
+pub struct PacerSpec {
+    /// The name of the paced limit; of a route without one, a name of its own.
+    pub name: Arc<str>,
+    /// `None`: slots are always due.
+    pub rows: Option<PacedRows>,
+    /// Where a freeze is kept if there are no rows.
+    pub unpaced: Option<FreezeRow>,
+    /// `None`: the paced limit cannot be changed while it runs, or there is none.
+    pub policy: Option<PolicySpec<Vec<Pace>>>,
+    /// Where the keyed limits are. A pacer without a paced limit gets the store's time from there, too.
+    pub keyed: Arc<dyn LimitStore>,
+    pub routes: Vec<RouteSpec>,
+}
+
+/// A pacer thread that could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("no thread or timer for the limit `{limit}`: {source}")]
+pub struct StartError {
+    limit: String,
+    source: std::io::Error,
+}
+
+/// What was left when the pipeline was stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remains {
+    /// Calls that were still under way at the end of the grace: their messages go back to the
+    /// queue and may be sent again.
+    pub abandoned: u64,
+    /// Messages that went back to the queue unsent.
+    pub given_back: u64,
+    /// Verdicts that could not be made safe in time: the broker delivers these again.
+    pub unsettled: u64,
+}
+
+/// How long the verdicts may take to become safe after the last call has ended.
+const CLOSE_BOUND: Duration = Duration::from_secs(5);
+/// How long refunds and releases may take at the end.
+const REFUND_BOUND: Duration = Duration::from_secs(1);
+/// How long the last questions and their refunds may take, and the report that this replica leaves.
+const LEAVE_BOUND: Duration = Duration::from_secs(2);
+
+/// A running pipeline.
+#[derive(Debug)]
+pub struct Pipeline {
+    pacers: Vec<PacerHandle>,
+    /// Each with its pacer.
+    routes: Vec<(Arc<Route>, PacerHandle)>,
+    receivers: JoinSet<()>,
+    refunders: JoinSet<()>,
+    /// The tasks that keep the limits at their current policies; they end with the pipeline.
+    watches: JoinSet<()>,
+    tickets: Arc<Tickets>,
+    /// The stores of keyed limits that its pacers ask.
+    stores: Vec<Arc<dyn LimitStore>>,
+    /// The limits whose policies this replica declares.
+    declared: Vec<policies::Declares>,
+    ownership: watch::Receiver<Ownership>,
+}
+
+impl Pipeline {
+    /// Starts everything; taps open by themselves once the limits can be asked. Until `ownership` says that the names
+    /// of the limits belong to this fleet, no policy is declared and no message is decoded.
+    ///
+    /// # Errors
+    /// When a pacer thread cannot be started.
+    pub fn start(
+        pacers: Vec<PacerSpec>,
+        keyed: Vec<KeyedPolicy>,
+        pauses: &Pauses,
+        ownership: watch::Receiver<Ownership>,
+        clock: Clock,
+        phase: Phase,
+        health: &Health,
+    ) -> Result<Self, StartError> {
+        let mut pipeline = Self {
+            pacers: Vec::new(),
+            routes: Vec::new(),
+            receivers: JoinSet::new(),
+            refunders: JoinSet::new(),
+            watches: JoinSet::new(),
+            tickets: Arc::new(Tickets::new(rand::random())),
+            stores: Vec::new(),
+            declared: Vec::new(),
+            ownership,
+        };
+        for spec in pacers {
+            pipeline.add(spec, clock, phase, health)?;
+        }
+        sharing::introduce(pipeline.routes.iter().map(|(route, _)| route));
+        for policy in keyed {
+            pipeline.watch(policy, phase, clock);
+        }
+        pipeline.watch_pauses(pauses, phase, health.waits());
+        Ok(pipeline)
+    }
+
+    /// Keeps each route at what operators say about it.
+    fn watch_pauses(&mut self, pauses: &Pauses, phase: Phase, waits: &Waits) {
+        for (route, pacer) in &self.routes {
+            let declares = policies::Declares::pause(pauses, &route.name);
+            self.declared.push(declares.clone());
+            let (route, pacer) = (Arc::clone(route), pacer.clone());
+            let follow = pause::follow(route, pacer, declares, waits.clone(), phase);
+            let once_claimed = owner::once_claimed(&self.ownership, follow);
+            self.watches.spawn(once_claimed);
+        }
+    }
+
+    /// Starts a pacer, the receivers of its routes, and what keeps it at its current policy.
+    fn add(
+        &mut self,
+        spec: PacerSpec,
+        clock: Clock,
+        phase: Phase,
+        health: &Health,
+    ) -> Result<(), StartError> {
+        let name = spec.name;
+        let numbered = spec.routes.into_iter().zip(self.routes.len()..);
+        let routes: Vec<_> = numbered
+            .map(|(spec, number)| Route::open(spec, number, health))
+            .collect();
+        let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, phase);
+        let (sender, events) = mpsc::unbounded_channel();
+        let outgoing = sender.clone();
+        let freed = move |calls| drop(outgoing.send(ToPacer::Freed(calls)));
+        let keyed = self.keyed(&name, clock, spec.keyed, &routes, freed);
+        let retimed = Arc::new(Notify::new());
+        let adapting = spec
+            .policy
+            .as_ref()
+            .map(|policy| Adapting::new(Arc::clone(&name), Arc::clone(&policy.store)));
+        let parts = Parts {
+            name: Arc::clone(&name),
+            scheduler,
+            rows: spec.rows,
+            unpaced: spec.unpaced,
+            keyed,
+            adapting,
+            routes: routes.clone(),
+            sender,
+            events,
+            outdated: Arc::clone(&retimed),
+        };
+        let pacer = Pacer::start(parts, clock, health).map_err(|source| StartError {
+            limit: name.to_string(),
+            source,
+        })?;
+        let routes: Vec<_> = routes
+            .into_iter()
+            .map(|route| (route, pacer.clone()))
+            .collect();
+        if let Some(spec) = spec.policy {
+            self.declared.push(spec.declares(&name));
+            let watch = Watch {
+                meters: PolicyMeters::new(&name),
+                following: Following::new(Arc::clone(&name), routes.clone()),
+                limit: name,
+                spec,
+                phase,
+                outdated: retimed,
+                clock,
+            };
+            let handle = pacer.clone();
+            let adopt = move |policy, paces| handle.send(ToPacer::Policy(policy, paces));
+            let watch = owner::once_claimed(&self.ownership, watch.run(adopt));
+            self.watches.spawn(watch);
+        }
+        self.receive(&routes, clock);
+        self.routes.extend(routes);
+        self.pacers.push(pacer);
+        Ok(())
+    }
+
+    /// Starts the tasks that receive messages for these routes, and the tasks that measure the way to their
+    /// downstreams.
+    fn receive(&mut self, routes: &[(Arc<Route>, PacerHandle)], clock: Clock) {
+        for (route, pacer) in routes {
+            let receive = receive::run(Arc::clone(route), pacer.clone(), clock);
+            let once_claimed = owner::once_claimed(&self.ownership, receive);
+            self.receivers.spawn(once_claimed);
+            let measure = way::measure(Arc::clone(route), pacer.clone());
+            self.watches.spawn(measure);
+        }
+    }
+
+    /// Keeps a keyed limit, and all pacers that ask it, at its current policy.
+    fn watch(&mut self, policy: KeyedPolicy, phase: Phase, clock: Clock) {
+        let KeyedPolicy { limit, spec } = policy;
+        self.declared.push(spec.declares(&limit.name));
+        let all = self.routes.iter().cloned();
+        let counted = all.filter(|(route, _)| route.counting.counts(&limit.name));
+        let watch = Watch {
+            meters: PolicyMeters::new(&limit.name),
+            limit: Arc::clone(&limit.name),
+            spec,
+            phase,
+            outdated: Arc::clone(&limit.outdated),
+            following: Following::new(Arc::clone(&limit.name), counted.collect()),
+            clock,
+        };
+        let pacers = self.pacers.clone();
+        let adopt = move |policy: Arc<CurrentPolicy>, rule| {
+            if let Some(per_second) = policy.facts.per_second {
+                meters::rate_of_keys(&limit.name, per_second);
+            }
+            limit.adopt(Policy {
+                rule,
+                version: policy.stored.version,
+            });
+            for pacer in &pacers {
+                pacer.send(ToPacer::Updated(
+                    Arc::clone(&limit.name),
+                    policy.paused_until(),
+                ));
+            }
+        };
+        let watch = owner::once_claimed(&self.ownership, watch.run(adopt));
+        self.watches.spawn(watch);
+    }
+
+    /// Makes what a pacer needs to ask its keyed limits, and starts its refunder.
+    fn keyed(
+        &mut self,
+        name: &str,
+        clock: Clock,
+        store: Arc<dyn LimitStore>,
+        routes: &[Arc<Route>],
+        freed: impl Fn(Vec<Granted>) + Send + 'static,
+    ) -> Keyed {
+        let limits = || routes.iter().flat_map(|route| route.counting.keyed());
+        let meters: BTreeMap<_, _> = limits()
+            .map(|limit| (Arc::clone(&limit.name), KeyedMeters::new(&limit.name)))
+            .collect();
+        let limit_meters = Arc::new(meters);
+        let (refunder, work) = Refunder::new(
+            Arc::clone(&store),
+            Arc::clone(&limit_meters),
+            limits().cloned().collect(),
+            clock,
+            freed,
+        );
+        self.refunders.spawn(work);
+        self.stores.push(Arc::clone(&store));
+        Keyed {
+            store,
+            tickets: Arc::clone(&self.tickets),
+            refunder,
+            meters: AdmissionMeters::new(name),
+            limit_meters,
+        }
+    }
+
+    /// Waits until a route can deliver nothing any more (an embedded queue is empty).
+    pub async fn ended(&mut self) {
+        self.receivers.join_next().await;
+    }
+
+    /// Stops consuming, lets calls that were started finish within `grace`, gives the rest back.
+    pub async fn stop(mut self, grace: Duration) -> Remains {
+        let mut remains = Remains::default();
+        let pacers = self.pacers.drain(..);
+        let stops: Vec<_> = pacers.map(|pacer| pacer.stop(grace)).collect();
+        for stopped in futures::future::join_all(stops).await {
+            remains.abandoned += stopped.abandoned;
+            remains.given_back += stopped.given_back;
+        }
+        let subscriptions = self.routes.iter().map(|(route, _)| &route.subscription);
+        let closes = subscriptions.map(|subscription| subscription.close(CLOSE_BOUND));
+        for Leftover {
+            given_back,
+            unsettled,
+        } in futures::future::join_all(closes).await
+        {
+            remains.given_back += given_back;
+            remains.unsettled += unsettled;
+        }
+        self.receivers.shutdown().await;
+        // The watches and the routes hold handles of the pacers, and these hold refunders. Once all have ended, the
+        // refunders receive nothing more, and end when they have sent what they received.
+        self.watches.shutdown().await;
+        self.routes.clear();
+        let refunders = async { while self.refunders.join_next().await.is_some() {} };
+        if tokio::time::timeout(REFUND_BOUND, refunders).await.is_err() {
+            self.refunders.shutdown().await;
+        }
+        let leave = futures::future::join_all(self.stores.iter().map(|store| store.leave()));
+        let absent = futures::future::join_all(self.declared.iter().map(policies::Declares::end));
+        // Until this replica is known to be gone, the next one that starts waits a second for its reports, and its
+        // file counts among those of the others.
+        drop(tokio::time::timeout(LEAVE_BOUND, futures::future::join(leave, absent)).await);
+        remains
+    }
+}
+
+/// A scheduler for these rows. It asks keyed limits if there are any, or if it has no other source
+/// of the time.
+fn scheduler(
+    rows: Option<&PacedRows>,
+    store: &dyn LimitStore,
+    routes: &[Arc<Route>],
+    phase: Phase,
+) -> Scheduler<Waiting> {
+    let limits = || routes.iter().flat_map(|route| route.counting.keyed());
+    let usable = limits().map(|limit| limit.usable()).min();
+    let pacing = match rows {
+        Some(rows) => {
+            let holder = |limit: &PacedLimit| LeaseHolder::new(limit.pace, phase);
+            Pacing::with_reserve(holder(&rows.main), rows.reserve.as_ref().map(holder))
+        }
+        None => Pacing::free(),
+    };
+    let waits = limits().any(|limit| limit.lost_wait != LostWait::For(Duration::ZERO));
+    let hears_first = if waits {
+        store.hears_first()
+    } else {
+        Duration::ZERO
+    };
+    if !hears_first.is_zero() {
+        tracing::info!(
+            wait = %Span(hears_first),
+            "routes with keyed limits wait at first if other replicas run, to hear what these know of the store"
+        );
+    }
+    let requests = (usable.is_some() || rows.is_none()).then(|| {
+        let usable = usable.unwrap_or_default();
+        Requests::new(usable, phase, rows.is_some()).hearing_first(hears_first)
+    });
+    Scheduler::new(pacing, requests)
+}

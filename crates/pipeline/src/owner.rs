@@ -1,0 +1,216 @@
+//! Claims the names of the limits and routes of this replica for its fleet.
+//!
+//! `core::owner` says why, and the store decides. Until the names are claimed this replica declares no policy and
+//! decodes no message, so that it changes nothing of another fleet. If another fleet has a name, the process
+//! ends (`cli::run`): going on would mix two fleets, and waiting would look like an outage. The claim is made again
+//! every few seconds and whenever the store comes back, because a store that lost its state has lost the claims, too.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{debug, info};
+
+use sluiced_core::owner::{self, Claim};
+use sluiced_ports::connect::Link;
+use sluiced_ports::store::{FleetNames, Owning, Store};
+
+/// Two claims of a replica are this far apart.
+const RENEWED: Duration = Duration::from_secs(10);
+/// The first wait after a claim that was not answered; it doubles up to [`RENEWED`].
+const RETRY: Duration = Duration::from_millis(100);
+/// A replica that stops takes its claim back within this.
+const LEAVE_BOUND: Duration = Duration::from_secs(1);
+
+/// Whether the names of this replica are those of its fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// The fleet has no name yet, or the store has not answered.
+    Unknown,
+    Claimed,
+    /// Another fleet has one of them: a sentence for the operator.
+    Refused(Arc<str>),
+}
+
+impl Ownership {
+    const fn is_claimed(&self) -> bool {
+        matches!(self, Self::Claimed)
+    }
+}
+
+/// `task`, begun once the names are claimed.
+pub(super) fn once_claimed<T: Future<Output = ()>>(
+    ownership: &watch::Receiver<Ownership>,
+    task: T,
+) -> impl Future<Output = ()> + use<T> {
+    let mut ownership = ownership.clone();
+    async move {
+        if ownership.wait_for(Ownership::is_claimed).await.is_err() {
+            // The claim is not kept up any more: the process ends.
+            std::future::pending().await
+        }
+        task.await;
+    }
+}
+
+/// The names of a replica.
+#[derive(Debug)]
+pub struct Owner {
+    pub store: Arc<dyn Store>,
+    /// What the store's keys start with.
+    pub prefix: String,
+    pub replica: String,
+    /// The names of the fleet, once they are known.
+    pub fleet: watch::Receiver<Option<FleetNames>>,
+    /// The limits and routes, each with whether its file shares it.
+    pub names: Vec<(String, bool)>,
+}
+
+impl Owner {
+    /// Claims the names again and again, and shows the result. Ends if the fleet never gets a name.
+    async fn keep(mut self, shown: watch::Sender<Ownership>, ready: watch::Sender<Link>) {
+        let Some(claim) = self.claim().await else {
+            return;
+        };
+        let mut link = self.store.link();
+        let mut retry = RETRY;
+        loop {
+            let wait = match self.store.own(Owning::Claim, &self.replica, &claim).await {
+                Ok(foreign) if foreign.is_empty() => {
+                    retry = RETRY;
+                    ready.send_replace(Link::Up);
+                    if !shown.send_replace(Ownership::Claimed).is_claimed() {
+                        info!(
+                            fleet = claim.shown(),
+                            "the limits and routes in Redis are those of this fleet"
+                        );
+                    }
+                    RENEWED
+                }
+                Ok(foreign) => {
+                    let words: Arc<str> =
+                        owner::in_words(claim.shown(), &self.prefix, &foreign).into();
+                    ready.send_replace(Link::Down(Arc::clone(&words)));
+                    shown.send_replace(Ownership::Refused(words));
+                    RENEWED
+                }
+                Err(error) => {
+                    debug!(%error, "the names of the fleet could not be claimed");
+                    // A claim that was made holds until it is refused.
+                    if !shown.borrow().is_claimed() {
+                        ready.send_replace(Link::Down(error.to_string().into()));
+                    }
+                    retry = (retry * 2).min(RENEWED);
+                    retry
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                Ok(()) = link.changed() => {}
+            }
+        }
+    }
+
+    /// What is claimed, once the fleet has a name.
+    async fn claim(&mut self) -> Option<Claim> {
+        let fleet = self.fleet.wait_for(Option::is_some).await;
+        let fleet = fleet.ok()?.as_deref()?.to_vec();
+        let names = self.names.iter().cloned().collect();
+        Some(Claim { fleet, names })
+    }
+}
+
+/// The claim of this replica, which is kept up until this is dropped.
+#[derive(Debug)]
+pub struct Owned {
+    ownership: watch::Receiver<Ownership>,
+    /// `None`: the store is of this process alone.
+    kept: Option<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    task: AbortOnDropHandle<()>,
+    link: watch::Receiver<Link>,
+    store: Arc<dyn Store>,
+    replica: String,
+}
+
+impl Owned {
+    /// Where no other process has the store.
+    #[must_use]
+    pub fn alone() -> Self {
+        Self {
+            ownership: watch::channel(Ownership::Claimed).1,
+            kept: None,
+        }
+    }
+
+    /// Starts to claim. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn keep(owner: Owner) -> Self {
+        let (shown, ownership) = watch::channel(Ownership::Unknown);
+        let (ready, link) = watch::channel(Link::Connecting);
+        let (store, replica) = (Arc::clone(&owner.store), owner.replica.clone());
+        Self {
+            ownership,
+            kept: Some(Kept {
+                task: AbortOnDropHandle::new(tokio::spawn(owner.keep(shown, ready))),
+                link,
+                store,
+                replica,
+            }),
+        }
+    }
+
+    /// For tasks that wait until the names are claimed.
+    #[must_use]
+    pub fn ownership(&self) -> watch::Receiver<Ownership> {
+        self.ownership.clone()
+    }
+
+    /// Whether the names are claimed, for the readiness of the process; `None`: nothing must be claimed.
+    #[must_use]
+    pub fn link(&self) -> Option<watch::Receiver<Link>> {
+        Some(self.kept.as_ref()?.link.clone())
+    }
+
+    /// Waits until another fleet has a name of this replica, and returns the sentence about it.
+    pub async fn refused(&mut self) -> Arc<str> {
+        loop {
+            if let Ownership::Refused(why) = &*self.ownership.borrow_and_update() {
+                return Arc::clone(why);
+            }
+            if self.ownership.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// The replica stops: it takes its claim back, so that another fleet may have the names at once.
+    pub async fn leave(self) {
+        let Some(Kept {
+            task,
+            store,
+            replica,
+            ..
+        }) = self.kept
+        else {
+            return;
+        };
+        drop(task);
+        if !self.ownership.borrow().is_claimed() {
+            return;
+        }
+        let nothing = Claim {
+            fleet: Vec::new(),
+            names: BTreeMap::new(),
+        };
+        let leaving = store.own(Owning::Leave, &replica, &nothing);
+        if !matches!(tokio::time::timeout(LEAVE_BOUND, leaving).await, Ok(Ok(_))) {
+            debug!("the claim of this replica ends later, by itself");
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! The pacer: a thread that waits for slots and sends.
+//!
+//! It drives the pure `core::scheduler` with a real clock: does what the scheduler says, waits until it
+//! wants to be asked again, and reports what came from outside (new messages, answers of the store,
+//! freezes). Calls run as tasks on the same runtime of one thread, so that nothing but sending competes
+//! with the next slot.
+//!
+//! One message goes through these states. `Ready` to `Permitted` are in the scheduler (`core::scheduler`), the others in
+//! the pacer's tasks:
+//!
+//! ```text
+//!                 asked for, in batches      granted             its slot is due
+//!   hold ──> Ready ───────────────> Asked ───────────> Permitted ───────────────> UnderWay ──> its verdict
+//!            ^ ^ ^                   │ denied            │ its permit ran out,     │ it was not written in time,
+//!            │ │ └─ its key opens ── WaitsForKey         │ its route was shut      │ or is called again
+//!            │ └─── its time comes ─ Delayed             v                         │
+//!            └────────── its units are returned ──── Refunding <──────────────────┘
+//! ```
+//!
+//! A message that no keyed limit counts goes from `Ready` to its slot. The steps outside of the scheduler are in
+//! `messages`, what is reported to the pacer in `events`, what its routes allow in `gates`.
+//!
+//! This runtime runs the task that was woken last first: a call goes from its slot
+//! to the wire in one go, and does not queue up behind the answers to others. (With a queue in order,
+//! one call in twenty of a saturated pacer was stopped by its gate.)
+
+mod events;
+mod gates;
+mod messages;
+
+use std::io;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use tokio::runtime::Runtime;
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tracing::{error, warn};
+
+use sluiced_core::leases::{LeaseTally, Slot, Wait};
+use sluiced_core::pacing::Row;
+use sluiced_core::schedule::{Ask, LeaseAnswer};
+use sluiced_core::scheduler::{Action, Scheduler};
+use sluiced_core::time::{Mono, Now};
+use sluiced_ports::clock::{Clock, urgent_runtime};
+use sluiced_ports::limits::key_id;
+use sluiced_ports::lock;
+use sluiced_ports::store::{Notice, StoreError};
+use sluiced_telemetry::health::{Health, Heartbeat};
+use sluiced_telemetry::meters::LimitMeters;
+use sluiced_telemetry::waits::{Waits, WaitsFor};
+
+use super::admit::{Admission, Keyed, ended, never};
+use super::alarm::Alarm;
+use super::follow::Adapting;
+use super::handle::{PacerHandle, Stopped, ToPacer};
+use super::held;
+use super::job::{Job, Waiting};
+use super::progress::Watched;
+use super::route::Route;
+use super::rows::{FreezeRow, PacedRows};
+use super::send;
+use messages::Refunded;
+
+/// The pacer runs a round at least this often: the watchdog and the gauges need it.
+const ROUND: Duration = Duration::from_millis(500);
+/// A key that the downstream refuses is called one message at a time; if no answer comes, the next one is called
+/// after this.
+const PROBE: Duration = Duration::from_secs(10);
+/// Entries taken from the events at a time.
+const EVENTS: usize = 256;
+/// How long opening connections may keep the taps closed at the start.
+const WARM_BOUND: Duration = Duration::from_secs(3);
+
+/// What a pacer does with messages.
+enum Phase {
+    /// Connections are being opened: the taps stay closed.
+    Warming,
+    Running,
+    Stopping(Stopping),
+}
+
+struct Stopping {
+    deadline: Mono,
+    done: oneshot::Sender<Stopped>,
+    given_back: u64,
+}
+
+type Asking = BoxFuture<'static, (Row, Mono, Result<LeaseAnswer, StoreError>)>;
+
+pub(super) struct Pacer {
+    scheduler: Scheduler<Waiting>,
+    handle: PacerHandle,
+    routes: Arc<[Arc<Route>]>,
+    events: mpsc::UnboundedReceiver<ToPacer>,
+    /// Changes by other replicas, and calls that ended. `None`: the store is gone.
+    notices: Option<broadcast::Receiver<Notice>>,
+    /// At most one for each row.
+    asking: FuturesUnordered<Asking>,
+    admission: Admission,
+    /// Messages whose units are being returned.
+    refunds: FuturesUnordered<JoinHandle<Refunded>>,
+    waits: Waits,
+    adapting: Option<Adapting>,
+    watched: Watched,
+    alarm: Alarm,
+    heartbeat: Heartbeat,
+    /// Notified when the current policy is not the one that the scheduler knows.
+    outdated: Arc<Notify>,
+    counted: LeaseTally,
+    swept: Mono,
+    /// Messages that came so far.
+    arrivals: u64,
+    phase: Phase,
+}
+
+/// What a pacer is started with.
+pub(super) struct Parts {
+    pub(super) name: Arc<str>,
+    pub(super) scheduler: Scheduler<Waiting>,
+    /// `None`: nothing paces it.
+    pub(super) rows: Option<PacedRows>,
+    pub(super) unpaced: Option<FreezeRow>,
+    pub(super) keyed: Keyed,
+    pub(super) adapting: Option<Adapting>,
+    pub(super) routes: Vec<Arc<Route>>,
+    /// The way to the pacer, and its end there.
+    pub(super) sender: mpsc::UnboundedSender<ToPacer>,
+    pub(super) events: mpsc::UnboundedReceiver<ToPacer>,
+    /// Notified when the current policy is not the one that the scheduler knows.
+    pub(super) outdated: Arc<Notify>,
+}
+
+impl Pacer {
+    /// Starts the thread. Returns the way to it.
+    pub(super) fn start(parts: Parts, clock: Clock, health: &Health) -> io::Result<PacerHandle> {
+        let Parts {
+            name,
+            scheduler,
+            rows,
+            unpaced,
+            keyed,
+            adapting,
+            routes,
+            sender,
+            events,
+            outdated,
+        } = parts;
+        let thread = format!("pacer {name}");
+        let runtime = urgent_runtime(&thread)?;
+        let alarm = {
+            let _inside = runtime.enter();
+            Alarm::new(clock)?
+        };
+        let meters = Arc::new(LimitMeters::new(&name));
+        let waits = health.waits();
+        waits.of(&name, &[WaitsFor::Freeze, WaitsFor::Pause]);
+        for limit in keyed.limit_meters.keys() {
+            let debts = [WaitsFor::Debt, WaitsFor::Quota];
+            waits.of(limit, &[debts, [WaitsFor::Lost, WaitsFor::Pause]].concat());
+        }
+        meters
+            .rate
+            .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
+        let heartbeat = health.watch_loop(&format!("limit {name}"));
+        let handle = PacerHandle::new(
+            clock,
+            name,
+            rows,
+            unpaced,
+            meters,
+            keyed.refunder.clone(),
+            sender,
+        );
+        let pacer = Self {
+            scheduler,
+            handle: handle.clone(),
+            watched: Watched::new(&routes, health),
+            routes: routes.into(),
+            events,
+            notices: Some(keyed.store.notices()),
+            asking: FuturesUnordered::new(),
+            admission: Admission::new(keyed, health.waits().clone()),
+            refunds: FuturesUnordered::new(),
+            waits: health.waits().clone(),
+            adapting,
+            alarm,
+            heartbeat,
+            outdated,
+            counted: LeaseTally::default(),
+            swept: clock.now(),
+            arrivals: 0,
+            phase: Phase::Warming,
+        };
+        let health = health.clone();
+        std::thread::Builder::new()
+            .name(thread)
+            .spawn(move || pacer.live(runtime, &health))?;
+        Ok(handle)
+    }
+
+    /// The life of the thread.
+    fn live(self, runtime: Runtime, health: &Health) {
+        let name = Arc::clone(&self.handle.name);
+        match runtime.block_on(runtime.spawn(self.run())) {
+            Ok(Ok(heartbeat)) => heartbeat.end(),
+            // Without a timer nothing can be paced.
+            Ok(Err(error)) => {
+                error!(%error, "the pacer's timer failed");
+                health.fail(&format!("the pacer of {name}"));
+            }
+            Err(error) => error!(%error, "the pacer ended"),
+        }
+        runtime.shutdown_background();
+    }
+
+    async fn run(mut self) -> io::Result<Heartbeat> {
+        self.warm();
+        self.look_at_breakers();
+        self.handle.look_at_freeze();
+        loop {
+            let now = self.handle.clock.now();
+            self.review_gates(now);
+            match self.scheduler.poll(now) {
+                Action::Send(waiting, slot) => {
+                    self.send(waiting, slot, now);
+                    step_back().await;
+                }
+                Action::Expired(Waiting { job, .. }) => {
+                    job.route.calls.passed_over();
+                    let store_now = self.handle.store_time(now);
+                    let verdict = job.past_deadline(store_now);
+                    job.settle(verdict);
+                }
+                // Its session is gone: the broker delivers it again, to any replica that consumes.
+                Action::Stale(waiting) => drop(waiting),
+                Action::Lease(row, ask) => self.ask(row, ask, now),
+                Action::Admit(question) => self.admission.ask(question),
+                Action::RanOut(messages) => {
+                    for waiting in &messages {
+                        waiting.job.route.calls.ran_out();
+                    }
+                    self.refund(messages, None);
+                }
+                Action::Away(waiting, denied) => self.away(waiting, &denied, now),
+                Action::Never { item, by, most } => {
+                    item.job.route.calls.passed_over();
+                    never(item, by, most, self.handle.store_time(now))
+                }
+                Action::Ended { item, by, how } => {
+                    item.job.route.calls.passed_over();
+                    ended(item, by, how, self.handle.store_time(now));
+                }
+                Action::Close { route, until } => self.close_route(route, until),
+                Action::Wait(until) => {
+                    let review = self.review(now);
+                    if let Some((done, stopped)) = self.finished(now) {
+                        let closing = self.routes.iter().map(|route| route.downstream.close());
+                        futures::future::join_all(closing).await;
+                        // It is no fault if nothing waits for this result any more.
+                        done.send(stopped).ok();
+                        return Ok(self.heartbeat);
+                    }
+                    let until = until.map_or(review, |until| until.min(review));
+                    self.wait(until).await?;
+                }
+            }
+        }
+    }
+
+    /// Starts the call. It is counted before its task runs, whenever that is.
+    fn send(&mut self, waiting: Waiting, slot: Slot, now: Mono) {
+        let route = &waiting.job.route;
+        let Some(leave_by) = route.gate.sends().leave_by(slot.leave_by) else {
+            // Its limits were being asked when the gate was shut.
+            self.handle.meters.slots_missed.increment(1);
+            route.calls.ran_out();
+            return self.refund(vec![waiting], None);
+        };
+        let under_way = route.calls.begin(now);
+        self.probe_keys(&waiting.job, now);
+        let slot = Slot { leave_by, ..slot };
+        let call = send::perform(waiting, slot, under_way, self.handle.clone());
+        // Several kilobytes, which the runtime would move several times.
+        tokio::spawn(Box::pin(call));
+    }
+
+    /// A call for a key that the downstream refuses: no other one is made before its answer.
+    fn probe_keys(&mut self, job: &Job, now: Mono) {
+        let keys = job.own_keys();
+        if keys.is_empty() {
+            return;
+        }
+        for key in lock(&self.handle.refusals).probed(&keys) {
+            self.scheduler.refused(key, now + PROBE);
+        }
+    }
+
+    /// Opens connections before the first slot; the taps stay closed meanwhile.
+    fn warm(&self) {
+        let (handle, routes) = (self.handle.clone(), Arc::clone(&self.routes));
+        tokio::spawn(async move {
+            let warm = routes.iter().map(|route| route.downstream.warm(WARM_BOUND));
+            for (route, warmed) in routes.iter().zip(futures::future::join_all(warm).await) {
+                if let Err(why) = warmed {
+                    // Not fatal: calls will fail by themselves, and be retried.
+                    warn!(route = %route.name, why, "no connection to the downstream yet");
+                }
+            }
+            handle.send(ToPacer::Warmed);
+        });
+    }
+
+    fn ask(&mut self, row: Row, ask: Ask, sent: Mono) {
+        let Some(rows) = self.handle.rows() else {
+            return;
+        };
+        let asking = async move {
+            let answer = match rows.limit(row) {
+                Some(limit) => rows.store.lease(limit, ask).await,
+                None => return std::future::pending().await,
+            };
+            (row, sent, answer)
+        };
+        self.asking.push(Box::pin(asking));
+    }
+
+    async fn wait(&mut self, until: Mono) -> io::Result<()> {
+        let notice = async {
+            match &mut self.notices {
+                Some(notices) => notices.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut batch = Vec::new();
+        tokio::select! {
+            // The alarm comes last: a time that has passed would keep all other branches from running,
+            // even the order to stop. A message that is due is sent at the next step in any case.
+            biased;
+            Some((row, sent, answer)) = self.asking.next(), if !self.asking.is_empty() => {
+                self.leased(row, sent, answer);
+            }
+            answered = self.admission.next() => self.answered(answered),
+            // A task that panicked has dropped its messages: they go back to their queues.
+            Some(Ok(refunded)) = self.refunds.next(), if !self.refunds.is_empty() => {
+                self.refunded(refunded);
+            }
+            _ = self.events.recv_many(&mut batch, EVENTS) => {
+                for entry in batch {
+                    self.take_in(entry);
+                }
+            }
+            notice = notice => match notice {
+                Ok(Notice::Frozen { limit, freeze }) => {
+                    let now = self.handle.clock.now();
+                    if let Some(row) = self.handle.row(&limit) {
+                        self.scheduler.pacing_mut().frozen(row, &freeze, now);
+                    } else if self.handle.is_unpaced_row(&limit) {
+                        let length = freeze.until.since(freeze.now);
+                        self.scheduler.pacing_mut().frozen_for(length, now);
+                    }
+                }
+                Ok(Notice::Freed { limit, key, units }) => {
+                    let now = self.handle.clock.now();
+                    self.scheduler.freed(key_id(&limit, key), units, now);
+                }
+                Ok(Notice::Opened { limit }) => {
+                    self.waits.end(&limit, WaitsFor::Debt);
+                    self.waits.end(&limit, WaitsFor::Quota);
+                    self.waits.end(&limit, WaitsFor::Lost);
+                    self.updated(&limit, None);
+                }
+                Ok(Notice::Breaker { route }) => self.breaker_changed(&route),
+                // The task of the limit (`policies`) receives changes and sends the current policy.
+                Ok(Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => self.notices = None,
+            },
+            rung = self.alarm.until(until) => rung?,
+        }
+        Ok(())
+    }
+
+    /// Taps, overdue messages and gauges. Returns when it wants to be called next.
+    fn review(&mut self, now: Mono) -> Mono {
+        self.heartbeat.beat(now);
+        let availability = self.scheduler.availability(now, false);
+        let shut = availability.shut();
+        let is_shut = u8::from(shut.is_some());
+        self.handle.meters.frozen.set(f64::from(is_shut));
+        let mut waits = vec![(Wait::Frozen, WaitsFor::Freeze)];
+        // The name of another pacer is that of its route, which an operator pauses by itself (`pause`).
+        if self.handle.is_paced() {
+            waits.push((Wait::Paused, WaitsFor::Pause));
+        }
+        for (why, what) in waits {
+            let until = shut.filter(|(_, is)| *is == why).map(|(until, _)| until);
+            self.waits.whole(&self.handle.name, what, until);
+        }
+        let mut next = self.gates_due(now + ROUND);
+        if matches!(self.phase, Phase::Running) {
+            next = next.min(self.review_taps(now));
+        }
+        if now.since(self.swept) >= ROUND * 2 {
+            self.swept = now;
+            if let Some(store) = self.handle.known_store_time(now) {
+                for route in self.routes.iter() {
+                    route.holding.watch_age(Now { local: now, store });
+                }
+            }
+            held::sweep(&mut self.scheduler, availability, &self.handle, now);
+            let routes = Arc::clone(&self.routes);
+            for route in routes.iter().filter(|route| route.sharing.is_shared()) {
+                self.move_messages(route, now);
+            }
+        }
+        self.count(now);
+        if !matches!(self.phase, Phase::Stopping(_)) {
+            let measures = &self.handle.measures;
+            self.watched.review(&self.scheduler, measures, now);
+        }
+        if let Some(adapting) = &mut self.adapting {
+            adapting.review(now);
+        }
+        if let Phase::Stopping(stopping) = &self.phase {
+            next = next.min(stopping.deadline).max(now);
+        }
+        next
+    }
+
+    fn count(&mut self, now: Mono) {
+        let (tally, counted) = (self.scheduler.pacing().tally(), self.counted);
+        if tally == counted {
+            return;
+        }
+        let meters = &self.handle.meters;
+        meters.slots_leased.increment(tally.leased - counted.leased);
+        let missed = |tally: &LeaseTally| tally.missed + tally.frozen + tally.burnt;
+        meters
+            .slots_missed
+            .increment(missed(&tally) - missed(&counted));
+        meters.guarded.increment(tally.guarded - counted.guarded);
+        for late in self.scheduler.take_late() {
+            self.handle.measures.late(late, now);
+        }
+        self.counted = tally;
+    }
+
+    /// The report, and where to send it, once the pacer is stopping and has nothing more to wait for.
+    fn finished(&mut self, now: Mono) -> Option<(oneshot::Sender<Stopped>, Stopped)> {
+        let under_way = self
+            .routes
+            .iter()
+            .map(|route| route.calls.under_way())
+            .sum();
+        let over = |stopping: &Stopping| under_way == 0 || now >= stopping.deadline;
+        let stopping = match std::mem::replace(&mut self.phase, Phase::Running) {
+            Phase::Stopping(stopping) if over(&stopping) => stopping,
+            other => {
+                self.phase = other;
+                return None;
+            }
+        };
+        let stopped = Stopped {
+            abandoned: under_way,
+            given_back: stopping.given_back,
+        };
+        Some((stopping.done, stopped))
+    }
+}
+
+/// Lets the task that was just spawned run, and what it wakes, before the next step. The runtime
+/// runs the newest task first.
+async fn step_back() {
+    let mut stepped = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut stepped, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use sluiced_ports::lock;
+
+    /// A call reaches the wire before the pacer's next step, and before tasks that were woken earlier. This
+    /// is about latency only: a call is counted before its task is spawned. The runtime does not promise this
+    /// order.
+    #[test]
+    fn a_call_that_was_spawned_runs_before_the_next_step_and_before_those_that_wait() {
+        let runtime = urgent_runtime("order").expect("a thread");
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let ran = |what: &'static str| {
+            let order = Arc::clone(&order);
+            async move { lock(&order).push(what) }
+        };
+        let (waits, call, step) = (ran("waits"), ran("call"), ran("step"));
+        let pacer = async move {
+            tokio::spawn(waits);
+            tokio::spawn(call);
+            step_back().await;
+            step.await;
+        };
+        runtime
+            .block_on(runtime.spawn(pacer))
+            .expect("it does not panic");
+        assert_eq!(lock(&order).first(), Some(&"call"));
+        let place = |what| lock(&order).iter().position(|other| *other == what);
+        assert!(place("call") < place("step"), "{:?}", lock(&order));
+    }
+}

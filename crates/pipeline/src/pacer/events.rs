@@ -1,0 +1,161 @@
+//! What a pacer receives: answers of the stores, messages of its routes, and the current policies.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tracing::{debug, info, warn};
+
+use super::messages::Comes;
+use super::{Pacer, Phase, Stopping};
+use crate::admit::Answered;
+use crate::handle::{Stopped, ToPacer};
+use sluiced_core::after_call::figures::ROUNDED;
+use sluiced_core::pacing::Row;
+use sluiced_core::schedule::LeaseAnswer;
+use sluiced_core::time::Mono;
+use sluiced_ports::limits::key_id;
+use sluiced_ports::store::StoreError;
+
+impl Pacer {
+    /// The keyed limits answered a question.
+    pub(super) fn answered(&mut self, answered: Answered) {
+        let (scheduler, handle) = (&mut self.scheduler, &self.handle);
+        self.admission.answered(answered, scheduler, handle);
+        // The messages of the question are in the scheduler again.
+        self.give_back_all();
+        self.hold_shut();
+    }
+
+    pub(super) fn leased(&mut self, row: Row, sent: Mono, answer: Result<LeaseAnswer, StoreError>) {
+        let now = self.handle.clock.now();
+        let meters = &self.handle.meters;
+        meters.ask_seconds.record(now.since(sent).as_secs_f64());
+        match answer {
+            Ok(answer) => {
+                if answer.guarded {
+                    self.tell_guarded(row);
+                }
+                let denied = self.scheduler.pacing().tally().denied;
+                self.scheduler.pacing_mut().answered(row, &answer, now);
+                let denied = self.scheduler.pacing().tally().denied > denied;
+                meters.asks(if denied { "denied" } else { "granted" });
+                self.handle.learned(&self.scheduler, now);
+                if self.scheduler.pacing().is_outdated() {
+                    self.outdated.notify_one();
+                }
+            }
+            Err(error) => {
+                meters.asks("failed");
+                debug!(limit = %self.handle.name, %error, "no lease");
+                self.scheduler.pacing_mut().failed(row, now);
+            }
+        }
+    }
+
+    /// At the start a missing schedule is normal: that is logged as information. Each row has its own
+    /// schedule.
+    fn tell_guarded(&self, row: Row) {
+        let limit = &self.handle.name;
+        let holder = self.scheduler.pacing().holder(row);
+        if holder.is_some_and(|holder| holder.clock().is_known()) {
+            warn!(%limit, "the schedule was lost, or its clock stepped: starting it again behind its guard");
+        } else {
+            info!(%limit, "no schedule yet: starting one behind its guard");
+        }
+    }
+
+    pub(super) fn take_in(&mut self, event: ToPacer) {
+        match event {
+            ToPacer::Decoded(messages) => {
+                let now = self.handle.clock.now();
+                for waiting in messages {
+                    self.hold(waiting, Comes::First, now);
+                }
+            }
+            ToPacer::Back(waiting) => self.refund(vec![*waiting], None),
+            ToPacer::Freed(calls) => {
+                let now = self.handle.clock.now();
+                for call in &calls {
+                    let charge = call.charge();
+                    let key = key_id(&charge.limit.name, charge.key);
+                    self.scheduler.freed(key, charge.cost.units(), now);
+                }
+            }
+            ToPacer::Throttled { length, is_first } => {
+                let now = self.handle.clock.now();
+                if let Some(adapting) = &mut self.adapting {
+                    adapting.throttled(is_first, now);
+                }
+                self.scheduler.pacing_mut().frozen_for(length, now);
+            }
+            ToPacer::FrozenFor(length) => {
+                let now = self.handle.clock.now();
+                self.scheduler.pacing_mut().frozen_for(length, now);
+            }
+            ToPacer::Refused(key, until) => self.scheduler.refused(key, until),
+            ToPacer::Behind(keys, until) => {
+                let now = self.handle.clock.now();
+                for key in keys {
+                    self.scheduler.goes_behind(key, until, now);
+                }
+            }
+            ToPacer::Passes(keys) => {
+                for key in keys {
+                    self.scheduler.passes(key);
+                }
+            }
+            ToPacer::Spent(left, length) => self.spent(left, length),
+            ToPacer::Frozen(row, freeze) => {
+                self.scheduler
+                    .pacing_mut()
+                    .frozen(row, &freeze, self.handle.clock.now());
+            }
+            ToPacer::Policy(policy, paces) => {
+                self.handle.adopt(&policy, &paces);
+                let now = self.handle.clock.now();
+                if let Some(adapting) = &mut self.adapting {
+                    adapting.adopt(&policy, now);
+                }
+                self.scheduler
+                    .pacing_mut()
+                    .retime(&paces, policy.stored.version, now);
+            }
+            ToPacer::Updated(limit, paused) => self.updated(&limit, paused),
+            // The gates are reviewed before each step.
+            ToPacer::GateChanged => {}
+            ToPacer::Warmed => {
+                if matches!(self.phase, Phase::Warming) {
+                    self.phase = Phase::Running;
+                }
+            }
+            ToPacer::Stop { deadline, done } => self.stop(deadline, done),
+        }
+    }
+
+    /// The downstream says that only `left` units are left. The answers to all calls that were under way say
+    /// the same: the store is asked again only if the known freeze ends earlier, by more than the rounding of
+    /// a reset.
+    fn spent(&mut self, left: u64, length: Duration) {
+        let now = self.handle.clock.now();
+        let known = self.scheduler.availability(now, false).shut();
+        let known = known.map(|(end, _)| end);
+        self.scheduler.pacing_mut().frozen_for(length, now);
+        if known.is_none_or(|end| now + length > end + ROUNDED) {
+            self.handle.freeze_spent(length, left);
+        }
+    }
+
+    /// Sends nothing any more, and returns the held messages.
+    fn stop(&mut self, deadline: Mono, done: oneshot::Sender<Stopped>) {
+        for route in self.routes.iter() {
+            route.tap.close();
+        }
+        self.scheduler.pacing_mut().surrender();
+        self.phase = Phase::Stopping(Stopping {
+            deadline,
+            done,
+            given_back: 0,
+        });
+        self.give_back_all();
+    }
+}

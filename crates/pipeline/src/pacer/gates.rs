@@ -1,0 +1,148 @@
+//! What a pacer does for the gates of its routes: it holds the messages of a route that may not send, lets them go
+//! when it may, and opens and closes taps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::messages::Comes;
+use super::{Pacer, ROUND};
+use crate::held;
+use crate::job::Waiting;
+use crate::route::Route;
+use crate::tap::Turned;
+use sluiced_core::gate::{Gate, Sends, Turn};
+use sluiced_core::time::{Mono, StoreTime};
+use sluiced_telemetry::waits::WaitsFor;
+
+/// Taps are reviewed no more often than this.
+const TAP_GAP: Duration = Duration::from_millis(5);
+
+impl Pacer {
+    /// Asks for the state of the breakers: at the start, another replica may have found a downstream away.
+    pub(super) fn look_at_breakers(&self) {
+        for route in self.routes.iter() {
+            route.gate.look_at_breaker(&self.handle);
+        }
+    }
+
+    /// Another replica has opened or closed the breaker of a route.
+    pub(super) fn breaker_changed(&self, name: &str) {
+        for route in self.routes.iter().filter(|route| *route.name == *name) {
+            route.gate.look_at_breaker(&self.handle);
+        }
+    }
+
+    /// Opens and closes the gates that are due. Cheap if none is.
+    pub(super) fn review_gates(&mut self, now: Mono) {
+        for route in Arc::clone(&self.routes).iter() {
+            let turn = route.gate.review(|| route.load(), &self.handle, now);
+            if let Some(turn) = turn {
+                self.turned(route, turn, now);
+            }
+        }
+    }
+
+    /// When the first of them is due, if that is before `latest`.
+    pub(super) fn gates_due(&self, latest: Mono) -> Mono {
+        let due = self
+            .routes
+            .iter()
+            .filter_map(|route| route.gate.with(|gate| gate.look()));
+        due.fold(latest, Mono::min)
+    }
+
+    fn turned(&mut self, route: &Arc<Route>, turn: Turn, now: Mono) {
+        let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
+        let freed = turn.hold(&mut self.scheduler, of_route);
+        self.hold_anew(freed, now);
+    }
+
+    /// Messages that came back to the scheduler wait like their routes.
+    pub(super) fn hold_shut(&mut self) {
+        for route in self.routes.iter() {
+            let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
+            route.gate.sends().hold(&mut self.scheduler, of_route);
+        }
+    }
+
+    /// A keyed limit grants no more to a route before `until`: it waits as a whole.
+    pub(super) fn close_route(&mut self, number: usize, until: Mono) {
+        let mut routes = self.routes.iter();
+        if let Some(route) = routes.find(|route| route.number == number) {
+            let now = self.handle.clock.now();
+            route.gate.with(|gate| gate.spend(until, now));
+        }
+    }
+
+    /// The policy of a keyed limit has changed, or a pause begins, changes or ends. The routes that it pauses
+    /// wait as a whole; messages that waited for the limit ask again.
+    pub(super) fn updated(&mut self, limit: &str, paused: Option<StoreTime>) {
+        let now = self.handle.clock.now();
+        // Before the time of the store is known, the limit says of each message that it is paused.
+        let here = self.handle.known_store_time(now);
+        let left = paused.zip(here).map(|(until, here)| until.since(here));
+        let opens = left.filter(|left| !left.is_zero()).map(|left| now + left);
+        let counted = |route: &&Arc<Route>| route.counting.counts(limit);
+        for route in self.routes.iter().filter(counted) {
+            route.gate.with(Gate::reopen);
+            if let Some(opens) = opens {
+                route.gate.with(|gate| gate.close(opens));
+            }
+            self.waits.whole(limit, WaitsFor::Pause, opens);
+        }
+        self.review_gates(now);
+        let limits = self.routes.iter().flat_map(|route| route.counting.keyed());
+        if let Some(usable) = limits.map(|limit| limit.usable()).min() {
+            self.scheduler.set_usable(usable);
+        }
+        let of_limit = |waiting: &Waiting| waiting.job.route.counting.counts(limit);
+        self.scheduler.reopen(of_limit, now);
+        let freed = self.scheduler.take_delayed(of_limit);
+        self.hold_anew(freed, now);
+        self.scheduler.retry_now(now);
+    }
+
+    /// These delayed messages need not wait any longer: they go on in the order of their arrival.
+    fn hold_anew(&mut self, mut messages: Vec<Waiting>, now: Mono) {
+        messages.sort_by_key(|waiting| waiting.arrival);
+        for waiting in messages {
+            self.hold(waiting, Comes::First, now);
+        }
+    }
+
+    /// Opens and closes the taps, and sends away what is denied. Returns when to look again.
+    pub(super) fn review_taps(&mut self, now: Mono) -> Mono {
+        let (mut next, mut moving) = (now + ROUND, Vec::new());
+        for route in self.routes.iter() {
+            let availability = self.scheduler.availability(now, route.counting.is_keyed());
+            let Turned { turn, moves } = route.tap.turn(availability, &self.handle, now);
+            if moves {
+                moving.push(Arc::clone(route));
+            } else if let Some(wait) = turn.denied {
+                held::deny(&mut self.scheduler, route, wait, &self.handle, now);
+            }
+            next = turn.look.map_or(next, |look| next.min(look));
+        }
+        for route in moving {
+            self.move_messages(&route, now);
+        }
+        next.max(now + TAP_GAP)
+    }
+
+    /// Moves the messages of a route that another route of its queue should send. Messages that were granted
+    /// by a limit of all messages are sent here.
+    pub(super) fn move_messages(&mut self, route: &Arc<Route>, now: Mono) {
+        let leaves = |waiting: &Waiting| {
+            let job = &waiting.job;
+            Arc::ptr_eq(&job.route, route)
+                && route.sharing.destination(&job.delivery, now).is_some()
+        };
+        let messages = match route.gate.sends() {
+            Sends::Granted { .. } => self.scheduler.extract_unpermitted(leaves),
+            Sends::All(_) | Sends::Nothing(..) => self.scheduler.extract(leaves),
+        };
+        for waiting in messages {
+            self.hold(waiting, Comes::Again, now);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The messages of a pacer outside of its scheduler: how they come in, come back, and leave.
+//!
+//! What a message took of its keyed limits and did not use is returned before it waits again: otherwise it could be denied
+//! because of its own units.
+
+use std::sync::Arc;
+
+use super::{Pacer, Phase};
+use crate::admit::send_away;
+use crate::job::Waiting;
+use crate::journal::Why;
+use crate::sharing::Intake;
+use crate::verdict::back;
+use sluiced_core::gate::Gate;
+use sluiced_core::scheduler::{Denied, Queued as _};
+use sluiced_core::time::Mono;
+
+/// Whether a message was in the scheduler before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comes {
+    First,
+    /// It keeps its place.
+    Again,
+}
+
+/// Messages whose units were returned to their limits, as far as that was possible.
+pub(super) struct Refunded {
+    messages: Vec<Waiting>,
+    /// Units were returned, and the limits have them: their keys have room again.
+    has_room: bool,
+    /// The route that the messages move to; `None`: they wait here.
+    to: Option<Arc<Intake>>,
+}
+
+impl Pacer {
+    /// Takes in a message that waits for a slot; it is not sent before its own time, or that of its route.
+    pub(super) fn hold(&mut self, mut waiting: Waiting, comes: Comes, now: Mono) {
+        if matches!(self.phase, Phase::Stopping(_)) {
+            return self.give_back(waiting);
+        }
+        let (route, delivery) = (&waiting.job.route, &waiting.job.delivery);
+        route.gate.with(Gate::arrived);
+        let to = route.sharing.destination(delivery, now);
+        let helper = || route.sharing.helper().filter(|_| comes == Comes::First);
+        if let Some(to) = to.or_else(helper) {
+            return self.refund(vec![waiting], Some(to));
+        }
+        if waiting.arrival.is_none() {
+            self.arrivals += 1;
+            waiting.arrival = Some(self.arrivals);
+        }
+        let own_time = waiting.not_before.filter(|at| *at > now);
+        let until = own_time.max(waiting.job.route.gate.sends().held_until());
+        match (until, comes) {
+            (Some(at), _) => self.scheduler.delay(waiting, at),
+            (None, Comes::Again) => self.scheduler.push_back(waiting, now),
+            (None, Comes::First) => self.scheduler.push(waiting, now),
+        }
+    }
+
+    /// Returns what messages took of their limits and did not use. Then they wait again, or move to another route.
+    pub(super) fn refund(&mut self, mut messages: Vec<Waiting>, to: Option<Arc<Intake>>) {
+        let each = messages.iter_mut();
+        let granted: Vec<_> = each
+            .flat_map(|waiting| waiting.permit.take_back())
+            .collect();
+        if granted.is_empty() {
+            return self.refunded(Refunded {
+                messages,
+                has_room: false,
+                to,
+            });
+        }
+        let refunder = self.admission.refunder().clone();
+        self.refunds.push(tokio::spawn(async move {
+            Refunded {
+                has_room: refunder.give_back(&granted).await,
+                messages,
+                to,
+            }
+        }));
+    }
+
+    /// The units of these messages were returned.
+    pub(super) fn refunded(&mut self, refunded: Refunded) {
+        let Refunded {
+            messages,
+            has_room,
+            to,
+        } = refunded;
+        if let Some(to) = to {
+            return messages
+                .into_iter()
+                .for_each(|waiting| waiting.job.move_to(&to));
+        }
+        if has_room {
+            for waiting in &messages {
+                self.scheduler.refunded(waiting.keys());
+            }
+        }
+        let now = self.handle.clock.now();
+        for waiting in messages.into_iter().rev() {
+            self.hold(waiting, Comes::Again, now);
+        }
+    }
+
+    /// A limit denied a message, and it cannot wait in memory.
+    pub(super) fn away(&mut self, waiting: Waiting, denied: &Denied, now: Mono) {
+        if matches!(self.phase, Phase::Stopping(_)) {
+            return self.give_back(waiting);
+        }
+        if denied.room.is_none() {
+            self.admission.count_denial(&waiting, denied.by);
+        }
+        send_away(waiting, denied, now);
+    }
+
+    /// While it stops, the messages of the scheduler go back to their queues.
+    pub(super) fn give_back_all(&mut self) {
+        if matches!(self.phase, Phase::Stopping(_)) {
+            for waiting in self.scheduler.extract_all() {
+                self.give_back(waiting);
+            }
+        }
+    }
+
+    /// A message goes back to its queue because the pacer stops.
+    fn give_back(&mut self, waiting: Waiting) {
+        if let Phase::Stopping(stopping) = &mut self.phase {
+            stopping.given_back += 1;
+        }
+        let now = self.handle.clock.now();
+        let not_before = waiting.not_before.unwrap_or(now);
+        let store_now = self.handle.store_time(now);
+        let verdict = back(&waiting.job.history, not_before.since(now), store_now);
+        waiting.job.settle_because(verdict, Some(Why::ReplicaStops));
+    }
+}

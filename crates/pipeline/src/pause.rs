@@ -1,0 +1,126 @@
+//! Whether an operator paused a route (`sluiced routes pause`).
+//!
+//! Problem: one route must stop on every replica, also on one that starts or comes back meanwhile, while other routes of
+//! its limits go on. The store keeps the pause as that of a limit without a policy (`core::policy`), so it arrives in the
+//! same ways: by a notice, and every 15 s; and a replica that knows it gives it back to a store that lost it. What
+//! follows is the route's gate's affair: as in closed hours the tap closes, and messages wait in their queue. Until the
+//! store answered for the first time, the gate is shut.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, info};
+
+use sluiced_core::leases::Phase;
+use sluiced_core::policy::{Declaration, LimitPolicy};
+use sluiced_ports::store::{PRESENCE, Store};
+use sluiced_telemetry::note_change;
+use sluiced_telemetry::waits::{ROUTE, Waits, WaitsFor};
+
+use super::handle::{PacerHandle, ToPacer};
+use super::policies::{Declares, RETRY, SPREAD, changed};
+use super::route::Route;
+
+/// How often the store is asked beside the notices: one may be lost, and a store that lost its state is to get the pause
+/// back.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// Where operators pause routes.
+#[derive(Clone, Debug)]
+pub struct Pauses {
+    pub store: Arc<dyn Store>,
+    /// The name of this replica.
+    pub replica: String,
+}
+
+/// Keeps the gate of a route at what operators say, for as long as it is polled.
+pub(super) async fn follow(
+    route: Arc<Route>,
+    pacer: PacerHandle,
+    declares: Declares,
+    waits: Waits,
+    phase: Phase,
+) {
+    let mut notices = Some(declares.store.notices());
+    let mut known: Option<LimitPolicy> = None;
+    let mut retry = RETRY;
+    loop {
+        let declaration = Declaration {
+            replica: declares.replica.clone(),
+            file: String::new(),
+            known: known.clone(),
+        };
+        let wait = match declares.policy().declare(&declaration).await {
+            Ok(policy) => {
+                retry = RETRY;
+                let version = |policy: &LimitPolicy| policy.version;
+                if known.as_ref().map(version) != Some(policy.version) {
+                    tell(&route.name, known.as_ref(), &policy);
+                    let until = policy.pause.as_ref().map(|pause| pause.until);
+                    route.gate.with(|gate| gate.pause(until));
+                    pacer.send(ToPacer::GateChanged);
+                }
+                let wait = show(&route, &pacer, &policy, &waits);
+                known = Some(policy);
+                wait.min(AGAIN - SPREAD + phase.of(SPREAD))
+            }
+            Err(error) => {
+                debug!(route = %route.name, %error, "it is not known whether the route is paused");
+                retry = (retry * 2).min(PRESENCE);
+                retry
+            }
+        };
+        let version = known.as_ref().map(|known| known.version);
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            to = changed(&mut notices, &declares.limit, version) => {
+                // An earlier version than ours: the store has lost the pause, and must get it back at once.
+                if to >= version {
+                    tokio::time::sleep(phase.of(SPREAD)).await;
+                }
+            }
+        }
+    }
+}
+
+/// Shows whether the pause lasts. Returns for how long that is true.
+fn show(route: &Route, pacer: &PacerHandle, policy: &LimitPolicy, waits: &Waits) -> Duration {
+    let now = pacer.clock.now();
+    let left = match (&policy.pause, pacer.known_store_time(now)) {
+        (None, _) => Duration::ZERO,
+        (Some(_), None) => return RETRY,
+        (Some(pause), Some(here)) => pause.until.since(here),
+    };
+    let until = (!left.is_zero()).then(|| now + left);
+    route
+        .meters
+        .paused
+        .set(f64::from(u8::from(until.is_some())));
+    let name = format!("{ROUTE}{}", route.name);
+    waits.whole(&name, WaitsFor::Pause, until);
+    match until {
+        Some(_) => left,
+        None => AGAIN,
+    }
+}
+
+/// One line for a pause, and one for its end.
+fn tell(route: &str, before: Option<&LimitPolicy>, now: &LimitPolicy) {
+    let was = before.and_then(|before| before.pause.as_ref());
+    let version = now.updates;
+    let said = match &now.pause {
+        Some(pause) if was != Some(pause) => {
+            info!(route, version, by = pause.by, "the route is paused");
+            format!("is paused by {}", pause.by)
+        }
+        None if was.is_some() => {
+            info!(route, version, by = now.resumed_by, "the route is resumed");
+            format!("is resumed by {}", now.resumed_by)
+        }
+        Some(_) | None => return,
+    };
+    // A replica that starts tells of no change.
+    if before.is_some() {
+        note_change(&format!("route {route} {said} (version {version})"));
+    }
+}

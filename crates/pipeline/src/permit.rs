@@ -1,0 +1,109 @@
+//! What a message took of its keyed limits.
+//!
+//! However a message leaves the pacer before it was sent (its slot never came, it expired, its session is
+//! gone, the daemon stops), dropping its permit refunds what it took. A call counts in `concurrency` limits
+//! until its permit is dropped; what it holds of `once` limits is kept in its [`Claims`].
+//!
+//! A call that is cut off at the end of its replica's grace may have arrived: nothing is given back then, and
+//! its claims become unknown.
+
+use std::fmt;
+
+use sluiced_ports::limits::{Charge, Granted, GrantedAt, Ticket, UnderWay};
+
+use super::claims::Claims;
+use super::refunder::Refunder;
+
+/// What a message took.
+pub(super) struct Permit {
+    granted: Vec<Granted>,
+    /// Counts its units as under way where that matters, until it is over.
+    under_way: Vec<UnderWay>,
+    /// `None`: it took nothing.
+    refunder: Option<Refunder>,
+    /// The call has begun, and has not come back.
+    is_called: bool,
+}
+
+impl Permit {
+    /// The permit of a message that took nothing.
+    pub(super) const fn none() -> Self {
+        Self {
+            granted: Vec::new(),
+            under_way: Vec::new(),
+            refunder: None,
+            is_called: false,
+        }
+    }
+
+    /// The permit for charges that were granted then.
+    pub(super) fn new(
+        charges: &[Charge],
+        at: GrantedAt,
+        ticket: Ticket,
+        refunder: &Refunder,
+    ) -> Self {
+        let each = charges.iter();
+        let granted: Vec<Granted> = each
+            .map(|charge| Granted::new(charge, at, ticket))
+            .collect();
+        refunder.began(&granted);
+        Self {
+            granted,
+            under_way: charges.iter().filter_map(UnderWay::begin).collect(),
+            refunder: Some(refunder.clone()),
+            is_called: false,
+        }
+    }
+
+    /// Waits for the end of the call. If it is dropped before, nothing is given back.
+    pub(super) async fn during<T>(&mut self, call: impl Future<Output = T>) -> T {
+        self.is_called = true;
+        let end = call.await;
+        self.is_called = false;
+        end
+    }
+
+    /// The message may have been sent: the units stay spent, and its calls count until it is dropped. Returns the
+    /// units.
+    pub(super) fn consume(&mut self) -> Vec<Granted> {
+        if let Some(refunder) = &self.refunder {
+            refunder.used(&self.granted);
+        }
+        let granted = std::mem::take(&mut self.granted).into_iter();
+        let (calls, units) = granted.partition(Granted::is_call);
+        self.granted = calls;
+        units
+    }
+
+    /// The call has ended: it no longer counts in `concurrency` limits. Its claims last until it is settled.
+    pub(super) fn end_call(mut self) -> Claims {
+        let claims = self.granted.extract_if(.., |one| one.is_claim());
+        Claims::new(claims.collect(), self.refunder.clone())
+    }
+
+    /// Takes out what to give back for a message that was certainly not sent, without waiting for the drop.
+    pub(super) fn take_back(&mut self) -> Vec<Granted> {
+        self.under_way.clear();
+        std::mem::take(&mut self.granted)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let granted = self.take_back();
+        match &self.refunder {
+            Some(refunder) if self.is_called => refunder.abandon(granted),
+            Some(refunder) => refunder.ended(granted),
+            None => {}
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("granted", &self.granted.len())
+            .finish_non_exhaustive()
+    }
+}

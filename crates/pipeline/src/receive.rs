@@ -1,0 +1,92 @@
+//! Receive: the deliveries of one route, batch by batch, are decoded and handed to its pacer.
+//!
+//! Deliveries come from a session of the queue (`amqp::rabbit::session`, `hand_out`), or from another route of the
+//! queue (`sharing`). Decoded messages go to
+//! the pacer's loop as `ToPacer::Decoded` (`pacer::events`, `take_in`), and from there into the scheduler.
+//!
+//! While messages die in a row (`core::stall`), those that cannot be sent are set aside. If these are too many,
+//! nothing is decoded for a while: the others wait in the channel, as many as the prefetch, and are given back
+//! before the broker's ack timeout.
+//!
+//! Runs on the shared runtime, so that parsing and rendering never delay a slot.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use sluiced_core::time::{Mono, Now};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::queue::Delivery;
+
+use super::decode::{decode, decode_moved};
+use super::handle::PacerHandle;
+use super::job::Waiting;
+use super::route::Route;
+
+/// Deliveries taken from the channel at a time.
+const BATCH: usize = 64;
+
+/// Decodes the route's deliveries until no more can come.
+pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
+    let deliveries = route.subscription.deliveries().zip(route.sharing.moved());
+    let Some((mut deliveries, mut moved)) = deliveries else {
+        return;
+    };
+    let (mut batch, mut others) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    let mut emptied = clock.now();
+    loop {
+        // No delivery is taken: the deliveries in the channel are given back if the route is closed meanwhile.
+        if let Some(rest) = route.fitness.rest() {
+            sleep(rest.min(route.rules.hold_limit)).await;
+            give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
+            // Nothing more moves here; another route may send these.
+            while moved.try_recv().is_ok() {
+                route.sharing.released();
+            }
+            continue;
+        }
+        tokio::select! {
+            count = deliveries.recv_many(&mut batch, BATCH) => if count == 0 {
+                return;
+            },
+            // Never zero: the route has a sender itself.
+            _ = moved.recv_many(&mut others, BATCH) => {}
+        }
+        let now = clock.now();
+        // The tap opens only once the time of the store is known.
+        let Some(store) = pacer.known_store_time(now) else {
+            batch.clear();
+            others.drain(..).for_each(|_| route.sharing.released());
+            continue;
+        };
+        let both = Now { local: now, store };
+        let mut messages: Vec<Waiting> = Vec::with_capacity(batch.len() + others.len());
+        for moved in others.drain(..) {
+            route.sharing.released();
+            messages.extend(decode_moved(&route, moved, both));
+        }
+        for delivery in batch.drain(..) {
+            messages.extend(decode(&route, delivery, both));
+        }
+        emptied = now;
+        pacer.push(messages);
+    }
+}
+
+/// Gives back the deliveries in the channel, before the broker's ack timeout: they come again.
+fn give_back_old(
+    route: &Route,
+    deliveries: &mut mpsc::UnboundedReceiver<Delivery>,
+    emptied: &mut Mono,
+    now: Mono,
+) {
+    if now.since(*emptied) < route.rules.hold_limit {
+        return;
+    }
+    *emptied = now;
+    // No more than there are now: deliveries that are given back come again at once.
+    for _ in 0..deliveries.len() {
+        deliveries.try_recv().ok();
+    }
+}

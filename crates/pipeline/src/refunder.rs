@@ -1,0 +1,363 @@
+//! Gives back what was granted and not used, renews calls under way and claims in their limits, and writes to
+//! the store which messages were accepted and what answers reported about keys.
+//!
+//! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip, and so do
+//! corrections (`corrections`).
+//!
+//! A call that ended while the store was away is released again until the store has done it: otherwise the
+//! claim of a message whose call failed would end as unknown. Units of messages that were not sent count as
+//! spent then, because a refund must not count twice.
+
+mod book;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, warn};
+
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore, Ticket};
+use sluiced_ports::store::StoreError;
+use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::meters::KeyedMeters;
+
+use super::corrections::Corrections;
+use book::{Book, Done, ToRefunder};
+
+static LOST: LogLimit = LogLimit::new(Duration::from_secs(10));
+static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
+
+/// However short a lease is, its calls are not renewed more often than this.
+const RENEW_MIN: Duration = Duration::from_millis(10);
+/// Accepted messages are collected for so long, so that one script call covers many. If a replica dies before
+/// it has written them, they are unknown, so the time is short.
+const GATHER: Duration = Duration::from_millis(25);
+/// Calls that ended while the store was away are released again after this.
+const RELEASE_AGAIN: Duration = Duration::from_secs(1);
+
+/// Names for calls: unique in the fleet.
+#[derive(Debug)]
+pub(super) struct Tickets {
+    replica: u64,
+    next: AtomicU64,
+}
+
+impl Tickets {
+    /// The names of one process, for which `replica` is a random number.
+    pub(super) const fn new(replica: u64) -> Self {
+        Self {
+            replica,
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// For the first question for a message. There are names for a million million messages.
+    pub(super) fn next(&self) -> Ticket {
+        let count = self.next.fetch_add(1, Ordering::Relaxed) << Ticket::ASKS;
+        Ticket(u128::from(self.replica) << 64 | u128::from(count))
+    }
+}
+
+/// The way to a pacer's refunder.
+#[derive(Clone, Debug)]
+pub(super) struct Refunder {
+    entries: mpsc::UnboundedSender<ToRefunder>,
+    store: Arc<Store>,
+}
+
+impl Refunder {
+    /// A refunder, and its work: a future that ends once nothing can be sent to it any more. `freed` is
+    /// called with calls that the store no longer counts.
+    pub(super) fn new(
+        store: Arc<dyn LimitStore>,
+        meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
+        limits: Vec<Arc<KeyedLimit>>,
+        clock: Clock,
+        freed: impl Fn(Vec<Granted>) + Send + 'static,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (entries, received) = mpsc::unbounded_channel();
+        let store = Arc::new(Store {
+            store,
+            meters,
+            clock,
+        });
+        let work = run(Arc::clone(&store), received, limits, freed);
+        (Self { entries, store }, work)
+    }
+
+    /// Gives back what messages took, before they ask again: otherwise a message could be denied
+    /// because of its own units. Returns whether all of it was returned.
+    pub(super) async fn give_back(&self, granted: &[Granted]) -> bool {
+        // The renewals stop in any case; ending a call twice changes nothing.
+        self.ended(calls(granted));
+        self.store.release(granted).await
+    }
+
+    /// A message was granted this: the calls in it are renewed from now on.
+    pub(super) fn began(&self, granted: &[Granted]) {
+        let calls = calls(granted);
+        if !calls.is_empty() {
+            self.send(ToRefunder::Began(calls));
+        }
+    }
+
+    /// Calls ended; units certainly were not used.
+    pub(super) fn ended(&self, granted: Vec<Granted>) {
+        if !granted.is_empty() {
+            self.send(ToRefunder::Ended(granted));
+        }
+    }
+
+    /// A question was not answered, and may have granted these calls. They are released once.
+    pub(super) fn unanswered(&self, calls: Vec<Granted>) {
+        if !calls.is_empty() {
+            self.send(ToRefunder::Unanswered(calls));
+        }
+    }
+
+    /// The message of these claims was accepted. Returns whether the store knows.
+    pub(super) async fn done(&self, claims: &[Granted]) -> bool {
+        let (sender, is_known) = oneshot::channel();
+        self.send(ToRefunder::Done(claims.to_vec(), sender));
+        is_known.await.unwrap_or(false)
+    }
+
+    /// Stops renewing calls and claims, and does not release them: the store has newer knowledge, or nothing
+    /// is known.
+    pub(super) fn abandon(&self, calls: Vec<Granted>) {
+        if !calls.is_empty() {
+            self.send(ToRefunder::Abandoned(calls));
+        }
+    }
+
+    /// Whether it has ended: nothing that is sent to it is done any more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.entries.is_closed()
+    }
+
+    /// A message may have been sent: counts the units that it used.
+    pub(super) fn used(&self, granted: &[Granted]) {
+        for charge in granted.iter().map(Granted::charge) {
+            if let Some(meters) = self.store.meters.get(&charge.limit.name) {
+                meters.used_units.increment(charge.cost.units());
+            }
+        }
+    }
+
+    /// Counts the units of a limit that a call really used.
+    pub(super) fn used_actually(&self, limit: &str, units: u64) {
+        if let Some(meters) = self.store.meters.get(limit) {
+            meters.actual.increment(units);
+        }
+    }
+
+    /// Takes what an answer reported about a key, to write it soon.
+    pub(super) fn correct(&self, correction: Correction) {
+        self.send(ToRefunder::Corrected(correction, self.store.clock.now()));
+    }
+
+    fn send(&self, entry: ToRefunder) {
+        if self.entries.send(entry).is_err() {
+            debug!("the refunder has ended: what was taken counts as used");
+        }
+    }
+}
+
+/// The store, and the metrics of what is returned to it.
+#[derive(Debug)]
+struct Store {
+    store: Arc<dyn LimitStore>,
+    meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
+    clock: Clock,
+}
+
+async fn run(
+    store: Arc<Store>,
+    mut received: mpsc::UnboundedReceiver<ToRefunder>,
+    limits: Vec<Arc<KeyedLimit>>,
+    freed: impl Fn(Vec<Granted>),
+) {
+    let mut renewed = store.clock.now();
+    let (mut book, mut entries) = (Book::new(renewed), Vec::new());
+    let mut write_at = renewed;
+    // Bounded like the calls under way: while the store is away none begins. Questions without an answer are not in it:
+    // they are asked again and again then.
+    let (mut unreleased, mut release_at) = (Vec::new(), renewed);
+    loop {
+        // Computed each time: an operator may shorten a lease, and new calls begin after that.
+        let due = (renewed + renew_every(&limits)).since(store.clock.now());
+        let collected = book.said.due(store.clock.now());
+        let gathered = write_at.since(store.clock.now());
+        let again = release_at.since(store.clock.now());
+        let (mut ended, gathers) = (Vec::new(), !book.done.is_empty());
+        tokio::select! {
+            count = received.recv_many(&mut entries, BATCH_MAX) => {
+                if count == 0 {
+                    // No call waits any more for what is done.
+                    store.release(&unreleased).await;
+                    return store.correct_last(&mut book.said).await;
+                }
+                ended = book.note(&mut entries);
+            }
+            () = tokio::time::sleep(again), if !unreleased.is_empty() => {
+                if store.release(&unreleased).await {
+                    freed(std::mem::take(&mut unreleased));
+                }
+                release_at = store.clock.now() + RELEASE_AGAIN;
+            }
+            () = tokio::time::sleep(gathered), if !book.done.is_empty() => {
+                for claims in store.done(std::mem::take(&mut book.done)).await {
+                    book.stop_renewing(&claims);
+                    freed(claims);
+                }
+            }
+            () = tokio::time::sleep(collected), if !book.said.is_empty() => {
+                store.correct(&mut book.said).await;
+            }
+            () = tokio::time::sleep(due), if !book.running.is_empty() => {
+                renewed = store.clock.now();
+                let gone = store.renew(&book).await;
+                // Calls that were given back meanwhile are not lost: the store may have received that first.
+                while let Ok(entry) = received.try_recv() {
+                    entries.push(entry);
+                }
+                ended = book.note(&mut entries);
+                store.lost(&book.take(&gone));
+            }
+        }
+        if !gathers {
+            write_at = store.clock.now() + GATHER;
+        }
+        let is_released = store.release(&ended).await;
+        ended.retain(Granted::is_call);
+        // A replica that misses a notice, or gets none at all, still uses the units that its own calls free.
+        if !is_released {
+            release_at = store.clock.now() + RELEASE_AGAIN;
+            unreleased.extend(ended);
+        } else if !ended.is_empty() {
+            freed(ended);
+        }
+        let unanswered = std::mem::take(&mut book.unanswered);
+        if store.release(&unanswered).await && !unanswered.is_empty() {
+            freed(unanswered);
+        }
+    }
+}
+
+fn calls(granted: &[Granted]) -> Vec<Granted> {
+    let calls = granted.iter().filter(|granted| granted.is_call());
+    calls.cloned().collect()
+}
+
+/// A third of the shortest lease of a call under way.
+fn renew_every(limits: &[Arc<KeyedLimit>]) -> Duration {
+    let leases = limits
+        .iter()
+        .filter_map(|limit| limit.policy().rule.lease());
+    let shortest = leases.min().unwrap_or(Duration::from_secs(30));
+    (shortest / 3).max(RENEW_MIN)
+}
+
+impl Store {
+    /// Returns whether the store did it.
+    async fn release(&self, granted: &[Granted]) -> bool {
+        let mut all = true;
+        for granted in granted.chunks(BATCH_MAX) {
+            for units in granted.iter().filter(|granted| !granted.is_call()) {
+                if let Some(meters) = self.meters.get(&units.charge().limit.name) {
+                    meters.refunds.increment(1);
+                }
+            }
+            if let Err(error) = self.store.release(granted).await {
+                let what = "what was not sent counts as if it were, and calls that ended count until the store is back";
+                self.doubt(what, &error);
+                all = false;
+            }
+        }
+        all
+    }
+
+    /// Writes to the store that messages were accepted, and reports that to their calls. Returns the claims
+    /// that the store has done.
+    async fn done(&self, done: Vec<Done>) -> Vec<Vec<Granted>> {
+        let mut known = Vec::new();
+        let mut rest = done.into_iter().peekable();
+        while rest.peek().is_some() {
+            let some: Vec<Done> = rest.by_ref().take(BATCH_MAX).collect();
+            let claims: Vec<Granted> = some.iter().flat_map(|(claims, _)| claims.clone()).collect();
+            let is_known = match self.store.done(&claims).await {
+                Ok(()) => true,
+                Err(error) => {
+                    self.doubt(
+                        "that messages were accepted was not written down yet",
+                        &error,
+                    );
+                    false
+                }
+            };
+            for (claims, sender) in some {
+                // If nothing waits for this any more, the call is settled.
+                sender.send(is_known).ok();
+                known.extend(is_known.then_some(claims));
+            }
+        }
+        known
+    }
+
+    /// Writes what answers reported.
+    async fn correct(&self, said: &mut Corrections) {
+        if let Err(error) = said.write(&*self.store, self.clock).await {
+            self.doubt("what answers said was not written down", &error);
+        }
+    }
+
+    /// Writes what answers reported for the last time, with one more try for what could not be written.
+    async fn correct_last(&self, said: &mut Corrections) {
+        for _ in 0..2 {
+            if said.is_empty() {
+                return;
+            }
+            self.correct(said).await;
+        }
+        if !said.is_empty() {
+            warn!("what the last calls used beyond their costs is not counted");
+        }
+    }
+
+    /// Gives all calls under way another lease. Returns the tickets of calls that the store does not know.
+    async fn renew(&self, book: &Book) -> Vec<Ticket> {
+        let calls: Vec<_> = book.running.values().flatten().cloned().collect();
+        let mut all = Vec::new();
+        for calls in calls.chunks(BATCH_MAX) {
+            match self.store.renew(calls).await {
+                Ok(gone) => all.extend(gone),
+                Err(error) => self.doubt("calls under way could not be renewed", &error),
+            }
+        }
+        all
+    }
+
+    fn lost(&self, calls: &[Granted]) {
+        for limit in calls.iter().map(|call| &call.charge().limit) {
+            if let Some(meters) = self.meters.get(&limit.name) {
+                meters.leases_lost.increment(1);
+            }
+            if let Some(more) = LOST.event(self.clock.now()) {
+                warn!(limit = %limit.name,
+                    "a call under way is not counted any more: its lease ended, or the store lost its state{more}");
+            }
+        }
+    }
+
+    fn doubt(&self, what: &str, error: &StoreError) {
+        if let Some(more) = UNSURE.event(self.clock.now()) {
+            warn!(%error, "{what}{more}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

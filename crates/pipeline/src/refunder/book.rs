@@ -1,0 +1,101 @@
+//! What a refunder keeps: which calls are under way, which messages are done, and what answers
+//! reported.
+
+use std::collections::HashMap;
+
+use tokio::sync::oneshot;
+
+use sluiced_core::time::Mono;
+use sluiced_ports::limits::{Correction, Granted, Ticket};
+
+use super::Corrections;
+
+/// What the refunder receives. Bounded by the prefetch of the pacer's routes.
+#[derive(Debug)]
+pub(super) enum ToRefunder {
+    /// Calls of one message.
+    Began(Vec<Granted>),
+    /// Calls that ended, and units that certainly were not used.
+    Ended(Vec<Granted>),
+    /// Calls that may have been granted, in an answer that never came, and were not made.
+    Unanswered(Vec<Granted>),
+    /// Claims of accepted messages, and where to say whether the store knows.
+    Done(Vec<Granted>, oneshot::Sender<bool>),
+    /// Calls and claims that are neither renewed nor released any more.
+    Abandoned(Vec<Granted>),
+    /// What an answer reported about a key, at this time.
+    Corrected(Correction, Mono),
+}
+
+/// Claims of accepted messages, and where to say whether the store knows.
+pub(super) type Done = (Vec<Granted>, oneshot::Sender<bool>);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Book {
+    /// Calls under way, by their tickets.
+    pub(super) running: HashMap<Ticket, Vec<Granted>>,
+    /// Calls that are released once: a question was not answered.
+    pub(super) unanswered: Vec<Granted>,
+    /// What the store should record as done.
+    pub(super) done: Vec<Done>,
+    /// What answers said.
+    pub(super) said: Corrections,
+}
+
+impl Book {
+    pub(super) fn new(now: Mono) -> Self {
+        Self {
+            running: HashMap::new(),
+            unanswered: Vec::new(),
+            done: Vec::new(),
+            said: Corrections::new(now),
+        }
+    }
+
+    /// Keeps what was received; returns what is to be released.
+    pub(super) fn note(&mut self, entries: &mut Vec<ToRefunder>) -> Vec<Granted> {
+        let mut released = Vec::new();
+        for entry in entries.drain(..) {
+            match entry {
+                ToRefunder::Began(calls) => {
+                    if let Some(ticket) = calls.first().and_then(Granted::ticket) {
+                        self.running.insert(ticket, calls);
+                    }
+                }
+                ToRefunder::Ended(granted) => {
+                    self.stop_renewing(&granted);
+                    released.extend(granted);
+                }
+                ToRefunder::Unanswered(calls) => self.unanswered.extend(calls),
+                ToRefunder::Done(claims, sender) => self.done.push((claims, sender)),
+                ToRefunder::Abandoned(calls) => self.stop_renewing(&calls),
+                ToRefunder::Corrected(one, at) => self.said.note(one, at),
+            }
+        }
+        released
+    }
+
+    /// A message may have calls of several limits, which end at different times.
+    pub(super) fn stop_renewing(&mut self, ended: &[Granted]) {
+        for one in ended {
+            let Some(ticket) = one.ticket() else { continue };
+            if let Some(calls) = self.running.get_mut(&ticket) {
+                calls.retain(|call| !is_same(call, one));
+                if calls.is_empty() {
+                    self.running.remove(&ticket);
+                }
+            }
+        }
+    }
+
+    /// Takes out the calls of these tickets that are still under way.
+    pub(super) fn take(&mut self, tickets: &[Ticket]) -> Vec<Granted> {
+        let calls = tickets.iter().filter_map(|one| self.running.remove(one));
+        calls.flatten().collect()
+    }
+}
+
+fn is_same(one: &Granted, other: &Granted) -> bool {
+    one.charge().limit.name == other.charge().limit.name
+}

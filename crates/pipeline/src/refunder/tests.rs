@@ -1,0 +1,123 @@
+use std::num::NonZeroU32;
+use std::sync::{Mutex, OnceLock};
+
+use futures::FutureExt as _;
+
+use super::*;
+use sluiced_core::limits::Rule;
+use sluiced_core::limits::concurrency::Concurrency;
+use sluiced_core::rate::Cost;
+use sluiced_ports::limits::{Candidate, Charge, Decisions, LimitKey, Look, LostWait};
+use sluiced_ports::lock;
+use sluiced_ports::store::{Notice, StoreFuture};
+use sluiced_telemetry::meters::Counter;
+
+/// A store that knows none of the calls that it renews, where some are given back at that moment.
+#[derive(Debug, Default)]
+struct Raced {
+    refunder: OnceLock<Refunder>,
+    /// What is given back during the next renewal.
+    given_back: Mutex<Vec<Granted>>,
+    renewals: AtomicU64,
+}
+
+impl LimitStore for Raced {
+    fn notices(&self) -> tokio::sync::broadcast::Receiver<Notice> {
+        tokio::sync::broadcast::channel(1).1
+    }
+
+    fn admit<'a>(&'a self, _: &'a [Candidate], _: u64) -> StoreFuture<'a, Decisions> {
+        unreachable!("nothing is asked for")
+    }
+
+    fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize> {
+        async { Ok(granted.len()) }.boxed()
+    }
+
+    fn done<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, ()> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
+        async {
+            let given_back = std::mem::take(&mut *lock(&self.given_back));
+            if let Some(refunder) = self.refunder.get().filter(|_| !given_back.is_empty()) {
+                refunder.give_back(&given_back).await;
+            }
+            self.renewals.fetch_add(1, Ordering::Relaxed);
+            Ok(calls.iter().filter_map(Granted::ticket).collect())
+        }
+        .boxed()
+    }
+
+    fn correct<'a>(&'a self, _: &'a [Correction]) -> StoreFuture<'a, Vec<usize>> {
+        unreachable!("nothing is corrected")
+    }
+
+    fn askers(&self) -> u64 {
+        1
+    }
+
+    fn look<'a>(&'a self, _: &'a Arc<KeyedLimit>, _: LimitKey) -> StoreFuture<'a, Look> {
+        unreachable!("nothing is looked at")
+    }
+}
+
+/// One of five under way, with a lease of 30 ms: it is renewed every 10 ms.
+fn call(ticket: u128) -> Granted {
+    let five = NonZeroU32::new(5).unwrap();
+    let lease = Duration::from_millis(30);
+    let rule = Rule::Concurrency(Concurrency::new(five, lease, Duration::ZERO).unwrap());
+    let limit = Arc::new(KeyedLimit::new("calls", rule, LostWait::Forever));
+    let charge = Charge {
+        limit,
+        key: LimitKey::from_digest([7; 16]),
+        cost: Cost::new(NonZeroU32::MIN),
+    };
+    Granted::call(&charge, Ticket(ticket))
+}
+
+/// How many calls are lost when one is under way and `given_back` is given back during the renewal.
+async fn lost(under_way: Granted, given_back: Vec<Granted>) -> u64 {
+    let lost = Arc::new(AtomicU64::new(0));
+    let meters = KeyedMeters {
+        used_units: Counter::noop(),
+        actual: Counter::noop(),
+        denials: Counter::noop(),
+        refunds: Counter::noop(),
+        leases_lost: Counter::from_arc(Arc::clone(&lost)),
+    };
+    let store = Arc::new(Raced {
+        given_back: Mutex::new(given_back),
+        ..Raced::default()
+    });
+    let limits = vec![Arc::clone(&under_way.charge().limit)];
+    let meters = Arc::new(BTreeMap::from([(Arc::from("calls"), meters)]));
+    let as_store: Arc<dyn LimitStore> = store.clone();
+    let (refunder, work) = Refunder::new(as_store, meters, limits, Clock::start(), drop);
+    store.refunder.set(refunder.clone()).unwrap();
+    refunder.began(&[under_way]);
+    let renewed = async {
+        while store.renewals.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        // The reply of the store is handled before the next entry is taken.
+        assert!(refunder.done(&[]).await);
+    };
+    tokio::select! {
+        () = work => unreachable!("the store has a way to it"),
+        renewed = tokio::time::timeout(Duration::from_secs(10), renewed) => renewed.unwrap(),
+    }
+    lost.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn a_call_that_the_store_does_not_know_is_lost() {
+    assert_eq!(lost(call(1), Vec::new()).await, 1);
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_back_while_it_is_renewed_is_not_lost() {
+    assert_eq!(lost(call(1), vec![call(1)]).await, 0);
+    assert_eq!(lost(call(1), vec![call(2)]).await, 1);
+}

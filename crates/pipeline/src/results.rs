@@ -1,0 +1,366 @@
+//! Results: messages that report what became of another message.
+//!
+//! Problem: the provider's id of a message, or the reason why it was refused, is in the answer to its call,
+//! and the publisher of the message is another program. So a route may publish a result for each message that
+//! has ended: the call was accepted, or the message is dead. The result is made here. The queue publishes it,
+//! waits for the confirm, and carries out the verdict after that (`amqp::rabbit::session`).
+//!
+//! If the template of the body fails for a message, the result has the default body. Without a routing key it
+//! cannot be published: it is dropped, counted and logged.
+//!
+//! A result may come to a route as a message again, by a binding or a template that no check sees, and the result
+//! of that too, without an end. So a result says how many results it comes from, and after [`MAX_HOPS`] there is
+//! no further one.
+//!
+//! A repeat was accepted before, and its result is published by the delivery that was called. If RabbitMQ delivered
+//! the message again, or what it is a copy of, a replica may have died before that: the result is published again,
+//! without the answer. The queue replaces it by the result of the call, where this process made it and its session
+//! ended before it was safe (`amqp::rabbit::session::kept`).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tracing::warn;
+
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::{Answer, Facts, Undecodable};
+use sluiced_ports::message::{HeaderValue, Message, Properties, header};
+use sluiced_ports::queue::{HeaderPatch, Publication, Verdict};
+use sluiced_telemetry::meters::RouteMeters;
+use sluiced_telemetry::{LogLimit, names};
+use sluiced_template::{About, Context, Template, Templates, WrongTemplate};
+
+use super::history::History;
+
+mod arrived;
+
+/// How often a template that fails is logged.
+const EVERY: Duration = Duration::from_secs(60);
+/// The longest routing key of AMQP, in bytes.
+const MAX_KEY: usize = 255;
+/// A message that comes from so many results has none of its own.
+const MAX_HOPS: i64 = 8;
+
+/// What a route publishes about the ends of its messages.
+pub struct ResultRules<'a> {
+    /// A template over the message and the last answer.
+    pub routing_key: &'a str,
+    /// Another one; `None`: the body is a JSON object.
+    pub body: Option<&'a str>,
+    pub of_accepted: bool,
+    pub of_dead: bool,
+    pub of_receipts: bool,
+    /// Messages from phones.
+    pub of_inbound: bool,
+    /// The largest body of a message, in bytes.
+    pub max_body: u64,
+    /// Headers of the answer that the JSON object has.
+    pub headers: Vec<String>,
+    /// Whether a result with this routing key would come to a queue of the route.
+    pub comes_back: ComesBack,
+}
+
+/// Whether a result with a routing key would come to a queue of its own route.
+pub type ComesBack = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Makes the results of a route.
+pub struct Results {
+    templates: Templates,
+    routing_key: Template,
+    body: Option<Template>,
+    of_accepted: bool,
+    of_dead: bool,
+    of_receipts: bool,
+    of_inbound: bool,
+    max_body: u64,
+    headers: Vec<String>,
+    comes_back: ComesBack,
+    meters: Arc<RouteMeters>,
+    clock: Clock,
+    failing: LogLimit,
+}
+
+/// The end of a message.
+pub(super) struct End<'a> {
+    pub(super) message: &'a Message,
+    pub(super) history: &'a History,
+    pub(super) verdict: &'a Verdict,
+    pub(super) last_call: LastCall<'a>,
+}
+
+/// The last call of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LastCall<'a> {
+    /// There was none, or its answer is not kept.
+    Unanswered,
+    Answered(&'a Answer),
+    /// A message with the same key was accepted before: there is no call.
+    Repeat,
+}
+
+impl<'a> End<'a> {
+    const fn answer(&self) -> Option<&'a Answer> {
+        match self.last_call {
+            LastCall::Answered(answer) => Some(answer),
+            LastCall::Unanswered | LastCall::Repeat => None,
+        }
+    }
+
+    const fn is_repeat(&self) -> bool {
+        matches!(self.last_call, LastCall::Repeat)
+    }
+
+    /// How many calls were made. A failed one counts in the history, one that was accepted does not.
+    fn calls(&self) -> u32 {
+        self.history.tries.attempts + u32::from(*self.verdict == Verdict::Done)
+    }
+}
+
+impl Results {
+    /// Compiles the templates. What is dropped is counted in `meters`.
+    ///
+    /// # Errors
+    /// When a template can never work.
+    pub fn new(rules: ResultRules<'_>, meters: &Arc<RouteMeters>) -> Result<Self, WrongTemplate> {
+        let mut templates = Templates::about(About::Answer);
+        let routing_key = templates.add("routing_key", rules.routing_key)?;
+        let body = rules.body.map(|body| templates.add("body", body));
+        Ok(Self {
+            body: body.transpose()?,
+            routing_key,
+            templates,
+            of_accepted: rules.of_accepted,
+            of_dead: rules.of_dead,
+            of_receipts: rules.of_receipts,
+            of_inbound: rules.of_inbound,
+            max_body: rules.max_body,
+            headers: rules.headers,
+            comes_back: rules.comes_back,
+            meters: Arc::clone(meters),
+            clock: Clock::start(),
+            failing: LogLimit::new(EVERY),
+        })
+    }
+
+    /// The result of a message that has ended, if the route publishes this end.
+    pub(super) fn make(&self, route: &str, end: &End<'_>) -> Option<Publication> {
+        let verdict = match end.verdict {
+            // A publisher's repeat: its first message has the result.
+            Verdict::Done if end.is_repeat() && !end.history.redelivered => return None,
+            Verdict::Done if self.of_accepted => "accepted",
+            Verdict::Dead { .. } if self.of_dead => "dead",
+            _ => return None,
+        };
+        let hops = hops(end.message);
+        if hops >= MAX_HOPS {
+            self.meters.result(names::CIRCLES);
+            if let Some(more) = self.failing.event(self.clock.now()) {
+                warn!(
+                    route,
+                    hops,
+                    "results come back as messages, again and again: this message has no result any more; name a queue in results.routing_key that no route consumes{more}"
+                );
+            }
+            return None;
+        }
+        let facts = Facts {
+            route,
+            attempt: end.calls().max(1),
+            max_body: self.max_body,
+        };
+        let context = self
+            .templates
+            .context_with(end.message, facts, end.answer());
+        let default = || self.default_body(route, verdict, end);
+        let (routing_key, body, content_type) = self.content(route, context.as_ref(), default)?;
+        let properties = Properties {
+            message_id: end.message.id().map(str::to_owned),
+            correlation_id: end.message.properties.correlation_id.clone(),
+            content_type,
+            kind: Some("sluiced.result".to_owned()),
+            ..Properties::default()
+        };
+        Some(Publication {
+            routing_key,
+            body: body.into(),
+            properties,
+            headers: result_headers(route, hops + 1),
+            stands_in: end.is_repeat(),
+        })
+    }
+
+    /// Routing key, body and content type.
+    fn content(
+        &self,
+        route: &str,
+        context: Result<&Context, &Undecodable>,
+        default: impl FnOnce() -> String,
+    ) -> Option<(String, String, Option<String>)> {
+        let rendered = self.rendered(&self.routing_key, context);
+        let key = rendered.and_then(|key| match key.len() {
+            // A publisher may write any queue into reply_to.
+            1..=MAX_KEY if (self.comes_back)(&key) => Err(Undecodable {
+                what: "routing_key".to_owned(),
+                why: "names a queue of this route: the result would come back as a message"
+                    .to_owned(),
+            }),
+            1..=MAX_KEY => Ok(key),
+            bytes => Err(Undecodable {
+                what: "routing_key".to_owned(),
+                why: format!("has {bytes} bytes; 1 to {MAX_KEY} are right"),
+            }),
+        });
+        let key = match key {
+            Ok(key) => key,
+            Err(why) => {
+                self.meters.result(names::NO_ROUTING_KEY);
+                self.failed(route, &why, "a result has no routing key and is dropped");
+                return None;
+            }
+        };
+        let template = self.body.as_ref();
+        let body = template.and_then(|body| match self.rendered(body, context) {
+            Ok(body) => Some(body),
+            Err(why) => {
+                self.failed(route, &why, "a result gets the default body");
+                None
+            }
+        });
+        // A template may make any text.
+        let content_type = body.is_none().then(|| "application/json".to_owned());
+        Some((key, body.unwrap_or_else(default), content_type))
+    }
+
+    fn rendered(
+        &self,
+        template: &Template,
+        context: Result<&Context, &Undecodable>,
+    ) -> Result<String, Undecodable> {
+        let context = context.map_err(Undecodable::clone)?;
+        self.templates.render(template, context)
+    }
+
+    fn failed(&self, route: &str, why: &Undecodable, what: &str) {
+        if let Some(more) = self.failing.event(self.clock.now()) {
+            warn!(route, %why, "{what}{more}");
+        }
+    }
+
+    /// The JSON object of a result without a template.
+    fn default_body(&self, route: &str, verdict: &str, end: &End<'_>) -> String {
+        let mut reason = end.is_repeat().then_some("repeat");
+        let mut detail = None;
+        if let Verdict::Dead {
+            reason: why,
+            headers,
+        } = end.verdict
+        {
+            reason = Some(why.label());
+            let found = headers.iter().find(|(name, _)| *name == header::DETAIL);
+            detail = found.and_then(|(_, value)| value.as_text());
+        }
+        let body = Body {
+            message_id: end.message.id(),
+            correlation_id: end.message.properties.correlation_id.as_deref(),
+            route,
+            verdict,
+            reason,
+            detail,
+            status: end.answer().map(|answer| answer.status),
+            attempts: end.calls(),
+            first_seen: time(end.history.first_seen),
+            settled: Timestamp::now().to_string(),
+            answer: end.answer().map(|answer| self.answered(answer)),
+        };
+        serde_json::to_string(&body).expect("texts and numbers can be written as JSON")
+    }
+
+    fn answered<'a>(&'a self, answer: &'a Answer) -> Answered<'a> {
+        let named = self.headers.iter().filter_map(|name| {
+            let value = answer.headers.get(&name.to_ascii_lowercase())?;
+            Some((name.as_str(), value.as_str()))
+        });
+        Answered {
+            headers: named.collect(),
+            body: serde_json::from_slice(&answer.body).map_or_else(
+                |_| AnswerBody::Text(String::from_utf8_lossy(&answer.body)),
+                AnswerBody::Json,
+            ),
+            whole: answer.is_whole,
+        }
+    }
+}
+
+impl fmt::Debug for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Results")
+            .field("of_accepted", &self.of_accepted)
+            .field("of_dead", &self.of_dead)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ResultRules<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResultRules")
+            .field("routing_key", &self.routing_key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How many results a message comes from. A publisher may write any number, and only loses results by it.
+fn hops(message: &Message) -> i64 {
+    let hops = message.headers.get(header::HOPS);
+    hops.and_then(HeaderValue::as_int).unwrap_or(0).max(0)
+}
+
+fn result_headers(route: &str, hops: i64) -> HeaderPatch {
+    vec![
+        (header::ROUTE, HeaderValue::Text(route.to_owned())),
+        (header::HOPS, HeaderValue::Int(hops)),
+    ]
+}
+
+/// The body of a result without a template.
+#[derive(Serialize)]
+struct Body<'a> {
+    message_id: Option<&'a str>,
+    correlation_id: Option<&'a str>,
+    route: &'a str,
+    verdict: &'a str,
+    reason: Option<&'static str>,
+    detail: Option<&'a str>,
+    status: Option<u32>,
+    attempts: u32,
+    first_seen: Option<String>,
+    settled: String,
+    answer: Option<Answered<'a>>,
+}
+
+#[derive(Serialize)]
+struct Answered<'a> {
+    headers: BTreeMap<&'a str, &'a str>,
+    body: AnswerBody<'a>,
+    whole: bool,
+}
+
+/// As the downstream wrote it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum AnswerBody<'a> {
+    Json(&'a RawValue),
+    Text(Cow<'a, str>),
+}
+
+/// A time of the store as RFC 3339 writes it; nothing where that cannot be written.
+fn time(at: StoreTime) -> Option<String> {
+    let micros = i64::try_from(at.as_micros()).ok()?;
+    Some(Timestamp::from_microsecond(micros).ok()?.to_string())
+}

@@ -1,0 +1,92 @@
+//! The result of what a message centre delivers: a receipt, or a message from a phone. It has no message of its own: the
+//! message of a receipt has ended before.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Results, result_headers};
+use sluiced_ports::downstream::{Answer, Arrival, Arrived, Facts, Inbound};
+use sluiced_ports::message::{Message, Properties};
+use sluiced_ports::queue::Publication;
+
+impl Results {
+    /// Whether the route publishes it. A receipt that cannot be read may be anything, so any route that takes what its
+    /// centre delivers publishes it.
+    pub(in super::super) fn takes(&self, what: &Arrived) -> bool {
+        match what {
+            Arrived::Receipt(receipt) => receipt.is_unread() || self.of_receipts,
+            Arrived::Inbound(_) => self.of_inbound,
+        }
+    }
+
+    /// What is published of it.
+    pub(in super::super) fn arrival(&self, route: &str, arrival: &Arrival) -> Option<Publication> {
+        let (verdict, kind) = match arrival.what {
+            Arrived::Receipt(_) => ("receipt", "sluiced.receipt"),
+            Arrived::Inbound(_) => ("inbound", "sluiced.inbound"),
+        };
+        let said = said(arrival);
+        let answer = Answer {
+            body: said.to_string().into(),
+            is_whole: true,
+            ..Answer::default()
+        };
+        let message = Message::default();
+        let facts = Facts {
+            route,
+            attempt: 1,
+            max_body: self.max_body,
+        };
+        let context = self.templates.context_with(&message, facts, Some(&answer));
+        let default = || {
+            let settled = Timestamp::now().to_string();
+            let body = json!({
+                "route": route,
+                "verdict": verdict,
+                "settled": settled,
+                "answer": { "body": said },
+            });
+            body.to_string()
+        };
+        let (routing_key, body, content_type) = self.content(route, context.as_ref(), default)?;
+        Some(Publication {
+            routing_key,
+            body: body.into(),
+            properties: Properties {
+                content_type,
+                kind: Some(kind.to_owned()),
+                ..Properties::default()
+            },
+            headers: result_headers(route, 1),
+            stands_in: false,
+        })
+    }
+}
+
+/// `answer.body` of its result. A field that did not come is null.
+fn said(arrival: &Arrival) -> Value {
+    let mut said = match &arrival.what {
+        Arrived::Receipt(receipt) => json!({
+            "message_id": receipt.message_id,
+            "state": receipt.state_name(),
+            "error": receipt.error,
+            "submitted": receipt.submitted,
+            "done": receipt.done,
+            "text": receipt.text,
+        }),
+        Arrived::Inbound(Inbound {
+            text,
+            data_coding,
+            segment,
+        }) => json!({
+            "text": text,
+            "data_coding": data_coding,
+            "segment": segment.map(|segment| {
+                json!({ "reference": segment.reference, "number": segment.number, "of": segment.of })
+            }),
+        }),
+    };
+    said["source"] = json!(arrival.source);
+    said["destination"] = json!(arrival.destination);
+    said
+}

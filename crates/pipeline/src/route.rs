@@ -1,0 +1,240 @@
+//! A route at run time, as its parts. Each stage uses the parts that it needs:
+//!
+//! | part | what it is | used by |
+//! |---|---|---|
+//! | `rules` | plain values of the configuration | all |
+//! | `counting` | how its limits count messages | decode, admit |
+//! | `downstream`, `figures` | what its messages are sent to, and how numbers are read from answers | decode, send, after_call |
+//! | `gate` | whether it sends: hours, a pause, breaker, spent limits | pacer, after_call |
+//! | `calls` | its calls under way, and totals | pacer, send, progress |
+//! | `tap`, `subscription` | whether it consumes, and from where | receive, pacer |
+//! | `sharing` | the other routes of its queue | receive, pacer, after_call |
+//! | `holding` | the messages that are held, and how old they are | decode, pacer |
+//! | `fitness` | whether its messages can be sent at all | decode, receive |
+//! | `ends` | the log, the journal and the results of messages that leave | verdicts |
+//! | `meters`, `way` | what is measured about it | all |
+
+use std::fmt;
+use std::sync::Arc;
+
+use sluiced_core::breaker::BreakerRule;
+use sluiced_core::scheduler::KeyId;
+use sluiced_core::stall::Dying;
+use sluiced_ports::downstream::{Downstream, Facts};
+use sluiced_ports::limits::{KeyedLimit, key_id, limit_key};
+use sluiced_ports::queue::Subscription;
+use sluiced_ports::store::Store;
+use sluiced_telemetry::health::{DOWNSTREAM, Health, MESSAGES};
+use sluiced_telemetry::meters::RouteMeters;
+use sluiced_telemetry::waits::{ROUTE, WaitsFor};
+use sluiced_template::{RouteActuals, RouteLabels, RouteQuotas, RouteThrottles};
+
+use super::calls::Calls;
+use super::ends::Ends;
+use super::fitness::Fitness;
+use super::history::History;
+use super::holding::Holding;
+use super::journal::Journal;
+use super::results::Results;
+use super::route_gate::{Load, RouteGate};
+use super::route_rules::RouteRules;
+use super::sharing::Sharing;
+use super::tap::RouteTap;
+use super::way::RouteWay;
+
+/// What a route is made of.
+#[derive(Debug)]
+pub struct RouteSpec {
+    pub name: Arc<str>,
+    pub rules: RouteRules,
+    /// How its limits count messages.
+    pub counting: Counting,
+    pub downstream: Arc<dyn Downstream>,
+    pub figures: FigureReaders,
+    /// `None`: calls never stop because it is away.
+    pub breaker: Option<(BreakerRule, Arc<dyn Store>)>,
+    pub subscription: Arc<Subscription>,
+    pub meters: Arc<RouteMeters>,
+    /// `None`: its messages are not logged one by one.
+    pub journal: Option<Journal>,
+    /// `None`: it publishes none.
+    pub results: Option<Results>,
+}
+
+/// Reads from the answers to a route's calls what limits need.
+#[derive(Debug)]
+pub struct FigureReaders {
+    /// What is left of the provider's quotas.
+    pub quotas: RouteQuotas,
+    /// What a call used.
+    pub actuals: RouteActuals,
+    /// Which limit a throttled call was refused for.
+    pub throttles: RouteThrottles,
+}
+
+/// How the limits of a route count its messages.
+#[derive(Debug)]
+pub struct Counting {
+    /// Labels messages for `limits`, in their order.
+    pub(super) labels: RouteLabels,
+    pub(super) limits: Vec<Counted>,
+    /// The keys of its limits that are for all messages.
+    for_all: Vec<KeyId>,
+}
+
+/// A limit that counts a message.
+#[derive(Clone, Debug)]
+pub enum Counted {
+    /// By slots.
+    Paced,
+    Keyed {
+        limit: Arc<KeyedLimit>,
+        /// Its keys are others in each queue.
+        of_queue: bool,
+    },
+}
+
+impl Counting {
+    /// `labels` labels messages for `limits`, in their order.
+    #[must_use]
+    pub fn new(labels: RouteLabels, limits: Vec<Counted>) -> Self {
+        let for_all = keyed(&limits).map(|limit| key_id(&limit.name, limit_key(&[])));
+        Self {
+            for_all: for_all.collect(),
+            labels,
+            limits,
+        }
+    }
+
+    /// The limits that are asked message by message.
+    pub(super) fn keyed(&self) -> impl Iterator<Item = &Arc<KeyedLimit>> {
+        keyed(&self.limits)
+    }
+
+    /// Whether there are such limits.
+    pub(super) fn is_keyed(&self) -> bool {
+        !self.for_all.is_empty()
+    }
+
+    /// Whether this key of one of the limits is the one for all messages.
+    pub(super) fn is_for_all(&self, key: KeyId) -> bool {
+        self.for_all.contains(&key)
+    }
+
+    /// Whether the keyed limit of this name counts messages.
+    pub(super) fn counts(&self, limit: &str) -> bool {
+        self.keyed().any(|own| *own.name == *limit)
+    }
+}
+
+fn keyed(limits: &[Counted]) -> impl Iterator<Item = &Arc<KeyedLimit>> {
+    limits.iter().filter_map(|limit| match limit {
+        Counted::Paced => None,
+        Counted::Keyed { limit, .. } => Some(limit),
+    })
+}
+
+/// A route that messages refer to.
+pub(super) struct Route {
+    pub(super) name: Arc<str>,
+    /// Different for all routes of a pipeline.
+    pub(super) number: usize,
+    pub(super) rules: RouteRules,
+    pub(super) counting: Counting,
+    pub(super) downstream: Arc<dyn Downstream>,
+    pub(super) figures: FigureReaders,
+    pub(super) gate: Arc<RouteGate>,
+    pub(super) calls: Arc<Calls>,
+    pub(super) tap: RouteTap,
+    pub(super) subscription: Arc<Subscription>,
+    pub(super) sharing: Arc<Sharing>,
+    pub(super) holding: Arc<Holding>,
+    pub(super) fitness: Arc<Fitness>,
+    pub(super) ends: Ends,
+    pub(super) meters: Arc<RouteMeters>,
+    pub(super) way: RouteWay,
+}
+
+impl Route {
+    /// Readiness needs its downstream and its messages from now on.
+    pub(super) fn open(spec: RouteSpec, number: usize, health: &Health) -> Arc<Self> {
+        let route = Self::new(spec, number);
+        let part = |kind: &str| format!("{kind}{}", route.name);
+        health.component(&part(MESSAGES), route.fitness.link());
+        let name = format!("{ROUTE}{}", route.name);
+        health.waits().of(&name, &[WaitsFor::Pause]);
+        if let Some(link) = route.gate.link() {
+            health.component(&part(DOWNSTREAM), link);
+        }
+        Arc::new(route)
+    }
+
+    fn new(spec: RouteSpec, number: usize) -> Self {
+        let RouteSpec {
+            name,
+            rules,
+            subscription,
+            meters,
+            ..
+        } = spec;
+        let gate = RouteGate::new(&name, rules.hours.as_ref(), spec.breaker, &meters);
+        let gate = Arc::new(gate);
+        let calls = Arc::new(Calls::new(&gate, &meters));
+        let sharing = Arc::new(Sharing::new(&name, &rules, &gate, &calls, &meters));
+        let fitness = Fitness::new(&name, Dying::new(rules.dying), &meters, &sharing);
+        let fitness = Arc::new(fitness);
+        let holding = Holding::new(&name, &rules, &meters, &subscription, &sharing);
+        let tap = RouteTap {
+            route: Arc::clone(&name),
+            rule: rules.tap(),
+            gate: Arc::clone(&gate),
+            sharing: Arc::clone(&sharing),
+            fitness: Arc::clone(&fitness),
+            subscription: Arc::clone(&subscription),
+            meters: Arc::clone(&meters),
+        };
+        Self {
+            ends: Ends::new(&name, spec.journal, spec.results),
+            holding: Arc::new(holding),
+            counting: spec.counting,
+            downstream: spec.downstream,
+            figures: spec.figures,
+            way: RouteWay::default(),
+            name,
+            number,
+            rules,
+            gate,
+            calls,
+            tap,
+            subscription,
+            sharing,
+            fitness,
+            meters,
+        }
+    }
+
+    /// What templates know of the next call for a message beside the message itself.
+    pub(super) fn facts(&self, history: &History) -> Facts<'_> {
+        Facts {
+            route: &self.name,
+            attempt: history.tries.attempts + 1,
+            max_body: self.rules.max_body,
+        }
+    }
+
+    /// Its messages that wait, and its calls under way.
+    pub(super) fn load(&self) -> Load {
+        Load {
+            waiting: self.sharing.waiting(),
+            under_way: self.calls.under_way(),
+        }
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

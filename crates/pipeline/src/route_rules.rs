@@ -1,0 +1,139 @@
+//! The rules of a route, as plain values. `wire` makes them from the configuration.
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use sluiced_core::after_call::CallRules;
+use sluiced_core::gate::{TapRule, WhenDenied};
+use sluiced_core::hours::OpeningHours;
+
+/// The rules of a route.
+#[derive(Clone, Debug)]
+pub struct RouteRules {
+    /// The work queue.
+    pub queue: String,
+    /// The route of the same queue that this one stands by for; `None`: it consumes itself.
+    pub standby_for: Option<String>,
+    /// Among routes that share a paced limit, the higher goes first.
+    pub priority: Priority,
+    /// Messages whose own priority or whose route's is this or higher may take from the reserve.
+    pub urgent_from: Option<u8>,
+    /// How many messages are held at most.
+    pub prefetch: u16,
+    /// A message is given back rather than held longer than this: half of the broker's ack timeout.
+    pub hold_limit: Duration,
+    /// When messages may be sent; `None`: always, or `own_hours` decides.
+    pub hours: Option<OpeningHours>,
+    /// The same where each message has a time zone for itself, whose clock counts.
+    pub own_hours: Option<OpeningHours>,
+    /// How many messages in a row that cannot be sent stop the route; `None`: never.
+    pub dying: Option<NonZeroU32>,
+    /// What it does about calls that failed or were refused.
+    pub calls: CallRules,
+    /// What an answer may say about waiting.
+    pub answers: AnswerRules,
+    /// What happens to a message that a limit denies for longer than `calls.max_hold`.
+    pub on_denied: OnDenied,
+    /// Whether a message that leaves because it was denied carries the state of its limit.
+    pub denied_headers: bool,
+    /// Older messages are not sent; `None`: there is no such age.
+    pub max_age: Option<Duration>,
+    /// What becomes of a message that is too old.
+    pub on_expired: WhenUnsendable,
+    /// What becomes of a message that a limit cannot count.
+    pub on_invalid: WhenUnsendable,
+    /// The largest body, in bytes.
+    pub max_body: u64,
+    /// The route warns while its oldest message waits for longer; `None`: never.
+    pub max_delay: Option<Duration>,
+    /// `None`: all messages have the same share.
+    pub tenants: Option<Tenants>,
+}
+
+/// The priority of a route's messages, from 0 to 9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    Fixed(u8),
+    /// Each message has one for itself.
+    OfMessage,
+}
+
+impl Priority {
+    /// The lowest and the highest that a message can have.
+    pub(super) const fn bounds(self) -> [u8; 2] {
+        match self {
+            Self::Fixed(priority) => [priority; 2],
+            Self::OfMessage => [0, 9],
+        }
+    }
+}
+
+/// What a route believes of an answer, and keeps of it.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerRules {
+    /// How long a limit waits where the answer does not say it, …
+    pub wait: Duration,
+    /// … and the longest wait that is believed.
+    pub max_wait: Duration,
+    /// How long a call usually takes.
+    pub latency: Duration,
+    /// Whether dead letters keep the beginning of their answers.
+    pub is_kept: bool,
+}
+
+/// How the tenants of a route share.
+#[derive(Clone, Debug)]
+pub struct Tenants {
+    /// A tenant that is not named has 1.
+    pub weights: BTreeMap<String, NonZeroU16>,
+    /// How many messages may stand parked.
+    pub parked: u32,
+}
+
+/// What becomes of a message that cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenUnsendable {
+    Drop,
+    DeadLetter,
+}
+
+/// What a route does when its limit says "not before T" and T is further away than it holds messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDenied {
+    /// Consuming stops until T. Messages of one key go to a wait queue.
+    Hold,
+    /// Each message goes to a wait queue until T.
+    Delay,
+    /// Consuming stops, and each message goes back to its queue at once.
+    Nack,
+    /// Each message goes to the dead-letter queue.
+    DeadLetter,
+}
+
+impl RouteRules {
+    /// The weight of a tenant.
+    pub(super) fn weight_of(&self, tenant: &str) -> NonZeroU16 {
+        let tenants = self.tenants.as_ref();
+        let weight = tenants.and_then(|tenants| tenants.weights.get(tenant));
+        weight.copied().unwrap_or(NonZeroU16::MIN)
+    }
+
+    /// When its tap closes.
+    pub(super) fn tap(&self) -> TapRule {
+        TapRule {
+            max_hold: self.calls.max_hold,
+            hold_limit: self.hold_limit,
+            denied: match self.on_denied {
+                OnDenied::Hold => WhenDenied::Hold,
+                OnDenied::Delay | OnDenied::DeadLetter => WhenDenied::SendAway,
+                OnDenied::Nack => WhenDenied::SendAwayAndClose,
+            },
+        }
+    }
+
+    /// How many messages may stand parked; 0 without tenants.
+    pub(super) fn parks(&self) -> u32 {
+        self.tenants.as_ref().map_or(0, |tenants| tenants.parked)
+    }
+}

@@ -1,0 +1,67 @@
+//! The rows of slots of a paced limit, as a pacer asks for them; and the row that stands for a route that nothing paces.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluiced_core::pacing::Row;
+use sluiced_core::rate::Rate;
+use sluiced_core::schedule::Pace;
+use sluiced_ports::store::{PacedLimit, Store};
+
+use super::policies::CurrentPolicy;
+
+/// The rows of slots of a paced limit.
+#[derive(Clone, Debug)]
+pub struct PacedRows {
+    pub main: PacedLimit,
+    /// Slots that only urgent messages may take.
+    pub reserve: Option<PacedLimit>,
+    pub store: Arc<dyn Store>,
+}
+
+/// Where a route that nothing paces is frozen for every replica: a row of which no slot is leased.
+#[derive(Clone, Debug)]
+pub struct FreezeRow {
+    pub row: PacedLimit,
+    pub store: Arc<dyn Store>,
+}
+
+impl FreezeRow {
+    /// That of a pacer without a paced limit.
+    #[must_use]
+    pub fn of(pacer: &str, store: Arc<dyn Store>) -> Self {
+        let second = Duration::from_secs(1);
+        let rate = Rate::new(NonZeroU32::MIN, second).expect("1/1s is within the bounds of rates");
+        let pace = Pace::new(rate, Duration::ZERO, second);
+        Self {
+            // No limit has a colon in its name.
+            row: PacedLimit::new(format!(":{pacer}"), pace),
+            store,
+        }
+    }
+}
+
+impl PacedRows {
+    pub(super) fn limit(&self, row: Row) -> Option<&PacedLimit> {
+        match row {
+            Row::Main => Some(&self.main),
+            Row::Reserve => self.reserve.as_ref(),
+        }
+    }
+
+    /// The policy has changed.
+    pub(super) fn adopt(&mut self, policy: &CurrentPolicy, paces: &[Pace]) {
+        let rows = std::iter::once(&mut self.main).chain(&mut self.reserve);
+        for (row, pace) in rows.zip(paces) {
+            row.pace = *pace;
+            row.known = policy.stored.version;
+        }
+    }
+
+    /// Units per second of all rows.
+    pub(super) fn per_second(&self) -> f64 {
+        let reserve = self.reserve.as_ref().map_or(0.0, |r| r.pace.per_second());
+        self.main.pace.per_second() + reserve
+    }
+}

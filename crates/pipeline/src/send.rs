@@ -1,0 +1,148 @@
+//! Send: one call from its slot to its answer. Runs on the pacer's own runtime.
+//!
+//! The downstream makes the call and judges the answer (`http::judge`, `smpp::judge`); `after_call` does what follows. A
+//! call that could not be written before its slot had passed did not happen: its message waits for another slot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use sluiced_core::backoff::Backoff;
+use sluiced_core::leases::Slot;
+use sluiced_core::time::Mono;
+use sluiced_ports::downstream::{LeaveBy, Undecodable};
+use sluiced_ports::queue::Verdict;
+use sluiced_telemetry::LogLimit;
+
+use super::after_call::Answered;
+use super::calls::CallUnderWay;
+use super::handle::{PacerHandle, ToPacer};
+use super::job::{Job, Waiting};
+use super::permit::Permit;
+
+/// A request with a body beyond this is made on another thread.
+const LARGE: usize = 64 * 1024;
+/// So many calls of one message in a row may miss their slots before others go before it …
+const TOO_LATE: u32 = 3;
+/// … for so long.
+const BEHIND: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
+
+/// Sends a message whose slot is due and sees it through.
+///
+/// `under_way` is dropped after the verdict is given: a pacer that stops waits for that.
+pub(super) async fn perform(
+    waiting: Waiting,
+    mut slot: Slot,
+    under_way: CallUnderWay,
+    pacer: PacerHandle,
+) {
+    let started = pacer.clock.now();
+    slot.leave_by = waiting.job.leave_by(slot.leave_by);
+    // Between the pacer's decision and this task's turn the machine may have stood still. A slot that is
+    // too late now is lost, never used late. The clock is read once more when the request is written.
+    if started > slot.leave_by {
+        missed(under_way, slot, &pacer);
+        return pacer.send(ToPacer::Back(Box::new(waiting)));
+    }
+    let (job, call, mut permit) = waiting.send();
+    let leave_by = LeaveBy::new(pacer.clock, slot.leave_by);
+    let route = Arc::clone(&job.route);
+    let journal = route.ends.journal();
+    if let Some(journal) = journal {
+        journal.calling(&job);
+    }
+    let sent = permit.during(call.send(leave_by)).await;
+    match sent {
+        Ok(judgement) => {
+            let taken = match judgement.maybe_delivered {
+                true => permit.consume(),
+                false => Vec::new(),
+            };
+            let answered = Answered {
+                job,
+                judgement,
+                taken,
+                claims: permit.end_call(),
+                slot,
+                started,
+            };
+            answered.settle(&pacer).await;
+            drop(under_way);
+        }
+        Err(_too_late) => {
+            missed(under_way, slot, &pacer);
+            if let Some(journal) = journal {
+                journal.uncalled(&job);
+            }
+            too_late(job, permit, &pacer).await;
+        }
+    }
+}
+
+/// The slot had passed before the call left.
+fn missed(under_way: CallUnderWay, slot: Slot, pacer: &PacerHandle) {
+    if under_way.unsent() {
+        pacer.send(ToPacer::GateChanged);
+    }
+    pacer.meters.slots_missed.increment(1);
+    if pacer.is_paced() {
+        let now = pacer.clock.now();
+        pacer.measures.late(now.since(slot.at), now);
+    }
+}
+
+/// The call was not written before its slot had passed. A message that this happens to again and again is the
+/// reason itself, as far as is known: others go before it.
+async fn too_late(mut job: Job, permit: Permit, pacer: &PacerHandle) {
+    job.too_late += 1;
+    let (count, route) = (job.too_late, Arc::clone(&job.route));
+    let Some(mut waiting) = prepared(job).await else {
+        return;
+    };
+    waiting.permit = permit;
+    if count >= TOO_LATE {
+        let now = pacer.clock.now();
+        let wait = BEHIND.ceiling(count - TOO_LATE + 1);
+        waiting.not_before = Some(now + wait);
+        if let Some(more) = LATE.event(now) {
+            let bytes = waiting.job.delivery.message().body.len();
+            info!(route = %route.name, count, bytes, ?wait,
+                "a call could not be written before its slot had passed, again and again: others go before its message{more}");
+        }
+    }
+    pacer.send(ToPacer::Back(Box::new(waiting)));
+}
+
+/// Back to the pacer, with a fresh request; not before `at`, if that is given.
+pub(super) async fn again(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
+    if let Some(mut waiting) = prepared(job).await {
+        waiting.not_before = at;
+        pacer.send(ToPacer::Back(Box::new(waiting)));
+    }
+}
+
+/// With a fresh request. One could be prepared before; if not now, the message goes back to its queue.
+async fn prepared(job: Job) -> Option<Waiting> {
+    match prepare_aside(job).await? {
+        Ok(waiting) => Some(waiting),
+        Err(failed) => {
+            let (job, why) = *failed;
+            warn!(route = %job.route.name, %why, "cannot be prepared again; given back");
+            job.settle(Verdict::GiveBack);
+            None
+        }
+    }
+}
+
+/// The request of a large message takes longer to make than a slot is wide: not on the thread that sends.
+/// `None`: that task ended, and its message went back to its queue.
+async fn prepare_aside(job: Job) -> Option<Result<Waiting, Box<(Job, Undecodable)>>> {
+    if job.delivery.message().body.len() <= LARGE {
+        return Some(job.prepare_again());
+    }
+    tokio::task::spawn_blocking(move || job.prepare_again())
+        .await
+        .ok()
+}

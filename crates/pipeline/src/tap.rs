@@ -1,0 +1,143 @@
+//! The tap of a route: whether it consumes. `core::gate` decides that from the gate of the route and the availability of
+//! its paced limit; here it is carried out, shown to the other routes of the queue, and logged.
+
+use std::sync::Arc;
+
+use tracing::field::{DisplayValue, display};
+use tracing::{debug, info, warn};
+
+use sluiced_core::gate::{Gate, Shut, Tap, TapRule, TapTurn};
+use sluiced_core::leases::{Availability, Wait};
+use sluiced_core::policy::UNTIL_RESUMED;
+use sluiced_core::rate::Span;
+use sluiced_core::time::Mono;
+use sluiced_ports::queue::Subscription;
+use sluiced_telemetry::meters::RouteMeters;
+
+use super::fitness::Fitness;
+use super::handle::PacerHandle;
+use super::route_gate::RouteGate;
+use super::sharing::Sharing;
+
+/// The tap of a route.
+#[derive(Debug)]
+pub(super) struct RouteTap {
+    pub(super) route: Arc<str>,
+    pub(super) rule: TapRule,
+    pub(super) gate: Arc<RouteGate>,
+    pub(super) sharing: Arc<Sharing>,
+    pub(super) fitness: Arc<Fitness>,
+    pub(super) subscription: Arc<Subscription>,
+    pub(super) meters: Arc<RouteMeters>,
+}
+
+/// What the tap of a route does now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turned {
+    pub(super) turn: TapTurn,
+    /// The messages that come move to another route of the queue.
+    pub(super) moves: bool,
+}
+
+impl RouteTap {
+    /// Opens or closes it, as the gate and this availability require.
+    pub(super) fn turn(
+        &self,
+        availability: Availability,
+        pacer: &PacerHandle,
+        now: Mono,
+    ) -> Turned {
+        let turn = self
+            .gate
+            .with(|gate| gate.turn_tap(availability, &self.rule, now));
+        if turn.is != turn.was {
+            self.changed(turn, availability, now);
+        }
+        self.show(turn, availability, now);
+        // Another route sends what comes. Before the time of the store is known, nothing can be decoded for it.
+        let moves = self.sharing.moves_on(now) && pacer.known_store_time(now).is_some();
+        let tap = if moves { Tap::Open } else { turn.is };
+        self.subscription.set_tap(tap);
+        // Without the broker or the queue nothing is consumed, whatever is wanted.
+        let consumes = tap == Tap::Open && self.subscription.is_up();
+        self.meters.tap_open.set(f64::from(u8::from(consumes)));
+        Turned { turn, moves }
+    }
+
+    /// Stops consuming, for good.
+    pub(super) fn close(&self) {
+        self.sharing.show(false, false);
+        self.gate.with(Gate::close_tap);
+        // Also where the gate was closed: the route may consume for another route.
+        self.subscription.set_tap(Tap::Closed);
+        self.meters.tap_open.set(0.0);
+    }
+
+    /// Shows the other routes of the queue whether this one sends what it gets. Neither a slow limit nor the first calls
+    /// after an outage are a reason to move. A route whose messages are sent away, set aside, or tried one at a time,
+    /// consumes and does not send.
+    fn show(&self, turn: TapTurn, availability: Availability, now: Mono) {
+        let waits_for_slot =
+            turn.shut.is_none() && matches!(availability, Availability::Until(_, Wait::Turn));
+        let (is_away, is_open, probes) = self
+            .gate
+            .with(|gate| (gate.is_away(), gate.is_open(), gate.probes(now)));
+        let is_back = is_away && !is_open;
+        let is_held_up = turn.denied.is_some() || self.fitness.is_braked() || is_open;
+        let sends = (turn.is == Tap::Open || waits_for_slot || is_back) && !is_held_up;
+        self.sharing.show(sends, is_open && probes);
+    }
+
+    fn changed(&self, turn: TapTurn, availability: Availability, now: Mono) {
+        if !self.sharing.is_standby() {
+            self.log(turn, availability, now);
+        }
+        let by_limit = turn.shut.is_none() && availability != Availability::OutOfReach(None);
+        if turn.is == Tap::Closed && by_limit {
+            self.meters.denials.increment(1);
+        }
+    }
+
+    fn log(&self, turn: TapTurn, availability: Availability, now: Mono) {
+        let route = &self.route;
+        let opening = self.gate.sends().opening();
+        let wait = opening.and_then(|opening| length(opening, now));
+        match (turn.is, turn.shut, availability) {
+            // For each probe, and for each call that comes first when it is back.
+            (Tap::Open, ..) if self.gate.with(|gate| gate.is_away()) => {
+                debug!(%route, "tap open: for a call that probes");
+            }
+            (Tap::Open, ..) => info!(%route, "tap open: consuming"),
+            (Tap::Closed, Some(Shut::Away), _) => {
+                debug!(%route, wait, "tap closed: the downstream is away or was just now");
+            }
+            (Tap::Closed, Some(Shut::Hours), _) => {
+                info!(%route, wait, "tap closed: closed hours");
+            }
+            (Tap::Closed, Some(Shut::Paused), _) => {
+                info!(%route, wait, "tap closed: an operator paused the route");
+            }
+            (Tap::Closed, Some(Shut::Limit), _) => {
+                info!(%route, wait, "tap closed: a keyed limit grants nothing");
+            }
+            (Tap::Closed, None, Availability::Until(at, Wait::Paused)) => {
+                info!(%route, wait = length(at, now), "tap closed: an operator paused the limit");
+            }
+            (Tap::Closed, None, Availability::Until(at, Wait::Frozen)) => {
+                info!(%route, wait = length(at, now), "tap closed: the limit is frozen");
+            }
+            (Tap::Closed, None, Availability::Until(at, Wait::Turn)) => {
+                debug!(%route, wait = length(at, now), "tap closed: no slot before then");
+            }
+            (Tap::Closed, None, Availability::Open | Availability::OutOfReach(_)) => {
+                warn!(%route, "tap closed: the limit's store is out of reach");
+            }
+        }
+    }
+}
+
+/// How long, for the log; `None`, and no field: until an operator resumes a limit.
+fn length(until: Mono, now: Mono) -> Option<DisplayValue<Span>> {
+    let wait = until.since(now);
+    (wait <= UNTIL_RESUMED).then(|| display(Span::rough(wait)))
+}

@@ -1,0 +1,189 @@
+//! The verdicts: what becomes of a message, with all that a person, a replay or the next round needs in its
+//! headers. Verdicts without headers (done, given back) are made where they are decided.
+//!
+//! A message is unfit where no request can be made from it, or where a limit can never let it pass. `decode` finds
+//! most of these, and `admit` those that were in memory when a limit was lowered. Both ask [`unfit`] for the
+//! verdict (`fitness`).
+
+use std::time::Duration;
+
+use tracing::info;
+
+use sluiced_core::judge::DeadReason;
+use sluiced_core::limits::Room;
+use sluiced_core::parking::Space;
+use sluiced_core::scheduler::Share;
+use sluiced_core::stall::{ASIDE, Unfit};
+use sluiced_core::time::{StoreTime, micros};
+use sluiced_ports::downstream::Answer;
+use sluiced_ports::message::{HeaderValue, header};
+use sluiced_ports::queue::{HeaderPatch, Verdict};
+use sluiced_telemetry::LogLimit;
+
+use super::history::{History, time_header};
+use super::route::Route;
+use super::route_rules::WhenUnsendable;
+
+static IN_PARTS: LogLimit = LogLimit::new(Duration::from_secs(10));
+/// The largest part of an answer that a dead letter keeps, in bytes.
+const MAX_KEPT: usize = 1024;
+
+/// To the dead-letter queue. The queue adds the reason, the route and its own name.
+pub(super) fn dead(
+    route: &Route,
+    history: &History,
+    reason: DeadReason,
+    detail: String,
+    now: StoreTime,
+) -> Verdict {
+    let mut headers = history.headers();
+    headers.extend([
+        (header::DETAIL, HeaderValue::Text(detail)),
+        (header::DIED, time_header(now)),
+    ]);
+    route.meters.dead(reason.label());
+    Verdict::Dead { reason, headers }
+}
+
+/// Keeps the beginning of the downstream's answer on a dead letter.
+pub(super) fn keep(verdict: &mut Verdict, answer: &Answer) {
+    if let Verdict::Dead { headers, .. } = verdict {
+        let beginning = HeaderValue::Text(answer.beginning(MAX_KEPT));
+        headers.push((header::ANSWER, beginning));
+    }
+}
+
+/// For a message from which no request can be made, or that a limit cannot count.
+pub(super) fn unfit(
+    route: &Route,
+    history: &History,
+    reason: DeadReason,
+    detail: String,
+    now: StoreTime,
+) -> Verdict {
+    let drops = route.rules.on_invalid == WhenUnsendable::Drop;
+    if drops && reason == DeadReason::Invalid {
+        return Verdict::Dropped;
+    }
+    let why = format!("{}: {detail}", reason.label());
+    match route.fitness.unfit(&why) {
+        Unfit::Dies => dead(route, history, reason, detail, now),
+        Unfit::IsSetAside => {
+            let mut verdict = later(history, ASIDE, now);
+            if let Verdict::Later { headers, .. } = &mut verdict {
+                headers.push((header::SET_ASIDE, HeaderValue::Text(why)));
+            }
+            verdict
+        }
+    }
+}
+
+/// The reason for a message that costs more than its limit can ever let pass.
+pub(super) fn too_dear(limit: &str, most: u64) -> String {
+    format!("limits.{limit}: it costs more than the {most} that can ever fit")
+}
+
+/// For a message that is too old.
+pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdict {
+    match route.rules.on_expired {
+        WhenUnsendable::Drop => Verdict::Dropped,
+        WhenUnsendable::DeadLetter => {
+            let detail = "older than max_age or its expiration".to_owned();
+            dead(route, history, DeadReason::Expired, detail, now)
+        }
+    }
+}
+
+/// Through the wait ladder: back in the work queue after `delay`.
+pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdict {
+    let mut headers = history.headers();
+    headers.push((header::NOT_BEFORE, time_header(now + delay)));
+    Verdict::Later { delay, headers }
+}
+
+/// Back to its queue. A message that has failed or was refused before, or was taken in part, goes there through the
+/// wait ladder, when its `wait` is over: otherwise that would be forgotten.
+pub(super) fn back(history: &History, wait: Duration, now: StoreTime) -> Verdict {
+    if history.tries.spent() > 0 || history.tries.refused_since.is_some() {
+        later(history, wait, now)
+    } else {
+        Verdict::GiveBack
+    }
+}
+
+/// The verdict of a message that was taken in part and leaves this replica. It would be sent as a whole, which spends an
+/// attempt: after its last one it is a dead letter. `None`: nothing else follows.
+pub(super) fn leaves_in_parts(
+    route: &Route,
+    history: &History,
+    verdict: &Verdict,
+) -> Option<Verdict> {
+    let Verdict::Later { delay, headers } = verdict else {
+        return None;
+    };
+    if !history.tries.in_parts {
+        return None;
+    }
+    let written = value(headers, header::NOT_BEFORE).and_then(HeaderValue::as_int);
+    let not_before = StoreTime::from_micros(written.map_or(0, |at| at.unsigned_abs()));
+    let (spent, most) = (history.tries.spent(), route.rules.calls.max_attempts);
+    if spent >= most {
+        let detail = format!(
+            "some of its segments were taken, and the others cannot be sent from this replica; {spent} of {most} attempts are spent"
+        );
+        let now = not_before - *delay;
+        return Some(dead(
+            route,
+            history,
+            DeadReason::AttemptsExhausted,
+            detail,
+            now,
+        ));
+    }
+    if let Some(more) = IN_PARTS.event(route.ends.now()) {
+        info!(route = %route.name, attempts = spent,
+            "a message that was taken in part leaves this replica: all of its segments are sent again, and an attempt is spent{more}");
+    }
+    None
+}
+
+/// Into a parked queue, so that the messages behind it pass. Nothing about the message changes.
+pub(super) fn parked(share: Share, history: &History, now: StoreTime) -> Verdict {
+    let mut headers = history.headers();
+    headers.push((header::PARKED, time_header(now)));
+    Verdict::Parked {
+        space: Space::of(share.tenant),
+        headers,
+    }
+}
+
+/// The state of the limit that denied a message.
+pub(super) struct DeniedHeaders<'a> {
+    pub(super) name: &'a str,
+    pub(super) limit: u64,
+    pub(super) room: Room,
+    pub(super) retry_after: Duration,
+    pub(super) now: StoreTime,
+}
+
+/// Writes the state of the limit into a verdict's headers.
+pub(super) fn explain(verdict: &mut Verdict, denied: &DeniedHeaders<'_>) {
+    let length = |length| time_header(StoreTime::from_micros(micros(length)));
+    let reset = StoreTime::from_micros(denied.room.reset_at).since(denied.now);
+    let units = |units| HeaderValue::Int(i64::try_from(units).unwrap_or(i64::MAX));
+    if let Verdict::Later { headers, .. } | Verdict::Dead { headers, .. } = verdict {
+        headers.extend([
+            (header::DENIED_BY, HeaderValue::Text(denied.name.to_owned())),
+            (header::LIMIT, units(denied.limit)),
+            (header::REMAINING, units(denied.room.remaining)),
+            (header::RETRY_AFTER, length(denied.retry_after)),
+            (header::RESET_AFTER, length(reset)),
+        ]);
+    }
+}
+
+/// The value that a verdict writes into a header.
+pub(super) fn value<'a>(headers: &'a HeaderPatch, name: &str) -> Option<&'a HeaderValue> {
+    let found = headers.iter().find(|(known, _)| *known == name);
+    found.map(|(_, value)| value)
+}

@@ -1,0 +1,163 @@
+//! Checks of what depends on several keys or on files.
+//!
+//! Each check reports what is wrong and what would be valid, and names every key that it read:
+//! the collector drops a fault about a value that is only a stand-in for a broken one.
+
+mod downstream;
+mod limits;
+mod loops;
+mod routes;
+mod sections;
+mod sharing;
+mod smpp;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::collector::Collector;
+use super::fault::{KeyPath, Severity};
+use super::secrets::Secrets;
+use super::types::Settings;
+use sluiced_core::rate::Span;
+
+/// The input of every check.
+struct Checks<'a> {
+    settings: &'a Settings,
+    secrets: &'a Secrets,
+    faults: &'a mut Collector,
+}
+
+/// Runs all checks.
+pub(super) fn run(settings: &Settings, secrets: &Secrets, faults: &mut Collector) {
+    let mut checks = Checks {
+        settings,
+        secrets,
+        faults,
+    };
+    checks.sections();
+    checks.limits();
+    checks.routes();
+    checks.loops();
+}
+
+impl Checks<'_> {
+    /// A fault at the first of the keys, which depends on the others too.
+    fn error(&mut self, keys: impl AsRef<[KeyPath]>, message: impl Into<String>) {
+        self.fault(Severity::Error, keys.as_ref(), true, message.into());
+    }
+
+    /// Like [`Self::error`], without the value: it may be a secret in the wrong key.
+    fn hidden_error(&mut self, keys: impl AsRef<[KeyPath]>, message: impl Into<String>) {
+        self.fault(Severity::Error, keys.as_ref(), false, message.into());
+    }
+
+    fn warning(&mut self, keys: impl AsRef<[KeyPath]>, message: impl Into<String>) {
+        self.fault(Severity::Warning, keys.as_ref(), true, message.into());
+    }
+
+    fn fault(&mut self, severity: Severity, keys: &[KeyPath], show: bool, message: String) {
+        self.faults.cross(severity, keys, show, message);
+    }
+
+    /// Whether the operator wrote the value, rather than it being a default.
+    fn is_written(&self, path: &KeyPath) -> bool {
+        self.faults.layers.has(path)
+    }
+
+    /// A time that must not be longer than another one, and the reason or another remedy.
+    fn at_most(
+        &mut self,
+        (key, time): (KeyPath, Duration),
+        (bound_key, name, bound): (KeyPath, &str, Duration),
+        more: [&str; 2],
+    ) {
+        if time > bound {
+            let (time, bound, [why, or]) = (Span(time), Span(bound), more);
+            let message =
+                format!("{time} is longer than {name} of {bound}{why}; write {bound} or less{or}");
+            self.error([key, bound_key], message);
+        }
+    }
+
+    /// Names of limits and routes appear in keys of the store, queue names and metrics.
+    fn name(&mut self, path: &KeyPath, name: &str) {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        if name.is_empty() || !name.chars().all(fine) {
+            let message = "this name does not work; write letters, digits, `_`, `-` and `.`";
+            self.error(path, message);
+        }
+    }
+}
+
+/// Permission bits of all other users.
+const OTHERS: u32 = 0o007;
+
+impl Checks<'_> {
+    /// A file with a secret can be read by this process and not by all users.
+    pub(super) fn secret_file(&mut self, path: &KeyPath, file: Option<&Path>) {
+        let Some(file) = file.filter(|_| self.secrets.wants(path)) else {
+            return;
+        };
+        let text = file.to_string_lossy();
+        let is_path = text.contains('/') || text.starts_with("credential:");
+        match self.secrets.read(file) {
+            // Perhaps the secret itself, in the wrong key.
+            Err(_) if !is_path => self.hidden_error(
+                path,
+                "no such file; write a path such as \"/run/secrets/name\", \"./name\" or \"credential:name\"",
+            ),
+            Err(reason) => self.error(path, reason.to_string()),
+            Ok(_) if text.starts_with("credential:") => {}
+            Ok(_) => {
+                let mode = fs::metadata(file).map_or(0, |facts| facts.permissions().mode());
+                if mode & OTHERS != 0 {
+                    let message = format!(
+                        "every user of this machine can read this secret; run `chmod 600 {text}`"
+                    );
+                    self.warning(path, message);
+                }
+            }
+        }
+    }
+
+    /// Certificates to trust, the client certificate and its key: both or none of the last two, and
+    /// all can be read.
+    pub(super) fn tls_files(
+        &mut self,
+        section: &KeyPath,
+        [ca, certificate, key]: [&Option<PathBuf>; 3],
+    ) {
+        let [at_ca, at_certificate, at_key] = section.all(["ca_file", "cert_file", "key_file"]);
+        if certificate.is_some() && key.is_none() {
+            let message = "a certificate needs its key; write key_file";
+            self.error([at_certificate.clone(), at_key.clone()], message);
+        }
+        if key.is_some() && certificate.is_none() {
+            let message = "a key needs its certificate; write cert_file";
+            self.error([at_key.clone(), at_certificate.clone()], message);
+        }
+        self.certificates(&at_ca, ca.as_deref());
+        self.certificates(&at_certificate, certificate.as_deref());
+        self.secret_file(&at_key, key.as_deref());
+    }
+
+    /// A file of certificates can be read and holds some.
+    fn certificates(&mut self, path: &KeyPath, file: Option<&Path>) {
+        let Some(file) = file else {
+            return;
+        };
+        let (mark, name) = (b"-----BEGIN CERTIFICATE-----", file.display());
+        match fs::read(file) {
+            Err(reason) => self.error(path, format!("`{name}` cannot be read: {reason}")),
+            Ok(bytes) if bytes.windows(mark.len()).any(|window| window == mark) => {}
+            Ok(_) => self.error(
+                path,
+                format!(
+                    "`{name}` holds no certificate; a PEM file with `-----BEGIN CERTIFICATE-----` is needed"
+                ),
+            ),
+        }
+    }
+}

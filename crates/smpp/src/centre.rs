@@ -1,0 +1,146 @@
+//! Where the message centre is: connecting to it, and binding.
+
+use std::io;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use secrecy::ExposeSecret as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use sluiced_pdu::{Bind, BindAs, Command, CommandStatus, Malformed, frame};
+use sluiced_ports::connect::{Resolver, Secret};
+use sluiced_ports::dial::connect_detail;
+
+/// The sequence number of a bind.
+pub(super) const FIRST: u32 = 1;
+
+/// A connection, plain or TLS.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+pub(super) type BoxStream = Box<dyn Stream>;
+
+/// Where the centre is, and the account of a bind.
+pub(super) struct Centre {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
+    pub(super) connect_timeout: Duration,
+    pub(super) bind_as: BindAs,
+    pub(super) system_id: String,
+    pub(super) password: Secret,
+    pub(super) system_type: String,
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error("{0}")]
+    Unreached(String),
+    #[error("the centre refused the bind: {0}")]
+    Refused(CommandStatus),
+    #[error("the centre could not read the bind: generic_nack, {0}")]
+    Unread(CommandStatus),
+    #[error("the bind cannot be written: {0}")]
+    Unwritable(Malformed),
+}
+
+impl Centre {
+    /// Connects and binds.
+    pub(super) async fn open(&self) -> Result<BoxStream, OpenError> {
+        let bound = self.connect_timeout;
+        let opened = timeout(bound, async {
+            let mut stream = self.connect().await?;
+            self.bind(&mut stream).await?;
+            Ok(stream)
+        });
+        opened.await.unwrap_or_else(|_| {
+            let why = format!("not bound within {bound:?}");
+            Err(OpenError::Unreached(why))
+        })
+    }
+
+    async fn connect(&self) -> Result<BoxStream, OpenError> {
+        let failed = |error: io::Error| OpenError::Unreached(connect_detail(&error));
+        let found = Resolver::new().addresses(&self.host).await;
+        let found = found
+            .map_err(|_| OpenError::Unreached("the host's name cannot be resolved".to_owned()))?;
+        // Divided, so that a dead address leaves time for the next.
+        let each = self.connect_timeout / u32::try_from(found.len().max(1)).unwrap_or(u32::MAX);
+        let mut last = OpenError::Unreached("the host has no address".to_owned());
+        for address in found {
+            let tcp = match timeout(each, TcpStream::connect((address, self.port))).await {
+                Ok(Ok(tcp)) => tcp,
+                Ok(Err(error)) => {
+                    last = failed(error);
+                    continue;
+                }
+                Err(_) => {
+                    last = OpenError::Unreached(format!("no connection within {each:?}"));
+                    continue;
+                }
+            };
+            tcp.set_nodelay(true).map_err(failed)?;
+            let Some((tls, name)) = &self.tls else {
+                return Ok(Box::new(tcp));
+            };
+            let stream = tls.connect(name.clone(), tcp).await.map_err(failed)?;
+            return Ok(Box::new(stream));
+        }
+        Err(last)
+    }
+
+    async fn bind(&self, stream: &mut BoxStream) -> Result<(), OpenError> {
+        let lost = |error: io::Error| {
+            OpenError::Unreached(format!("connection lost during the bind: {error}"))
+        };
+        let password = self.password.get();
+        let bind = Bind {
+            bind_as: self.bind_as,
+            system_id: &self.system_id,
+            password: password.expose_secret(),
+            system_type: &self.system_type,
+        };
+        let bind = bind.write(FIRST).map_err(OpenError::Unwritable)?;
+        let answer = self.bind_as.command().response();
+        stream.write_all(&bind).await.map_err(lost)?;
+        stream.flush().await.map_err(lost)?;
+        let mut received = Vec::new();
+        // Only the first PDU is read: the following ones belong to the session.
+        loop {
+            let first = frame(&received);
+            let first =
+                first.map_err(|_| OpenError::Unreached("no SMPP is spoken there".to_owned()))?;
+            match first {
+                Some(first) if first.command == answer => {
+                    return match first.status {
+                        CommandStatus::OK => Ok(()),
+                        refused => Err(OpenError::Refused(refused)),
+                    };
+                }
+                // Nothing but the response to the bind says that it stands (section 4.1).
+                Some(first) if first.command == Command::GENERIC_NACK => {
+                    return Err(OpenError::Unread(first.status));
+                }
+                // What else comes before the answer to the bind is ignored.
+                Some(_) => received.clear(),
+                None => {}
+            }
+            let missing = match received.get(..4) {
+                Some(&[a, b, c, d]) => {
+                    let length = u32::from_be_bytes([a, b, c, d]) as usize;
+                    length.saturating_sub(received.len())
+                }
+                _ => 4 - received.len(),
+            };
+            let from = received.len();
+            received.resize(from + missing, 0);
+            stream
+                .read_exact(&mut received[from..])
+                .await
+                .map_err(lost)?;
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Calls over SMPP: what is prepared, sent and answered, put together behind `ports::downstream`.
+//!
+//! **Segments.** A message of several segments takes as many units of its limits, and all of its segments are
+//! written together at its slot, which is the last of those units. So no window holds more than was taken for
+//! it: the units lie before that moment, unused. The message has one outcome: see `judge`. If some segments
+//! were accepted and others were not, the judgement has the [`Rest`]: the next call sends only that, with the same
+//! reference.
+//!
+//! **Is a repeat a duplicate?** Not if no connection was bound, none had room, or it was too late:
+//! nothing was written then. In every other case without an answer the centre may have the message. An answer that
+//! cannot be used is none: acceptance is only a `submit_sm_resp` whose status means that. Its message id may be missing.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::HeaderMap;
+use rustls::pki_types::ServerName;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use url::Url;
+
+use super::centre::Centre;
+use super::judge::{Heard, SmppJudge};
+use super::link::{Keeping, Links};
+use super::session::{Response, Written};
+use super::submission::{Submission, SubmitTemplate};
+use sluiced_core::judge::{Lists, Outcome};
+use sluiced_pdu::{BindAs, CommandStatus};
+use sluiced_ports::dial::{Credentials, Misconfigured, tls, way};
+use sluiced_ports::downstream::{
+    Answer, Arrival, Call, Downstream, Facts, Handshake, Judgement, LeaveBy, Rest, Silence,
+    TooLate, Undecodable,
+};
+use sluiced_ports::message::Message;
+use sluiced_settings::types::{Smpp, SmppBind};
+use sluiced_telemetry::traces::{self, RouteTraces};
+
+/// The usual ports, without and with TLS.
+const PORTS: [u16; 2] = [2775, 3550];
+
+/// A message centre.
+pub struct SmppDownstream {
+    template: SubmitTemplate,
+    caller: Arc<Caller>,
+    port: u16,
+}
+
+/// What a call needs after it was prepared.
+struct Caller {
+    links: Arc<Links>,
+    judge: SmppJudge,
+    host: String,
+    timeout: Duration,
+    keeps_answers: bool,
+    traces: Option<RouteTraces>,
+}
+
+struct SmppCall {
+    caller: Arc<Caller>,
+    rest: Rest,
+    /// The headers of the message's trace; empty where calls are no spans.
+    trace: HeaderMap,
+}
+
+impl SmppDownstream {
+    /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: the answer is
+    /// part of each judgement. `arrivals`: where goes what the centre
+    /// delivers; `None`: it stays there.
+    ///
+    /// # Errors
+    /// When a key of the configuration cannot be used.
+    pub fn new(
+        smpp: &Smpp,
+        credentials: &Credentials,
+        keeps_answers: bool,
+        traces: Option<RouteTraces>,
+        arrivals: Option<mpsc::Sender<Arrival>>,
+    ) -> Result<Self, Misconfigured> {
+        let url = Url::parse(&smpp.url).map_err(|why| Misconfigured::new("url", why))?;
+        let is_tls = url.scheme() == "smpps";
+        // An address of the sixth version stands in brackets.
+        let host = url.host_str().unwrap_or_default();
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let port = url.port().unwrap_or(PORTS[usize::from(is_tls)]);
+        let tls = match is_tls {
+            false => None,
+            true => {
+                let ours = credentials.certificate.as_ref();
+                let config = tls(smpp.ca_file.as_deref(), ours, true)?;
+                let name = ServerName::try_from(host.clone())
+                    .map_err(|_| Misconfigured::new("url", "its host is no name of a server"))?;
+                Some((TlsConnector::from(Arc::new(config)), name))
+            }
+        };
+        let centre = Centre {
+            host: host.clone(),
+            port,
+            tls,
+            connect_timeout: smpp.connect_timeout.get(),
+            bind_as: match smpp.bind {
+                SmppBind::Transmitter => BindAs::Transmitter,
+                SmppBind::Transceiver => BindAs::Transceiver,
+            },
+            system_id: smpp.system_id.clone(),
+            password: credentials.secret("password")?.clone(),
+            system_type: smpp.system_type.clone(),
+        };
+        let keeping = Keeping {
+            binds: smpp.binds.get().into(),
+            window: smpp.window.get().into(),
+            enquire_link: smpp.enquire_link.get(),
+            timeout: smpp.timeout.get(),
+        };
+        Ok(Self {
+            template: SubmitTemplate::new(smpp)?,
+            caller: Arc::new(Caller {
+                links: Links::new(centre, keeping, arrivals),
+                judge: judge(smpp)?,
+                host,
+                timeout: smpp.timeout.get(),
+                keeps_answers,
+                traces,
+            }),
+            port,
+        })
+    }
+
+    /// What a call would send. Calls nothing.
+    ///
+    /// # Errors
+    /// When nothing can be made from the message.
+    pub fn submission(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<Submission, Undecodable> {
+        let submission = self.template.submission(message, facts)?;
+        submission.pdus()?;
+        Ok(submission)
+    }
+
+    /// The centre, for a person: `smpp.example.com:2775`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}:{}", self.caller.host, self.port)
+    }
+}
+
+/// What answers mean.
+fn judge(smpp: &Smpp) -> Result<SmppJudge, Misconfigured> {
+    let outcomes = &smpp.outcomes;
+    let lists = Lists {
+        accepted: &outcomes.accepted,
+        throttled: &outcomes.throttled,
+        held: &outcomes.held,
+        transient: &outcomes.transient,
+        permanent: &outcomes.permanent,
+        ..Lists::default()
+    };
+    SmppJudge::new(lists, smpp.throttle_wait.get())
+        .map_err(|error| Misconfigured::new("outcomes", error))
+}
+
+impl Downstream for SmppDownstream {
+    fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
+        let submission = self.template.submission(message, facts)?;
+        self.go_on(message, facts, Rest::all(submission.pdus()?))
+    }
+
+    fn go_on(
+        &self,
+        message: &Message,
+        _: Facts<'_>,
+        rest: Rest,
+    ) -> Result<Box<dyn Call>, Undecodable> {
+        Ok(Box::new(SmppCall {
+            caller: Arc::clone(&self.caller),
+            rest,
+            trace: match self.caller.traces {
+                Some(_) => traces::headers_of(message),
+                None => HeaderMap::new(),
+            },
+        }))
+    }
+
+    fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            self.caller.links.start();
+            self.caller.links.opened(bound).await
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.caller.links.close())
+    }
+
+    fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {
+        Box::pin(way(&self.caller.host, self.port, bound))
+    }
+}
+
+impl Drop for SmppDownstream {
+    fn drop(&mut self) {
+        self.caller.links.stop();
+    }
+}
+
+impl fmt::Debug for SmppDownstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SmppDownstream")
+            .field("host", &self.caller.host)
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Call for SmppCall {
+    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, TooLate>> {
+        let Self {
+            caller,
+            rest,
+            trace,
+        } = *self;
+        Box::pin(async move {
+            let traces = caller.traces.as_ref();
+            let span = traces.map(|traces| traces.begin_submit(&trace, &caller.host));
+            let sent = caller.call(rest, leave_by).await;
+            if let Some(span) = span {
+                span.end(&sent);
+            }
+            sent
+        })
+    }
+}
+
+impl Caller {
+    async fn call(&self, mut rest: Rest, leave_by: LeaveBy) -> Result<Judgement, TooLate> {
+        let deadline = Instant::now() + self.timeout;
+        self.links.start();
+        let outstanding = loop {
+            // Registered before the check, so that no notice of room is missed.
+            let mut room = pin!(self.links.room.notified());
+            room.as_mut().enable();
+            match self.links.write(&mut rest.left, leave_by) {
+                Ok(Written::Begun(outstanding)) => break outstanding,
+                Ok(Written::TooLate) => return Err(TooLate),
+                Ok(Written::Broken) => {
+                    let why = "connection lost while the request was written".to_owned();
+                    return Ok(self.silent(rest, why, true));
+                }
+                Ok(Written::Full) => {}
+                Err(why) => return Ok(self.silent(rest, why, false)),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let why = format!("no room in the window within {:?}", self.timeout);
+                return Ok(self.silent(rest, why, false));
+            }
+            if leave_by.has_passed() {
+                return Err(TooLate);
+            }
+            // The rest of a slot is short; the time is checked again after it.
+            drop(timeout(leave_by.left().min(left), room).await);
+        };
+        Ok(self.judged(rest, outstanding.answers(deadline).await))
+    }
+
+    /// Nothing was written, or it is not known how much.
+    fn silent(&self, rest: Rest, why: String, maybe_delivered: bool) -> Judgement {
+        let taken = rest.taken.iter().flatten().count();
+        Judgement {
+            outcome: self.judge.silence(Silence::Connection),
+            reply: Err(Silence::Connection),
+            detail: match taken {
+                0 => why,
+                taken => format!("{taken} of {} segments taken; {why}", rest.taken.len()),
+            },
+            answer: None,
+            maybe_delivered,
+            cut_from: None,
+            rest: Some(rest).filter(Rest::is_in_between),
+        }
+    }
+
+    /// The answers to the segments of a message that were sent.
+    fn judged(&self, rest: Rest, responses: Vec<Response>) -> Judgement {
+        let heard: Vec<Heard> = responses.iter().map(|response| response.heard).collect();
+        let Some((outcome, reply)) = self.judge.all(&heard) else {
+            return self.silent(rest, "there was nothing to send".to_owned(), false);
+        };
+        let sent = rest.taken.iter().enumerate();
+        let sent: Vec<usize> = sent
+            .filter_map(|(at, id)| id.is_none().then_some(at))
+            .collect();
+        let id = |response: Response| {
+            let (outcome, _) = self.judge.one(response.heard);
+            (outcome == Outcome::Accepted).then_some(response.message_id)
+        };
+        let rest = rest.after(responses.into_iter().map(id));
+        let answer = reply.ok().filter(|_| self.keeps_answers);
+        Judgement {
+            outcome,
+            reply,
+            detail: self.detail(&rest, sent.into_iter().zip(heard)),
+            answer: answer.map(|status| Answer {
+                status: status.number(),
+                body: body(&rest).into(),
+                is_whole: true,
+                ..Answer::default()
+            }),
+            maybe_delivered: true,
+            cut_from: None,
+            rest: Some(rest).filter(Rest::is_in_between),
+        }
+    }
+
+    /// The answers of the centre, in a few words. `heard` has the places of the segments that were sent.
+    fn detail(&self, rest: &Rest, heard: impl Iterator<Item = (usize, Heard)>) -> String {
+        let said = |heard| match heard {
+            Heard::Response(status) => status.to_string(),
+            Heard::Nack(CommandStatus::OK) => {
+                "generic_nack with status 0, which accepts nothing".to_owned()
+            }
+            Heard::Nack(status) => format!("generic_nack {status}"),
+            Heard::Nothing(Silence::Timeout) => format!("no answer within {:?}", self.timeout),
+            Heard::Nothing(Silence::Connection | Silence::Unreadable) => {
+                "connection lost before the answer".to_owned()
+            }
+        };
+        let all = rest.taken.len();
+        if all == 1 {
+            return heard.map(|(_, heard)| said(heard)).collect();
+        }
+        let missing = heard.filter(|(place, _)| rest.taken[*place].is_none());
+        let missing =
+            missing.map(|(place, heard)| format!("segment {}: {}", place + 1, said(heard)));
+        let taken = rest.taken.iter().flatten().count();
+        let mut texts = vec![format!("{taken} of {all} segments taken")];
+        texts.extend(missing.take(3));
+        texts.join("; ")
+    }
+}
+
+/// What results and the journal see as the body of the answer.
+fn body(rest: &Rest) -> String {
+    let known = rest.taken.iter().flatten();
+    let ids: Vec<&String> = known.filter(|id| !id.is_empty()).collect();
+    json!({ "message_id": ids.first(), "message_ids": ids }).to_string()
+}

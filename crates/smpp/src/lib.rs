@@ -1,0 +1,23 @@
+//! The SMPP downstream: a call is one or more `submit_sm` of SMPP 3.4, to a message centre.
+//!
+//! `submission` makes the PDUs of a message before its slot. `link` keeps the connections: `centre` opens and binds them,
+//! `session` writes on one of them and waits for the answers, `reading` takes what the centre sends, and `delivery`
+//! reads what it delivers by itself. `judge` says what answers mean. `downstream` puts them together. The crate `pdu` has the protocol, and
+//! `template::sms` cuts texts.
+//!
+//! **The door**: [`SmppDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Smpp`.
+//! [`Submission`] is what a call would send, for an operator.
+//!
+//! **May know**: `core`, `ports`, `pdu`, the types of `settings`, `telemetry`, `template`.
+
+mod centre;
+mod delivery;
+mod downstream;
+mod judge;
+mod link;
+mod reading;
+mod session;
+mod submission;
+
+pub use downstream::SmppDownstream;
+pub use submission::Submission;

@@ -1,0 +1,292 @@
+//! The connections of a downstream: opened, bound, kept and bound again.
+//!
+//! Each bind has a task on the runtime that sends. It connects, binds (`centre`), and then reads (`reading`).
+//! When the connection ends for any reason, the calls without an answer end at once, and the task tries again
+//! with backoff: soon if the centre could not be reached, more slowly if it refused the bind, because centres
+//! lock accounts that try too often.
+//!
+//! Some centres accept a bind and end the session at once, with or without an `unbind`: the account has too many binds,
+//! or the machine behind a balancer is down. So a session is good only once it lived for some seconds ([`GOOD`]). A
+//! shorter one counts as a failure, and the waits double until a session is good.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rand::RngExt as _;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use super::centre::{BoxStream, Centre, FIRST, OpenError};
+use super::reading::{Reading, UNBINDING};
+use super::session::{Session, Written};
+use sluiced_core::backoff::Backoff;
+use sluiced_pdu::Command;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::{Arrival, LeaveBy};
+use sluiced_ports::lock;
+use sluiced_telemetry::LogLimit;
+
+/// A session that lived for so long after its bind was good.
+const GOOD: Duration = Duration::from_secs(5);
+/// Waits after a centre could not be reached, or ended a good session.
+const UNREACHED: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
+/// Waits after sessions that were not good.
+const SHORT: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+/// Waits after it refused a bind.
+const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+/// How often a failure that lasts is logged, for each bind.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+
+/// How an attempt to keep a bind ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Unreached,
+    Refused,
+    /// It was bound for so long.
+    Bound(Duration),
+}
+
+/// What failed in a row, each kind by itself: a centre that is back after an outage may refuse the first binds, and they
+/// must not wait for as long as if it had refused all the time.
+#[derive(Debug, Default)]
+struct Tries {
+    unreached: u32,
+    refused: u32,
+    short: u32,
+}
+
+impl Tries {
+    /// How long to wait before the next attempt. `fraction` is random, from 0 to 1.
+    fn wait(&mut self, end: End, fraction: f64) -> Duration {
+        match end {
+            End::Unreached => {
+                self.unreached += 1;
+                UNREACHED.half_jitter(self.unreached, fraction)
+            }
+            End::Refused => {
+                self.refused += 1;
+                REFUSED.half_jitter(self.refused, fraction)
+            }
+            End::Bound(lived) if lived < GOOD => {
+                let short = self.short + 1;
+                *self = Self {
+                    short,
+                    ..Self::default()
+                };
+                SHORT.half_jitter(short, fraction)
+            }
+            End::Bound(_) => {
+                *self = Self::default();
+                UNREACHED.full_jitter(1, fraction)
+            }
+        }
+    }
+}
+
+/// The settings of a bound connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keeping {
+    pub(super) binds: usize,
+    pub(super) window: usize,
+    /// A centre that sends nothing for so long is asked whether it is there.
+    pub(super) enquire_link: Duration,
+    /// How long its answer may take.
+    pub(super) timeout: Duration,
+}
+/// All connections of a downstream.
+pub(super) struct Links {
+    centre: Centre,
+    keeping: Keeping,
+    sessions: Mutex<Vec<Arc<Session>>>,
+    /// Why the last connection could not be opened, or was lost.
+    failure: Mutex<String>,
+    pub(super) room: Arc<Notify>,
+    /// How many binds succeeded or failed.
+    tried: watch::Sender<usize>,
+    is_started: AtomicBool,
+    /// Where goes what the centre delivers; `None`: it stays there.
+    arrivals: Option<mpsc::Sender<Arrival>>,
+    /// The tasks of the binds.
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    clock: Clock,
+}
+
+impl Links {
+    pub(super) fn new(
+        centre: Centre,
+        keeping: Keeping,
+        arrivals: Option<mpsc::Sender<Arrival>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            centre,
+            keeping,
+            sessions: Mutex::default(),
+            failure: Mutex::new("not connected yet".to_owned()),
+            room: Arc::default(),
+            tried: watch::Sender::default(),
+            is_started: AtomicBool::new(false),
+            arrivals,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            clock: Clock::start(),
+        })
+    }
+
+    /// Begins to connect, on this runtime; once.
+    pub(super) fn start(self: &Arc<Self>) {
+        if self.is_started.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for number in 0..self.keeping.binds {
+            let stop = self.stop.clone();
+            let this = Arc::clone(self);
+            self.tasks
+                .spawn(async move { this.keep(number, stop).await });
+        }
+    }
+
+    /// Waits until each bind has succeeded or failed once.
+    pub(super) async fn opened(&self, bound: Duration) -> Result<(), String> {
+        let binds = self.keeping.binds;
+        let mut tried = self.tried.subscribe();
+        let all = timeout(bound, tried.wait_for(|tried| *tried >= binds)).await;
+        let standing = lock(&self.sessions).len();
+        if standing >= binds {
+            return Ok(());
+        }
+        let why = match all {
+            Ok(_) => lock(&self.failure).clone(),
+            Err(_) => format!("not done within {bound:?}"),
+        };
+        Err(format!("{standing} of {binds} binds: {why}"))
+    }
+
+    /// Writes a message on the connection with the fewest calls under way. An error says why there is none.
+    pub(super) fn write(&self, pdus: &mut [Vec<u8>], leave_by: LeaveBy) -> Result<Written, String> {
+        let sessions = lock(&self.sessions);
+        let open = sessions
+            .iter()
+            .filter_map(|session| Some((session.load()?, session)));
+        let mut open: Vec<_> = open.collect();
+        open.sort_by_key(|(load, _)| *load);
+        if open.is_empty() {
+            return Err(lock(&self.failure).clone());
+        }
+        for (_, session) in open {
+            match session.write(pdus, leave_by) {
+                Written::Full => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Written::Full)
+    }
+
+    /// Ends all sessions. An unbind is sent if the runtime still runs, or if the system takes it at once.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+        for session in lock(&self.sessions).drain(..) {
+            session.shut();
+            session.ask(Command::UNBIND);
+        }
+    }
+
+    /// Ends all sessions, and waits until the centre has answered.
+    pub(super) async fn close(&self) {
+        self.stop();
+        self.tasks.close();
+        // For a centre that does not answer, the end of the connection is enough.
+        drop(timeout(UNBINDING, self.tasks.wait()).await);
+    }
+
+    /// The life of one bind.
+    async fn keep(&self, number: usize, stop: CancellationToken) {
+        let mut tries = Tries::default();
+        let (bound, failed) = (LogLimit::new(LOG_EVERY), LogLimit::new(LOG_EVERY));
+        while let Some(opened) = stop.run_until_cancelled(self.centre.open()).await {
+            let (end, why) = match opened {
+                Ok(stream) => {
+                    let since = self.clock.now();
+                    if let Some(more) = bound.event(since) {
+                        info!(bind = number, centre = %self.name(), "bound{more}");
+                    }
+                    let why = self.hold(stream, &stop).await;
+                    let lived = self.clock.now().since(since);
+                    if lived >= GOOD {
+                        bound.over();
+                        failed.over();
+                    }
+                    (End::Bound(lived), why)
+                }
+                Err(error @ OpenError::Unreached(_)) => (End::Unreached, error.to_string()),
+                Err(error) => (End::Refused, error.to_string()),
+            };
+            if stop.is_cancelled() {
+                return;
+            }
+            if let Some(more) = failed.fault(&why, self.clock.now()) {
+                warn!(bind = number, centre = %self.name(), why, "not bound{more}");
+            }
+            *lock(&self.failure) = why;
+            self.tried.send_modify(|tried| *tried += 1);
+            let wait = tries.wait(end, rand::rng().random_range(0.0..1.0));
+            if stop.run_until_cancelled(sleep(wait)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{}:{}", self.centre.host, self.centre.port)
+    }
+
+    /// Uses a connection until it ends; returns why it did.
+    async fn hold(&self, stream: BoxStream, stop: &CancellationToken) -> String {
+        let (input, output) = tokio::io::split(stream);
+        let room = Arc::clone(&self.room);
+        let session = Session::new(Box::new(output), self.keeping.window, room, FIRST);
+        let session = Arc::new(session);
+        lock(&self.sessions).push(Arc::clone(&session));
+        self.tried.send_modify(|tried| *tried += 1);
+        self.room.notify_waiters();
+        let reading = Reading::new(&session, self.keeping, self.arrivals.as_ref(), input);
+        let why = reading.run(stop).await;
+        lock(&self.sessions).retain(|other| !Arc::ptr_eq(other, &session));
+        session.end();
+        why
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORTLY: End = End::Bound(Duration::from_millis(3));
+
+    /// The longest waits after these ends.
+    fn waits(ends: impl IntoIterator<Item = End>) -> Vec<u64> {
+        let mut tries = Tries::default();
+        let waits = ends.into_iter().map(|end| tries.wait(end, 1.0));
+        waits.map(|wait| wait.as_millis() as u64).collect()
+    }
+
+    #[test]
+    fn sessions_that_end_at_once_are_bound_less_and_less_often() {
+        let waits = waits([SHORTLY; 10]);
+        let first = [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600];
+        assert_eq!(waits[..8], first);
+        assert_eq!(waits[8..], [30_000; 2]);
+    }
+
+    #[test]
+    fn only_a_session_that_lived_makes_up_for_those_before_it() {
+        let ends = [SHORTLY, End::Refused, SHORTLY, End::Bound(GOOD), SHORTLY];
+        assert_eq!(waits(ends), [200, 1_000, 400, 200, 200]);
+        let ends = [End::Unreached, End::Unreached, End::Refused, SHORTLY];
+        assert_eq!(waits(ends), [200, 400, 1_000, 200]);
+    }
+}

@@ -1,0 +1,359 @@
+//! The `submit_sm` that are made from a message: its fields by templates, its text in segments.
+//!
+//! All of them are made before the message's slot. So a message from which none can be made costs no slot,
+//! and when the slot comes only sequence numbers must be written.
+//!
+//! `template::sms` cuts the text, and the paced limit counts what it cuts (`template::labels`): a message takes as many
+//! slots as it has segments. The reference that joins them follows from the
+//! message's id: when a message is sent again, a phone puts a segment that comes twice in its place again, whichever
+//! replica sent it.
+
+mod address;
+
+use std::fmt;
+use std::time::Duration;
+
+use self::address::address;
+use sluiced_core::rate::parse_duration;
+use sluiced_pdu::{Address, Command, Malformed, Message as Sms, Tlv, tag};
+use sluiced_ports::dial::Misconfigured;
+use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::message::Message;
+use sluiced_settings::text::OctetText;
+use sluiced_settings::types::{Smpp, SmppLong};
+use sluiced_template::sms::{self, Cutting, Encoding, Written};
+use sluiced_template::{Context, Template, Templates, is_template};
+
+/// The longest time that a relative time of SMPP can name without counting months.
+const MAX_VALIDITY: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How messages become `submit_sm`. Compiled once.
+#[derive(Debug)]
+pub(super) struct SubmitTemplate {
+    templates: Templates,
+    any_template: bool,
+    source: Party,
+    destination: Party,
+    text: Field,
+    cutting: Cutting,
+    data_coding: Option<Octet>,
+    long: SmppLong,
+    registered_delivery: Octet,
+    validity: Field,
+    service_type: Field,
+    tlvs: Vec<(u16, Field)>,
+    /// A message of more segments than this fits no window.
+    window: usize,
+}
+
+/// A text, by its name in errors.
+#[derive(Debug)]
+struct Field {
+    name: String,
+    text: Text,
+}
+
+#[derive(Debug)]
+enum Text {
+    Fixed(String),
+    Made(Template),
+}
+
+/// A number of one octet.
+#[derive(Debug)]
+enum Octet {
+    Fixed(u8),
+    Made(Field),
+}
+
+/// The sender or the recipient.
+#[derive(Debug)]
+struct Party {
+    address: Field,
+    ton: Option<Octet>,
+    npi: Option<Octet>,
+}
+
+/// The PDUs of one message.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Submission {
+    /// How its text is written.
+    pub encoding: Encoding,
+    /// Its text, as it is sent.
+    pub text: String,
+    /// One or more, in the order in which they are sent.
+    pub parts: Vec<Sms>,
+}
+
+impl SubmitTemplate {
+    pub(super) fn new(smpp: &Smpp) -> Result<Self, Misconfigured> {
+        let mut compiler = Compiler {
+            templates: Templates::new(),
+            any_template: false,
+        };
+        let mut tlvs = Vec::new();
+        for (name, text) in &smpp.tlvs {
+            let key = format!("tlvs.{name}");
+            let number = match name.strip_prefix("0x") {
+                Some(digits) => u16::from_str_radix(digits, 16).ok(),
+                None => name.parse().ok(),
+            };
+            let tag = number.ok_or_else(|| {
+                let why = "is no tag; write a number such as \"0x1401\" or \"5121\"";
+                Misconfigured::new(&key, why)
+            })?;
+            tlvs.push((tag, compiler.field(&key, text.as_str())?));
+        }
+        Ok(Self {
+            source: Party {
+                address: compiler.field("source", smpp.source.as_str())?,
+                ton: compiler.octet("source_ton", smpp.source_ton.as_ref())?,
+                npi: compiler.octet("source_npi", smpp.source_npi.as_ref())?,
+            },
+            destination: Party {
+                address: compiler.field("destination", smpp.destination.as_str())?,
+                ton: compiler.octet("dest_ton", smpp.dest_ton.as_ref())?,
+                npi: compiler.octet("dest_npi", smpp.dest_npi.as_ref())?,
+            },
+            text: compiler.field("text", smpp.text.as_str())?,
+            cutting: smpp.cutting(),
+            data_coding: compiler.octet("data_coding", smpp.data_coding.as_ref())?,
+            long: smpp.long,
+            registered_delivery: compiler
+                .octet("registered_delivery", Some(&smpp.registered_delivery))?
+                .unwrap_or(Octet::Fixed(0)),
+            validity: compiler.field("validity", smpp.validity.as_str())?,
+            service_type: compiler.field("service_type", smpp.service_type.as_str())?,
+            tlvs,
+            window: smpp.window.get().into(),
+            any_template: compiler.any_template,
+            templates: compiler.templates,
+        })
+    }
+
+    /// Makes the PDUs of a message.
+    pub(super) fn submission(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<Submission, Undecodable> {
+        let context = match self.any_template {
+            true => Some(self.templates.context(message, facts)?),
+            false => None,
+        };
+        let making = Making {
+            templates: &self.templates,
+            context: context.as_ref(),
+        };
+        let text = making.text(&self.text)?;
+        let written = self.cutting.write(&text);
+        let data_coding = match (&self.data_coding, written.encoding) {
+            (Some(octet), _) => making.octet(octet)?,
+            (None, Encoding::Gsm7) => 0,
+            (None, Encoding::Latin1) => 3,
+            (None, Encoding::Ucs2) => 8,
+        };
+        let mut tlvs = Vec::new();
+        for (tag, field) in &self.tlvs {
+            let value = octets_of(&field.name, making.text(field)?)?;
+            if !value.is_empty() {
+                tlvs.push(Tlv { tag: *tag, value });
+            }
+        }
+        let common = Sms {
+            service_type: making.text(&self.service_type)?.into_bytes(),
+            source: making.party(&self.source)?,
+            destination: making.party(&self.destination)?,
+            validity: validity(&self.validity.name, making.text(&self.validity)?)?,
+            registered_delivery: making.octet(&self.registered_delivery)?,
+            data_coding,
+            tlvs,
+            ..Sms::default()
+        };
+        let parts = self.parts(&written, common, reference(message))?;
+        Ok(Submission {
+            encoding: written.encoding,
+            text: written.text.into_owned(),
+            parts,
+        })
+    }
+
+    /// The segments of the text, each with the fields that all have in common.
+    fn parts(&self, written: &Written<'_>, common: Sms, id: u16) -> Result<Vec<Sms>, Undecodable> {
+        let (text, encoding, parts) = (&written.text, written.encoding, written.parts());
+        let all = parts.clone().count();
+        if all == 1 {
+            let text = sms::octets(text, encoding);
+            return Ok(vec![Sms { text, ..common }]);
+        }
+        if self.long == SmppLong::Payload {
+            let mut whole = common;
+            whole.tlvs.push(Tlv {
+                tag: tag::MESSAGE_PAYLOAD,
+                value: sms::octets(text, encoding),
+            });
+            return Ok(vec![whole]);
+        }
+        let most = self.window.min(usize::from(u8::MAX));
+        if all > most {
+            let why = match most < self.window {
+                true => format!("takes {all} segments, and a header can count {most} at most"),
+                false => format!(
+                    "takes {all} segments, which are sent together, and the window has room for {most}"
+                ),
+            };
+            return Err(undecodable("text", why));
+        }
+        let numbered = parts.zip(1..=u8::MAX).map(|(part, number)| {
+            let mut text = sms::joining(id, self.cutting.reference, all as u8, number);
+            text.extend(sms::octets(part, encoding));
+            let common = common.clone();
+            Sms { text, ..common }.with_header()
+        });
+        Ok(numbered.collect())
+    }
+}
+
+impl Submission {
+    /// The PDUs. Their sequence numbers are written when they are sent.
+    pub(super) fn pdus(&self) -> Result<Vec<Vec<u8>>, Undecodable> {
+        let written = self.parts.iter().map(|part| {
+            let written = part.write(Command::SUBMIT_SM, 0);
+            written.map_err(|wrong: Malformed| undecodable("submit_sm", wrong.to_string()))
+        });
+        written.collect()
+    }
+}
+
+impl fmt::Debug for Submission {
+    /// Shows nothing of the message.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submission")
+            .field("encoding", &self.encoding)
+            .field("parts", &self.parts.len())
+            .finish_non_exhaustive()
+    }
+}
+
+struct Compiler {
+    templates: Templates,
+    any_template: bool,
+}
+
+impl Compiler {
+    fn field(&mut self, name: &str, text: &str) -> Result<Field, Misconfigured> {
+        let compiled = match is_template(text) {
+            true => {
+                let compiled = self.templates.add(name, text);
+                Text::Made(compiled.map_err(|wrong| Misconfigured::new(name, wrong))?)
+            }
+            false => Text::Fixed(text.to_owned()),
+        };
+        self.any_template |= matches!(compiled, Text::Made(_));
+        Ok(Field {
+            name: name.to_owned(),
+            text: compiled,
+        })
+    }
+
+    fn octet(
+        &mut self,
+        name: &str,
+        octet: Option<&OctetText>,
+    ) -> Result<Option<Octet>, Misconfigured> {
+        Ok(match octet {
+            None => None,
+            Some(OctetText::Fixed(octet)) => Some(Octet::Fixed(*octet)),
+            Some(OctetText::Made(text)) => Some(Octet::Made(self.field(name, text.as_str())?)),
+        })
+    }
+}
+
+/// Makes the fields of one message.
+struct Making<'a> {
+    templates: &'a Templates,
+    context: Option<&'a Context>,
+}
+
+impl Making<'_> {
+    fn text(&self, field: &Field) -> Result<String, Undecodable> {
+        match (&field.text, self.context) {
+            (Text::Fixed(text), _) => Ok(text.clone()),
+            (Text::Made(template), Some(context)) => self.templates.render(template, context),
+            (Text::Made(_), None) => Ok(String::new()),
+        }
+    }
+
+    fn octet(&self, octet: &Octet) -> Result<u8, Undecodable> {
+        let field = match octet {
+            Octet::Fixed(octet) => return Ok(*octet),
+            Octet::Made(field) => field,
+        };
+        let number = self.text(field)?.trim().parse();
+        number.map_err(|_| undecodable(&field.name, "is no whole number from 0 to 255".to_owned()))
+    }
+
+    fn optional(&self, octet: Option<&Octet>) -> Result<Option<u8>, Undecodable> {
+        octet.map(|octet| self.octet(octet)).transpose()
+    }
+
+    fn party(&self, party: &Party) -> Result<Address, Undecodable> {
+        let text = self.text(&party.address)?;
+        let ton = self.optional(party.ton.as_ref())?;
+        let npi = self.optional(party.npi.as_ref())?;
+        address(&text, ton, npi).map_err(|why| undecodable(&party.address.name, why.to_owned()))
+    }
+}
+
+/// A time of SMPP (section 7.1.1), or nothing. A duration becomes a relative time.
+fn validity(name: &str, text: String) -> Result<Vec<u8>, Undecodable> {
+    /// YYMMDDhhmmsstnnp.
+    const OCTETS: usize = 16;
+    if text.is_empty() || text.len() == OCTETS {
+        return Ok(text.into_bytes());
+    }
+    let wrong = || {
+        let why = "is no duration up to 30 days, and no time of SMPP, which has 16 characters";
+        undecodable(name, why.to_owned())
+    };
+    let length = parse_duration(&text).map_err(|_| wrong())?;
+    if length > MAX_VALIDITY {
+        return Err(wrong());
+    }
+    let seconds = length.as_secs().max(1);
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (hours, minutes, seconds) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    Ok(format!("0000{days:02}{hours:02}{minutes:02}{seconds:02}000R").into_bytes())
+}
+
+/// The octets of an optional parameter.
+fn octets_of(name: &str, text: String) -> Result<Vec<u8>, Undecodable> {
+    let Some(digits) = text.strip_prefix("0x") else {
+        return Ok(text.into_bytes());
+    };
+    let pairs = digits.as_bytes().chunks(2).map(|pair| {
+        let text = std::str::from_utf8(pair).ok().filter(|_| pair.len() == 2)?;
+        u8::from_str_radix(text, 16).ok()
+    });
+    let octets: Option<Vec<u8>> = pairs.collect();
+    octets.ok_or_else(|| undecodable(name, "is not hexadecimal behind 0x".to_owned()))
+}
+
+/// The number that joins the segments of a message: the same whenever it is sent again (FNV-1a).
+fn reference(message: &Message) -> u16 {
+    let id = message.id().unwrap_or_default();
+    let hash = id.bytes().fold(0x811c_9dc5_u32, |hash, octet| {
+        (hash ^ u32::from(octet)).wrapping_mul(0x0100_0193)
+    });
+    (hash ^ hash >> 16) as u16
+}
+
+fn undecodable(what: &str, why: String) -> Undecodable {
+    Undecodable {
+        what: what.to_owned(),
+        why,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! Completes the reports of replicas with the configuration of their routes: why a tap is closed, what uses
+//! the rate, and when a backlog is gone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{Fleet, LimitWait, RouteState, Routes};
+use sluiced_core::policy::UNTIL_RESUMED;
+use sluiced_core::rate::Span;
+use sluiced_telemetry::waits::ROUTE;
+
+/// A backlog that is gone within so many seconds does not count.
+const MOMENT: f64 = 10.0;
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(super) const NO_TURN: &str = "its limits let nothing pass yet";
+
+impl Fleet {
+    /// Completes which routes are standbys, and why taps are closed or messages move: if no replica gave a
+    /// reason, they wait for a limit.
+    pub(super) fn say_why(&mut self, routes: &Routes) {
+        let limits = &self.limits;
+        let each = self.replicas.iter_mut().flat_map(|replica| {
+            let waits = &replica.waits;
+            let routes = replica.routes.iter_mut();
+            routes.map(move |(name, route)| (waits, name, route))
+        });
+        for (waits, name, route) in each {
+            let main = routes.get(name).and_then(|own| own.standby_for.as_ref());
+            route.standby_for = main.cloned().unwrap_or_default();
+            if route.open && (!route.moving || route.away) || !route.why.is_empty() {
+                continue;
+            }
+            let own = routes.get(name).map_or(&[][..], |own| &own.limits);
+            let shut = limits.iter().find_map(|limit| {
+                let name = own.iter().find(|name| limit["name"] == **name)?;
+                let state = limit["state"].as_str()?;
+                if !["paused", "frozen", "closed"].contains(&state) {
+                    return None;
+                }
+                let left = time_left(limit, &format!("{state}_until"));
+                let left = left
+                    .map(|left| Duration::from_secs(left.as_micros().div_ceil(1_000_000) as u64));
+                let left = left.filter(|left| *left <= UNTIL_RESUMED);
+                let left =
+                    left.map_or_else(String::new, |left| format!(" for another {}", Span(left)));
+                Some(format!("its limit {name} is {state}{left}"))
+            });
+            let shut = shut.or_else(|| waited_for(waits, name, own));
+            route.why = shut.unwrap_or_else(|| match route.open {
+                true => String::new(),
+                false => NO_TURN.to_owned(),
+            });
+        }
+    }
+
+    /// Completes when backlogs are gone: the routes of a queue send its backlog together.
+    pub(super) fn say_when_gone(&mut self, routes: &Routes) {
+        let gone = routes.iter().filter_map(|(name, own)| {
+            let of_queue = routes.iter().filter(|(_, other)| other.queue == own.queue);
+            let sums = of_queue.map(|(other, _)| self.route(other));
+            // The rate of the seconds before an outage says nothing of the time after it.
+            let sums: Vec<_> = sums.filter(RouteState::waits_for_the_rate).collect();
+            let sums = sums.iter();
+            let (held, rate) = sums.fold((0, 0.0), |(held, rate), route| {
+                (route.held + held, route.per_second + rate)
+            });
+            let backlog = self.route(name).backlog();
+            let seconds = (backlog > 0).then(|| (backlog + held) as f64 / rate)?;
+            let is_long = seconds.is_finite() && seconds >= MOMENT;
+            let left = is_long.then(|| Duration::try_from_secs_f64(seconds).ok())?;
+            Some((name.clone(), gone(&self.now, left?)?))
+        });
+        self.gone = gone.collect();
+    }
+
+    /// Completes what uses the rate, for routes whose oldest message waits for too long and only for the
+    /// rate.
+    pub(super) fn say_what_takes(&mut self, routes: &Routes) {
+        let sums: BTreeMap<&String, RouteState> =
+            routes.keys().map(|name| (name, self.route(name))).collect();
+        let late = routes
+            .iter()
+            .filter(|(name, _)| sums[name].late().is_some() && sums[name].waits_for_the_rate());
+        let taken: BTreeMap<String, String> = late
+            .filter_map(|(name, own)| {
+                let mut limits = own.limits.iter();
+                let said = limits.find_map(|limit| most_of(limit, routes, &sums));
+                Some((name.clone(), said?))
+            })
+            .collect();
+        for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
+            if let Some(said) = taken.get(name) {
+                route.taken.clone_from(said);
+            }
+        }
+    }
+}
+
+/// How long after `now` of a limit (as [`Limits`](crate::Limits) has it) its time called `name` is; `None`: it has none.
+#[must_use]
+pub fn time_left(limit: &Value, name: &str) -> Option<Duration> {
+    let time = |name: &str| limit[name].as_str()?.parse::<Timestamp>().ok();
+    let left = time(name)?.duration_since(time("now")?);
+    Some(Duration::try_from(left).unwrap_or_default())
+}
+
+/// What messages of a route wait for at one of its limits, or at the route itself: a pause, or a freeze if none of them is
+/// paced.
+fn waited_for(waits: &[LimitWait], route: &str, limits: &[String]) -> Option<String> {
+    waits.iter().find_map(|wait| {
+        if wait.limit.strip_prefix(ROUTE) == Some(route) {
+            return Some(wait.in_words());
+        }
+        let is_own = limits.contains(&wait.limit);
+        is_own.then(|| format!("its limit {}: {}", wait.limit, wait.in_words()))
+    })
+}
+
+/// Which route makes most of the calls of a limit that several routes share; `None`: one route has it alone, or none
+/// makes a call.
+fn most_of(
+    limit: &String,
+    routes: &Routes,
+    sums: &BTreeMap<&String, RouteState>,
+) -> Option<String> {
+    let sharing = routes.iter().filter(|(_, own)| own.limits.contains(limit));
+    let rates: Vec<_> = sharing
+        .map(|(name, _)| (name, sums[name].calls_per_second))
+        .collect();
+    let total: f64 = rates.iter().map(|(_, rate)| rate).sum();
+    let (most, rate) = rates.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (rates.len() > 1 && total > 0.0).then(|| {
+        let share = 100.0 * rate / total;
+        format!("of the routes that share limit {limit}, {most} makes {share:.0} % of the calls")
+    })
+}
+
+/// `at` the time of day after `left`, with its date if that differs; below a minute `in` so many seconds,
+/// because the time of day would be the current one.
+pub(super) fn gone(now: &str, left: Duration) -> Option<String> {
+    if left < MINUTE {
+        return Some(format!("in {}s", left.as_secs()));
+    }
+    let now: Timestamp = now.parse().ok()?;
+    let then = now.checked_add(left).ok()?.to_string();
+    let (day, time) = then.split_once('T')?;
+    let time = format!("{} UTC", time.get(..5)?);
+    Some(match now.to_string().starts_with(day) {
+        true => format!("at {time}"),
+        false => format!("at {day} {time}"),
+    })
+}

@@ -1,0 +1,347 @@
+//! The state of a replica, from its metrics, its health and its log.
+//!
+//! Problem: `/metrics` has totals, but an operator needs the last seconds and minutes. So the totals of an
+//! earlier sample are remembered: the difference, divided by the time since, is a rate.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::history::{Curve, History};
+use super::{CLOSED_HOURS, LimitWait, Missing, PROBES_ONLY, Replica, RouteState, Use};
+use sluiced_telemetry::health::{DOWNSTREAM, Health, MESSAGES, PROGRESS};
+use sluiced_telemetry::names::{self, Metric};
+use sluiced_telemetry::{ReadValue, Reading, recent};
+
+/// Rates are those of an interval of at least this: samples are taken at any time.
+const SHORTEST: Duration = Duration::from_secs(5);
+
+/// The samples of one process.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    name: String,
+    /// When this interval began (Unix time).
+    began: Duration,
+    /// Messages done and calls by route, and units used by limit.
+    done: BTreeMap<String, Counter>,
+    calls: BTreeMap<String, Counter>,
+    used: BTreeMap<String, Counter>,
+    /// The delays of accepted calls by route.
+    delays: BTreeMap<String, Mean>,
+    history: History,
+}
+
+/// Seconds and calls when the interval began, and the mean of the one before.
+#[derive(Debug, Default)]
+struct Mean {
+    seconds: f64,
+    calls: f64,
+    mean: Option<f64>,
+}
+
+impl Mean {
+    /// The mean; `ended`: an interval has ended.
+    fn mean(&mut self, seconds: f64, calls: f64, ended: bool) -> Option<f64> {
+        if ended {
+            let mean = (seconds - self.seconds) / (calls - self.calls);
+            // Short in the text that replicas send each other.
+            self.mean = (calls > self.calls).then(|| (mean.max(0.0) * 1000.0).round() / 1000.0);
+            (self.seconds, self.calls) = (seconds, calls);
+        }
+        self.mean
+    }
+}
+
+/// A total when the interval began, and its growth a second in the one before.
+#[derive(Debug, Default)]
+struct Counter {
+    total: f64,
+    rate: f64,
+}
+
+impl Counter {
+    /// The rate, once an interval of that many seconds has ended.
+    fn rate(&mut self, total: f64, ended: Option<f64>) -> f64 {
+        if let Some(seconds) = ended {
+            let rate = (total - self.total).max(0.0) / seconds;
+            // Short in the text that replicas send each other.
+            self.rate = (rate * 10.0).round() / 10.0;
+            self.total = total;
+        }
+        self.rate
+    }
+}
+
+impl Sampler {
+    /// The sampler of a process that begins now, in Unix time.
+    pub(super) fn new(name: String, now: Duration) -> Self {
+        Self {
+            name,
+            began: now,
+            done: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            used: BTreeMap::new(),
+            delays: BTreeMap::new(),
+            history: History::default(),
+        }
+    }
+
+    /// What was seen in the last minutes.
+    pub(super) fn curves(&self) -> BTreeMap<String, Curve> {
+        self.history.curves()
+    }
+
+    /// Takes a sample. `metrics` are the values of all metrics, `now` is the Unix time.
+    pub(super) fn take(&mut self, metrics: &[Reading], health: &Health, now: Duration) -> Replica {
+        let mut replica = Replica {
+            name: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            missing: missing(health),
+            waits: waits(health),
+            events: recent(),
+            ..Replica::default()
+        };
+        let ended = self.ended(now);
+        let mut reasons: BTreeMap<String, Reasons> = BTreeMap::new();
+        let mut delays: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        let mut quotas: BTreeMap<(&str, &str), Quota> = BTreeMap::new();
+        for reading in metrics {
+            let of = |label| reading.label(label);
+            match (of("route"), of("limit")) {
+                (Some(route), Some(limit)) => {
+                    of_quota(quotas.entry((route, limit)).or_default(), reading);
+                }
+                (Some(route), None) => {
+                    let reasons = reasons.entry(route.to_owned()).or_default();
+                    if let ReadValue::Samples { count, sum } = reading.value
+                        && is(reading, names::QUEUE_DELAY)
+                    {
+                        delays.insert(route.to_owned(), (sum, count as f64));
+                    }
+                    let route = replica.routes.entry(route.to_owned()).or_default();
+                    of_route(route, reasons, reading);
+                }
+                (None, Some(limit)) => of_limit(&mut replica.limits, limit, reading),
+                (None, None) if is(reading, names::START_TIME) => {
+                    let since = Duration::try_from_secs_f64(reading.number()).unwrap_or_default();
+                    replica.seconds = now.saturating_sub(since).as_secs();
+                }
+                (None, None) => {}
+            }
+        }
+        for ((_, limit), quota) in quotas {
+            let entry = replica.limits.entry(limit.to_owned()).or_default();
+            let said = quota.at(now).into_iter();
+            entry.left = said.chain(entry.left).reduce(f64::min);
+        }
+        for (name, route) in &mut replica.routes {
+            let counter = self.done.entry(name.clone()).or_default();
+            route.per_second = counter.rate(route.done as f64, ended);
+            let calls: u64 = route.answers.values().sum();
+            let counter = self.calls.entry(name.clone()).or_default();
+            route.calls_per_second = counter.rate(calls as f64, ended);
+            let mean = self.delays.entry(name.clone()).or_default();
+            let (seconds, calls) = delays.get(name).copied().unwrap_or_default();
+            route.delay = mean.mean(seconds, calls, ended.is_some());
+        }
+        for (name, limit) in &mut replica.limits {
+            let counter = self.used.entry(name.clone()).or_default();
+            limit.used = counter.rate(limit.total as f64, ended);
+        }
+        self.history.note(&replica.routes, now);
+        say_what_is_missing(&mut replica);
+        say_why(&mut replica, &reasons);
+        replica
+    }
+
+    /// How many seconds the interval took that ends now, if one does.
+    fn ended(&mut self, now: Duration) -> Option<f64> {
+        // If the clock was set back, a new interval begins.
+        let passed = now.checked_sub(self.began).unwrap_or(SHORTEST);
+        (passed >= SHORTEST).then(|| {
+            self.began = now;
+            passed.as_secs_f64()
+        })
+    }
+}
+
+/// The quota that the downstream of a route reported for a limit.
+#[derive(Debug, Default)]
+struct Quota {
+    left: Option<f64>,
+    /// Unix time; zero: not reported.
+    reset: f64,
+}
+
+impl Quota {
+    /// What is left, unless the quota has begun again since.
+    fn at(&self, now: Duration) -> Option<f64> {
+        let is_over = self.reset > 0.0 && now.as_secs_f64() >= self.reset;
+        self.left.filter(|_| !is_over)
+    }
+}
+
+/// Completes why routes stand still, or nearly, even with an open tap.
+fn say_what_is_missing(replica: &mut Replica) {
+    for part in &replica.missing {
+        let mut said = |kind: &str, of: fn(&mut RouteState) -> &mut String| {
+            let route = part.name.strip_prefix(kind);
+            if let Some(route) = route.and_then(|name| replica.routes.get_mut(name)) {
+                of(route).clone_from(&part.reason);
+            }
+        };
+        said(PROGRESS, |route| &mut route.stalled);
+        said(MESSAGES, |route| &mut route.dying);
+        said(DOWNSTREAM, |route| &mut route.away_why);
+    }
+}
+
+/// Completes why taps are closed, unless it is because of their limits. A tap that is open consumes nothing without the
+/// broker or the queue.
+fn say_why(replica: &mut Replica, reasons: &BTreeMap<String, Reasons>) {
+    let none = Reasons::default();
+    for (name, route) in &mut replica.routes {
+        let queue = format!("route {name}");
+        let lacks = |part: &Missing| part.name == "rabbitmq" || part.name == queue;
+        route.open &= !replica.missing.iter().any(lacks);
+        if !route.open {
+            let reasons = reasons.get(name).unwrap_or(&none);
+            // Why the downstream is away is said beside the probes.
+            let is_said = |part: &Missing| route.away && part.name.starts_with(DOWNSTREAM);
+            let missing = replica.missing.iter().filter(|part| concerns(part, name));
+            let mut missing = missing.filter(|part| !is_said(part));
+            route.why = reasons.why(missing.next(), name, route.away);
+        }
+    }
+}
+
+/// A fault of one route does not close the tap of another.
+fn concerns(missing: &Missing, route: &str) -> bool {
+    let name = &missing.name;
+    let (_, part) = name.split_once(" of ").unwrap_or(("", name));
+    part.strip_prefix("route ").is_none_or(|of| of == route)
+}
+
+/// Possible reasons for a closed tap.
+#[derive(Debug, Default)]
+struct Reasons {
+    hours: bool,
+    /// An operator paused it: its wait says until when.
+    paused: bool,
+}
+
+impl Reasons {
+    /// The first reason that applies, in the order in which an operator would look. Empty: it is because
+    /// of the limits or a pause.
+    fn why(&self, missing: Option<&Missing>, route: &str, away: bool) -> String {
+        if let Some(Missing { name, reason, .. }) = missing {
+            // The route is named beside it.
+            let own = name
+                .strip_suffix(route)
+                .and_then(|part| part.strip_suffix(" of route "));
+            format!("{}: {reason}", own.unwrap_or(name))
+        } else if away {
+            PROBES_ONLY.to_owned()
+        } else if self.hours && !self.paused {
+            CLOSED_HOURS.to_owned()
+        } else {
+            String::new()
+        }
+    }
+}
+
+fn is(reading: &Reading, metric: Metric) -> bool {
+    reading.name() == metric.name
+}
+
+fn of_quota(quota: &mut Quota, reading: &Reading) {
+    if is(reading, names::QUOTA_REMAINING) {
+        quota.left = Some(reading.number());
+    } else if is(reading, names::QUOTA_RESET) {
+        quota.reset = reading.number();
+    }
+}
+
+fn of_route(route: &mut RouteState, reasons: &mut Reasons, reading: &Reading) {
+    let count = reading.number().max(0.0) as u64;
+    if is(reading, names::TAP_OPEN) {
+        route.open = count > 0;
+    } else if is(reading, names::BREAKER_OPEN) {
+        route.away = count > 0;
+    } else if is(reading, names::CLOSED) {
+        reasons.hours = count > 0;
+    } else if is(reading, names::PAUSED) {
+        reasons.paused = count > 0;
+    } else if is(reading, names::WAY_SPREAD) {
+        route.way_spread = reading.number();
+    } else if is(reading, names::WAY_KEPT) {
+        route.way_kept = reading.number();
+    } else if is(reading, names::OLDEST) {
+        route.oldest = reading.number();
+    } else if is(reading, names::MAX_DELAY) {
+        route.max_delay = reading.number();
+    } else if is(reading, names::HELD) {
+        route.held = count;
+    } else if is(reading, names::IN_FLIGHT) {
+        route.in_flight = count;
+    } else if is(reading, names::QUEUE_MESSAGES) {
+        match reading.label("part") {
+            Some("ready") => route.ready = count,
+            Some("waiting") => route.waiting = count,
+            Some("parked") => route.parked = count,
+            Some("dead") => route.dead = count,
+            _ => {}
+        }
+    } else if is(reading, names::SETTLED) && reading.label("verdict") == Some("done") {
+        route.done = count;
+    } else if is(reading, names::ANSWERS) && count > 0 {
+        let answer = reading.label("answer").unwrap_or_default();
+        route.answers.insert(answer.to_owned(), count);
+    } else if is(reading, names::PUBLISHED_RESULTS) && count > 0 {
+        let outcome = reading.label("outcome").unwrap_or_default();
+        route.results.insert(outcome.to_owned(), count);
+    } else if is(reading, names::VANISHED) && count > 0 {
+        let part = reading.label("part").unwrap_or_default();
+        route.vanished.insert(part.to_owned(), count);
+    } else if is(reading, names::REPEATS) {
+        route.repeats = count;
+    } else if is(reading, names::MOVING) {
+        route.moving = count > 0;
+    }
+}
+
+fn of_limit(limits: &mut BTreeMap<String, Use>, limit: &str, reading: &Reading) {
+    let known = [names::LIMIT_RATE, names::USED_UNITS, names::ACTUAL_UNITS];
+    if !known.iter().any(|metric| is(reading, *metric)) {
+        return;
+    }
+    let entry = limits.entry(limit.to_owned()).or_default();
+    if is(reading, names::LIMIT_RATE) {
+        entry.per_second = reading.number();
+    } else if is(reading, names::ACTUAL_UNITS) {
+        entry.actual = reading.number().max(0.0) as u64;
+    } else {
+        entry.total = reading.number().max(0.0) as u64;
+    }
+}
+
+fn waits(health: &Health) -> Vec<LimitWait> {
+    let waits = health.waits().all().into_iter().map(|wait| LimitWait {
+        limit: wait.limit.to_string(),
+        what: wait.what.label().to_owned(),
+        reason: wait.reason().to_owned(),
+        seconds: wait.left.map(|left| left.as_secs()),
+    });
+    waits.collect()
+}
+
+fn missing(health: &Health) -> Vec<Missing> {
+    let missing = health.missing().into_iter().map(|missing| Missing {
+        name: missing.name.to_string(),
+        reason: missing.reason.to_string(),
+        seconds: missing.lasted.as_secs(),
+    });
+    missing.collect()
+}
+
+#[cfg(test)]
+mod tests;

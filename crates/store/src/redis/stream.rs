@@ -1,0 +1,102 @@
+//! The streams to servers: sockets and TLS; and the task that drives a connection over one.
+//!
+//! The crate could open its own, but it would trust certificates in its own way, and look up names on threads that a
+//! silent name server blocks.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::select_ok;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use redis::{
+    AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisFuture, RedisResult, Value,
+};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::connection::Address;
+
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// A stream to a server, encrypted or not.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
+
+/// The stream to the first address of `at` that answers. Has no bound in time.
+pub(super) async fn open(
+    at: &Address,
+    found: &[IpAddr],
+    tls: Option<&Arc<ClientConfig>>,
+) -> io::Result<Box<dyn Duplex>> {
+    let connecting = found
+        .iter()
+        .map(|&ip| TcpStream::connect(SocketAddr::new(ip, at.port)).boxed());
+    let connecting: Vec<_> = connecting.collect();
+    if connecting.is_empty() {
+        return Err(io::Error::other("its name has no address"));
+    }
+    let (stream, _) = select_ok(connecting).await?;
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+    socket.set_tcp_keepalive(&keepalive.with_interval(KEEPALIVE / 2))?;
+    socket.set_tcp_user_timeout(Some(2 * KEEPALIVE))?;
+    match tls {
+        None => Ok(Box::new(stream)),
+        Some(config) => {
+            let name = ServerName::try_from(at.host.to_string()).map_err(io::Error::other)?;
+            let connector = TlsConnector::from(Arc::clone(config));
+            Ok(Box::new(connector.connect(name, stream).await?))
+        }
+    }
+}
+
+/// A connection, and the task that drives it, which ends with the last copy of it.
+#[derive(Clone)]
+pub(super) struct Driven {
+    connection: MultiplexedConnection,
+    _driver: Arc<AbortOnDropHandle<()>>,
+}
+
+impl Driven {
+    /// Logs in.
+    pub(super) async fn start(
+        login: &RedisConnectionInfo,
+        stream: Box<dyn Duplex>,
+        config: AsyncConnectionConfig,
+    ) -> RedisResult<Self> {
+        let made = MultiplexedConnection::new_with_config(login, stream, config);
+        let (connection, driver) = made.await?;
+        Ok(Self {
+            connection,
+            _driver: Arc::new(AbortOnDropHandle::new(tokio::spawn(driver))),
+        })
+    }
+}
+
+impl ConnectionLike for Driven {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.connection.req_packed_command(command)
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.connection.req_packed_commands(pipeline, offset, count)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.connection.get_db()
+    }
+}

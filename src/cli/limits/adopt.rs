@@ -1,0 +1,76 @@
+//! `sluiced limits adopt NAME`: the file of this configuration counts at once.
+//!
+//! A changed file counts once more than half of the replicas have it (`core::policy`). An operator that does not want to
+//! wait for the rollout says so here. This sets the values of the file, as `sluiced limits set` does: replicas that
+//! still have the old file change nothing back, and once most have the new one, it counts as a file.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use super::show::short;
+use super::{NameArgs, Refusal, in_force, operator, unused};
+use crate::wire::kind;
+use sluiced_core::policy::PolicyUpdate;
+use sluiced_core::policy::as_written;
+
+pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let (name, opened) = (&args.name, args.location.open().await?);
+    let policy = opened.policy(name).await?;
+    let file = opened.file(name);
+    if file.is_empty() {
+        let why = "the values come from a file: write --config FILE instead of --redis";
+        return Err(Refusal::Arguments(why.to_owned()));
+    }
+    let found = policy.inspect().await?;
+    let before = found.policy.ok_or_else(|| {
+        unused(
+            name,
+            ": the first replica that starts with this file sets it",
+        )
+    })?;
+    let (was, is) = (kind(&before.text), kind(&file));
+    if was != is {
+        return Err(Refusal::Failed(format!(
+            "the file makes `{name}` a {is} limit, and in force is a {was} one: the kind changes once most replicas have the file"
+        )));
+    }
+    let same = as_written(&before.text) == as_written(&file);
+    if same && !args.location.json {
+        writeln!(out, "{name}: this file is in force already")?;
+        return Ok(());
+    }
+    let update = PolicyUpdate {
+        over: before.version,
+        text: &file,
+        file: &before.file,
+        by: &operator(),
+    };
+    let updated = policy.set(&update).await?;
+    let updated = updated.ok_or_else(|| {
+        Refusal::Failed(format!(
+            "another command changed `{name}` at the same time; nothing was set"
+        ))
+    })?;
+    let (was, is) = (short(&before.text), short(&file));
+    if args.location.json {
+        let said =
+            json!({ "name": name, "before": was, "in_force": is, "version": updated.updates });
+        writeln!(out, "{said:#}")?;
+        return Ok(());
+    }
+    writeln!(out, "{name}: {was}")?;
+    writeln!(out, "{:>width$}  {is}", "->", width = name.len())?;
+    in_force(&updated, out)?;
+    let differ = found.replicas.iter();
+    let differ = differ.filter(|replica| as_written(&replica.file) != as_written(&file));
+    match differ.count() {
+        0 => {}
+        others => writeln!(
+            out,
+            "{others} of {} replicas have another file: finish the rollout, or this value stays as an operator's",
+            found.replicas.len()
+        )?,
+    }
+    Ok(())
+}

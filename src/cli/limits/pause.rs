@@ -1,0 +1,138 @@
+//! `sluiced limits pause` and `resume`; `sluiced routes pause` and `resume` do the same with the pause of a route
+//! (`ports::policies::pause_of`).
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{Location, NameArgs, Refusal, in_force, length, operator};
+use crate::cli::shell;
+use sluiced_core::rate::Span;
+use sluiced_core::schedule::FREEZE_MAX;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::policies::PolicyOf;
+
+/// The arguments of `sluiced limits pause`.
+#[derive(Args, Clone, Debug)]
+pub struct PauseArgs {
+    /// The limit
+    #[arg(add = shell::limits())]
+    name: String,
+    #[command(flatten)]
+    pausing: Pausing,
+}
+
+/// For how long something is paused, and where that is said.
+#[derive(Args, Clone, Debug)]
+pub(in crate::cli) struct Pausing {
+    /// How long, such as 10m; without it until resumed (366 days at most)
+    #[arg(long = "for", value_name = "DURATION", value_parser = length)]
+    length: Option<Duration>,
+    /// Until when, such as 2026-11-28T06:00:00Z
+    #[arg(long, value_name = "TIME", conflicts_with = "length")]
+    until: Option<Timestamp>,
+    #[command(flatten)]
+    pub(in crate::cli) location: Location,
+}
+
+/// What is paused or resumed.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cli) struct Paused<'a> {
+    /// `limit` or `route`.
+    pub(in crate::cli) what: &'static str,
+    pub(in crate::cli) name: &'a str,
+    pub(in crate::cli) policy: PolicyOf<'a>,
+}
+
+pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let opened = args.pausing.location.open().await?;
+    let limit = Paused {
+        what: "limit",
+        name: &args.name,
+        policy: opened.policy(&args.name).await?,
+    };
+    limit.pause(&args.pausing, out).await
+}
+
+pub(super) async fn resume(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let opened = args.location.open().await?;
+    let limit = Paused {
+        what: "limit",
+        name: &args.name,
+        policy: opened.policy(&args.name).await?,
+    };
+    limit.resume(args.location.json, out).await
+}
+
+impl Paused<'_> {
+    pub(in crate::cli) async fn pause(
+        self,
+        pausing: &Pausing,
+        out: &mut (impl Write + Send),
+    ) -> Result<(), Refusal> {
+        let Self { what, name, policy } = self;
+        let length = match pausing.until {
+            Some(until) => Some(left(until, policy.inspect().await?.now)?),
+            None => pausing.length,
+        };
+        let paused = policy
+            .pause(length.unwrap_or(FREEZE_MAX), &operator())
+            .await?;
+        let (update, until) = paused.ok_or_else(|| self.unused())?;
+        if pausing.location.json {
+            let said = json!({ "name": name, "paused_until": until.to_string(), "version": update.updates });
+            writeln!(out, "{said:#}")?;
+            return Ok(());
+        }
+        let how = match (pausing.until, length) {
+            (Some(until), _) => format!("until {until}"),
+            (None, Some(length)) => format!("for {}", Span(length)),
+            (None, None) => format!("until `sluiced {what}s resume {name}`"),
+        };
+        writeln!(out, "{name}: paused {how}")?;
+        Ok(in_force(&update, out)?)
+    }
+
+    pub(in crate::cli) async fn resume(
+        self,
+        as_json: bool,
+        out: &mut (impl Write + Send),
+    ) -> Result<(), Refusal> {
+        let name = self.name;
+        let resumed = self.policy.resume(&operator()).await?;
+        let (update, was) = resumed.ok_or_else(|| self.unused())?;
+        if as_json {
+            let said = json!({ "name": name, "resumed": was, "version": update.updates });
+            writeln!(out, "{said:#}")?;
+        } else if was {
+            writeln!(out, "{name}: resumed")?;
+            in_force(&update, out)?;
+        } else {
+            writeln!(out, "{name}: it was neither paused nor frozen")?;
+        }
+        Ok(())
+    }
+
+    fn unused(self) -> Refusal {
+        let Self { what, name, .. } = self;
+        Refusal::Failed(format!(
+            "no replica has used a {what} `{name}` yet; a Redis that lost its state learns of it within 15 s"
+        ))
+    }
+}
+
+/// From `now` until then.
+fn left(until: Timestamp, now: StoreTime) -> Result<Duration, Refusal> {
+    let micros = u64::try_from(until.as_microsecond()).unwrap_or_default();
+    match StoreTime::from_micros(micros).since(now) {
+        Duration::ZERO => Err(Refusal::Arguments(format!("--until {until}: that is over"))),
+        left if left > FREEZE_MAX => Err(Refusal::Arguments(format!(
+            "--until {until}: a pause lasts {} at most; without --until it has no end",
+            Span(FREEZE_MAX)
+        ))),
+        left => Ok(left),
+    }
+}

@@ -1,0 +1,132 @@
+//! `sluiced routes`: pauses and resumes one route on every replica, while the other routes of its limits go on.
+//!
+//! A pause goes to the store, and from there to the replicas (`pipeline::pause`). No replica is called directly; one that
+//! is away, or starts meanwhile, gets the pause when it comes.
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::exit::{Exit, Refusal, named};
+use super::limits::pause::{Paused, Pausing};
+use super::limits::{Location, OpenLimits};
+use super::shell;
+use super::text::{state, table};
+use crate::wire::Standing;
+use sluiced_ports::policies::{PolicyOf, pause_of};
+use sluiced_ports::store::Family;
+
+/// The arguments of `sluiced routes`.
+#[derive(Args, Clone, Debug)]
+pub struct RoutesArgs {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Command {
+    /// All routes of a configuration, and whether an operator paused them
+    List(ListArgs),
+    /// Send nothing of a route until resumed, or for a while: its messages wait in their queue
+    Pause(PauseArgs),
+    /// End a pause
+    Resume(ResumeArgs),
+}
+
+/// The arguments of `sluiced routes list`.
+#[derive(Args, Clone, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    location: Location,
+}
+
+/// The arguments of `sluiced routes pause`.
+#[derive(Args, Clone, Debug)]
+pub struct PauseArgs {
+    /// The route
+    #[arg(add = shell::routes())]
+    name: String,
+    #[command(flatten)]
+    pausing: Pausing,
+}
+
+/// The arguments of `sluiced routes resume`.
+#[derive(Args, Clone, Debug)]
+pub struct ResumeArgs {
+    /// The route
+    #[arg(add = shell::routes())]
+    name: String,
+    #[command(flatten)]
+    location: Location,
+}
+
+/// Runs a command, and writes what it finds to `out`.
+pub(super) async fn run(args: &RoutesArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
+    match &args.command {
+        Command::List(args) => list(args, out).await?,
+        Command::Pause(args) => {
+            let (opened, key) = open(&args.pausing.location, &args.name).await?;
+            let route = route(&opened, &args.name, &key);
+            route.pause(&args.pausing, out).await?;
+        }
+        Command::Resume(args) => {
+            let (opened, key) = open(&args.location, &args.name).await?;
+            let route = route(&opened, &args.name, &key);
+            route.resume(args.location.json, out).await?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The store, and the name of the pause of a route. A route that the configuration does not have is refused.
+async fn open(location: &Location, name: &str) -> Result<(OpenLimits, String), Refusal> {
+    let opened = location.open().await?;
+    if let Some(settings) = opened.settings() {
+        named("route", name, &settings.routes)?;
+    }
+    Ok((opened, pause_of(name)))
+}
+
+fn route<'a>(opened: &'a OpenLimits, name: &'a str, key: &'a str) -> Paused<'a> {
+    Paused {
+        what: "route",
+        name,
+        policy: PolicyOf::new(&*opened.store, Family::Paced, key),
+    }
+}
+
+async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let opened = args.location.open().await?;
+    let Some(settings) = opened.settings() else {
+        return Err(Refusal::Arguments(
+            "list needs --config: the names of the routes stand there".to_owned(),
+        ));
+    };
+    let mut all = Vec::new();
+    for (name, own) in &settings.routes {
+        let key = pause_of(name);
+        let found = route(&opened, name, &key).policy.inspect().await?;
+        let is_known = found.policy.is_some();
+        let standing = Standing::new(found, None);
+        let state = match is_known {
+            true => state(&standing),
+            false => "not running yet".to_owned(),
+        };
+        all.push((name, &own.queue, state));
+    }
+    if args.location.json {
+        let all = all
+            .iter()
+            .map(|(name, queue, state)| json!({ "name": name, "queue": queue, "state": state }));
+        let all = serde_json::Value::from(all.collect::<Vec<_>>());
+        writeln!(out, "{all:#}")?;
+        return Ok(());
+    }
+    let rows = all
+        .into_iter()
+        .map(|(name, queue, state)| [name.clone(), queue.clone(), state]);
+    table(["ROUTE", "QUEUE", "STATE"], &[], rows, out)?;
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! From a route of the configuration to the plain values by which the pipeline works.
+
+use std::sync::Arc;
+
+use super::WireError;
+use sluiced_core::after_call::CallRules;
+use sluiced_pipeline::{
+    AnswerRules, Journal, OnDenied, Priority, ResultRules, Results, RouteRules, Tenants,
+    WhenUnsendable,
+};
+use sluiced_settings::made::{PriorityText, ZoneText};
+use sluiced_settings::types as settings;
+use sluiced_settings::types::{JournalLines, Paced, ResultOn, Route, Settings};
+use sluiced_telemetry::meters::RouteMeters;
+
+/// The rules of a route that is one of `settings`.
+pub(super) fn rules(
+    settings: &Settings,
+    name: &str,
+    route: &Route,
+) -> Result<RouteRules, WireError> {
+    let paced = settings.paced_limit(route).map(|(_, paced)| paced);
+    let hours = route.opening_hours();
+    let hours = hours.map_err(|e| WireError::new(format!("routes.{name}.open"), e))?;
+    let is_own = matches!(route.timezone, Some(ZoneText::Made(_)));
+    let (own_hours, hours) = if is_own { (hours, None) } else { (None, hours) };
+    Ok(RouteRules {
+        queue: route.queue.clone(),
+        standby_for: route.standby_for.clone(),
+        priority: match route.priority {
+            PriorityText::Fixed(priority) => Priority::Fixed(priority),
+            PriorityText::Made(_) => Priority::OfMessage,
+        },
+        urgent_from: paced.and_then(Paced::urgent_from),
+        prefetch: settings.prefetch(route),
+        hold_limit: settings.rabbitmq.ack_timeout.get() / 2,
+        hours,
+        own_hours,
+        dying: settings.dying(route),
+        calls: CallRules {
+            max_attempts: route.max_attempts,
+            retry: route.retry.backoff(),
+            max_refused: route.max_throttled.get(),
+            max_hold: route.max_hold.get(),
+        },
+        answers: AnswerRules {
+            wait: route.throttle_wait(),
+            max_wait: route.max_throttle_wait(),
+            latency: route.call_latency(),
+            is_kept: route.keep_answer(),
+        },
+        on_denied: match route.on_denied {
+            settings::OnDenied::Hold => OnDenied::Hold,
+            settings::OnDenied::Delay => OnDenied::Delay,
+            settings::OnDenied::Nack => OnDenied::Nack,
+            settings::OnDenied::DeadLetter => OnDenied::DeadLetter,
+        },
+        denied_headers: route.denied_headers,
+        max_age: route.max_age.map(|age| age.get()),
+        on_expired: match route.on_expired {
+            settings::OnExpired::Drop => WhenUnsendable::Drop,
+            settings::OnExpired::DeadLetter => WhenUnsendable::DeadLetter,
+        },
+        on_invalid: match route.on_invalid {
+            settings::OnInvalid::Drop => WhenUnsendable::Drop,
+            settings::OnInvalid::DeadLetter => WhenUnsendable::DeadLetter,
+        },
+        max_body: route.max_body.0,
+        max_delay: route.max_delay.map(|most| most.get()),
+        tenants: route.fair_by.as_ref().map(|_| Tenants {
+            weights: route.weights.clone(),
+            parked: route.parked,
+        }),
+    })
+}
+
+/// The journal of a route, if it has one.
+pub(super) fn journal(
+    settings: &Settings,
+    name: &str,
+    route: &Route,
+) -> Result<Option<Journal>, WireError> {
+    let id = route.journal_id.as_ref().map(|text| text.as_str());
+    let before = match route.journal {
+        JournalLines::None => return Ok(None),
+        JournalLines::After => None,
+        JournalLines::Before => Some(super::replica(settings)),
+    };
+    let journal = Journal::new(id, before).map(Some);
+    journal.map_err(|e| WireError::new(format!("routes.{name}.journal_id"), e))
+}
+
+/// What a route publishes about the ends of its messages, if it does.
+pub(super) fn results(
+    name: &str,
+    route: &Route,
+    meters: &Arc<RouteMeters>,
+) -> Result<Option<Results>, WireError> {
+    let Some(settings) = &route.results else {
+        return Ok(None);
+    };
+    let (own, queue) = (settings.clone(), route.queue.clone());
+    let rules = ResultRules {
+        routing_key: settings.routing_key.as_str(),
+        body: settings.body.as_ref().map(|body| body.as_str()),
+        of_accepted: settings.on.contains(&ResultOn::Accepted),
+        of_dead: settings.on.contains(&ResultOn::Dead),
+        of_receipts: settings.on.contains(&ResultOn::Receipt),
+        of_inbound: settings.on.contains(&ResultOn::Inbound),
+        max_body: route.max_body.0,
+        headers: settings.headers.clone(),
+        comes_back: Box::new(move |key| own.comes_back(key, &queue)),
+    };
+    let results = Results::new(rules, meters).map(Some);
+    results.map_err(|e| WireError::new(format!("routes.{name}.results"), e))
+}

@@ -1,0 +1,163 @@
+//! How a limit stands: its policy, and whether it grants anything.
+//!
+//! Problem: three things shut a limit: an operator's pause, a freeze that a downstream asked for, and a loss of the state
+//! in the store. The first two are written down beside the policy. The third follows from the record of losses and from
+//! the rule of the limit, so the store is asked for it (`limits::generation`). All three are here in one place, so that
+//! `sluiced limits`, the status page and the routes on it name the same one, with the time that is left.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::WireError;
+use super::stores::keyed_limit;
+use sluiced_core::limits::generation::Closing;
+use sluiced_core::policy::{ADAPTED, LimitPolicy, ends, is_same};
+use sluiced_core::time::StoreTime;
+use sluiced_ports::store::{Inspection, Store, StoreError};
+use sluiced_settings::policy;
+use sluiced_settings::types::Limit;
+use sluiced_store::limit_key;
+
+/// A limit as the store has it.
+#[derive(Debug)]
+pub struct Standing {
+    pub found: Inspection,
+    /// It grants nothing until then, because the store lost its state or may have.
+    lost: Option<(StoreTime, Closing)>,
+}
+
+/// Adds to what the store said of a limit whether it waits because of a loss.
+pub(super) async fn with_losses(
+    store: &dyn Store,
+    name: &str,
+    limit: &Limit,
+    found: Result<Inspection, StoreError>,
+) -> Result<Standing, WireError> {
+    let found = found.map_err(|e| WireError::new("redis", e))?;
+    let lost = match &found.policy {
+        // A policy that this version cannot read is shown as it is.
+        Some(policy) => match limit.with_policy(&policy.text) {
+            Ok(limit) => lost(store, name, &limit, policy).await?,
+            Err(_) => None,
+        },
+        None => None,
+    };
+    Ok(Standing { found, lost })
+}
+
+/// Until when a limit under its current policy grants nothing because the store lost its state, or may have. `None` also
+/// for a paced limit: it begins a new schedule instead.
+///
+/// # Errors
+/// When the store does not answer, or the numbers of the limit are too large.
+pub async fn lost(
+    store: &dyn Store,
+    name: &str,
+    limit: &Limit,
+    policy: &LimitPolicy,
+) -> Result<Option<(StoreTime, Closing)>, WireError> {
+    let Some(limit) = keyed_limit(name, limit, policy.version)? else {
+        return Ok(None);
+    };
+    // All keys of a limit are closed together, so any of them says it.
+    let look = store.look(&Arc::new(limit), limit_key(&[])).await;
+    let look = look.map_err(|e| WireError::new("redis", e))?;
+    Ok(look.closed.filter(|(_, why)| *why != Closing::Paused))
+}
+
+impl Standing {
+    /// Of a limit that the store said this of, with what is known of losses (see [`lost`]).
+    #[must_use]
+    pub const fn new(found: Inspection, lost: Option<(StoreTime, Closing)>) -> Self {
+        Self { found, lost }
+    }
+
+    /// Until when it grants nothing because the store lost its state, or may have.
+    #[must_use]
+    pub const fn lost(&self) -> Option<(StoreTime, Closing)> {
+        self.lost
+    }
+
+    /// Whether anything passes, in one word.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        let paused = self.paused_until().is_some();
+        match (paused, self.found.frozen_until, self.lost) {
+            (true, ..) => "paused",
+            (false, Some(_), _) => "frozen",
+            (false, None, Some(_)) => "closed",
+            (false, None, None) => "open",
+        }
+    }
+
+    fn paused_until(&self) -> Option<StoreTime> {
+        let policy = self.found.policy.as_ref()?;
+        policy.paused_until(self.found.now)
+    }
+
+    /// Everything about the limit, for programs.
+    #[must_use]
+    pub fn as_json(&self, name: &str, file: &str) -> Value {
+        let found = &self.found;
+        let policy = found.policy.as_ref();
+        let in_force = policy.map_or("", |policy| &policy.text);
+        let values = |line: &str| {
+            let words = policy::keys_of(line).unwrap_or_default();
+            let pairs = words
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), Value::from(value)));
+            Value::Object(pairs.collect())
+        };
+        let adapted = policy::words(in_force).ok();
+        let adapted = adapted.and_then(|words| words.into_iter().find(|word| word.0 == ADAPTED));
+        let adapted = adapted.map(|word| word.1);
+        let paused_until = self.paused_until();
+        json!({
+            "name": name,
+            "kind": kind(if in_force.is_empty() { file } else { in_force }),
+            "in_force": policy.map(|policy| values(&policy.text)),
+            "adapted": adapted,
+            "ends": ends(in_force).1.map(|at| at.to_string()),
+            "file": (!file.is_empty()).then(|| values(file)),
+            "version": policy.map(|policy| policy.updates),
+            "origin": policy.map(|policy| policy.origin.name()),
+            "by": policy.map(|policy| &policy.by),
+            "since": policy.map(|policy| policy.changed.since().to_string()),
+            "state": self.word(),
+            "paused_until": paused_until.map(|at| at.to_string()),
+            "paused_by": paused_until.and(policy).and_then(|s| s.pause.as_ref()).map(|p| &p.by),
+            "frozen_until": found.frozen_until.map(|at| at.to_string()),
+            "closed_until": self.lost.map(|(until, _)| until.to_string()),
+            "closed_why": self.lost.map(|(_, why)| closed_why(why)),
+            "now": found.now.to_string(),
+            "replicas": found.replicas.iter().map(|present| json!({
+                "name": present.replica,
+                "file": values(&present.file),
+                "differs": !is_same(&present.file, in_force),
+            })).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Why a limit that is neither paused nor frozen grants nothing, for operators.
+#[must_use]
+pub const fn closed_why(why: Closing) -> &'static str {
+    match why {
+        Closing::Lost => "the store lost its state (`sluiced limits open` opens it)",
+        Closing::Guard => {
+            "the store is new or was restarted, and replicas report what they remember"
+        }
+        Closing::Paused => "an operator paused it",
+    }
+}
+
+/// The kind in a policy.
+#[must_use]
+pub fn kind(line: &str) -> &str {
+    let kind = policy::words(line).ok().and_then(|words| {
+        let kind = words.into_iter().find(|(name, _)| *name == "kind")?;
+        Some(kind.1)
+    });
+    kind.unwrap_or("?")
+}
