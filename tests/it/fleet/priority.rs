@@ -5,6 +5,7 @@
 //! the machine is.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use lapin::BasicProperties;
@@ -28,10 +29,8 @@ const RATE: u64 = 400;
 const SHORT: &str = "60ms";
 /// No two of them at the same point of any cycle.
 const EVERY: Duration = Duration::from_millis(163);
-/// In its turn in the queue an urgent one would wait for all of these.
-fn backlog() -> usize {
-    at_length(6_000, 9_000)
-}
+/// In its turn in the queue an urgent one would wait for all of these: as many are added as were called.
+const BACKLOG: usize = 6_000;
 
 /// So many of bulk may be called between the confirm of an urgent one and its call: those of two seconds.
 const MOST: usize = 2 * RATE as usize;
@@ -103,8 +102,10 @@ impl Scene {
             arguments.insert("x-max-priority".into(), AMQPValue::LongLongInt(9));
             broker.declare_with(queue, "classic", arguments).await;
         }
-        let bulk = (0..backlog()).map(|n| message(&format!("b{n}"), 0));
-        broker.publish(self.bulk.unwrap_or(queue), bulk).await;
+        let bulk = |numbers: Range<usize>| numbers.map(|n| message(&format!("b{n}"), 0));
+        let of_bulk = self.bulk.unwrap_or(queue);
+        let mut backlog = BACKLOG;
+        broker.publish(of_bulk, bulk(0..backlog)).await;
         let text = self.config(&provider);
         let replicas: Vec<_> = (0..3).map(|_| Daemon::start_with(&text, |_| {})).collect();
         let flows = || provider.live().unique > RATE;
@@ -119,6 +120,9 @@ impl Scene {
             broker.publish(queue, [message]).await;
             let confirmed = provider.clock().now();
             published.push(Published { at, confirmed });
+            let wanted = BACKLOG + provider.live().unique as usize;
+            broker.publish(of_bulk, bulk(backlog..wanted)).await;
+            backlog = wanted;
         }
         let came = || passed(&published, &provider.keyed());
         eventually(LONG, "all urgent ones are sent", || came().len() == urgent).await;
@@ -127,7 +131,7 @@ impl Scene {
         }
         let live = provider.live();
         assert!(
-            live.unique < backlog() as u64,
+            live.unique < backlog as u64,
             "bulk had a backlog to the end"
         );
         assert_eq!(live.over, 0);
