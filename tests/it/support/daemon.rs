@@ -36,7 +36,8 @@ pub fn program(arguments: &[&str]) -> Command {
     for (variable, _) in std::env::vars_os() {
         let name = variable.to_string_lossy();
         let ours = name.starts_with("SLUICED__") || name.starts_with("OTEL_");
-        if ours || variable == "NOTIFY_SOCKET" {
+        let proxy = name.to_ascii_uppercase().ends_with("_PROXY");
+        if ours || proxy || variable == "NOTIFY_SOCKET" {
             command.env_remove(&variable);
         }
     }
@@ -60,6 +61,10 @@ const SLOW: &[&str] = &[
     "permits run out before their calls leave",
     "permits or slots ran out before their calls left",
 ];
+
+/// How long RabbitMQ may take. A busy machine stands still for longer than an operator would wait, so this is a minute
+/// where a test does not say otherwise.
+const PATIENT: [&str; 2] = ["connect_timeout", "confirm_timeout"];
 
 impl Daemon {
     #[must_use]
@@ -103,6 +108,14 @@ impl Daemon {
         let mut command = program(&["run", "--config"]);
         command.arg(&config);
         let mut command = by(command);
+        let with_rabbit = text.contains("[rabbitmq]\n");
+        for key in PATIENT
+            .iter()
+            .filter(|key| with_rabbit && !text.contains(*key))
+        {
+            let variable = format!("SLUICED__RABBITMQ__{}", key.to_uppercase());
+            command.env(variable, "1m");
+        }
         command.stdout(output.try_clone().unwrap()).stderr(output);
         change(&mut command);
         let child = command.spawn().expect("the program starts");
