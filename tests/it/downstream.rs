@@ -70,14 +70,15 @@ fn message() -> Message {
     }
 }
 
+const FACTS: Facts<'_> = Facts {
+    route: "sms",
+    attempt: 1,
+    max_body: 1 << 20,
+};
+
 /// One call, which must end.
 async fn call(downstream: &HttpDownstream) -> Judgement {
-    let facts = Facts {
-        route: "sms",
-        attempt: 1,
-        max_body: 1 << 20,
-    };
-    let prepared = downstream.prepare(&message(), facts).unwrap();
+    let prepared = downstream.prepare(&message(), FACTS).unwrap();
     tokio::time::timeout(BOUND, prepared.send(LeaveBy::any_time(Clock::start())))
         .await
         .unwrap()

@@ -18,6 +18,7 @@ mod held;
 mod hours;
 mod interop;
 pub(crate) mod journal;
+mod moved;
 mod named;
 mod once;
 mod owner;

@@ -2,16 +2,13 @@
 //!
 //! Problem: the first slot must not wait for a handshake, and a request made only to warm a
 //! connection would count against the limit. So `WarmConnector` sits between the client's pool and
-//! the network, and keeps idle connections that are open, TLS included, and have carried nothing.
+//! the network, and keeps connections that are open, TLS included, and have carried nothing (`spares`).
 //! When the pool asks for a new connection it gets one of those, if one is still good: younger than
-//! the idle timeout, not closed by the peer, and silent. When the last one is taken, more are
-//! opened in the background, because the number of calls at a time may still grow. A peer that closes them before
-//! they are used gets fewer and fewer: otherwise each call would open as many again.
+//! the idle timeout, not closed by the peer, and silent. `lifetime` says for how long each connection is used.
 
 use std::future::ready;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -28,11 +25,12 @@ use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
 use super::gate::GatedIo;
-use sluiced_core::backoff::{Backoff, Failures};
+use super::lifetime::Lifetimes;
+use super::spares::{Spares, State};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Resolver;
 use sluiced_ports::dial::connect_detail;
@@ -40,20 +38,19 @@ use sluiced_ports::lock;
 
 /// A peer that vanished without closing is noticed by the kernel after this long without traffic.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-/// Waits before more idle connections are opened, after the peer closed those that were.
-const CLOSED: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 /// How many connections are opened at the same time while warming.
 const WARM_AT_ONCE: usize = 32;
 
 type Connection = GatedIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Opens connections, or returns one that is open already. Clones share the idle connections.
+/// Opens connections, or returns one that is open already. Clones share the spare connections.
 #[derive(Clone)]
 pub(super) struct WarmConnector {
     network: HttpsConnector<HttpConnector<Dns>>,
     connect_timeout: Duration,
-    idle: Arc<IdleConnections>,
+    lifetimes: Arc<Lifetimes>,
+    idle: Arc<Idle>,
 }
 
 /// Name resolution in the form that the HTTP client needs.
@@ -80,22 +77,16 @@ impl Service<Name> for Dns {
     }
 }
 
-/// Open connections that have carried nothing yet; at most as many as `warm` was called with.
-struct IdleConnections {
+/// The spare connections, and what they need.
+struct Idle {
     /// Where they lead. `None`: the host differs from message to message.
     origin: Option<Uri>,
-    idle_timeout: Duration,
-    /// How many to keep, since the last `warm`.
-    wanted: AtomicUsize,
-    /// A top-up is under way.
-    filling: AtomicBool,
-    /// How often in a row the peer had closed one that was wanted. Top-ups wait for that.
-    closed: Mutex<Failures>,
+    timeout: Duration,
     clock: Clock,
-    spare: Mutex<Vec<IdleConnection>>,
+    spares: Mutex<Spares<Spare>>,
 }
 
-struct IdleConnection {
+struct Spare {
     connection: Connection,
     opened: Instant,
 }
@@ -107,6 +98,7 @@ impl WarmConnector {
         origin: Option<Uri>,
         connect_timeout: Duration,
         idle_timeout: Duration,
+        lifetimes: Arc<Lifetimes>,
     ) -> Self {
         let mut tcp = HttpConnector::new_with_resolver(Dns::default());
         tcp.enforce_http(false);
@@ -122,70 +114,82 @@ impl WarmConnector {
         Self {
             network,
             connect_timeout,
-            idle: Arc::new(IdleConnections {
+            lifetimes,
+            idle: Arc::new(Idle {
                 origin,
-                idle_timeout,
-                wanted: AtomicUsize::new(0),
-                filling: AtomicBool::new(false),
-                closed: Mutex::new(Failures::new(CLOSED)),
+                timeout: idle_timeout,
                 clock: Clock::start(),
-                spare: Mutex::default(),
+                spares: Mutex::new(Spares::new()),
             }),
         }
     }
 
-    /// Opens idle connections up to `wanted` connections, within `bound`. The error says what failed.
+    /// Opens spare connections up to `wanted`, within `bound`. The error says what failed.
     pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
         let Some(origin) = self.idle.origin.clone() else {
             return Ok(());
         };
-        self.idle.wanted.store(wanted, Ordering::Relaxed);
-        let missing = wanted.saturating_sub(self.idle.discard_stale());
-        let opening = stream::iter(0..missing).map(|_| self.open(origin.clone()));
-        let mut opening = opening.buffer_unordered(WARM_AT_ONCE);
-        let mut opened = 0;
-        let mut failure = None;
-        let all = timeout(bound, async {
-            while let Some(result) = opening.next().await {
-                match result {
-                    Ok(connection) => {
-                        self.idle.put(connection);
-                        opened += 1;
-                    }
-                    Err(error) => failure = Some(connect_detail(error.as_ref())),
-                }
-            }
-        });
-        if all.await.is_err() {
-            failure = Some(format!("not done within {bound:?}"));
-        }
-        self.discard_later();
+        self.idle.discard_stale();
+        let missing = lock(&self.idle.spares).want(wanted);
+        let (opened, failure) = self.open_spares(origin, missing, bound).await;
         match failure {
             Some(why) => Err(format!("{opened} of {missing} connections opened: {why}")),
             None => Ok(()),
         }
     }
 
-    /// Opens idle connections again in the background. More calls at a time need more connections, and
-    /// a call that has to wait for a handshake misses its slot.
-    fn top_up(&self) {
-        let wanted = self.idle.wanted.load(Ordering::Relaxed);
-        let waits = lock(&self.idle.closed).retry_at() > self.idle.clock.now();
-        if wanted == 0 || waits || self.idle.filling.swap(true, Ordering::Relaxed) {
+    /// Opens spare connections again in the background, after one was taken.
+    fn top_up(&self, origin: Uri) {
+        let missing = lock(&self.idle.spares).missing(self.idle.clock.now());
+        if missing == 0 {
             return;
         }
         let this = self.clone();
         tokio::spawn(async move {
             // If this fails, calls fail in the same way and report it.
-            this.warm(wanted, this.connect_timeout).await.ok();
-            this.idle.filling.store(false, Ordering::Relaxed);
+            let bound = this.connect_timeout;
+            this.open_spares(origin, missing, bound).await;
         });
+    }
+
+    /// Opens so many, within `bound`: how many it opened, and why not all of them.
+    async fn open_spares(
+        &self,
+        origin: Uri,
+        missing: usize,
+        bound: Duration,
+    ) -> (usize, Option<String>) {
+        let until = Instant::now() + bound;
+        let opening = stream::iter(0..missing).map(|_| self.open(origin.clone()));
+        let mut opening = opening.buffer_unordered(WARM_AT_ONCE);
+        let (mut opened, mut failure) = (0, None);
+        for _ in 0..missing {
+            let connection = match timeout_at(until, opening.next()).await {
+                Ok(Some(Ok(connection))) => Some(connection),
+                Ok(Some(Err(error))) => {
+                    failure = Some(connect_detail(error.as_ref()));
+                    None
+                }
+                Ok(None) | Err(_) => {
+                    failure = Some(format!("not done within {bound:?}"));
+                    None
+                }
+            };
+            opened += usize::from(connection.is_some());
+            let spare = connection.map(|connection| Spare {
+                connection,
+                opened: Instant::now(),
+            });
+            lock(&self.idle.spares).opened(spare);
+        }
+        self.discard_later();
+        (opened, failure)
     }
 
     /// Closes connections that were not used when they are too old, as the pool does with its own.
     fn discard_later(&self) {
         let idle = Arc::downgrade(&self.idle);
-        let wait = self.idle.idle_timeout;
+        let wait = self.idle.timeout;
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             if let Some(idle) = idle.upgrade() {
@@ -198,12 +202,13 @@ impl WarmConnector {
     fn open(&self, to: Uri) -> BoxFuture<'static, Result<Connection, ConnectError>> {
         let connecting = self.network.clone().call(to);
         let bound = self.connect_timeout;
+        let lifetimes = Arc::clone(&self.lifetimes);
         Box::pin(async move {
             let opened = timeout(bound, connecting).await.unwrap_or_else(|_| {
                 let why = format!("not open within {bound:?}");
                 Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
             });
-            opened.map(GatedIo::new)
+            opened.map(|io| GatedIo::new(io, lifetimes))
         })
     }
 }
@@ -218,10 +223,11 @@ impl Service<Uri> for WarmConnector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let spare = self.idle.take(&to);
-        if lock(&self.idle.spare).is_empty() {
-            self.top_up();
+        if !self.idle.leads_to(&to) {
+            return self.open(to);
         }
+        let spare = self.idle.take();
+        self.top_up(to.clone());
         match spare {
             Some(connection) => Box::pin(ready(Ok(connection))),
             None => self.open(to),
@@ -229,56 +235,42 @@ impl Service<Uri> for WarmConnector {
     }
 }
 
-impl IdleConnections {
-    fn put(&self, connection: Connection) {
-        lock(&self.spare).push(IdleConnection {
-            connection,
-            opened: Instant::now(),
-        });
+impl Idle {
+    fn leads_to(&self, to: &Uri) -> bool {
+        let origin = self.origin.as_ref();
+        origin.is_some_and(|origin| {
+            origin.scheme() == to.scheme() && origin.authority() == to.authority()
+        })
     }
 
-    /// A good idle connection to this origin, if there is one.
-    fn take(&self, to: &Uri) -> Option<Connection> {
-        let origin = self.origin.as_ref()?;
-        if origin.scheme() != to.scheme() || origin.authority() != to.authority() {
-            return None;
-        }
-        let mut spare = lock(&self.spare);
-        let mut is_closed = false;
-        while let Some(mut candidate) = spare.pop() {
-            if candidate.is_good(self.idle_timeout) {
-                lock(&self.closed).succeeded();
-                return Some(candidate.connection);
-            }
-            is_closed |= candidate.opened.elapsed() < self.idle_timeout;
-        }
-        if is_closed {
-            lock(&self.closed).failed(self.clock.now(), rand::random());
-        }
-        None
+    /// A good spare connection, if there is one.
+    fn take(&self) -> Option<Connection> {
+        let now = self.clock.now();
+        let look = |spare: &mut Spare| spare.look(self.timeout);
+        let spare = lock(&self.spares).take(look, now, rand::random());
+        spare.map(|spare| spare.connection)
     }
 
-    /// Closes connections that are no longer good, and returns how many are left.
-    fn discard_stale(&self) -> usize {
-        let mut spare = lock(&self.spare);
-        spare.retain_mut(|candidate| candidate.is_good(self.idle_timeout));
-        spare.len()
+    /// Closes spare connections that are no longer good.
+    fn discard_stale(&self) {
+        lock(&self.spares).discard(|spare| spare.look(self.timeout));
     }
 }
 
-impl IdleConnection {
+impl Spare {
     /// Reads without waiting: on a good connection that carried no request there is nothing to
     /// read. (TLS session tickets are consumed on the way.)
-    fn is_good(&mut self, idle_timeout: Duration) -> bool {
+    fn look(&mut self, idle_timeout: Duration) -> State {
         if self.opened.elapsed() >= idle_timeout {
-            return false;
+            return State::Old;
         }
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);
         let mut cx = Context::from_waker(Waker::noop());
-        Pin::new(&mut self.connection)
-            .poll_read(&mut cx, buffer.unfilled())
-            .is_pending()
+        match Pin::new(&mut self.connection).poll_read(&mut cx, buffer.unfilled()) {
+            Poll::Pending => State::Good,
+            Poll::Ready(_) => State::Closed,
+        }
     }
 }
 
@@ -286,7 +278,7 @@ impl fmt::Debug for WarmConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WarmConnector")
             .field("origin", &self.idle.origin)
-            .field("spare", &lock(&self.idle.spare).len())
+            .field("spare", &lock(&self.idle.spares).ready())
             .finish_non_exhaustive()
     }
 }

@@ -25,7 +25,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -44,18 +44,25 @@ use super::answer::{AnswerReader, Asks};
 use super::auth::RotatingAuth;
 use super::connect::{WarmConnector, place};
 use super::gate::{Failure, Writing};
+use super::lifetime::Lifetimes;
 use super::request::RequestTemplate;
+use super::scarce::Scarcity;
 use super::sign::{Signer, Signing};
+use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::{Credentials, Misconfigured, find, tls, way};
 use sluiced_ports::downstream::{
     Call, Downstream, Facts, Handshake, Judgement, LeaveBy, Silence, TooLate, Undecodable,
 };
+use sluiced_ports::lock;
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Auth, Http};
+use sluiced_telemetry::LogLimit;
 use sluiced_telemetry::traces::RouteTraces;
 
 /// So many headers an answer may have.
 const MAX_ANSWER_HEADERS: usize = 256;
+/// The same warning is logged once in this time.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 /// The largest header of an answer.
 const MAX_ANSWER_HEAD: usize = 64 * 1024;
 
@@ -66,7 +73,6 @@ pub struct HttpDownstream {
     signer: Option<Arc<Signer>>,
     caller: Arc<Caller>,
     connector: WarmConnector,
-    warm_connections: usize,
 }
 
 /// What a call needs after it was prepared.
@@ -75,7 +81,12 @@ struct Caller {
     answers: AnswerReader,
     auth: Option<RotatingAuth>,
     timeout: Duration,
+    lifetimes: Arc<Lifetimes>,
     traces: Option<RouteTraces>,
+    warm_connections: usize,
+    clock: Clock,
+    scarcity: Mutex<Scarcity>,
+    logs: LogLimit,
 }
 
 struct HttpCall {
@@ -144,6 +155,10 @@ impl HttpDownstream {
         let may_be_tls = origin
             .as_ref()
             .is_none_or(|origin| origin.scheme() == Some(&Scheme::HTTPS));
+        let lifetimes = Arc::new(Lifetimes::new(
+            http.idle_timeout.get(),
+            http.max_connection_age.get(),
+        ));
         let connector = WarmConnector::new(
             tls(
                 http.ca_file.as_deref(),
@@ -153,6 +168,7 @@ impl HttpDownstream {
             origin,
             http.connect_timeout.get(),
             http.idle_timeout.get(),
+            Arc::clone(&lifetimes),
         );
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -173,12 +189,16 @@ impl HttpDownstream {
                     RotatingAuth::new(auth.clone(), secret.clone(), signer.clone())
                 }),
                 timeout: http.timeout.get(),
+                lifetimes,
                 traces: traces.filter(|_| template.passes_trace()),
+                warm_connections: usize::from(http.warm_connections),
+                clock: Clock::start(),
+                scarcity: Mutex::default(),
+                logs: LogLimit::new(LOG_EVERY),
             }),
             template,
             signer,
             connector,
-            warm_connections: usize::from(http.warm_connections),
         })
     }
 
@@ -231,7 +251,7 @@ impl Downstream for HttpDownstream {
     }
 
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(self.connector.warm(self.warm_connections, bound))
+        Box::pin(self.connector.warm(self.caller.warm_connections, bound))
     }
 
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {
@@ -299,12 +319,35 @@ impl Caller {
                 if let Some(auth) = &self.auth {
                     auth.answered(answer.status());
                 }
-                self.answers.judge(answer, asks, deadline).await
+                writing.answered();
+                let rest = self.lifetimes.rest(answer.headers());
+                let judgement = self.answers.judge(answer, asks, deadline).await;
+                writing.rests(rest);
+                judgement
             }
-            Ok(Err(error)) if find::<TooLate>(&error).is_some() => return Err(TooLate),
+            Ok(Err(error)) if find::<TooLate>(&error).is_some() => {
+                if let Some(took) = writing.opened_in() {
+                    self.lost_slot(took);
+                }
+                return Err(TooLate);
+            }
             Ok(Err(error)) => self.broken(&error, writing.maybe_begun()),
             Err(_) => self.late(writing.maybe_begun()),
         })
+    }
+
+    /// A slot passed while its connection was opened, which took so long.
+    fn lost_slot(&self, took: Duration) {
+        let now = self.clock.now();
+        if lock(&self.scarcity).lost(now)
+            && let Some(more) = self.logs.event(now)
+        {
+            let millis = took.as_millis();
+            warn!(
+                "calls lose their slots because no connection to the downstream is open: opening one takes {millis} ms; raise warm_connections (now {}){more}",
+                self.warm_connections
+            );
+        }
     }
 
     fn broken(&self, error: &Error, begun: bool) -> Judgement {

@@ -9,6 +9,8 @@
 //! after that looks at the clock. A write that comes too late fails, the connection closes without a
 //! byte of it, and the message waits for another slot.
 //!
+//! A connection also knows when its call is over: from then on it rests, and ends with its rest (`lifetime`).
+//!
 //! Calls run on a runtime of one thread: a connection's task runs only after the call that chose
 //! the connection has handed that over ([`Writing`]). A connection without one writes
 //! nothing.
@@ -21,7 +23,8 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use http::{Extensions, HeaderMap};
 use http_body_util::BodyExt;
@@ -29,7 +32,9 @@ use hyper::body::{Body, Incoming};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
+use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::lifetime::{BestBefore, Lifetimes};
 use sluiced_ports::dial::{connect_detail, find};
 use sluiced_ports::downstream::{LeaveBy, MAX_ANSWER, Silence, TooLate};
 use sluiced_ports::lock;
@@ -47,27 +52,78 @@ enum MayWrite {
 
 /// The gate of one connection, shared with the call that uses it.
 #[derive(Clone, Debug)]
-pub(super) struct WriteGate(Arc<Mutex<MayWrite>>);
+pub(super) struct WriteGate(Arc<Mutex<Gate>>);
+
+#[derive(Debug)]
+struct Gate {
+    opened: Instant,
+    may: MayWrite,
+    best_before: BestBefore,
+    /// The calls that had the connection so far.
+    calls: u64,
+    /// No call has the connection.
+    rest: Option<Rest>,
+    /// Reads the connection, and must know of a rest.
+    reader: Option<Waker>,
+}
+
+/// The time between two calls.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    since: Instant,
+    until: Instant,
+}
 
 impl WriteGate {
-    fn new() -> Self {
-        Self(Arc::new(Mutex::new(MayWrite::Shut)))
+    fn new(best_before: BestBefore) -> Self {
+        Self(Arc::new(Mutex::new(Gate {
+            opened: Instant::now(),
+            may: MayWrite::Shut,
+            best_before,
+            calls: 0,
+            rest: None,
+            reader: None,
+        })))
     }
 
-    fn set(&self, state: MayWrite) {
-        *lock(&self.0) = state;
+    /// A call has the connection. Returns its number.
+    fn arm(&self, leave_by: LeaveBy) -> u64 {
+        let mut gate = lock(&self.0);
+        gate.may = MayWrite::Armed(leave_by);
+        gate.rest = None;
+        gate.calls += 1;
+        gate.calls
     }
 
-    fn get(&self) -> MayWrite {
-        *lock(&self.0)
+    /// That call is over: the connection rests for so long at most. Another call may have it already.
+    fn rests(&self, call: u64, rest: Duration) {
+        let mut gate = lock(&self.0);
+        if gate.calls == call {
+            gate.rest = Some(Rest {
+                since: Instant::now(),
+                until: gate.best_before.rest(rest),
+            });
+            if let Some(reader) = gate.reader.take() {
+                reader.wake();
+            }
+        }
+    }
+
+    fn rest(&self) -> Option<Rest> {
+        lock(&self.0).rest
+    }
+
+    fn has_begun(&self) -> bool {
+        matches!(lock(&self.0).may, MayWrite::Open)
     }
 
     /// Right before a write.
     fn pass(&self) -> io::Result<()> {
-        match self.get() {
+        let mut gate = lock(&self.0);
+        match gate.may {
             MayWrite::Open => Ok(()),
             MayWrite::Armed(leave_by) if !leave_by.has_passed() => {
-                self.set(MayWrite::Open);
+                gate.may = MayWrite::Open;
                 Ok(())
             }
             MayWrite::Armed(_) | MayWrite::Shut => Err(io::Error::other(TooLate)),
@@ -80,14 +136,41 @@ impl WriteGate {
 pub(super) struct GatedIo<T> {
     io: T,
     gate: WriteGate,
+    lifetimes: Arc<Lifetimes>,
+    /// The end of its rest.
+    ends: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> GatedIo<T> {
-    pub(super) fn new(io: T) -> Self {
+    pub(super) fn new(io: T, lifetimes: Arc<Lifetimes>) -> Self {
+        let best_before = BestBefore::after(lifetimes.age(rand::random()));
         Self {
             io,
-            gate: WriteGate::new(),
+            gate: WriteGate::new(best_before),
+            lifetimes,
+            ends: None,
         }
+    }
+
+    /// Whether its rest is over. Wakes the reader when a rest begins, and when it ends.
+    fn poll_rested(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut gate = lock(&self.gate.0);
+        let reader = gate.reader.as_ref();
+        if reader.is_none_or(|reader| !reader.will_wake(cx.waker())) {
+            gate.reader = Some(cx.waker().clone());
+        }
+        let Some(Rest { until, .. }) = gate.rest else {
+            self.ends = None;
+            return Poll::Pending;
+        };
+        drop(gate);
+        let ends = self
+            .ends
+            .get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if ends.deadline() != until {
+            ends.as_mut().reset(until);
+        }
+        ends.as_mut().poll(cx)
     }
 }
 
@@ -98,12 +181,21 @@ impl<T: Connection> Connection for GatedIo<T> {
 }
 
 impl<T: Read + Unpin> Read for GatedIo<T> {
+    /// At the end of its rest there is nothing more to read, so that the client closes it.
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
+        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
+        if read.is_pending() {
+            return self.poll_rested(cx).map(Ok);
+        }
+        // Nothing was asked, so it is the end.
+        if let Some(rest) = self.gate.rest() {
+            self.lifetimes.closed_after(rest.since.elapsed());
+        }
+        read
     }
 }
 
@@ -139,17 +231,19 @@ impl<T: Write + Unpin> Write for GatedIo<T> {
     }
 }
 
-/// Tells the gate of the connection that the client chose for a call until when the call may leave.
+/// Tells the gate of the connection that the client chose until when the call may leave, and when it is over.
 pub(super) struct Writing {
+    began: Instant,
     leave_by: LeaveBy,
     chosen: CaptureConnection,
-    /// The gate that was told.
-    armed: Option<WriteGate>,
+    /// The gate that was told, and the call's number there.
+    armed: Option<(WriteGate, u64)>,
 }
 
 impl Writing {
-    pub(super) const fn new(leave_by: LeaveBy, chosen: CaptureConnection) -> Self {
+    pub(super) fn new(leave_by: LeaveBy, chosen: CaptureConnection) -> Self {
         Self {
+            began: Instant::now(),
             leave_by,
             chosen,
             armed: None,
@@ -173,16 +267,41 @@ impl Writing {
             return;
         };
         let known = self.armed.as_ref();
-        if known.is_none_or(|known| !Arc::ptr_eq(&known.0, &chosen.0)) {
-            chosen.set(MayWrite::Armed(self.leave_by));
-            self.armed = Some(chosen);
+        if known.is_none_or(|(known, _)| !Arc::ptr_eq(&known.0, &chosen.0)) {
+            let call = chosen.arm(self.leave_by);
+            self.armed = Some((chosen, call));
         }
     }
 
     /// Whether a byte may have been written; before that, the downstream certainly has nothing.
     pub(super) fn maybe_begun(&self) -> bool {
-        let armed = self.armed.as_ref();
-        armed.is_some_and(|gate| matches!(gate.get(), MayWrite::Open))
+        self.armed
+            .as_ref()
+            .is_some_and(|(gate, _)| gate.has_begun())
+    }
+
+    /// How long the call waited until its connection was open. `None`: it was open before.
+    pub(super) fn opened_in(&self) -> Option<Duration> {
+        let (gate, _) = self.armed.as_ref()?;
+        let opened = lock(&gate.0).opened;
+        opened.checked_duration_since(self.began)
+    }
+
+    /// The answer came. A connection that is too old takes no other call.
+    pub(super) fn answered(&self) {
+        let is_over = |(gate, _): &(WriteGate, u64)| lock(&gate.0).best_before.is_over();
+        if self.armed.as_ref().is_some_and(is_over)
+            && let Some(connected) = self.chosen.connection_metadata().as_ref()
+        {
+            connected.poison();
+        }
+    }
+
+    /// The answer was read: the connection may rest for so long.
+    pub(super) fn rests(&self, rest: Duration) {
+        if let Some((gate, call)) = &self.armed {
+            gate.rests(*call, rest);
+        }
     }
 }
 

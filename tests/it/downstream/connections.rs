@@ -3,25 +3,37 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
+use http::header::CONNECTION;
 use http::request::Parts;
+use http::{HeaderValue, Response};
 use http_body_util::Full;
 use sluiced_core::judge::Outcome;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::downstream::{Downstream, Facts, LeaveBy, TooLate};
+use sluiced_ports::downstream::{Downstream, LeaveBy, TooLate};
 use sluiced_settings::text::Length;
 use sluiced_settings::types::Http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use super::peers::{Peer, ok, read_request};
-use super::{BOUND, call, downstream, message, options};
+use super::{BOUND, FACTS, call, downstream, message, options};
+use crate::support::authority::Authority;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::wait::within;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 fn huge(_: &Parts) -> Response<Full<Bytes>> {
     Response::new(Full::new(Bytes::from(vec![b'x'; 4 * 1024 * 1024])))
+}
+
+/// The last answer of its connection.
+fn last(_: &Parts) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(Bytes::from_static(b"ok")));
+    let close = HeaderValue::from_static("close");
+    answer.headers_mut().insert(CONNECTION, close);
+    answer
 }
 
 fn large(_: &Parts) -> Response<Full<Bytes>> {
@@ -191,6 +203,111 @@ async fn a_connection_that_the_server_closed_while_idle_is_replaced() {
     }
 }
 
+/// A server that closes its first `closes` connections when they were idle. Returns the numbers of the connections that
+/// the client has closed, too.
+async fn closing(answer: &'static [u8], closes: usize) -> (Peer, mpsc::UnboundedReceiver<usize>) {
+    let (told, closed) = mpsc::unbounded_channel();
+    let peer = Peer::start(move |mut stream, seen| {
+        let told = told.clone();
+        let number = seen.connections();
+        async move {
+            while read_request(&mut stream).await.unwrap_or(false) {
+                stream.write_all(answer).await.unwrap();
+                if number <= closes {
+                    // The idle timeout.
+                    tokio::time::sleep(Duration::from_millis(1_200)).await;
+                    stream.shutdown().await.unwrap();
+                }
+            }
+            told.send(number).unwrap();
+        }
+    })
+    .await;
+    (peer, closed)
+}
+
+/// Node.js, Apache and others say so in each answer.
+#[tokio::test]
+async fn a_connection_rests_for_less_than_the_server_says() {
+    const SAYS: &[u8] = b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=2\r\ncontent-length: 2\r\n\r\nok";
+    let (peer, mut closed) = closing(SAYS, 0).await;
+    let downstream = downstream(&options(&peer.url()));
+    for connections in 1..=2 {
+        assert_eq!(call(&downstream).await.detail, "200 OK");
+        assert_eq!(call(&downstream).await.detail, "200 OK");
+        // Without the header the idle timeout of a minute would end it.
+        let by_us = within(BOUND, "the client closes it", closed.recv()).await;
+        assert_eq!(by_us, Some(connections));
+        assert_eq!(peer.seen.connections(), connections);
+    }
+}
+
+/// Uvicorn closes after five seconds, and does not say so.
+#[tokio::test]
+async fn a_connection_rests_for_less_than_the_server_was_seen_to_allow() {
+    let (peer, mut closed) = closing(ANSWER, 2).await;
+    let downstream = downstream(&options(&peer.url()));
+    // The third one is not closed by the server.
+    for connections in 1..=3 {
+        assert_eq!(call(&downstream).await.detail, "200 OK");
+        let closed = within(BOUND, "the client closes it", closed.recv()).await;
+        assert_eq!(closed, Some(connections));
+        assert_eq!(peer.seen.connections(), connections);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_its_age() {
+    let (peer, mut closed) = closing(ANSWER, 0).await;
+    let mut options = options(&peer.url());
+    options.max_connection_age = Length(Duration::from_millis(200));
+    let downstream = downstream(&options);
+    // While it rests.
+    assert_eq!(call(&downstream).await.detail, "200 OK");
+    let by_us = within(BOUND, "the client closes it", closed.recv()).await;
+    assert_eq!(by_us, Some(1));
+    // While calls flow: each is answered.
+    while peer.seen.connections() < 5 {
+        assert_eq!(call(&downstream).await.detail, "200 OK");
+    }
+}
+
+/// 300 ms away and with TLS, a connection takes longer to open than a slot waits. After the first seconds there is one
+/// for each call.
+#[tokio::test]
+async fn a_far_server_that_closes_after_each_answer_gets_calls_in_time() {
+    const CALLS: u32 = 250;
+    const EVERY: Duration = Duration::from_millis(20);
+    let authority = Authority::new();
+    let peer = super::secure::server(&authority, last).await;
+    let far = Proxy::to(peer.address.port()).await;
+    let way = Duration::from_millis(150);
+    far.set(Mode::Delay(way, way));
+    let mut options = options(&format!("https://{}/send", far.address()));
+    options.ca_file = Some(authority.file("ca.pem"));
+    options.warm_connections = 4;
+    let downstream = downstream(&options);
+    downstream.warm(BOUND).await.unwrap();
+    let clock = Clock::start();
+    let mut calls = Vec::new();
+    for _ in 0..CALLS {
+        tokio::time::sleep(EVERY).await;
+        let prepared = downstream.prepare(&message(), FACTS).unwrap();
+        let leave_by = LeaveBy::new(clock, clock.now() + Duration::from_millis(250));
+        calls.push(tokio::spawn(prepared.send(leave_by)));
+    }
+    let mut late = Vec::new();
+    for (number, call) in calls.into_iter().enumerate() {
+        match call.await.unwrap() {
+            Ok(judgement) => assert_eq!(judgement.detail, "200 OK"),
+            Err(TooLate) => late.push(number),
+        }
+    }
+    // A third of them were in time when connections were opened only where none was left.
+    let lasting = late.iter().filter(|number| **number >= 100).count();
+    assert!(lasting <= 30, "too late: {late:?}");
+}
+
 #[tokio::test]
 async fn a_request_that_was_read_is_never_repeated_by_the_client() {
     let (told, mut requests) = mpsc::unbounded_channel();
@@ -225,15 +342,10 @@ async fn a_request_that_was_read_is_never_repeated_by_the_client() {
 async fn nothing_happens_before_the_first_poll() {
     let peer = Peer::answering(ok).await;
     let downstream = downstream(&options(&peer.url()));
-    let facts = Facts {
-        route: "sms",
-        attempt: 1,
-        max_body: 1 << 20,
-    };
-    drop(downstream.prepare(&message(), facts).unwrap());
+    drop(downstream.prepare(&message(), FACTS).unwrap());
     drop(
         downstream
-            .prepare(&message(), facts)
+            .prepare(&message(), FACTS)
             .unwrap()
             .send(LeaveBy::any_time(Clock::start())),
     );
@@ -275,12 +387,7 @@ async fn not_a_byte(change: impl FnOnce(&mut Http)) {
     let clock = Clock::start();
     // In time when it is passed to the client, and too late once a connection is open.
     let closed = LeaveBy::new(clock, clock.now());
-    let facts = Facts {
-        route: "sms",
-        attempt: 1,
-        max_body: 1 << 20,
-    };
-    let prepared = downstream.prepare(&message(), facts).unwrap();
+    let prepared = downstream.prepare(&message(), FACTS).unwrap();
     let sent = tokio::time::timeout(BOUND, prepared.send(closed)).await;
     assert_eq!(sent.unwrap(), Err(TooLate));
     let read = tokio::time::timeout(BOUND, bytes_read.recv()).await;
@@ -296,13 +403,8 @@ async fn after_a_call_that_was_too_late_the_next_one_passes() {
     downstream.warm(BOUND).await.unwrap();
     let clock = Clock::start();
     let closed = LeaveBy::new(clock, Mono::from_micros(clock.now().as_micros() - 1));
-    let facts = Facts {
-        route: "sms",
-        attempt: 1,
-        max_body: 1 << 20,
-    };
     for _ in 0..3 {
-        let late = downstream.prepare(&message(), facts).unwrap();
+        let late = downstream.prepare(&message(), FACTS).unwrap();
         assert_eq!(late.send(closed).await, Err(TooLate));
         assert_eq!(call(&downstream).await.outcome, Outcome::Accepted);
     }

@@ -17,26 +17,30 @@ use sluiced_ports::downstream::Downstream;
 use sluiced_settings::text::Length;
 use tempfile::TempDir;
 
-use super::peers::{Peer, ok, serve_http};
+use super::peers::{Answer, Peer, ok, serve_http};
 use super::{BOUND, call, downstream, downstream_with, options};
 use crate::support::authority::Authority;
 use crate::support::secure_front::acceptor;
 
 /// A TLS server for 127.0.0.1 with a certificate of this authority.
-async fn server(authority: &Authority) -> Peer {
+pub(super) async fn server(authority: &Authority, answer: Answer) -> Peer {
     let anybody = WebPkiClientVerifier::no_client_auth();
-    asking(authority, anybody).await
+    asking(authority, anybody, answer).await
 }
 
 /// The same, for clients that `clients` accepts.
-async fn asking(authority: &Authority, clients: Arc<dyn ClientCertVerifier>) -> Peer {
+async fn asking(
+    authority: &Authority,
+    clients: Arc<dyn ClientCertVerifier>,
+    answer: Answer,
+) -> Peer {
     let signed = authority.server();
     let acceptor = acceptor(&signed, clients);
     Peer::start(move |stream, seen| {
         let acceptor = acceptor.clone();
         async move {
             if let Ok(stream) = acceptor.accept(stream).await {
-                serve_http(stream, seen, ok).await;
+                serve_http(stream, seen, answer).await;
             }
         }
     })
@@ -53,7 +57,7 @@ fn trusting(peer: &Peer, authority: &Authority, warm_connections: u16) -> HttpDo
 #[tokio::test]
 async fn a_private_authority_is_trusted_if_it_is_configured() {
     let authority = Authority::new();
-    let peer = server(&authority).await;
+    let peer = server(&authority, ok).await;
     let downstream = trusting(&peer, &authority, 0);
     for _ in 0..3 {
         assert_eq!(call(&downstream).await.detail, "200 OK");
@@ -64,7 +68,7 @@ async fn a_private_authority_is_trusted_if_it_is_configured() {
 #[tokio::test]
 async fn an_unknown_authority_is_refused_before_anything_is_sent() {
     let authority = Authority::new();
-    let peer = server(&authority).await;
+    let peer = server(&authority, ok).await;
     let downstream = trusting(&peer, &Authority::new(), 1);
     let judgement = call(&downstream).await;
     assert_eq!(judgement.outcome, Outcome::TRANSIENT);
@@ -85,7 +89,7 @@ async fn an_unknown_authority_is_refused_before_anything_is_sent() {
 #[tokio::test]
 async fn warm_connections_have_their_handshake_behind_them() {
     let authority = Authority::new();
-    let peer = server(&authority).await;
+    let peer = server(&authority, ok).await;
     let downstream = trusting(&peer, &authority, 2);
     downstream.warm(BOUND).await.unwrap();
     assert_eq!(peer.seen.requests(), 0);
@@ -145,7 +149,7 @@ async fn our_own_certificate_is_shown_where_the_server_asks_for_one() {
     roots.add(root).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let known = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    let peer = asking(&authority, known.build().unwrap()).await;
+    let peer = asking(&authority, known.build().unwrap(), ok).await;
     let shown = |by: Option<&Authority>| {
         let mut options = options(&format!("https://{}/send", peer.address));
         options.ca_file = Some(authority.file("ca.pem"));

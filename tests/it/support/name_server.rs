@@ -1,9 +1,9 @@
-//! A name server of the tests: every name is 127.0.0.1, or queries are read and never answered.
+//! A name server of the tests: every name is one address of this machine, or queries are read and never answered.
 
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
@@ -18,6 +18,7 @@ pub struct NameServer {
     directory: TempDir,
     questions: Arc<AtomicUsize>,
     silent: Arc<AtomicBool>,
+    address: Arc<AtomicU32>,
 }
 
 impl NameServer {
@@ -32,15 +33,18 @@ impl NameServer {
             directory: tempfile::tempdir().ok()?,
             questions: Arc::default(),
             silent: Arc::default(),
+            address: Arc::new(AtomicU32::new(Ipv4Addr::LOCALHOST.to_bits())),
         };
         let told = format!("nameserver {address}\noptions {options}\n");
         std::fs::write(server.directory.path().join("resolv.conf"), told).ok()?;
         let (count, silent) = (Arc::clone(&server.questions), Arc::clone(&server.silent));
+        let address = Arc::clone(&server.address);
         std::thread::spawn(move || {
             let mut question = [0; 512];
             while let Ok((size, from)) = socket.recv_from(&mut question) {
                 count.fetch_add(1, Ordering::Relaxed);
-                let answer = answer(&question[..size]);
+                let address = Ipv4Addr::from_bits(address.load(Ordering::Relaxed));
+                let answer = answer(&question[..size], address);
                 if let Some(answer) = answer.filter(|_| !silent.load(Ordering::Relaxed)) {
                     drop(socket.send_to(&answer, from));
                 }
@@ -52,6 +56,11 @@ impl NameServer {
     /// From now on queries are not answered, or are answered again.
     pub fn set_silent(&self, silent: bool) {
         self.silent.store(silent, Ordering::Relaxed);
+    }
+
+    /// From now on every name is that address.
+    pub fn moves_to(&self, address: Ipv4Addr) {
+        self.address.store(address.to_bits(), Ordering::Relaxed);
     }
 
     /// How many queries it read.
@@ -71,7 +80,7 @@ impl NameServer {
 }
 
 /// The query again, with one address if it asks for IPv4, and with none otherwise.
-fn answer(question: &[u8]) -> Option<Vec<u8>> {
+fn answer(question: &[u8], address: Ipv4Addr) -> Option<Vec<u8>> {
     let name = question.get(HEAD..)?.iter().position(|byte| *byte == 0)?;
     let kind = question.get(HEAD + name + 1..HEAD + name + 3)?;
     let end = HEAD + name + 5;
@@ -82,7 +91,8 @@ fn answer(question: &[u8]) -> Option<Vec<u8>> {
     answer.extend(question.get(HEAD..end)?);
     if addresses > 0 {
         // The name of the question, type A, class IN, to be kept for no time, four bytes.
-        answer.extend([0xc0, 0x0c, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 127, 0, 0, 1]);
+        answer.extend([0xc0, 0x0c, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
+        answer.extend(address.octets());
     }
     Some(answer)
 }

@@ -43,9 +43,12 @@ table! {
         latency: Length = SPAN, Default "250ms";
         /// Connections that are opened before the first slot.
         warm_connections: u16 = Whole(0..=1000), Default 4;
-        /// Idle connections are closed after this. Keep it below the server's own limit, or calls use closed
-        /// connections.
+        /// Idle connections are closed after this, and earlier where the downstream closes them earlier: as its
+        /// Keep-Alive header says, or as it was seen to do twice.
         idle_timeout: Length = SPAN, Default "50s";
+        /// Connections are used for no longer than this, and up to a fifth less. A new connection looks the host's name
+        /// up again, so this is how long calls go to an address that the name has left.
+        max_connection_age: Length = SPAN, Default "5m";
         /// Certificates (PEM) to trust in addition to the system's.
         ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
         /// Our own certificate (PEM), for servers that ask for one. Like its key it is read anew for each connection.

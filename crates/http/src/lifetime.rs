@@ -1,0 +1,194 @@
+//! How long a connection is used.
+//!
+//! Problem: a downstream closes connections that were idle for a time of its own. A request that is written just then is
+//! lost in between: it may have been taken, and a message that must not be sent twice becomes a dead letter. And a
+//! connection that never closes stays with one address for ever, also when the name has moved.
+//!
+//! So a connection rests for no longer than `idle_timeout`, and for most of what the downstream says
+//! (`Keep-Alive: timeout=5`, RFC 2068, section 19.7.1.1) or is seen to do: two connections that it closed after about
+//! the same rest, of a second or more. Two, because a restart closes all connections at once, and each of them rested
+//! for another time. A connection that is as old as `max_connection_age` ends with its call, or while it rests. The ages
+//! of connections differ by up to a fifth, so that those that were opened together do not end together.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use http::HeaderMap;
+use tokio::time::Instant;
+
+use sluiced_ports::lock;
+
+/// So many fifths of the time after which a downstream closes idle connections are used.
+const MOST_FIFTHS: u32 = 4;
+/// A rest that is shorter shows nothing: downstreams count in seconds.
+const LEAST_SEEN: Duration = Duration::from_secs(1);
+
+/// What bounds the lives of the connections to one downstream.
+#[derive(Debug)]
+pub(super) struct Lifetimes {
+    idle: Duration,
+    age: Duration,
+    seen: Mutex<SeenCloses>,
+}
+
+impl Lifetimes {
+    pub(super) const fn new(idle: Duration, age: Duration) -> Self {
+        Self {
+            idle,
+            age,
+            seen: Mutex::new(SeenCloses {
+                last: None,
+                after: None,
+            }),
+        }
+    }
+
+    /// For how long a connection that is opened now is used. `fraction`: a random number from 0 to 1.
+    pub(super) fn age(&self, fraction: f64) -> Duration {
+        self.age.mul_f64(1.0 - fraction.clamp(0.0, 1.0) / 5.0)
+    }
+
+    /// For how long a connection rests after an answer with these headers.
+    pub(super) fn rest(&self, headers: &HeaderMap) -> Duration {
+        let known = [promised(headers), lock(&self.seen).after];
+        let bounds = known.into_iter().flatten().map(most_of);
+        bounds.fold(self.idle, Duration::min)
+    }
+
+    /// The downstream closed a connection that had rested for so long.
+    pub(super) fn closed_after(&self, rest: Duration) {
+        lock(&self.seen).closed_after(rest);
+    }
+}
+
+fn most_of(idle: Duration) -> Duration {
+    idle / 5 * MOST_FIFTHS
+}
+
+/// The idle timeout that an answer promises.
+fn promised(headers: &HeaderMap) -> Option<Duration> {
+    let values = headers.get_all("keep-alive").iter();
+    let mut parameters = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|parameter| parameter.split_once('='));
+    parameters.find_map(|(name, value)| {
+        let is_it = name.trim().eq_ignore_ascii_case("timeout");
+        let seconds = value.trim().trim_matches('"').parse::<u32>().ok();
+        seconds
+            .filter(|_| is_it)
+            .map(|seconds| Duration::from_secs(seconds.into()))
+    })
+}
+
+/// The rests after which the downstream closed connections.
+#[derive(Debug)]
+struct SeenCloses {
+    last: Option<Duration>,
+    /// The shortest that was seen twice.
+    after: Option<Duration>,
+}
+
+impl SeenCloses {
+    fn closed_after(&mut self, rest: Duration) {
+        if rest < LEAST_SEEN {
+            return;
+        }
+        let Some(last) = self.last.replace(rest) else {
+            return;
+        };
+        let (short, long) = (last.min(rest), last.max(rest));
+        if most_of(long) <= short {
+            self.after = Some(self.after.map_or(short, |after| after.min(short)));
+        }
+    }
+}
+
+/// A connection's end: it is not used after this.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BestBefore(Instant);
+
+impl BestBefore {
+    pub(super) fn after(age: Duration) -> Self {
+        Self(later(age))
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        self.0 <= Instant::now()
+    }
+
+    /// The end of a rest of so long that begins now.
+    pub(super) fn rest(self, rest: Duration) -> Instant {
+        self.0.min(later(rest))
+    }
+}
+
+/// So far in the future, or as far as the clock goes.
+fn later(after: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(86_400 * 365);
+    Instant::now() + after.min(FAR)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn lifetimes() -> Lifetimes {
+        Lifetimes::new(MINUTE, 5 * MINUTE)
+    }
+
+    fn headers(value: &str) -> HeaderMap {
+        let value = HeaderValue::from_str(value).expect("a value");
+        HeaderMap::from_iter([("keep-alive".parse().expect("a name"), value)])
+    }
+
+    #[test]
+    fn a_connection_rests_for_most_of_what_is_promised() {
+        let seconds = Duration::from_secs;
+        for (value, rest) in [
+            // Node.js, Apache, LiteSpeed, Gunicorn behind a proxy.
+            ("timeout=5", seconds(4)),
+            ("timeout=5, max=100", seconds(4)),
+            ("max=100, timeout=15", seconds(12)),
+            ("Timeout = \"10\"", seconds(8)),
+            ("timeout=0", seconds(0)),
+            // More than is wanted, and what is no number of seconds.
+            ("timeout=120", MINUTE),
+            ("timeout=-1", MINUTE),
+            ("timeout=99999999999", MINUTE),
+            ("timeout", MINUTE),
+            ("max=5", MINUTE),
+            ("", MINUTE),
+        ] {
+            assert_eq!(lifetimes().rest(&headers(value)), rest, "{value}");
+        }
+        assert_eq!(lifetimes().rest(&HeaderMap::new()), MINUTE);
+    }
+
+    #[test]
+    fn what_was_seen_twice_is_believed() {
+        let millis = Duration::from_millis;
+        let lifetimes = lifetimes();
+        let rest = || lifetimes.rest(&HeaderMap::new());
+        for restarted in [900, 12_000, 30_000, 2_000] {
+            lifetimes.closed_after(millis(restarted));
+            assert_eq!(rest(), MINUTE, "{restarted}");
+        }
+        lifetimes.closed_after(millis(5_100));
+        lifetimes.closed_after(millis(5_000));
+        assert_eq!(rest(), millis(4_000));
+        // A promise that is shorter counts, and a longer one does not.
+        assert_eq!(lifetimes.rest(&headers("timeout=2")), millis(1_600));
+        assert_eq!(lifetimes.rest(&headers("timeout=20")), millis(4_000));
+    }
+
+    #[test]
+    fn ages_differ_by_a_fifth() {
+        assert_eq!(lifetimes().age(0.0), 5 * MINUTE);
+        assert_eq!(lifetimes().age(1.0), 4 * MINUTE);
+    }
+}
