@@ -108,6 +108,7 @@ pub(super) fn without_secrets<'a>(route: &'a Route, secrets: &Secrets) -> Cow<'a
         types::Downstream::Http(http) => {
             http.auth = None;
             (http.cert_file, http.key_file) = (None, None);
+            http.proxy_password_file = None;
         }
         types::Downstream::Smpp(smpp) => {
             // No bind is made.
@@ -125,9 +126,11 @@ fn credentials(
     downstream: &types::Downstream,
     secrets: &Secrets,
 ) -> Result<Credentials, SecretError> {
+    let mut proxy = None;
     let (place, cert_file, key_file) = match downstream {
         types::Downstream::Http(http) => {
             let place = http.auth.as_ref().map(secret_of);
+            proxy = rotating(secrets, http.proxy_password_file.as_deref())?;
             (place, &http.cert_file, &http.key_file)
         }
         types::Downstream::Smpp(smpp) => {
@@ -139,6 +142,7 @@ fn credentials(
     Ok(Credentials {
         secret: place.map(|place| read(secrets, place)).transpose()?,
         certificate: certificate(secrets, cert_file.as_deref(), key_file.as_deref())?,
+        proxy,
     })
 }
 

@@ -3,6 +3,7 @@ mod answers;
 mod calls;
 mod connections;
 mod peers;
+mod proxied;
 mod secure;
 mod smpp;
 

@@ -25,6 +25,7 @@ mod owner;
 mod paused;
 mod placeless;
 mod providers;
+mod proxied;
 mod quota;
 mod receipts;
 mod recipes;

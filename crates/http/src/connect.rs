@@ -4,10 +4,10 @@
 //! connection would count against the limit. So `WarmConnector` sits between the client's pool and
 //! the network, and keeps connections that are open, TLS included, and have carried nothing (`spares`).
 //! When the pool asks for a new connection it gets one of those, if one is still good: younger than
-//! the idle timeout, not closed by the peer, and silent. `lifetime` says for how long each connection is used.
+//! the idle timeout, not closed by the peer, and silent. `egress` is the network, perhaps through a proxy; `lifetime`
+//! says for how long each connection is used.
 
 use std::future::ready;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -21,18 +21,17 @@ use http::uri::Scheme;
 use hyper::rt::{Read, ReadBuf};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
+use super::egress::{Dns, Egress, Proxy};
 use super::gate::GatedIo;
 use super::lifetime::Lifetimes;
 use super::spares::{Spares, State};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::connect::Resolver;
 use sluiced_ports::dial::connect_detail;
 use sluiced_ports::lock;
 
@@ -47,34 +46,10 @@ type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 /// Opens connections, or returns one that is open already. Clones share the spare connections.
 #[derive(Clone)]
 pub(super) struct WarmConnector {
-    network: HttpsConnector<HttpConnector<Dns>>,
+    network: HttpsConnector<Egress>,
     connect_timeout: Duration,
     lifetimes: Arc<Lifetimes>,
     idle: Arc<Idle>,
-}
-
-/// Name resolution in the form that the HTTP client needs.
-#[derive(Clone, Debug, Default)]
-struct Dns(Resolver);
-
-impl Service<Name> for Dns {
-    type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = io::Error;
-    type Future = BoxFuture<'static, io::Result<Self::Response>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let resolver = self.0.clone();
-        Box::pin(async move {
-            let found = resolver.addresses(name.as_str()).await?;
-            // The client sets the port.
-            let found: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect();
-            Ok(found.into_iter())
-        })
-    }
 }
 
 /// The spare connections, and what they need.
@@ -99,6 +74,7 @@ impl WarmConnector {
         connect_timeout: Duration,
         idle_timeout: Duration,
         lifetimes: Arc<Lifetimes>,
+        proxy: Option<Proxy>,
     ) -> Self {
         let mut tcp = HttpConnector::new_with_resolver(Dns::default());
         tcp.enforce_http(false);
@@ -110,7 +86,7 @@ impl WarmConnector {
             .with_tls_config(tls)
             .https_or_http()
             .enable_http1()
-            .wrap_connector(tcp);
+            .wrap_connector(Egress::new(tcp, proxy));
         Self {
             network,
             connect_timeout,

@@ -9,8 +9,7 @@
 //! that is no header, many headers. The message may have been taken, and a repeat would be a duplicate.
 //!
 //! Redirects are not followed: a 3xx is judged like any code, and permanent by default; its reason says where it leads
-//! (`redirect`). No proxy is used, whatever the environment says. In both cases the call would not be the one that the
-//! limit counted.
+//! (`redirect`). The call would not be the one that the limit counted.
 //!
 //! A call that cannot be written in time is not written at all (`gate`).
 //!
@@ -43,13 +42,14 @@ use tracing::warn;
 use super::answer::{AnswerReader, Asks};
 use super::auth::RotatingAuth;
 use super::connect::{WarmConnector, place};
+use super::egress::{Proxy, request};
 use super::gate::{Failure, Writing};
 use super::lifetime::Lifetimes;
 use super::request::RequestTemplate;
 use super::scarce::Scarcity;
 use super::sign::{Signer, Signing};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::dial::{Credentials, Misconfigured, find, tls, way};
+use sluiced_ports::dial::{Credentials, Misconfigured, find, tls, way, way_through};
 use sluiced_ports::downstream::{
     Call, Downstream, Facts, Handshake, Judgement, LeaveBy, Silence, TooLate, Undecodable,
 };
@@ -73,6 +73,7 @@ pub struct HttpDownstream {
     signer: Option<Arc<Signer>>,
     caller: Arc<Caller>,
     connector: WarmConnector,
+    proxy: Option<Proxy>,
 }
 
 /// What a call needs after it was prepared.
@@ -159,6 +160,7 @@ impl HttpDownstream {
             http.idle_timeout.get(),
             http.max_connection_age.get(),
         ));
+        let proxy = Proxy::new(http, credentials.proxy.as_ref())?;
         let connector = WarmConnector::new(
             tls(
                 http.ca_file.as_deref(),
@@ -169,6 +171,7 @@ impl HttpDownstream {
             http.connect_timeout.get(),
             http.idle_timeout.get(),
             Arc::clone(&lifetimes),
+            proxy.clone(),
         );
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -199,6 +202,7 @@ impl HttpDownstream {
             template,
             signer,
             connector,
+            proxy,
         })
     }
 
@@ -256,8 +260,14 @@ impl Downstream for HttpDownstream {
 
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {
         Box::pin(async move {
-            let (host, port) = place(self.origin()?)?;
-            way(host, port, bound).await
+            let origin = self.origin()?;
+            let (host, port) = place(origin)?;
+            let Some(proxy) = self.proxy.as_ref().and_then(|proxy| proxy.of(origin)) else {
+                return way(host, port, bound).await;
+            };
+            let request = request(host, port, &proxy);
+            let (host, port) = place(proxy.uri())?;
+            way_through(host, port, request, bound).await
         })
     }
 }

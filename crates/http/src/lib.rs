@@ -1,10 +1,11 @@
 //! The HTTP downstream: a call is one request over HTTP/1.1, on a connection that was opened before its slot.
 //!
 //! `url` and `request` make the request, with templates from `template`; `sign` signs it, and `auth` has the header of
-//! credentials, even after a rotation. `connect` opens connections, also ahead of time (`spares`); `lifetime` says for
-//! how long each is used, and `scarce` notices where they are too few. `gate` stops a call that is too late, and says
-//! what a failed call means. `answer` reads what comes back: `encoding` undoes what compresses it, `judge` says what it
-//! means (`table` shows that to an operator), `redirect` says where a redirect leads. `downstream` puts them together.
+//! credentials, even after a rotation. `connect` opens connections, also ahead of time (`spares`), perhaps through a
+//! proxy (`egress`); `lifetime` says for how long each is used, and `scarce` notices where they are too few. `gate` stops
+//! a call that is too late, and says what a failed call means. `answer` reads what comes back: `encoding` undoes what
+//! compresses it, `judge` says what it means (`table` shows that to an operator), `redirect` says where a redirect leads.
+//! `downstream` puts them together.
 //!
 //! **The door**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Http`.
 //!
@@ -14,6 +15,7 @@ mod answer;
 mod auth;
 mod connect;
 mod downstream;
+mod egress;
 mod encoding;
 mod gate;
 mod judge;

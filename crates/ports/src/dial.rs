@@ -7,6 +7,7 @@
 //! closed at once; nothing is sent on it.
 
 use std::error::Error;
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{self, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub struct Credentials {
     pub secret: Option<Secret>,
     /// Ours, where the server asks for one.
     pub certificate: Option<ClientCertificate>,
+    /// The password of the proxy's user.
+    pub proxy: Option<Secret>,
 }
 
 impl Credentials {
@@ -128,9 +131,25 @@ pub async fn way(host: &str, port: u16, bound: Duration) -> Option<Handshake> {
     let is_local = address.ip().is_loopback();
     let took = match is_local {
         true => Duration::ZERO,
-        false => handshake(address, bound).await?,
+        false => handshake(address, None, bound).await?,
     };
     Some(Handshake { took, is_local })
+}
+
+/// Makes the handshake of a connection through a proxy, which `request` asks for it. The proxy answers when it has made
+/// its own with the server, so the whole way is measured, wherever the proxy is. `None`: it could not be made.
+pub async fn way_through(
+    proxy: &str,
+    port: u16,
+    request: Vec<u8>,
+    bound: Duration,
+) -> Option<Handshake> {
+    let address = first_address(proxy, port, bound).await?;
+    let took = handshake(address, Some(request), bound).await?;
+    Some(Handshake {
+        took,
+        is_local: false,
+    })
 }
 
 /// Where connections to a host lead.
@@ -141,16 +160,39 @@ async fn first_address(host: &str, port: u16, bound: Duration) -> Option<SocketA
 }
 
 /// How long one handshake takes. `None`: it could not be made.
-async fn handshake(address: SocketAddr, bound: Duration) -> Option<Duration> {
+async fn handshake(
+    address: SocketAddr,
+    tunnel: Option<Vec<u8>>,
+    bound: Duration,
+) -> Option<Duration> {
     let took = spawn_blocking(move || {
         let clock = Clock::start();
         let began = clock.now();
         let before = waited();
-        let _closed_when_dropped = net::TcpStream::connect_timeout(&address, bound).ok()?;
+        let mut connection = net::TcpStream::connect_timeout(&address, bound).ok()?;
+        if let Some(request) = tunnel {
+            open_tunnel(&mut connection, &request, bound).ok()?;
+        }
         let waited = waited().saturating_sub(before);
         Some(clock.now().since(began).saturating_sub(waited))
     });
     took.await.ok()?
+}
+
+/// Asks a proxy for a connection, and waits until it says that there is one.
+fn open_tunnel(proxy: &mut net::TcpStream, request: &[u8], bound: Duration) -> io::Result<()> {
+    /// A proxy's answer is a line and a few headers.
+    const MOST: u64 = 8 * 1024;
+    proxy.set_read_timeout(Some(bound))?;
+    proxy.set_write_timeout(Some(bound))?;
+    proxy.write_all(request)?;
+    let mut status = String::new();
+    io::BufReader::new(proxy.take(MOST)).read_line(&mut status)?;
+    let code = status.split(' ').nth(1);
+    let is_open = status.starts_with("HTTP/1.") && code == Some("200");
+    is_open
+        .then_some(())
+        .ok_or_else(|| io::Error::other("the proxy opens no connection"))
 }
 
 /// How long this thread has waited for a processor since it started: the second number, in nanoseconds

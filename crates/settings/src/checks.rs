@@ -26,14 +26,24 @@ use sluiced_core::rate::Span;
 struct Checks<'a> {
     settings: &'a Settings,
     secrets: &'a Secrets,
+    /// A variable that leads other programs to a proxy, until it was named.
+    proxy: Option<&'a str>,
     faults: &'a mut Collector,
 }
 
 /// Runs all checks.
-pub(super) fn run(settings: &Settings, secrets: &Secrets, faults: &mut Collector) {
+///
+/// `proxy`: the variable of the environment that leads other programs to a proxy.
+pub(super) fn run(
+    settings: &Settings,
+    secrets: &Secrets,
+    proxy: Option<&str>,
+    faults: &mut Collector,
+) {
     let mut checks = Checks {
         settings,
         secrets,
+        proxy,
         faults,
     };
     checks.sections();

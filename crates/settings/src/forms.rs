@@ -95,6 +95,21 @@ pub(super) const MANAGEMENT_URL: Shape = Shape::Url(form(|text| {
 }));
 pub(super) const REDIS_URL: Shape = Shape::Url(form(redis));
 pub(super) const HTTP_URL: Shape = Shape::Url(form(call));
+pub(super) const PROXY_URL: Shape = Shape::Url(form(|text| {
+    let example = "http://proxy.example:3128";
+    server(text, ["http", "https"], example)?;
+    let url = Url::parse(text).map_err(|reason| reason.to_string())?;
+    check(
+        url.scheme() == "http",
+        format!(
+            "proxies are asked over http:// only (calls to https:// are encrypted all the way); write one such as \"{example}\""
+        ),
+    )?;
+    check(
+        url.password().is_none(),
+        "write the password into a file, and its name into proxy_password_file",
+    )
+}));
 pub(super) const SMPP_URL: Shape = Shape::Url(form(|text| {
     server(text, ["smpp", "smpps"], "smpp://host:2775")?;
     let url = Url::parse(text).map_err(|reason| reason.to_string())?;

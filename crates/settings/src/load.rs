@@ -52,6 +52,9 @@ pub fn load(
     load_with(None, files, None, env)
 }
 
+/// Variables that lead other programs to a proxy.
+const PROXIES: [&str; 3] = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
+
 /// For a command that needs no secrets at all.
 pub const NO_SECTION: &str = "";
 
@@ -76,10 +79,12 @@ pub fn load_with(
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Loaded, Faults> {
     let mut ours = BTreeMap::new();
-    let mut credentials = None;
+    let (mut credentials, mut proxy) = (None, None);
     for (name, value) in env {
         if name == "CREDENTIALS_DIRECTORY" {
             credentials = Some(PathBuf::from(value));
+        } else if PROXIES.contains(&&*name.to_ascii_uppercase()) && !value.is_empty() {
+            proxy = Some(name);
         } else if name.starts_with(variables::FAMILY) {
             ours.insert(name, value);
         }
@@ -104,7 +109,7 @@ pub fn load_with(
         settings.follow();
     }
     match &settings {
-        Ok(settings) => checks::run(settings, &secrets, &mut faults),
+        Ok(settings) => checks::run(settings, &secrets, proxy.as_deref(), &mut faults),
         Err(error) => faults.whole(format!(
             "{}: the table and the types disagree",
             error.path()

@@ -61,7 +61,7 @@ async fn templates_and_credentials_arrive() {
     options.body = Some("{\"phone\": {{ body.to | tojson }}}".to_owned());
     let with = |secret: &str| Credentials {
         secret: Some(SecretString::from(secret).into()),
-        certificate: None,
+        ..Credentials::default()
     };
     let credentials = with("open sesame");
     options.auth = Some(toml::from_str("kind = \"basic\"\nuser = \"aladdin\"").unwrap());

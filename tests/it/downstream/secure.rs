@@ -161,8 +161,8 @@ async fn our_own_certificate_is_shown_where_the_server_asks_for_one() {
             }
         });
         let credentials = Credentials {
-            secret: None,
             certificate,
+            ..Credentials::default()
         };
         downstream_with(&options, &credentials)
     };
@@ -179,8 +179,8 @@ async fn our_own_certificate_is_shown_where_the_server_asks_for_one() {
         key: SecretString::from(other.key).into(),
     });
     let credentials = Credentials {
-        secret: None,
         certificate,
+        ..Credentials::default()
     };
     let wrong = HttpDownstream::new(&options, &credentials, false, None)
         .map(drop)

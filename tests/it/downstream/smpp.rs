@@ -167,7 +167,7 @@ fn downstream(centre: &Centre, keys: &str) -> Arc<SmppDownstream> {
     let password = smpp.password.clone().unwrap();
     let credentials = Credentials {
         secret: Some(Secret::from(password)),
-        certificate: None,
+        ..Credentials::default()
     };
     Arc::new(SmppDownstream::new(&smpp, &credentials, true, None, None).unwrap())
 }

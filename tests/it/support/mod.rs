@@ -14,6 +14,7 @@ pub mod broker;
 pub mod browser;
 pub mod contract;
 pub mod daemon;
+pub mod http_proxy;
 pub mod judge;
 pub mod look_alike;
 pub mod machine;

@@ -8,9 +8,13 @@ async fn it_is_made_where_something_listens_and_nowhere_else() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("bound");
     let bound = Duration::from_secs(5);
-    assert!(handshake(at, bound).await.is_some_and(|took| took < bound));
+    assert!(
+        handshake(at, None, bound)
+            .await
+            .is_some_and(|took| took < bound)
+    );
     drop(listener);
-    assert_eq!(handshake(at, bound).await, None);
+    assert_eq!(handshake(at, None, bound).await, None);
 }
 
 /// Two threads need one processor: the kernel counts how long one of them waits for the other.

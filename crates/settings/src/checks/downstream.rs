@@ -14,6 +14,17 @@ use sluiced_template::is_template;
 /// Headers that follow from the body and the connection.
 const OWN_HEADERS: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
 
+/// Whether calls to that URL leave this host.
+fn is_away(url: &str) -> bool {
+    let host = url::Url::parse(url).ok();
+    match host.as_ref().and_then(url::Url::host) {
+        Some(url::Host::Domain(name)) => name != "localhost",
+        Some(url::Host::Ipv4(address)) => !address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => !address.is_loopback(),
+        None => false,
+    }
+}
+
 impl Checks<'_> {
     pub(super) fn http(&mut self, path: &KeyPath, http: &Http) {
         let [headers, auth, outcomes] = path.all(["headers", "auth", "outcomes"]);
@@ -30,9 +41,42 @@ impl Checks<'_> {
         if let Some(written) = &http.auth {
             self.auth(&auth, written);
         }
+        self.proxy(path, http);
         self.tls_files(path, [&http.ca_file, &http.cert_file, &http.key_file]);
         self.outcomes(&outcomes, &http.outcomes);
         self.http_times(path, http);
+    }
+
+    /// A proxy's user and password belong together.
+    fn proxy(&mut self, path: &KeyPath, http: &Http) {
+        let [proxy, password] = path.all(["proxy", "proxy_password_file"]);
+        let url = http
+            .proxy
+            .as_ref()
+            .and_then(|url| url.parse::<url::Url>().ok());
+        let has_user = url.is_some_and(|url| !url.username().is_empty());
+        match (has_user, &http.proxy_password_file) {
+            (true, None) => self.error(
+                proxy,
+                "the proxy's user has no password; write proxy_password_file",
+            ),
+            (false, Some(_)) => self.error(
+                [password, proxy],
+                "the password belongs to no user; write one into proxy, such as \"http://user@proxy.example:3128\"",
+            ),
+            (true, Some(file)) => self.secret_file(&password, Some(file)),
+            (false, None) => {}
+        }
+        // Said once: it is the same for all routes.
+        if http.proxy.is_none()
+            && is_away(&http.url)
+            && let Some(variable) = self.proxy.take()
+        {
+            let message = format!(
+                "{variable} is set, and is not read; where calls need a proxy, write it as proxy = \"http://proxy.example:3128\", for all of them in [defaults.downstream]"
+            );
+            self.warning(path.join("url"), message);
+        }
     }
 
     /// A header that may be set.

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use super::auth::Auth;
 use super::quota::Quota;
 use crate::forms::{
-    ANSWER, ANSWER_TEMPLATE, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, SECRET_TEMPLATE, TEXT,
+    ANSWER, ANSWER_TEMPLATE, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, PROXY_URL, SECRET_TEMPLATE,
+    TEXT,
 };
 use crate::schema::Shape::{Flag, List, Named, Section, Whole};
 use crate::schema::{SPAN, table};
@@ -49,6 +50,14 @@ table! {
         /// Connections are used for no longer than this, and up to a fifth less. A new connection looks the host's name
         /// up again, so this is how long calls go to an address that the name has left.
         max_connection_age: Length = SPAN, Default "5m";
+        /// An HTTP proxy that opens the connections (CONNECT), with its user if it asks for one. What the environment says
+        /// of proxies (HTTPS_PROXY) is not read.
+        proxy: Option<String> = PROXY_URL, Optional "http://sluiced@proxy.example:3128";
+        /// The file that holds the password of the proxy's user. It is read anew for each connection.
+        proxy_password_file: Option<PathBuf> = TEXT, Optional "credential:proxy";
+        /// Hosts that are called without the proxy: names with all names below them, addresses, networks
+        /// ("10.0.0.0/8").
+        no_proxy: Vec<String> = List(&TEXT), Default [];
         /// Certificates (PEM) to trust in addition to the system's.
         ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
         /// Our own certificate (PEM), for servers that ask for one. Like its key it is read anew for each connection.

@@ -43,6 +43,53 @@ fn unknown_variables() {
 }
 
 #[test]
+fn a_proxy_and_its_user() {
+    assert_eq!(
+        below("proxy = \"http://app:s3cret@proxy:3128\""),
+        [
+            "a.toml:11:1: routes.sms.downstream.proxy: write the password into a file, and its name into proxy_password_file"
+        ]
+    );
+    assert_eq!(
+        below("proxy = \"https://proxy:3128\""),
+        [
+            "a.toml:11:1: routes.sms.downstream.proxy: proxies are asked over http:// only (calls to https:// are encrypted all the way); write one such as \"http://proxy.example:3128\""
+        ]
+    );
+    assert_eq!(
+        below("proxy = \"http://app@proxy:3128\""),
+        [
+            "a.toml:11:1: routes.sms.downstream.proxy: the proxy's user has no password; write proxy_password_file"
+        ]
+    );
+    assert_eq!(
+        below("proxy = \"http://proxy:3128\"\nproxy_password_file = \"/dev/null\""),
+        [
+            "a.toml:12:23: routes.sms.downstream.proxy_password_file: the password belongs to no user; write one into proxy, such as \"http://user@proxy.example:3128\""
+        ]
+    );
+}
+
+/// Other programs on the host go through that proxy, and an operator may expect the same.
+#[test]
+fn a_proxy_of_the_environment_is_named_as_ignored() {
+    let env = [("https_proxy", "http://proxy:3128"), ("HTTP_PROXY", "")];
+    let away = GOOD.replace("http://127.0.0.1:8080", "https://api.example");
+    let told = lines(&[&away], &env);
+    assert_eq!(
+        told,
+        [
+            "a.toml:10:1: warning: routes.sms.downstream.url: https_proxy is set, and is not read; where calls need a proxy, write it as proxy = \"http://proxy.example:3128\", for all of them in [defaults.downstream]"
+        ]
+    );
+    let none: [&str; 0] = [];
+    let written = format!("{away}proxy = \"http://proxy:3128\"\n");
+    assert_eq!(lines(&[&written], &env), none);
+    // A downstream on this host needs none.
+    assert_eq!(lines(&[GOOD], &env), none);
+}
+
+#[test]
 fn headers() {
     assert_eq!(
         below(

@@ -1,0 +1,102 @@
+//! Calls through an HTTP proxy that others wrote.
+
+use secrecy::SecretString;
+use sluiced_core::judge::Outcome;
+use sluiced_http::HttpDownstream;
+use sluiced_ports::connect::Secret;
+use sluiced_ports::dial::Credentials;
+use sluiced_ports::downstream::Downstream as _;
+use sluiced_settings::types::Http;
+
+use super::peers::{Peer, ok};
+use super::{BOUND, call, downstream_with, options, secure};
+use crate::support::authority::Authority;
+use crate::support::http_proxy::HttpProxy;
+
+/// With that password of the proxy's user.
+fn with(options: &Http, password: &str) -> HttpDownstream {
+    let password = SecretString::from(password.to_owned());
+    let credentials = Credentials {
+        proxy: Some(Secret::from(password)),
+        ..Credentials::default()
+    };
+    downstream_with(options, &credentials)
+}
+
+#[tokio::test]
+async fn calls_and_warm_connections_go_through_a_proxy() {
+    let authority = Authority::new();
+    let proxy = HttpProxy::start("");
+    let encrypted = secure::server(&authority, ok).await;
+    let plain = Peer::answering(ok).await;
+    for (peer, scheme) in [(encrypted, "https"), (plain, "http")] {
+        let mut options = options(&format!("{scheme}://{}/send", peer.address));
+        options.ca_file = Some(authority.file("ca.pem"));
+        options.proxy = Some(proxy.url());
+        options.warm_connections = 2;
+        let downstream = with(&options, HttpProxy::PASSWORD);
+        downstream.warm(BOUND).await.unwrap();
+        for _ in 0..3 {
+            assert_eq!(call(&downstream).await.detail, "200 OK");
+        }
+        assert_eq!(peer.seen.requests(), 3);
+        // The way behind the proxy is measured, too.
+        let connections = peer.seen.connections();
+        let handshake = downstream.handshake(BOUND).await.expect("a handshake");
+        assert!(!handshake.is_local && !handshake.took.is_zero());
+        assert_eq!(peer.seen.connections(), connections + 1);
+    }
+}
+
+#[tokio::test]
+async fn what_a_proxy_refuses_was_not_sent_and_is_said() {
+    let peer = Peer::answering(ok).await;
+    let (proxy, open) = (HttpProxy::start("ConnectPort 443\n"), HttpProxy::start(""));
+    let mut options = options(&peer.url());
+    options.proxy = Some(proxy.url());
+    let other = crate::support::port::free_port();
+    let refused = "it refuses the connection: the host, the port, or the user and password";
+    let forbidden = with(&options, HttpProxy::PASSWORD);
+    options.proxy = Some(open.url());
+    let strange = with(&options, "another");
+    options.proxy = Some(open.url().replace("sluiced@", ""));
+    let nobody = downstream_with(&options, &Credentials::default());
+    options.proxy = Some(format!("http://sluiced@127.0.0.1:{other}"));
+    let away = with(&options, HttpProxy::PASSWORD);
+    for (downstream, port, why) in [
+        (forbidden, proxy.port(), refused),
+        (strange, open.port(), refused),
+        (
+            nobody,
+            open.port(),
+            "it asks for another user and password (407)",
+        ),
+        (away, other, "connection refused"),
+    ] {
+        let why = format!("no connection: the proxy 127.0.0.1:{port}: {why}");
+        let judgement = call(&downstream).await;
+        assert_eq!(judgement.detail, why);
+        assert_eq!(judgement.outcome, Outcome::TRANSIENT);
+        assert!(!judgement.maybe_delivered);
+        assert!(downstream.handshake(BOUND).await.is_none());
+    }
+    assert_eq!(peer.seen.requests(), 0);
+}
+
+#[tokio::test]
+async fn hosts_that_are_excepted_are_called_directly() {
+    let peer = Peer::answering(ok).await;
+    let mut options = options(&peer.url());
+    let nothing = crate::support::port::free_port();
+    options.proxy = Some(format!("http://127.0.0.1:{nothing}"));
+    options.no_proxy = vec!["internal.example".to_owned(), "127.0.0.0/8".to_owned()];
+    let downstream = downstream_with(&options, &Credentials::default());
+    assert_eq!(call(&downstream).await.detail, "200 OK");
+    assert!(
+        downstream
+            .handshake(BOUND)
+            .await
+            .expect("it is here")
+            .is_local
+    );
+}
