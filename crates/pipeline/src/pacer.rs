@@ -18,7 +18,8 @@
 //! ```
 //!
 //! A message that no keyed limit counts goes from `Ready` to its slot. The steps outside of the scheduler are in
-//! `messages`, what is reported to the pacer in `events`, what its routes allow in `gates`.
+//! `messages`, what is reported to the pacer in `events`, what its routes allow in `gates`, what is looked at now and
+//! then in `review`.
 //!
 //! This runtime runs the task that was woken last first: a call goes from its slot
 //! to the wire in one go, and does not queue up behind the answers to others. (With a queue in order,
@@ -27,6 +28,7 @@
 mod events;
 mod gates;
 mod messages;
+mod review;
 
 use std::io;
 use std::sync::Arc;
@@ -41,11 +43,11 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tracing::{error, warn};
 
-use sluiced_core::leases::{LeaseTally, Slot, Wait};
+use sluiced_core::leases::{LeaseTally, Slot};
 use sluiced_core::pacing::Row;
 use sluiced_core::schedule::{Ask, LeaseAnswer};
 use sluiced_core::scheduler::{Action, Scheduler};
-use sluiced_core::time::{Mono, Now};
+use sluiced_core::time::Mono;
 use sluiced_ports::clock::{Clock, urgent_runtime};
 use sluiced_ports::limits::key_id;
 use sluiced_ports::lock;
@@ -58,7 +60,6 @@ use super::admit::{Admission, Keyed, ended, never};
 use super::alarm::Alarm;
 use super::follow::Adapting;
 use super::handle::{PacerHandle, Stopped, ToPacer};
-use super::held;
 use super::job::{Job, Waiting};
 use super::progress::Watched;
 use super::route::Route;
@@ -382,71 +383,6 @@ impl Pacer {
             rung = self.alarm.until(until) => rung?,
         }
         Ok(())
-    }
-
-    /// Taps, overdue messages and gauges. Returns when it wants to be called next.
-    fn review(&mut self, now: Mono) -> Mono {
-        self.heartbeat.beat(now);
-        let availability = self.scheduler.availability(now, false);
-        let shut = availability.shut();
-        let is_shut = u8::from(shut.is_some());
-        self.handle.meters.frozen.set(f64::from(is_shut));
-        let mut waits = vec![(Wait::Frozen, WaitsFor::Freeze)];
-        // The name of another pacer is that of its route, which an operator pauses by itself (`pause`).
-        if self.handle.is_paced() {
-            waits.push((Wait::Paused, WaitsFor::Pause));
-        }
-        for (why, what) in waits {
-            let until = shut.filter(|(_, is)| *is == why).map(|(until, _)| until);
-            self.waits.whole(&self.handle.name, what, until);
-        }
-        let mut next = self.gates_due(now + ROUND);
-        if matches!(self.phase, Phase::Running) {
-            next = next.min(self.review_taps(now));
-        }
-        if now.since(self.swept) >= ROUND * 2 {
-            self.swept = now;
-            if let Some(store) = self.handle.known_store_time(now) {
-                for route in self.routes.iter() {
-                    route.holding.watch_age(Now { local: now, store });
-                }
-            }
-            held::sweep(&mut self.scheduler, availability, &self.handle, now);
-            let routes = Arc::clone(&self.routes);
-            for route in routes.iter().filter(|route| route.sharing.is_shared()) {
-                self.move_messages(route, now);
-            }
-        }
-        self.count(now);
-        if !matches!(self.phase, Phase::Stopping(_)) {
-            let measures = &self.handle.measures;
-            self.watched.review(&self.scheduler, measures, now);
-        }
-        if let Some(adapting) = &mut self.adapting {
-            adapting.review(now);
-        }
-        if let Phase::Stopping(stopping) = &self.phase {
-            next = next.min(stopping.deadline).max(now);
-        }
-        next
-    }
-
-    fn count(&mut self, now: Mono) {
-        let (tally, counted) = (self.scheduler.pacing().tally(), self.counted);
-        if tally == counted {
-            return;
-        }
-        let meters = &self.handle.meters;
-        meters.slots_leased.increment(tally.leased - counted.leased);
-        let missed = |tally: &LeaseTally| tally.missed + tally.frozen + tally.burnt;
-        meters
-            .slots_missed
-            .increment(missed(&tally) - missed(&counted));
-        meters.guarded.increment(tally.guarded - counted.guarded);
-        for late in self.scheduler.take_late() {
-            self.handle.measures.late(late, now);
-        }
-        self.counted = tally;
     }
 
     /// The report, and where to send it, once the pacer is stopping and has nothing more to wait for.

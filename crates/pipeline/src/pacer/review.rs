@@ -1,0 +1,77 @@
+//! What a pacer looks at now and then: taps, messages that are too old, what limits wait for, gauges, its progress.
+
+use std::sync::Arc;
+
+use super::{Pacer, Phase, ROUND};
+use crate::held;
+use sluiced_core::leases::{LeaseTally, Wait};
+use sluiced_core::time::{Mono, Now};
+use sluiced_telemetry::waits::WaitsFor;
+
+impl Pacer {
+    /// Taps, overdue messages and gauges. Returns when it wants to be called next.
+    pub(super) fn review(&mut self, now: Mono) -> Mono {
+        self.heartbeat.beat(now);
+        let availability = self.scheduler.availability(now, false);
+        let shut = availability.shut();
+        let is_shut = u8::from(shut.is_some());
+        self.handle.meters.frozen.set(f64::from(is_shut));
+        let mut waits = vec![(Wait::Frozen, WaitsFor::Freeze)];
+        // The name of another pacer is that of its route, which an operator pauses by itself (`pause`).
+        if self.handle.is_paced() {
+            waits.push((Wait::Paused, WaitsFor::Pause));
+        }
+        for (why, what) in waits {
+            let until = shut.filter(|(_, is)| *is == why).map(|(until, _)| until);
+            self.waits.whole(&self.handle.name, what, until);
+        }
+        let mut next = self.gates_due(now + ROUND);
+        if matches!(self.phase, Phase::Running) {
+            next = next.min(self.review_taps(now));
+        }
+        if now.since(self.swept) >= ROUND * 2 {
+            self.swept = now;
+            if let Some(store) = self.handle.known_store_time(now) {
+                for route in self.routes.iter() {
+                    route.holding.watch_age(Now { local: now, store });
+                }
+            }
+            held::sweep(&mut self.scheduler, availability, &self.handle, now);
+            let routes = Arc::clone(&self.routes);
+            for route in routes.iter().filter(|route| route.sharing.is_shared()) {
+                self.move_messages(route, now);
+            }
+        }
+        self.count(now);
+        if !matches!(self.phase, Phase::Stopping(_)) {
+            let measures = &self.handle.measures;
+            self.watched.review(&self.scheduler, measures, now);
+        }
+        if let Some(adapting) = &mut self.adapting {
+            adapting.review(now);
+        }
+        if let Phase::Stopping(stopping) = &self.phase {
+            next = next.min(stopping.deadline).max(now);
+        }
+        next
+    }
+
+    /// What the scheduler counted since the last review.
+    fn count(&mut self, now: Mono) {
+        let (tally, counted) = (self.scheduler.pacing().tally(), self.counted);
+        if tally == counted {
+            return;
+        }
+        let meters = &self.handle.meters;
+        meters.slots_leased.increment(tally.leased - counted.leased);
+        let missed = |tally: &LeaseTally| tally.missed + tally.frozen + tally.burnt;
+        meters
+            .slots_missed
+            .increment(missed(&tally) - missed(&counted));
+        meters.guarded.increment(tally.guarded - counted.guarded);
+        for late in self.scheduler.take_late() {
+            self.handle.measures.late(late, now);
+        }
+        self.counted = tally;
+    }
+}
