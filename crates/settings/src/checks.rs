@@ -76,18 +76,14 @@ impl Checks<'_> {
         self.faults.layers.has(path)
     }
 
-    /// A time that must not be longer than another one, and the reason or another remedy.
-    fn at_most(
-        &mut self,
-        (key, time): (KeyPath, Duration),
-        (bound_key, name, bound): (KeyPath, &str, Duration),
-        more: [&str; 2],
-    ) {
-        if time > bound {
-            let (time, bound, [why, or]) = (Span(time), Span(bound), more);
+    /// A time that must not be longer than another one.
+    fn at_most(&mut self, key: KeyPath, time: Duration, bound: Bound<'_>) {
+        if time > bound.time {
+            let Bound { name, why, or, .. } = bound;
+            let (time, most) = (Span(time), Span(bound.time));
             let message =
-                format!("{time} is longer than {name} of {bound}{why}; write {bound} or less{or}");
-            self.error([key, bound_key], message);
+                format!("{time} is longer than {name} of {most}{why}; write {most} or less{or}");
+            self.error([key, bound.key], message);
         }
     }
 
@@ -97,6 +93,29 @@ impl Checks<'_> {
         if name.is_empty() || !name.chars().all(fine) {
             let message = "this name does not work; write letters, digits, `_`, `-` and `.`";
             self.error(path, message);
+        }
+    }
+}
+
+/// The longest that another time may be.
+struct Bound<'a> {
+    key: KeyPath,
+    name: &'a str,
+    time: Duration,
+    /// The reason, behind a colon; empty: it is plain.
+    why: &'a str,
+    /// Another remedy, behind a comma; empty: there is none.
+    or: &'a str,
+}
+
+impl<'a> Bound<'a> {
+    const fn plain(key: KeyPath, name: &'a str, time: Duration) -> Self {
+        Self {
+            key,
+            name,
+            time,
+            why: "",
+            or: "",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use http::HeaderName;
 
-use super::Checks;
+use super::{Bound, Checks};
 use crate::fault::KeyPath;
 use crate::schema::hint;
 use crate::types::{Auth, Http, Limit, Outcomes, Quota, Route};
@@ -238,8 +238,8 @@ impl Checks<'_> {
             let [own, other] = path.all([name, bound_name]);
             // A default does not count; only a written value can be wrong.
             if self.is_written(&own) {
-                let bound = (other, bound_name, bound.get());
-                self.at_most((own, time.get()), bound, ["", ""]);
+                let bound = Bound::plain(other, bound_name, bound.get());
+                self.at_most(own, time.get(), bound);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 
-use super::Checks;
+use super::{Bound, Checks};
 use crate::fault::KeyPath;
 use crate::schema::hint;
 use crate::types::{Downstream, JournalLines, Limit, MAX_LIMITS, OnDenied, QueueBackend, Route};
@@ -229,17 +229,15 @@ impl Checks<'_> {
             self.error([hold, KeyPath::of(&["rabbitmq", "ack_timeout"])], message);
         }
         let grace = self.settings.service.grace.get();
-        self.at_most(
-            (downstream.join("timeout"), route.call_timeout()),
-            (KeyPath::of(&["service", "grace"]), "service.grace", grace),
-            [": a stop would cut calls off", ", or a longer grace"],
-        );
+        let bound = Bound {
+            why: ": a stop would cut calls off",
+            or: ", or a longer grace",
+            ..Bound::plain(KeyPath::of(&["service", "grace"]), "service.grace", grace)
+        };
+        self.at_most(downstream.join("timeout"), route.call_timeout(), bound);
         let [base, max] = retry.all(["base", "max"]);
-        self.at_most(
-            (base, route.retry.base.get()),
-            (max, "retry.max", route.retry.max.get()),
-            ["", ""],
-        );
+        let bound = Bound::plain(max, "retry.max", route.retry.max.get());
+        self.at_most(base, route.retry.base.get(), bound);
     }
 
     /// A claim that ends before its call could be granted to another message meanwhile.
@@ -250,18 +248,14 @@ impl Checks<'_> {
             let Some(once) = settings.limits.get(name).and_then(Limit::as_once) else {
                 continue;
             };
-            self.at_most(
-                (timeout.clone(), route.call_timeout()),
-                (
-                    KeyPath::of(&["limits", name, "lease"]),
-                    &format!("limits.{name}.lease"),
-                    once.lease.get(),
-                ),
-                [
-                    ": the claim of a dead replica would end before its call",
-                    ", or a longer lease",
-                ],
-            );
+            let key = KeyPath::of(&["limits", name, "lease"]);
+            let lease = format!("limits.{name}.lease");
+            let bound = Bound {
+                why: ": the claim of a dead replica would end before its call",
+                or: ", or a longer lease",
+                ..Bound::plain(key, &lease, once.lease.get())
+            };
+            self.at_most(timeout.clone(), route.call_timeout(), bound);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Checks;
+use super::{Bound, Checks};
 use crate::fault::KeyPath;
 use crate::text::Costing;
 use crate::types::{Downstream, Limit, Results, Route, Smpp, SmppBind, SmppEncoding};
@@ -26,8 +26,8 @@ impl Checks<'_> {
         let [latency, timeout, coding, encoding] =
             path.all(["latency", "timeout", "data_coding", "encoding"]);
         if self.is_written(&latency) {
-            let bound = (timeout, "timeout", smpp.timeout.get());
-            self.at_most((latency, smpp.latency.get()), bound, ["", ""]);
+            let bound = Bound::plain(timeout, "timeout", smpp.timeout.get());
+            self.at_most(latency, smpp.latency.get(), bound);
         }
         if smpp.data_coding.is_some() && smpp.encoding == SmppEncoding::Auto {
             let message = "one number cannot stand for two alphabets; write encoding = \"gsm7\", \"latin1\" or \"ucs2\" beside it, or take it out";
