@@ -282,14 +282,14 @@ fn begins(args: &PlanArgs, planned: &Planned) -> bool {
     args.start.is_some() || planned.rules.hours.is_some() || calendar
 }
 
-fn route_of(planned: &Planned, route: &Route) -> simulation::Route {
+fn route_of(planned: &Planned, route: &Route) -> simulation::SimulatedRoute {
     let keyed = planned.limits.iter().filter_map(|limit| {
         Some(Keyed {
             rule: limit.rule.clone()?,
             for_all: limit.limit.key().is_none(),
         })
     });
-    simulation::Route {
+    simulation::SimulatedRoute {
         rows: planned.rows.clone(),
         keyed: keyed.collect(),
         prefetch: planned.rules.prefetch,

@@ -20,8 +20,8 @@ use sluiced_core::zone::Zone;
 use super::fleet;
 use super::scenario::{Fault, Load, Scenario};
 use super::setting::{
-    Dice, Far, Followed, Following, KeyCost, Keyed, Message, Refuses, Route, SetPolicy, Setting,
-    mix,
+    Dice, Far, Followed, Following, KeyCost, Keyed, Message, Refuses, SetPolicy, Setting,
+    SimulatedRoute, mix,
 };
 use super::trace::Watch;
 
@@ -65,14 +65,14 @@ impl Scenario {
     }
 
     /// Its route.
-    fn route(&self) -> Route {
+    fn route(&self) -> SimulatedRoute {
         let terms = self.terms_at(self.rate);
         let keyed = terms.rules.into_iter().zip(&self.keyed);
         let keyed = keyed.map(|(rule, limit)| Keyed {
             rule,
             for_all: limit.for_all,
         });
-        Route {
+        SimulatedRoute {
             rows: terms.rows,
             keyed: keyed.collect(),
             prefetch: u16::try_from(self.prefetch).unwrap_or(u16::MAX),

@@ -20,7 +20,7 @@ use sluiced_core::scheduler::Share;
 use sluiced_core::time::StoreTime;
 
 use crate::plan::{
-    End, Far, KeyCost, Keyed, Message, MessageFate, Plan, PlanOutcome, Route, run_in,
+    End, Far, KeyCost, Keyed, Message, MessageFate, Plan, PlanOutcome, SimulatedRoute, run_in,
 };
 use crate::setting::{Fault, Surroundings};
 
@@ -175,7 +175,7 @@ impl Backlog {
             length: self.within,
             start: MONDAY,
             replicas: self.replicas,
-            route: Route {
+            route: SimulatedRoute {
                 rows: self.account.into_iter().collect(),
                 keyed: keyed.collect(),
                 prefetch: self.prefetch,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use sluiced_core::time::{StoreTime, micros};
 
 use super::fleet;
-pub use super::setting::{Far, KeyCost, Keyed, Message, Route};
+pub use super::setting::{Far, KeyCost, Keyed, Message, SimulatedRoute};
 use super::setting::{Fault, Refuses, Setting, Surroundings};
 use super::trace::{Away, Watch, What, Without};
 
@@ -32,7 +32,7 @@ pub struct Plan {
     /// What the store's clock shows at the beginning.
     pub start: StoreTime,
     pub replicas: u32,
-    pub route: Route,
+    pub route: SimulatedRoute,
     /// By the time at which they come.
     pub messages: Vec<Message>,
 }

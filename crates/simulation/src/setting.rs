@@ -25,7 +25,7 @@ pub struct Setting<'a> {
     pub replicas: u32,
     /// They start one after the other within this time.
     pub stagger: Duration,
-    pub route: &'a Route,
+    pub route: &'a SimulatedRoute,
     /// By the time at which they come.
     pub messages: &'a [Message],
     /// Before the first message the replicas run for so long.
@@ -79,7 +79,7 @@ impl Following {
 
 /// A route, in terms of the core.
 #[derive(Clone, Debug)]
-pub struct Route {
+pub struct SimulatedRoute {
     /// The row of its paced limit and that of the reserve, if there are any.
     pub rows: Vec<Pace>,
     /// Its other limits.
@@ -93,7 +93,7 @@ pub struct Route {
     pub call: Duration,
 }
 
-impl Route {
+impl SimulatedRoute {
     /// The shortest time for which a permit of its keyed limits is valid; `None`: it has none.
     #[must_use]
     pub fn usable(&self) -> Option<Duration> {

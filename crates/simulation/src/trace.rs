@@ -166,7 +166,7 @@ pub enum Without {
 
 /// An event with its true time in microseconds and its replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct Traced {
     pub at: u64,
     pub replica: u32,
     pub what: What,
@@ -177,7 +177,7 @@ pub struct Event {
 pub struct Trace {
     hash: u64,
     events: u64,
-    last: VecDeque<Event>,
+    last: VecDeque<Traced>,
 }
 
 impl Trace {
@@ -190,7 +190,7 @@ impl Trace {
         if self.last.len() == KEPT {
             self.last.pop_front();
         }
-        self.last.push_back(Event { at, replica, what });
+        self.last.push_back(Traced { at, replica, what });
     }
 
     /// Equal for two runs only if everything in them was equal.
@@ -206,7 +206,7 @@ impl Trace {
     }
 
     /// The last `count` events.
-    pub fn tail(&self, count: usize) -> impl Iterator<Item = &Event> {
+    pub fn tail(&self, count: usize) -> impl Iterator<Item = &Traced> {
         self.last.iter().skip(self.last.len().saturating_sub(count))
     }
 }
@@ -244,7 +244,7 @@ impl What {
     }
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for Traced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.at as f64 / 1e6;
         write!(f, "{seconds:>12.6} s  replica {:<4} ", self.replica)?;

@@ -18,7 +18,7 @@ use sluiced_core::schedule::Turn;
 use sluiced_core::scheduler::{HoldRules, KeyId, Question, Queued, Requests, Scheduler, Share};
 use sluiced_core::time::{Mono, StoreTime, micros};
 
-use crate::setting::{Dice, Far, KeyCost, Keyed, Message, Route, Setting, mix};
+use crate::setting::{Dice, Far, KeyCost, Keyed, Message, Setting, SimulatedRoute, mix};
 
 /// A running replica.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ pub(super) fn key_id((limit, key): Name) -> KeyId {
 pub(super) struct Parcel<'a> {
     pub(super) id: u32,
     pub(super) message: &'a Message,
-    pub(super) route: &'a Route,
+    pub(super) route: &'a SimulatedRoute,
     /// For how long a permit is valid at its replica.
     pub(super) usable: &'a Cell<Duration>,
     pub(super) arrival: u64,

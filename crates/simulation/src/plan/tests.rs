@@ -13,7 +13,7 @@ use sluiced_core::scheduler::Share;
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_core::zone::Zone;
 
-use super::{End, Far, KeyCost, Keyed, Message, Plan, PlanOutcome, Route, run};
+use super::{End, Far, KeyCost, Keyed, Message, Plan, PlanOutcome, SimulatedRoute, run};
 
 const HEADROOM: Duration = Duration::from_millis(10);
 /// Monday, 5 January 2026, 00:00 UTC.
@@ -31,8 +31,8 @@ fn log(text: &str) -> Rule {
     Rule::SlidingLog(SlidingLog::new(rate(text), HEADROOM).expect("a rule"))
 }
 
-fn route(rows: Vec<Pace>, keyed: Vec<Keyed>) -> Route {
-    Route {
+fn route(rows: Vec<Pace>, keyed: Vec<Keyed>) -> SimulatedRoute {
+    SimulatedRoute {
         rows,
         keyed,
         prefetch: 500,
@@ -75,7 +75,7 @@ fn messages(count: u32, every: u64, keys: u32, limits: usize) -> Vec<Message> {
     (0..count).map(message).collect()
 }
 
-fn plan(route: Route, messages: Vec<Message>, seconds: u64) -> Plan {
+fn plan(route: SimulatedRoute, messages: Vec<Message>, seconds: u64) -> Plan {
     Plan {
         seed: 1,
         length: Duration::from_secs(seconds),
