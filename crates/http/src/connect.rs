@@ -9,6 +9,7 @@
 
 use std::future::ready;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -58,6 +59,8 @@ struct Idle {
     origin: Option<Uri>,
     timeout: Duration,
     clock: Clock,
+    /// A task closes those that are too old.
+    discards: AtomicBool,
     spares: Mutex<Spares<Spare>>,
 }
 
@@ -72,7 +75,6 @@ impl WarmConnector {
         tls: ClientConfig,
         origin: Option<Uri>,
         connect_timeout: Duration,
-        idle_timeout: Duration,
         lifetimes: Arc<Lifetimes>,
         proxy: Option<Proxy>,
     ) -> Self {
@@ -86,17 +88,18 @@ impl WarmConnector {
             .with_tls_config(tls)
             .https_or_http()
             .enable_http1()
-            .wrap_connector(Egress::new(tcp, proxy));
+            .wrap_connector(Egress::new(tcp, proxy, connect_timeout));
         Self {
             network,
             connect_timeout,
-            lifetimes,
             idle: Arc::new(Idle {
                 origin,
-                timeout: idle_timeout,
+                timeout: lifetimes.unused(),
                 clock: Clock::start(),
+                discards: AtomicBool::new(false),
                 spares: Mutex::new(Spares::new()),
             }),
+            lifetimes,
         }
     }
 
@@ -158,18 +161,32 @@ impl WarmConnector {
             });
             lock(&self.idle.spares).opened(spare);
         }
+        if failure.is_some() {
+            let now = self.idle.clock.now();
+            lock(&self.idle.spares).refused(now, rand::random());
+        }
         self.discard_later();
         (opened, failure)
     }
 
     /// Closes connections that were not used when they are too old, as the pool does with its own.
     fn discard_later(&self) {
+        if self.idle.discards.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let idle = Arc::downgrade(&self.idle);
         let wait = self.idle.timeout;
         tokio::spawn(async move {
-            tokio::time::sleep(wait).await;
-            if let Some(idle) = idle.upgrade() {
+            loop {
+                tokio::time::sleep(wait).await;
+                let Some(idle) = idle.upgrade() else {
+                    return;
+                };
                 idle.discard_stale();
+                if lock(&idle.spares).ready() == 0 {
+                    idle.discards.store(false, Ordering::Relaxed);
+                    return;
+                }
             }
         });
     }
@@ -229,7 +246,9 @@ impl Idle {
 
     /// Closes spare connections that are no longer good.
     fn discard_stale(&self) {
-        lock(&self.spares).discard(|spare| spare.look(self.timeout));
+        let now = self.clock.now();
+        let look = |spare: &mut Spare| spare.look(self.timeout);
+        lock(&self.spares).discard(look, now, rand::random());
     }
 }
 

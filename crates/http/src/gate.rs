@@ -193,7 +193,7 @@ impl<T: Read + Unpin> Read for GatedIo<T> {
         }
         // Nothing was asked, so it is the end.
         if let Some(rest) = self.gate.rest() {
-            self.lifetimes.closed_after(rest.since.elapsed());
+            self.lifetimes.closed(rest.since, Instant::now());
         }
         read
     }
@@ -234,6 +234,8 @@ impl<T: Write + Unpin> Write for GatedIo<T> {
 /// Tells the gate of the connection that the client chose until when the call may leave, and when it is over.
 pub(super) struct Writing {
     began: Instant,
+    /// How long it may wait.
+    slack: Duration,
     leave_by: LeaveBy,
     chosen: CaptureConnection,
     /// The gate that was told, and the call's number there.
@@ -244,6 +246,7 @@ impl Writing {
     pub(super) fn new(leave_by: LeaveBy, chosen: CaptureConnection) -> Self {
         Self {
             began: Instant::now(),
+            slack: leave_by.left(),
             leave_by,
             chosen,
             armed: None,
@@ -280,11 +283,12 @@ impl Writing {
             .is_some_and(|(gate, _)| gate.has_begun())
     }
 
-    /// How long the call waited until its connection was open. `None`: it was open before.
+    /// How long the call waited until its connection was open. `None`: not long, for the time that it had.
     pub(super) fn opened_in(&self) -> Option<Duration> {
         let (gate, _) = self.armed.as_ref()?;
         let opened = lock(&gate.0).opened;
-        opened.checked_duration_since(self.began)
+        let waited = opened.checked_duration_since(self.began)?;
+        (waited >= self.slack / 2).then_some(waited)
     }
 
     /// The answer came. A connection that is too old takes no other call.

@@ -5,10 +5,11 @@
 //! connection that never closes stays with one address for ever, also when the name has moved.
 //!
 //! So a connection rests for no longer than `idle_timeout`, and for most of what the downstream says
-//! (`Keep-Alive: timeout=5`, RFC 2068, section 19.7.1.1) or is seen to do: two connections that it closed after about
-//! the same rest, of a second or more. Two, because a restart closes all connections at once, and each of them rested
-//! for another time. A connection that is as old as `max_connection_age` ends with its call, or while it rests. The ages
-//! of connections differ by up to a fifth, so that those that were opened together do not end together.
+//! (`Keep-Alive: timeout=5`, RFC 2068, section 19.7.1.1) or is seen to do: it closed a connection after a rest of a
+//! second or more, and later another one after about the same. A restart closes all connections at one time: that
+//! counts once. A connection that is as old as `max_connection_age` ends with its call, or while it rests. The ages of
+//! connections differ by up to a fifth, so that those that were opened together do not end together. Connections that
+//! carried nothing yet end before they can be too old.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -20,6 +21,8 @@ use sluiced_ports::lock;
 
 /// So many fifths of the time after which a downstream closes idle connections are used.
 const MOST_FIFTHS: u32 = 4;
+/// Longer than any connection lives.
+const FAR: Duration = Duration::from_secs(86_400 * 365);
 /// A rest that is shorter shows nothing: downstreams count in seconds.
 const LEAST_SEEN: Duration = Duration::from_secs(1);
 
@@ -43,9 +46,16 @@ impl Lifetimes {
         }
     }
 
+    /// For how long a connection waits for its first call.
+    pub(super) fn unused(&self) -> Duration {
+        self.idle.min(most_of(self.age))
+    }
+
     /// For how long a connection that is opened now is used. `fraction`: a random number from 0 to 1.
     pub(super) fn age(&self, fraction: f64) -> Duration {
-        self.age.mul_f64(1.0 - fraction.clamp(0.0, 1.0) / 5.0)
+        self.age
+            .min(FAR)
+            .mul_f64(1.0 - fraction.clamp(0.0, 1.0) / 5.0)
     }
 
     /// For how long a connection rests after an answer with these headers.
@@ -55,9 +65,9 @@ impl Lifetimes {
         bounds.fold(self.idle, Duration::min)
     }
 
-    /// The downstream closed a connection that had rested for so long.
-    pub(super) fn closed_after(&self, rest: Duration) {
-        lock(&self.seen).closed_after(rest);
+    /// The downstream closed a connection that rested since then.
+    pub(super) fn closed(&self, since: Instant, now: Instant) {
+        lock(&self.seen).closed(since, now);
     }
 }
 
@@ -84,20 +94,28 @@ fn promised(headers: &HeaderMap) -> Option<Duration> {
 /// The rests after which the downstream closed connections.
 #[derive(Debug)]
 struct SeenCloses {
-    last: Option<Duration>,
+    last: Option<Close>,
     /// The shortest that was seen twice.
     after: Option<Duration>,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Close {
+    at: Instant,
+    rest: Duration,
+}
+
 impl SeenCloses {
-    fn closed_after(&mut self, rest: Duration) {
-        if rest < LEAST_SEEN {
+    fn closed(&mut self, since: Instant, at: Instant) {
+        let rest = at.saturating_duration_since(since);
+        let is_the_same = self.last.is_some_and(|last| since <= last.at);
+        if rest < LEAST_SEEN || is_the_same {
             return;
         }
-        let Some(last) = self.last.replace(rest) else {
+        let Some(last) = self.last.replace(Close { at, rest }) else {
             return;
         };
-        let (short, long) = (last.min(rest), last.max(rest));
+        let (short, long) = (last.rest.min(rest), last.rest.max(rest));
         if most_of(long) <= short {
             self.after = Some(self.after.map_or(short, |after| after.min(short)));
         }
@@ -125,7 +143,6 @@ impl BestBefore {
 
 /// So far in the future, or as far as the clock goes.
 fn later(after: Duration) -> Instant {
-    const FAR: Duration = Duration::from_secs(86_400 * 365);
     Instant::now() + after.min(FAR)
 }
 
@@ -174,12 +191,22 @@ mod tests {
         let millis = Duration::from_millis;
         let lifetimes = lifetimes();
         let rest = || lifetimes.rest(&HeaderMap::new());
+        let mut now = Instant::now();
+        // One connection after the other.
+        let mut closed = |rest| {
+            let since = now + millis(1);
+            now = since + millis(rest);
+            lifetimes.closed(since, now);
+            // Others that rested meanwhile, and were closed by the same restart.
+            lifetimes.closed(since, now + millis(1));
+            lifetimes.closed(since + millis(1), now + millis(2));
+        };
         for restarted in [900, 12_000, 30_000, 2_000] {
-            lifetimes.closed_after(millis(restarted));
+            closed(restarted);
             assert_eq!(rest(), MINUTE, "{restarted}");
         }
-        lifetimes.closed_after(millis(5_100));
-        lifetimes.closed_after(millis(5_000));
+        closed(5_100);
+        closed(5_000);
         assert_eq!(rest(), millis(4_000));
         // A promise that is shorter counts, and a longer one does not.
         assert_eq!(lifetimes.rest(&headers("timeout=2")), millis(1_600));
@@ -190,5 +217,6 @@ mod tests {
     fn ages_differ_by_a_fifth() {
         assert_eq!(lifetimes().age(0.0), 5 * MINUTE);
         assert_eq!(lifetimes().age(1.0), 4 * MINUTE);
+        assert_eq!(Lifetimes::new(MINUTE, Duration::MAX).age(0.0), FAR);
     }
 }

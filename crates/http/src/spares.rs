@@ -3,9 +3,10 @@
 //! Problem: a call that has to wait for a handshake misses its slot. How many connections are needed is not known: the
 //! number of calls at a time may grow, a connection ends with its age, and some downstreams close after each answer.
 //!
-//! So `warm_connections` are kept ahead, and more where calls took more in the last second: as many as that. Where half
-//! of the first are gone, or less is ahead than the last second took, more are opened. A downstream that closes them
-//! before they are used gets fewer and fewer: otherwise each call would open as many again.
+//! So `warm_connections` are kept ahead, and more where calls took more in the last second: as many as that. More are
+//! opened when half of `warm_connections` are used, or when fewer are ready than were taken in the last second. Where
+//! they cannot be opened, or are closed before they are used, attempts become rare: otherwise each call would open as
+//! many again.
 
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use sluiced_core::time::Mono;
 
 /// Waits before more are opened, after the peer closed those that were.
 const CLOSED: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+/// Waits before more are opened, after none could be: calls that open their own show when they can.
+const REFUSED: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
 
 /// Spare connections to one place.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub(super) struct Spares<C> {
     taken: LastSecond,
     /// How often in a row the peer had closed one that was wanted.
     closed: Failures,
+    /// How often in a row one could not be opened.
+    refused: Failures,
 }
 
 /// What a look at a spare connection shows.
@@ -49,6 +54,7 @@ impl<C> Spares<C> {
                 before: 0,
             },
             closed: Failures::new(CLOSED),
+            refused: Failures::new(REFUSED),
         }
     }
 
@@ -87,7 +93,7 @@ impl<C> Spares<C> {
 
     /// How many to open, after one was taken; counts them as under way.
     pub(super) fn missing(&mut self, now: Mono) -> usize {
-        if self.wanted == 0 || self.closed.retry_at() > now {
+        if self.wanted == 0 || self.closed.retry_at().max(self.refused.retry_at()) > now {
             return 0;
         }
         let taken = self.taken.most(now);
@@ -103,12 +109,33 @@ impl<C> Spares<C> {
     /// One that was under way is there, or could not be opened.
     pub(super) fn opened(&mut self, connection: Option<C>) {
         self.opening = self.opening.saturating_sub(1);
+        if connection.is_some() {
+            self.refused.succeeded();
+        }
         self.ready.extend(connection);
     }
 
+    /// Some could not be opened. `fraction`: a random number from 0 to 1.
+    pub(super) fn refused(&mut self, now: Mono, fraction: f64) {
+        self.refused.failed(now, fraction);
+    }
+
     /// Drops those that are not good.
-    pub(super) fn discard(&mut self, mut look: impl FnMut(&mut C) -> State) {
-        self.ready.retain_mut(|spare| look(spare) == State::Good);
+    pub(super) fn discard(
+        &mut self,
+        mut look: impl FnMut(&mut C) -> State,
+        now: Mono,
+        fraction: f64,
+    ) {
+        let mut is_closed = false;
+        self.ready.retain_mut(|spare| {
+            let state = look(spare);
+            is_closed |= state == State::Closed;
+            state == State::Good
+        });
+        if is_closed {
+            self.closed.failed(now, fraction);
+        }
     }
 
     pub(super) const fn ready(&self) -> usize {
@@ -215,6 +242,28 @@ mod tests {
         let mut old = self::spares(4);
         assert_eq!(old.take(|_| State::Old, at(0), 1.0), None);
         assert_eq!(old.missing(at(0)), 4);
+    }
+
+    #[test]
+    fn a_peer_that_refuses_is_asked_rarely() {
+        let mut spares = spares(4);
+        let mut opened = 0;
+        // Fifty calls a second, for ten seconds.
+        for call in 0..500 {
+            let now = at(call * 20);
+            spares.take(good, now, 0.5);
+            let missing = spares.missing(now);
+            opened += missing;
+            for _ in 0..missing {
+                spares.opened(None);
+            }
+            if missing > 0 {
+                spares.refused(now, 0.5);
+            }
+        }
+        assert!(opened < 1_000, "{opened}");
+        spares.opened(Some(0));
+        assert!(spares.missing(at(10_000)) > 0, "it can be opened again");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use sluiced_settings::text::Length;
 use sluiced_settings::types::Http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::peers::{Peer, ok, read_request};
 use super::{BOUND, FACTS, call, downstream, message, options};
@@ -203,23 +204,31 @@ async fn a_connection_that_the_server_closed_while_idle_is_replaced() {
     }
 }
 
-/// A server that closes its first `closes` connections when they were idle. Returns the numbers of the connections that
-/// the client has closed, too.
-async fn closing(answer: &'static [u8], closes: usize) -> (Peer, mpsc::UnboundedReceiver<usize>) {
+/// Which side closed a connection first.
+#[derive(Debug, PartialEq, Eq)]
+enum Closed {
+    ByServer,
+    ByClient,
+}
+
+/// A server that answers, closes connections that are idle for so long, and reports each that is closed.
+async fn closing(answer: &'static [u8], idle: Duration) -> (Peer, mpsc::UnboundedReceiver<Closed>) {
     let (told, closed) = mpsc::unbounded_channel();
-    let peer = Peer::start(move |mut stream, seen| {
+    let peer = Peer::start(move |mut stream, _| {
         let told = told.clone();
-        let number = seen.connections();
         async move {
-            while read_request(&mut stream).await.unwrap_or(false) {
-                stream.write_all(answer).await.unwrap();
-                if number <= closes {
-                    // The idle timeout.
-                    tokio::time::sleep(Duration::from_millis(1_200)).await;
-                    stream.shutdown().await.unwrap();
+            loop {
+                match timeout(idle, read_request(&mut stream)).await {
+                    Ok(Ok(true)) => stream.write_all(answer).await.unwrap(),
+                    Ok(_) => break told.send(Closed::ByClient).unwrap(),
+                    Err(_) => {
+                        stream.shutdown().await.unwrap();
+                        // The client closes its side as soon as it has noticed.
+                        drop(stream.read(&mut [0]).await);
+                        break told.send(Closed::ByServer).unwrap();
+                    }
                 }
             }
-            told.send(number).unwrap();
         }
     })
     .await;
@@ -230,14 +239,15 @@ async fn closing(answer: &'static [u8], closes: usize) -> (Peer, mpsc::Unbounded
 #[tokio::test]
 async fn a_connection_rests_for_less_than_the_server_says() {
     const SAYS: &[u8] = b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=2\r\ncontent-length: 2\r\n\r\nok";
-    let (peer, mut closed) = closing(SAYS, 0).await;
+    // The server's own timer is late.
+    let (peer, mut closed) = closing(SAYS, BOUND).await;
     let downstream = downstream(&options(&peer.url()));
     for connections in 1..=2 {
         assert_eq!(call(&downstream).await.detail, "200 OK");
         assert_eq!(call(&downstream).await.detail, "200 OK");
         // Without the header the idle timeout of a minute would end it.
-        let by_us = within(BOUND, "the client closes it", closed.recv()).await;
-        assert_eq!(by_us, Some(connections));
+        let first = within(BOUND, "one side closes it", closed.recv()).await;
+        assert_eq!(first, Some(Closed::ByClient));
         assert_eq!(peer.seen.connections(), connections);
     }
 }
@@ -245,27 +255,30 @@ async fn a_connection_rests_for_less_than_the_server_says() {
 /// Uvicorn closes after five seconds, and does not say so.
 #[tokio::test]
 async fn a_connection_rests_for_less_than_the_server_was_seen_to_allow() {
-    let (peer, mut closed) = closing(ANSWER, 2).await;
+    let (peer, mut closed) = closing(ANSWER, Duration::from_millis(1_500)).await;
     let downstream = downstream(&options(&peer.url()));
-    // The third one is not closed by the server.
-    for connections in 1..=3 {
+    let mut rests = Vec::new();
+    // Twice is enough; where this machine stands still, rests differ and show nothing.
+    while rests.last() != Some(&Closed::ByClient) {
+        assert!(rests.len() < 12, "{rests:?}");
         assert_eq!(call(&downstream).await.detail, "200 OK");
-        let closed = within(BOUND, "the client closes it", closed.recv()).await;
-        assert_eq!(closed, Some(connections));
-        assert_eq!(peer.seen.connections(), connections);
+        let first = within(BOUND, "one side closes it", closed.recv()).await;
+        rests.push(first.expect("the server runs"));
+        assert_eq!(peer.seen.connections(), rests.len());
     }
+    assert!(rests.len() >= 3, "{rests:?}");
 }
 
 #[tokio::test]
 async fn a_connection_ends_with_its_age() {
-    let (peer, mut closed) = closing(ANSWER, 0).await;
+    let (peer, mut closed) = closing(ANSWER, BOUND).await;
     let mut options = options(&peer.url());
     options.max_connection_age = Length(Duration::from_millis(200));
     let downstream = downstream(&options);
     // While it rests.
     assert_eq!(call(&downstream).await.detail, "200 OK");
-    let by_us = within(BOUND, "the client closes it", closed.recv()).await;
-    assert_eq!(by_us, Some(1));
+    let first = within(BOUND, "one side closes it", closed.recv()).await;
+    assert_eq!(first, Some(Closed::ByClient));
     // While calls flow: each is answered.
     while peer.seen.connections() < 5 {
         assert_eq!(call(&downstream).await.detail, "200 OK");
@@ -276,8 +289,8 @@ async fn a_connection_ends_with_its_age() {
 /// for each call.
 #[tokio::test]
 async fn a_far_server_that_closes_after_each_answer_gets_calls_in_time() {
-    const CALLS: u32 = 250;
-    const EVERY: Duration = Duration::from_millis(20);
+    const CALLS: u32 = 150;
+    const EVERY: Duration = Duration::from_millis(40);
     let authority = Authority::new();
     let peer = super::secure::server(&authority, last).await;
     let far = Proxy::to(peer.address.port()).await;
@@ -304,8 +317,8 @@ async fn a_far_server_that_closes_after_each_answer_gets_calls_in_time() {
         }
     }
     // A third of them were in time when connections were opened only where none was left.
-    let lasting = late.iter().filter(|number| **number >= 100).count();
-    assert!(lasting <= 30, "too late: {late:?}");
+    let lasting = late.iter().filter(|number| **number >= 75).count();
+    assert!(lasting <= 25, "too late: {late:?}");
 }
 
 #[tokio::test]
@@ -388,9 +401,9 @@ async fn not_a_byte(change: impl FnOnce(&mut Http)) {
     // In time when it is passed to the client, and too late once a connection is open.
     let closed = LeaveBy::new(clock, clock.now());
     let prepared = downstream.prepare(&message(), FACTS).unwrap();
-    let sent = tokio::time::timeout(BOUND, prepared.send(closed)).await;
+    let sent = timeout(BOUND, prepared.send(closed)).await;
     assert_eq!(sent.unwrap(), Err(TooLate));
-    let read = tokio::time::timeout(BOUND, bytes_read.recv()).await;
+    let read = timeout(BOUND, bytes_read.recv()).await;
     assert_eq!(read.unwrap(), Some(0));
 }
 
