@@ -442,6 +442,7 @@ async fn open(
         Built::Http(http) => (http.origin().map(ToString::to_string), "connected"),
         Built::Smpp(smpp) => (Some(smpp.name()), "connected and bound"),
     };
+    let is_proxied = matches!(&downstream, Built::Http(http) if http.is_proxied());
     let Some(origin) = origin else {
         return Ok("not tried: the host differs from message to message".to_owned());
     };
@@ -450,6 +451,8 @@ async fn open(
             let way = reach::measured(downstream.as_port(), bound, limits).await;
             Ok(format!("{done}, no call made{way}"))
         }
+        // A look at the server itself would go around the proxy.
+        Err(why) if is_proxied => Err(why),
         Err(why) => Err(reach::explained(why, &origin).await),
     }
 }

@@ -42,7 +42,7 @@ use tracing::warn;
 use super::answer::{AnswerReader, Asks};
 use super::auth::RotatingAuth;
 use super::connect::{WarmConnector, place};
-use super::egress::{Proxy, request};
+use super::egress::Proxy;
 use super::gate::{Failure, Writing};
 use super::lifetime::Lifetimes;
 use super::request::RequestTemplate;
@@ -169,13 +169,12 @@ impl HttpDownstream {
             )?,
             origin,
             http.connect_timeout.get(),
-            http.idle_timeout.get(),
             Arc::clone(&lifetimes),
             proxy.clone(),
         );
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(http.idle_timeout.get())
+            .pool_idle_timeout(lifetimes.unused())
             .pool_max_idle_per_host(usize::MAX)
             .http1_max_buf_size(MAX_ANSWER_HEAD)
             .http1_max_headers(MAX_ANSWER_HEADERS)
@@ -235,6 +234,13 @@ impl HttpDownstream {
         Ok((request, Some(Signed { at, signing })))
     }
 
+    /// Whether calls go through a proxy.
+    #[must_use]
+    pub fn is_proxied(&self) -> bool {
+        let (origin, proxy) = (self.origin(), self.proxy.as_ref());
+        origin.is_some_and(|origin| proxy.is_some_and(|proxy| proxy.of(origin).is_some()))
+    }
+
     /// Scheme and host of every call; none if they differ from message to message.
     #[must_use]
     pub fn origin(&self) -> Option<&Uri> {
@@ -265,8 +271,8 @@ impl Downstream for HttpDownstream {
             let Some(proxy) = self.proxy.as_ref().and_then(|proxy| proxy.of(origin)) else {
                 return way(host, port, bound).await;
             };
-            let request = request(host, port, &proxy);
-            let (host, port) = place(proxy.uri())?;
+            let request = proxy.request(host, port);
+            let (host, port) = place(&proxy.place)?;
             way_through(host, port, request, bound).await
         })
     }

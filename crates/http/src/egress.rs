@@ -8,19 +8,25 @@
 //! configuration would change where calls go. The proxy's password is read again for each connection.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::{error, io};
+use std::time::Duration;
+use std::{error, fmt, io};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
-use http::Uri;
 use http::uri::PathAndQuery;
+use http::{HeaderValue, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
-use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode_str;
 use secrecy::ExposeSecret as _;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tower_service::Service;
 use url::Url;
 
@@ -35,6 +41,8 @@ type ConnectError = Box<dyn error::Error + Send + Sync>;
 pub(super) struct Egress {
     tcp: HttpConnector<Dns>,
     proxy: Option<Proxy>,
+    /// How long a proxy may take.
+    timeout: Duration,
 }
 
 /// Name resolution in the form that the HTTP client needs.
@@ -44,10 +52,18 @@ pub(super) struct Dns(Resolver);
 /// The proxy of a downstream.
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
-    url: Url,
+    /// Which hosts are called through it.
+    matcher: Arc<Matcher>,
+    user: String,
     password: Option<Secret>,
-    /// Hosts that are called without it.
-    not_for: String,
+}
+
+/// The way to a host through a proxy.
+#[derive(Debug)]
+pub(super) struct Through {
+    pub(super) place: Uri,
+    /// The user and the password of this moment.
+    authorization: Option<HeaderValue>,
 }
 
 /// Why a proxy opened no connection. Nothing was sent to the downstream.
@@ -67,32 +83,78 @@ impl Proxy {
         http: &Http,
         password: Option<&Secret>,
     ) -> Result<Option<Self>, Misconfigured> {
-        let Some(url) = &http.proxy else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            url: Url::parse(url).map_err(|why| Misconfigured::new("proxy", why))?,
-            password: password.cloned(),
-            not_for: http.no_proxy.join(","),
-        }))
+        let proxy = http.proxy.as_ref();
+        let proxy = proxy.map(|text| Self::at(text, &http.no_proxy, password));
+        proxy.transpose()
     }
 
-    /// The proxy for calls to `to`, with its password of this moment. `None`: they go directly.
-    pub(super) fn of(&self, to: &Uri) -> Option<Intercept> {
-        let mut url = self.url.clone();
-        if let Some(password) = &self.password {
-            // All other signs are encoded where they must be.
-            let password = password.get().expose_secret().replace('%', "%25");
-            url.set_password(Some(&password)).ok()?;
+    fn at(
+        text: &str,
+        not_for: &[String],
+        password: Option<&Secret>,
+    ) -> Result<Self, Misconfigured> {
+        let wrong = |why: &dyn fmt::Display| Misconfigured::new("proxy", why);
+        let url = Url::parse(text).map_err(|why| wrong(&why))?;
+        let user = percent_decode_str(url.username()).decode_utf8_lossy();
+        let mut place = url.clone();
+        let has_none = place.set_username("").is_ok();
+        if !has_none || place.as_str().parse::<Uri>().is_err() {
+            return Err(wrong(&"this is no address of a proxy"));
         }
-        let matcher = Matcher::builder().all(url.as_str());
-        matcher.no(self.not_for.as_str()).build().intercept(to)
+        let matcher = Matcher::builder().all(place.as_str());
+        Ok(Self {
+            matcher: Arc::new(matcher.no(not_for.join(",")).build()),
+            user: user.into_owned(),
+            password: password.cloned(),
+        })
+    }
+
+    /// The way to a host. `None`: it is called directly.
+    pub(super) fn of(&self, to: &Uri) -> Option<Through> {
+        let found = self.matcher.intercept(to)?;
+        let authorization = self.password.as_ref().map(|password| {
+            let plain = format!("{}:{}", self.user, password.get().expose_secret());
+            let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(plain)))
+                .expect("base64 is visible ASCII");
+            value.set_sensitive(true);
+            value
+        });
+        Some(Through {
+            place: found.uri().clone(),
+            authorization,
+        })
+    }
+}
+
+impl Through {
+    /// The request for a tunnel, as the client makes it.
+    pub(super) fn request(&self, host: &str, port: u16) -> Vec<u8> {
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host.to_owned()
+        };
+        let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
+        let authorization = self.authorization.as_ref();
+        if let Some(value) = authorization.and_then(|value| value.to_str().ok()) {
+            request += &format!("Proxy-Authorization: {value}\r\n");
+        }
+        request += "\r\n";
+        request.into_bytes()
     }
 }
 
 impl Egress {
-    pub(super) const fn new(tcp: HttpConnector<Dns>, proxy: Option<Proxy>) -> Self {
-        Self { tcp, proxy }
+    pub(super) const fn new(
+        tcp: HttpConnector<Dns>,
+        proxy: Option<Proxy>,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            tcp,
+            proxy,
+            timeout,
+        }
     }
 }
 
@@ -110,31 +172,23 @@ impl Service<Uri> for Egress {
             let connecting = self.tcp.call(to);
             return Box::pin(async move { Ok(connecting.await?) });
         };
-        let mut tunnel = Tunnel::new(proxy.uri().clone(), self.tcp.clone());
-        if let Some(value) = proxy.basic_auth() {
-            tunnel = tunnel.with_auth(value.clone());
+        let Through {
+            place,
+            authorization,
+        } = proxy;
+        let mut tunnel = Tunnel::new(place.clone(), self.tcp.clone());
+        if let Some(value) = authorization {
+            tunnel = tunnel.with_auth(value);
         }
         let connecting = tunnel.call(with_port(to));
+        let bound = self.timeout;
         Box::pin(async move {
-            let opened = connecting.await;
-            opened.map_err(|error| refused(proxy.uri(), &error).into())
+            match timeout(bound, connecting).await {
+                Ok(opened) => opened.map_err(|error| refused(&place, &error).into()),
+                Err(_) => Err(at(&place, format!("it does not answer within {bound:?}")).into()),
+            }
         })
     }
-}
-
-/// The request for a tunnel to `host`, as the client makes it.
-pub(super) fn request(host: &str, port: u16, proxy: &Intercept) -> Vec<u8> {
-    let host = if host.contains(':') {
-        format!("[{host}]")
-    } else {
-        host.to_owned()
-    };
-    let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
-    if let Some(value) = proxy.basic_auth().and_then(|value| value.to_str().ok()) {
-        request += &format!("Proxy-Authorization: {value}\r\n");
-    }
-    request += "\r\n";
-    request.into_bytes()
 }
 
 /// With a port in any case: without one a tunnel would lead to that of TLS.
@@ -149,24 +203,29 @@ fn with_port(to: Uri) -> Uri {
     with.path_and_query(path).build().unwrap_or(to)
 }
 
-fn refused(proxy: &Uri, error: &(dyn error::Error + 'static)) -> ProxyError {
+fn at(proxy: &Uri, why: String) -> ProxyError {
     let place = proxy.authority().map(ToString::to_string);
+    ProxyError {
+        place: place.unwrap_or_default(),
+        why,
+    }
+}
+
+fn refused(proxy: &Uri, error: &(dyn error::Error + 'static)) -> ProxyError {
     // The client's own type is private: its text is all that tells these apart.
     let text = error.to_string();
     let why = if text.ends_with("proxy authorization required") {
         "it asks for another user and password (407)".to_owned()
     } else if text.ends_with("unsuccessful") {
-        // Some proxies refuse a wrong password with 401 or 403.
-        "it refuses the connection: the host, the port, or the user and password".to_owned()
+        // The status is not passed on: 502 and 504, 403, or 401 for a wrong password.
+        "it opens no connection: the server is away, or the proxy refuses its host and port, or the user and password"
+            .to_owned()
     } else if find::<io::Error>(error).is_some() {
         connect_detail(error)
     } else {
         text
     };
-    ProxyError {
-        place: place.unwrap_or_default(),
-        why,
-    }
+    at(proxy, why)
 }
 
 impl Service<Name> for Dns {
@@ -195,18 +254,19 @@ mod tests {
 
     use super::*;
 
-    fn proxy(url: &str, password: Option<&str>, not_for: &str) -> Proxy {
+    fn proxy(url: &str, password: Option<&str>, not_for: &[&str]) -> Proxy {
         let secret = password.map(|text| Secret::from(SecretString::from(text.to_owned())));
-        Proxy {
-            url: url.parse().expect("a URL"),
-            password: secret,
-            not_for: not_for.to_owned(),
-        }
+        let not_for: Vec<_> = not_for.iter().map(|text| (*text).to_owned()).collect();
+        Proxy::at(url, &not_for, secret.as_ref()).expect("it is good")
     }
 
     #[test]
     fn hosts_that_are_excepted_are_called_directly() {
-        let proxy = proxy("http://proxy:3128", None, "internal.example,10.0.0.0/8");
+        let proxy = proxy(
+            "http://proxy:3128",
+            None,
+            &["internal.example", "10.0.0.0/8"],
+        );
         for (to, through) in [
             ("https://api.example/v1", true),
             ("http://api.example", true),
@@ -217,19 +277,26 @@ mod tests {
             ("http://11.1.2.3:8080", true),
         ] {
             let to = to.parse().expect("a URI");
-            let found = proxy.of(&to).map(|found| found.uri().to_string());
+            let found = proxy.of(&to).map(|found| found.place.to_string());
             assert_eq!(found, through.then(|| "http://proxy:3128/".to_owned()));
         }
+    }
+
+    /// It must not lead to calls without a proxy.
+    #[test]
+    fn a_proxy_that_cannot_be_asked_is_an_error() {
+        let wrong = Proxy::at("http://{proxy}:3128", &[], None).expect_err("no host");
+        assert_eq!(wrong.key, "proxy");
     }
 
     #[test]
     fn the_password_is_sent_as_it_is() {
         let to = "https://api.example".parse().expect("a URI");
-        let proxy = proxy("http://app%40corp@proxy:3128", Some("p:/@%41"), "");
+        let proxy = proxy("http://app%40corp@proxy:3128", Some("p:/@%41"), &[]);
         let found = proxy.of(&to).expect("a proxy");
         // app@corp:p:/@%41
-        let sent = found.basic_auth().expect("credentials");
-        assert_eq!(sent, "Basic YXBwQGNvcnA6cDovQCU0MQ==");
+        let sent = String::from_utf8(found.request("h", 443)).expect("text");
+        assert!(sent.contains("\r\nProxy-Authorization: Basic YXBwQGNvcnA6cDovQCU0MQ==\r\n"));
         assert!(!format!("{found:?} {proxy:?}").contains("p:/@"));
     }
 

@@ -1,6 +1,7 @@
 //! Forms of text without a type: addresses, URLs, names. Each check names a valid form, and never repeats
 //! a text that may hold a secret.
 
+use std::net::IpAddr;
 use std::net::SocketAddr;
 
 use http::{HeaderValue, Method};
@@ -95,6 +96,8 @@ pub(super) const MANAGEMENT_URL: Shape = Shape::Url(form(|text| {
 }));
 pub(super) const REDIS_URL: Shape = Shape::Url(form(redis));
 pub(super) const HTTP_URL: Shape = Shape::Url(form(call));
+/// A host, or hosts, that are called without a proxy.
+pub(super) const NO_PROXY: Shape = Shape::Text(form(without_proxy));
 pub(super) const PROXY_URL: Shape = Shape::Url(form(|text| {
     let example = "http://proxy.example:3128";
     server(text, ["http", "https"], example)?;
@@ -366,6 +369,26 @@ fn server(text: &str, schemes: [&str; 2], example: &str) -> Result<(), String> {
     check(
         url.host_str().is_some_and(|host| !host.is_empty()),
         format!("this URL has no host; {right}"),
+    )
+}
+
+fn without_proxy(text: &str) -> Result<(), String> {
+    let is_name = |text: &str| {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        !text.is_empty() && text.chars().all(fine)
+    };
+    let is_network = |(address, bits): (&str, &str)| {
+        let most = match address.parse() {
+            Ok(IpAddr::V4(_)) => 32,
+            Ok(IpAddr::V6(_)) => 128,
+            Err(_) => return false,
+        };
+        bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+    };
+    let is_address = text.parse::<IpAddr>().is_ok();
+    check(
+        is_name(text) || is_address || text.split_once('/').is_some_and(is_network),
+        "write a name (\"internal.example\", with all names below it), an address, or a network (\"10.0.0.0/8\")",
     )
 }
 

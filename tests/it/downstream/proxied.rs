@@ -66,7 +66,7 @@ async fn what_a_proxy_refuses_was_not_sent_and_is_said() {
     let mut options = options(&peer.url());
     options.proxy = Some(proxy.url());
     let other = crate::support::port::free_port();
-    let refused = "it refuses the connection: the host, the port, or the user and password";
+    let refused = "it opens no connection: the server is away, or the proxy refuses its host and port, or the user and password";
     let forbidden = with(&options, HttpProxy::PASSWORD);
     options.proxy = Some(open.url());
     let strange = with(&options, "another");
@@ -76,7 +76,8 @@ async fn what_a_proxy_refuses_was_not_sent_and_is_said() {
     let away = with(&options, HttpProxy::PASSWORD);
     for (downstream, port, why) in [
         (forbidden, proxy.port(), refused),
-        (strange, open.port(), refused),
+        // Some versions say 401, others 407.
+        (strange, open.port(), "user and password"),
         (
             nobody,
             open.port(),
@@ -84,9 +85,10 @@ async fn what_a_proxy_refuses_was_not_sent_and_is_said() {
         ),
         (away, other, "connection refused"),
     ] {
-        let why = format!("no connection: the proxy 127.0.0.1:{port}: {why}");
+        let place = format!("no connection: the proxy 127.0.0.1:{port}: ");
         let judgement = call(&downstream).await;
-        assert_eq!(judgement.detail, why);
+        let said = judgement.detail.strip_prefix(&place);
+        assert!(said.is_some_and(|said| said.contains(why)), "{judgement:?}");
         assert_eq!(judgement.outcome, Outcome::TRANSIENT);
         assert!(!judgement.maybe_delivered);
         assert!(downstream.handshake(BOUND).await.is_none());

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use super::auth::Auth;
 use super::quota::Quota;
 use crate::forms::{
-    ANSWER, ANSWER_TEMPLATE, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, PROXY_URL, SECRET_TEMPLATE,
-    TEXT,
+    ANSWER, ANSWER_TEMPLATE, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, NO_PROXY, PROXY_URL,
+    SECRET_TEMPLATE, TEXT,
 };
 use crate::schema::Shape::{Flag, List, Named, Section, Whole};
 use crate::schema::{SPAN, table};
@@ -57,7 +57,7 @@ table! {
         proxy_password_file: Option<PathBuf> = TEXT, Optional "credential:proxy";
         /// Hosts that are called without the proxy: names with all names below them, addresses, networks
         /// ("10.0.0.0/8").
-        no_proxy: Vec<String> = List(&TEXT), Default [];
+        no_proxy: Vec<String> = List(&NO_PROXY), Default [];
         /// Certificates (PEM) to trust in addition to the system's.
         ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
         /// Our own certificate (PEM), for servers that ask for one. Like its key it is read anew for each connection.

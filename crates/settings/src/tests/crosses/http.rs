@@ -70,6 +70,26 @@ fn a_proxy_and_its_user() {
     );
 }
 
+#[test]
+fn hosts_without_a_proxy() {
+    let right = "write a name (\"internal.example\", with all names below it), an address, or a network (\"10.0.0.0/8\")";
+    let wrong = ["*.example", "host:8080", "10.0.0.0/33", "http://host", ""];
+    let fine = [
+        "internal.example",
+        ".example",
+        "10.0.0.0/8",
+        "::1",
+        "fd00::/8",
+    ];
+    for (hosts, faults) in [(&wrong[..], wrong.len()), (&fine[..], 0)] {
+        let told = below(&format!(
+            "proxy = \"http://proxy:3128\"\nno_proxy = {hosts:?}"
+        ));
+        assert_eq!(told.len(), faults, "{told:?}");
+        assert!(told.iter().all(|fault| fault.ends_with(right)), "{told:?}");
+    }
+}
+
 /// Other programs on the host go through that proxy, and an operator may expect the same.
 #[test]
 fn a_proxy_of_the_environment_is_named_as_ignored() {
