@@ -61,8 +61,8 @@ const DECLARED: &[&str] = &[
 ];
 /// Messages that wait, so that the fleet is never idle.
 const BACKLOG: u64 = 1_200;
-/// The memory of a replica grows for about three minutes of faults, until each part of the allocator was used once, and
-/// then stays: 47 MiB after half a minute, 78 after three, 78 after ten.
+/// The memory of a replica grows for about three minutes of faults, and then stays: 47 MiB after half a minute, 77
+/// after three, 78 after ten.
 const SETTLED: Duration = Duration::from_secs(600);
 /// It is never more than this, in KiB.
 const MOST: u64 = 96 * 1024;
