@@ -42,6 +42,8 @@ async fn calls_and_warm_connections_go_through_a_proxy() {
         }
         assert_eq!(peer.seen.requests(), 3);
     }
+    let asked = || proxy.asked() >= 4;
+    eventually(BOUND, "the proxy was asked for the warm connections", asked).await;
 }
 
 /// The proxy is on this host: without what is behind it the way would have no length.

@@ -16,7 +16,7 @@ const BOOT: Duration = Duration::from_secs(30);
 pub struct HttpProxy {
     port: u16,
     _process: PrivateProcess,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl HttpProxy {
@@ -49,7 +49,7 @@ impl HttpProxy {
         Self {
             port,
             _process: process,
-            _dir: dir,
+            dir,
         }
     }
 
@@ -57,6 +57,13 @@ impl HttpProxy {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}@127.0.0.1:{}", Self::USER, self.port)
+    }
+
+    /// How many connections it was asked for, by its log.
+    #[must_use]
+    pub fn asked(&self) -> usize {
+        let log = std::fs::read_to_string(self.dir.path().join("output.log"));
+        log.expect("its log").matches("CONNECT ").count()
     }
 
     #[must_use]
