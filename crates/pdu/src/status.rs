@@ -92,6 +92,12 @@ impl CommandStatus {
         )
     }
 
+    /// Whether it refuses the session or the credentials: a bind status, the system id, its password or its type.
+    #[must_use]
+    pub const fn is_about_credentials(self) -> bool {
+        matches!(self.0, 0x04 | 0x05 | 0x0d | 0x0e | 0x0f | 0x53)
+    }
+
     /// Whether it is about a fault of the message, so that it would be refused again: lengths, commands,
     /// flags; addresses and ids; service type, lists, replacing, class; types of numbers; times and canned
     /// messages; what an application refused; optional parameters; codings.

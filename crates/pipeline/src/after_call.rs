@@ -26,6 +26,7 @@ use super::figures::{Figures, UnitsUsed};
 use super::handle::{PacerHandle, ToPacer};
 use super::job::Job;
 use super::journal::{CallLine, Why};
+use super::permit::Permit;
 use super::send::again;
 use super::verdict::{dead, keep, later};
 
@@ -38,6 +39,8 @@ pub(super) struct Answered {
     /// The units that the call took of keyed limits.
     pub(super) taken: Vec<Granted>,
     pub(super) claims: Claims,
+    /// What the call did not spend.
+    pub(super) unspent: Permit,
     pub(super) slot: Slot,
     /// When the call began.
     pub(super) started: Mono,
@@ -51,6 +54,7 @@ impl Answered {
             mut job,
             mut judgement,
             claims,
+            unspent,
             ..
         } = self;
         let detail = &judgement.detail;
@@ -75,7 +79,9 @@ impl Answered {
         match follows.next {
             Next::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
             Next::Dead(reason) => dies(job, reason, judgement, pacer),
-            Next::Again { waits, elsewhere } => goes_on(job, waits, elsewhere, pacer).await,
+            Next::Again { waits, elsewhere } => {
+                goes_on(job, unspent, waits, elsewhere, pacer).await;
+            }
         }
     }
 
@@ -207,12 +213,12 @@ fn dies(job: Job, reason: DeadReason, judgement: Judgement, pacer: &PacerHandle)
 }
 
 /// The message is called again: by another route of its queue that sends, if it may go `elsewhere`, or by this one.
-async fn goes_on(job: Job, waits: Waits, elsewhere: bool, pacer: &PacerHandle) {
+async fn goes_on(job: Job, unspent: Permit, waits: Waits, elsewhere: bool, pacer: &PacerHandle) {
     if elsewhere && let Some(to) = job.route.sharing.other_that_sends() {
         return job.move_to(&to);
     }
     match waits {
-        Waits::Here(at) => again(job, pacer, at).await,
+        Waits::Here(at) => again(job, unspent, pacer, at).await,
         Waits::Away(wait, cause) => {
             let now = pacer.store_time(pacer.clock.now());
             let why = match cause {

@@ -6,10 +6,15 @@
 //!
 //! A call that is cut off at the end of its replica's grace may have arrived: nothing is given back then, and
 //! its claims become unknown.
+//!
+//! Where the downstream refused the credentials, it did not look at the message, and no recipient got anything. What the
+//! call took of limits with a key is given back then, as for a call that was not sent. Otherwise the probes of an outage
+//! of seconds would use up what a recipient may get in a day.
 
 use std::fmt;
 
-use sluiced_ports::limits::{Charge, Granted, GrantedAt, Ticket, UnderWay};
+use sluiced_core::scheduler::KeyId;
+use sluiced_ports::limits::{Charge, Granted, GrantedAt, Ticket, UnderWay, key_id};
 
 use super::claims::Claims;
 use super::refunder::Refunder;
@@ -64,22 +69,34 @@ impl Permit {
         end
     }
 
-    /// The message may have been sent: the units stay spent, and its calls count until it is dropped. Returns the
-    /// units.
-    pub(super) fn consume(&mut self) -> Vec<Granted> {
-        if let Some(refunder) = &self.refunder {
-            refunder.used(&self.granted);
-        }
+    /// The message may have been sent: its units stay spent, but not those of the keys in `unspent`. Its calls count
+    /// until it is dropped. Returns the units that stay spent.
+    pub(super) fn consume(&mut self, unspent: &[KeyId]) -> Vec<Granted> {
+        let is_spent = |one: &Granted| {
+            let charge = one.charge();
+            !unspent.contains(&key_id(&charge.limit.name, charge.key))
+        };
         let granted = std::mem::take(&mut self.granted).into_iter();
-        let (calls, units) = granted.partition(Granted::is_call);
-        self.granted = calls;
+        let (spent, kept): (Vec<_>, Vec<_>) = granted.partition(is_spent);
+        self.granted = kept;
+        if let Some(refunder) = &self.refunder {
+            refunder.used(&spent);
+        }
+        let (calls, units) = spent.into_iter().partition(Granted::is_call);
+        self.granted.extend::<Vec<_>>(calls);
         units
     }
 
-    /// The call has ended: it no longer counts in `concurrency` limits. Its claims last until it is settled.
-    pub(super) fn end_call(mut self) -> Claims {
+    /// The call has ended: it no longer counts in `concurrency` limits. Its claims last until it is settled. What it did
+    /// not spend is in the permit that is returned.
+    pub(super) fn end_call(mut self) -> (Claims, Self) {
         let claims = self.granted.extract_if(.., |one| one.is_claim());
-        Claims::new(claims.collect(), self.refunder.clone())
+        let claims = Claims::new(claims.collect(), self.refunder.clone());
+        let unspent = self.granted.extract_if(.., |one| !one.is_call());
+        let granted = unspent.collect();
+        let mut unspent = Self::none();
+        (unspent.granted, unspent.refunder) = (granted, self.refunder.clone());
+        (claims, unspent)
     }
 
     /// Takes out what to give back for a message that was certainly not sent, without waiting for the drop.

@@ -56,15 +56,21 @@ pub(super) async fn perform(
     let sent = permit.during(call.send(leave_by)).await;
     match sent {
         Ok(judgement) => {
-            let taken = match judgement.maybe_delivered {
-                true => permit.consume(),
+            let unspent = match judgement.refuses_credentials() {
+                true => job.own_keys(),
                 false => Vec::new(),
             };
+            let taken = match judgement.maybe_delivered {
+                true => permit.consume(&unspent),
+                false => Vec::new(),
+            };
+            let (claims, unspent) = permit.end_call();
             let answered = Answered {
                 job,
                 judgement,
                 taken,
-                claims: permit.end_call(),
+                claims,
+                unspent,
                 slot,
                 started,
             };
@@ -115,10 +121,10 @@ async fn too_late(mut job: Job, permit: Permit, pacer: &PacerHandle) {
     pacer.send(ToPacer::Back(Box::new(waiting)));
 }
 
-/// Back to the pacer, with a fresh request; not before `at`, if that is given.
-pub(super) async fn again(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
+/// Back to the pacer, with a fresh request and what its call did not spend; not before `at`, if that is given.
+pub(super) async fn again(job: Job, unspent: Permit, pacer: &PacerHandle, at: Option<Mono>) {
     if let Some(mut waiting) = prepared(job).await {
-        waiting.not_before = at;
+        (waiting.permit, waiting.not_before) = (unspent, at);
         pacer.send(ToPacer::Back(Box::new(waiting)));
     }
 }

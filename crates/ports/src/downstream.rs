@@ -100,6 +100,15 @@ impl Status {
         }
     }
 
+    /// Whether an answer with this status refuses the credentials, before the message was looked at.
+    #[must_use]
+    pub const fn is_about_credentials(self) -> bool {
+        match self {
+            Self::Http(code) => matches!(code, 401 | 403 | 407),
+            Self::Smpp(status) => status.is_about_credentials(),
+        }
+    }
+
     /// The value of the metric label `answer`: the codes that ask for an action of their own, and classes for the
     /// others.
     #[must_use]
@@ -196,6 +205,13 @@ impl Judgement {
     #[must_use]
     pub fn status(&self) -> Option<u32> {
         self.reply.ok().map(Status::number)
+    }
+
+    /// Whether the downstream refused the credentials: it did not look at the message.
+    #[must_use]
+    pub const fn refuses_credentials(&self) -> bool {
+        matches!(self.outcome, Outcome::Transient { .. })
+            && matches!(self.reply, Ok(status) if status.is_about_credentials())
     }
 
     /// The value of the metric label `answer`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
-use super::{config, numbered, queue};
+use super::{config, numbered, queue, to};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get};
 use crate::support::recorder::{Recorder, Reply};
@@ -140,5 +140,48 @@ async fn the_reason_is_the_last_answer() {
     daemon.says(BACK).await;
     daemon
         .stop(&[NEW_SCHEDULE, AWAY, "no connection to the downstream yet"])
+        .await;
+}
+
+/// A recipient may get two messages a day. Refused credentials are about no recipient: however often the only message is
+/// the probe, it is accepted once they are right.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_credentials_use_up_nothing_of_a_recipient() {
+    let name = "away-recipient";
+    let broker = queue(name, "quorum").await;
+    let answer = Arc::new(AtomicU16::new(401));
+    let says = Arc::clone(&answer);
+    let downstream = Recorder::start(move |_| Reply::status(says.load(Ordering::SeqCst))).await;
+    let mut route = Route::new(name, downstream.address);
+    route.limits = vec!["provider", "recipient"];
+    // Else the fifth call is its last, if all before it were its own.
+    route.keys = "max_attempts = 20\n".to_owned();
+    route.downstream = "breaker = { failures = 2, pause = \"100ms\" }\n".to_owned();
+    let mut config = config(name, vec![route]);
+    config.tables =
+        "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"2/1d\"\nkey = \"{{ body.to }}\"\n"
+            .to_owned();
+    let mut daemon = Daemon::start(&config);
+    broker.publish(name, [to(1, "+491700000001")]).await;
+    daemon.says(AWAY).await;
+    let refused = || downstream.count() >= 6;
+    eventually(LONG, "more calls than its recipient may get", refused).await;
+    answer.store(202, Ordering::SeqCst);
+    daemon.says(BACK).await;
+    let admin = daemon.admin().await;
+    let accepted = |count: u32| {
+        let line = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"done\"}} {count}\n");
+        move || get(admin, "/metrics").1.contains(&line)
+    };
+    eventually(LONG, "it is accepted", accepted(1)).await;
+    // Its own call was the only one that counted: one more passes, and the third waits.
+    broker.publish(name, [to(2, "+491700000001")]).await;
+    eventually(LONG, "one more is", accepted(2)).await;
+    let before = downstream.count();
+    broker.publish(name, [to(3, "+491700000001")]).await;
+    daemon.says("denied: the message waits in the ladder").await;
+    assert_eq!(downstream.count(), before);
+    daemon
+        .stop(&[NEW_SCHEDULE, AWAY, "nothing is kept on disk"])
         .await;
 }

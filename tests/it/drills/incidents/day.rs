@@ -84,7 +84,7 @@ impl Day {
         let text = recipe(NAME, &provider, &redis)
             .replace("400/1s", RATE)
             .replace("prefetch = 100", "prefetch = 50")
-            // A call that is refused counts: after a second one, a message would wait until tomorrow.
+            // A call that is refused because of its message counts: after a second one, it would wait until tomorrow.
             .replace("\"2/1d\"", &format!("\"{OF_A_RECIPIENT}/1d\""))
             // A busy machine is slow to answer.
             .replace("timeout = \"5s\"\nheaders", "timeout = \"20s\"\nheaders")
