@@ -2,6 +2,7 @@
 //! read here.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use sluiced_http::HttpDownstream;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::{Credentials, Misconfigured};
 use sluiced_ports::downstream::{Arrival, Downstream};
-use sluiced_settings::secrets::{SecretError, Secrets};
+use sluiced_settings::secrets::{HIDDEN, SecretError, Secrets};
 use sluiced_settings::types::{self, Auth, Route};
 use sluiced_smpp::SmppDownstream;
 use sluiced_telemetry::traces::RouteTraces;
@@ -143,7 +144,21 @@ fn credentials(
         secret: place.map(|place| read(secrets, place)).transpose()?,
         certificate: certificate(secrets, cert_file.as_deref(), key_file.as_deref())?,
         proxy,
+        named: named(secrets)?,
     })
+}
+
+/// The secrets that templates name. Where no secrets are needed, their files are not read.
+fn named(secrets: &Secrets) -> Result<BTreeMap<String, Secret>, SecretError> {
+    let named = secrets.named().iter().map(|(name, file)| {
+        let secret = match secrets.are_complete() {
+            true => rotating(secrets, Some(file))?,
+            false => None,
+        };
+        let secret = secret.unwrap_or_else(|| Secret::from(SecretString::from(HIDDEN)));
+        Ok((name.clone(), secret))
+    });
+    named.collect()
 }
 
 fn secret_of(auth: &Auth) -> SecretPlace<'_> {
@@ -151,6 +166,11 @@ fn secret_of(auth: &Auth) -> SecretPlace<'_> {
         Auth::Basic(basic) => (&basic.password, &basic.password_file, "password"),
         Auth::Bearer(bearer) => (&bearer.token, &bearer.token_file, "token"),
         Auth::Hmac(hmac) => (&hmac.secret, &hmac.secret_file, "secret"),
+        Auth::Oauth2(client) => (
+            &client.client_secret,
+            &client.client_secret_file,
+            "client_secret",
+        ),
     };
     (value.as_ref(), file.as_deref(), name)
 }

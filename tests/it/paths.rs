@@ -31,11 +31,13 @@ mod receipts;
 mod recipes;
 mod requeue;
 mod results;
+mod secrets;
 mod segments;
 mod shared;
 mod signed;
 mod stalled;
 mod throttled;
+mod tokens;
 mod unreadable;
 mod wrong;
 

@@ -92,6 +92,8 @@ pub struct CallEnd<'a> {
     pub maybe_delivered: bool,
     /// The message was taken in part: the rest is known here and nowhere else.
     pub has_rest: bool,
+    /// It had credentials that were refused and have been replaced since: it shows nothing about the next call.
+    pub renewed: bool,
     /// The number of the message, different for each.
     pub message: u64,
     /// Its keys that are not for all messages.
@@ -199,6 +201,8 @@ enum Meaning {
     Done,
     /// Again after the wait; this call counts as an attempt.
     Retry(Duration),
+    /// Again at once: this call does not count.
+    Anew,
     /// The downstream is away: again when it is back, and not before other messages until this time.
     Away(Option<Mono>),
     /// Refused, while others may pass: again after the wait.
@@ -227,6 +231,7 @@ pub fn follow(
         }
         Outcome::Throttled { wait } => call.throttled(wait, refusals),
         Outcome::Held { wait } => call.refused(wait, true, refusals),
+        Outcome::Transient { .. } if call.renewed => (Meaning::Anew, nothing),
         Outcome::Transient { wait } => (call.failed(wait, away), nothing),
         Outcome::Permanent => (Meaning::Dead(DeadReason::Rejected), nothing),
     };
@@ -262,7 +267,9 @@ impl CallEnd<'_> {
     const fn sign(&self) -> Sign {
         match (self.outcome, self.reply) {
             (Outcome::Transient { .. }, Err(_)) => Sign::Away,
-            (Outcome::Transient { .. }, Ok(status)) if status.is_about_us => Sign::Away,
+            (Outcome::Transient { .. }, Ok(status)) if status.is_about_us && !self.renewed => {
+                Sign::Away
+            }
             (Outcome::Transient { .. }, Ok(_)) | (_, Err(_)) => Sign::Unclear,
             (Outcome::Accepted, Ok(_)) => Sign::Accepted,
             (Outcome::Permanent, Ok(_)) => Sign::Rejected,
@@ -366,6 +373,7 @@ impl CallEnd<'_> {
         match meaning {
             Meaning::Done => Next::Done,
             Meaning::Dead(reason) => Next::Dead(reason),
+            Meaning::Anew => here(Waits::Here(None), false),
             Meaning::Away(until) => here(Waits::Here(until), true),
             // Behind the other messages once the freeze has ended: the whole route waits.
             Meaning::Freeze(wait) => here(Waits::Here(Some(self.now.local + wait)), false),
@@ -401,7 +409,7 @@ impl CallEnd<'_> {
     fn tried(&self, meaning: Meaning) -> Tries {
         let before = self.tries;
         let spends = match meaning {
-            Meaning::Done => false,
+            Meaning::Done | Meaning::Anew => false,
             Meaning::Retry(_) | Meaning::Dead(_) => true,
             Meaning::Away(_) | Meaning::Freeze(_) | Meaning::Aside(_) => self.maybe_taken(),
         };

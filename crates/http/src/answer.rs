@@ -200,6 +200,7 @@ impl AnswerReader {
             maybe_delivered: true,
             cut_from: judged.cut_from,
             rest: None,
+            renewed: false,
         }
     }
 
@@ -212,6 +213,7 @@ impl AnswerReader {
             maybe_delivered: failure.maybe_delivered,
             cut_from: None,
             rest: None,
+            renewed: false,
         }
     }
 }

@@ -37,7 +37,8 @@ pub(super) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>
             format!("Basic {}", BASE64_STANDARD.encode(pair))
         }
         Auth::Bearer(_) => format!("Bearer {secret}"),
-        Auth::Hmac(_) => return Ok(None),
+        // Made for each call.
+        Auth::Hmac(_) | Auth::Oauth2(_) => return Ok(None),
     };
     let mut value = HeaderValue::try_from(text)
         .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
@@ -59,6 +60,7 @@ struct Renewal {
     /// Replaces the first header after a rotation.
     renewed: Option<HeaderValue>,
     read: Option<Instant>,
+    edition: u64,
 }
 
 impl RotatingAuth {
@@ -76,6 +78,11 @@ impl RotatingAuth {
         if let Some(value) = &lock(&self.state).renewed {
             headers.insert(AUTHORIZATION, value.clone());
         }
+    }
+
+    /// Changes with the secret.
+    pub(super) fn edition(&self) -> u64 {
+        lock(&self.state).edition
     }
 
     /// Reads the secret again if this answer refused it.
@@ -98,6 +105,7 @@ impl RotatingAuth {
         };
         match renewed {
             Ok(()) => {
+                state.edition += 1;
                 tracing::info!("the secret of the downstream has changed: the new one is used");
             }
             Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),

@@ -44,6 +44,25 @@ const WARM_AT_ONCE: usize = 32;
 type Connection = GatedIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Plain connections and those with TLS, perhaps through a proxy.
+pub(super) fn network(
+    tls: ClientConfig,
+    connect_timeout: Duration,
+    proxy: Option<Proxy>,
+) -> HttpsConnector<Egress> {
+    let mut tcp = HttpConnector::new_with_resolver(Dns::default());
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(TCP_KEEPALIVE));
+    // Divided among the addresses of a host, so that a dead one leaves time for the next.
+    tcp.set_connect_timeout(Some(connect_timeout));
+    HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(Egress::new(tcp, proxy, connect_timeout))
+}
+
 /// Opens connections, or returns one that is open already. Clones share the spare connections.
 #[derive(Clone)]
 pub(super) struct WarmConnector {
@@ -72,23 +91,11 @@ struct Spare {
 impl WarmConnector {
     /// A connector for calls to `origin` (scheme and authority), or to any host without one.
     pub(super) fn new(
-        tls: ClientConfig,
+        network: HttpsConnector<Egress>,
         origin: Option<Uri>,
         connect_timeout: Duration,
         lifetimes: Arc<Lifetimes>,
-        proxy: Option<Proxy>,
     ) -> Self {
-        let mut tcp = HttpConnector::new_with_resolver(Dns::default());
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(TCP_KEEPALIVE));
-        // Divided among the addresses of a host, so that a dead one leaves time for the next.
-        tcp.set_connect_timeout(Some(connect_timeout));
-        let network = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(Egress::new(tcp, proxy, connect_timeout));
         Self {
             network,
             connect_timeout,

@@ -30,23 +30,26 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use http::header::AUTHORIZATION;
 use http::uri::Scheme;
-use http::{Request, Uri};
+use http::{Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::warn;
 
 use super::answer::{AnswerReader, Asks};
 use super::auth::RotatingAuth;
-use super::connect::{WarmConnector, place};
+use super::connect::{WarmConnector, network, place};
 use super::egress::Proxy;
 use super::gate::{Failure, Writing};
 use super::lifetime::Lifetimes;
+use super::oauth::Tokens;
 use super::request::RequestTemplate;
 use super::scarce::Scarcity;
+use super::secrets::{Edition, NamedSecrets};
 use super::sign::{Signer, Signing};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::{Credentials, Misconfigured, find, tls, way, way_through};
@@ -81,6 +84,8 @@ struct Caller {
     client: Client<WarmConnector, Full<Bytes>>,
     answers: AnswerReader,
     auth: Option<RotatingAuth>,
+    tokens: Option<Arc<Tokens>>,
+    secrets: Option<NamedSecrets>,
     timeout: Duration,
     lifetimes: Arc<Lifetimes>,
     traces: Option<RouteTraces>,
@@ -94,7 +99,16 @@ struct HttpCall {
     caller: Arc<Caller>,
     request: Request<Bytes>,
     signed: Option<Signed>,
+    /// With which secrets it was made; `None`: it has none.
+    edition: Option<Edition>,
     asks: Asks,
+}
+
+/// A request that was made, and what is needed when it is sent.
+struct Made {
+    request: Request<Bytes>,
+    signed: Option<Signed>,
+    edition: Option<Edition>,
 }
 
 /// The signature that a request has.
@@ -152,26 +166,37 @@ impl HttpDownstream {
             }
             _ => None,
         };
+        let named = signer.as_ref().map(|signer| signer.secrets());
+        let named = named.into_iter().flatten().chain(template.secrets());
+        let secrets = NamedSecrets::new(&named.cloned().collect(), &credentials.named)?;
         let origin = template.origin().cloned();
-        let may_be_tls = origin
-            .as_ref()
-            .is_none_or(|origin| origin.scheme() == Some(&Scheme::HTTPS));
+        let is_tls = |origin: &Uri| origin.scheme() == Some(&Scheme::HTTPS);
+        let asks_by_tls = |auth: &Auth| match auth {
+            Auth::Oauth2(client) => client.token_url.starts_with("https:"),
+            Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) => false,
+        };
+        let may_be_tls =
+            origin.as_ref().is_none_or(is_tls) || http.auth.as_ref().is_some_and(asks_by_tls);
         let lifetimes = Arc::new(Lifetimes::new(
             http.idle_timeout.get(),
             http.max_connection_age.get(),
         ));
         let proxy = Proxy::new(http, credentials.proxy.as_ref())?;
-        let connector = WarmConnector::new(
-            tls(
-                http.ca_file.as_deref(),
-                credentials.certificate.as_ref(),
-                may_be_tls,
-            )?,
-            origin,
-            http.connect_timeout.get(),
-            Arc::clone(&lifetimes),
-            proxy.clone(),
-        );
+        let tls = tls(
+            http.ca_file.as_deref(),
+            credentials.certificate.as_ref(),
+            may_be_tls,
+        )?;
+        let connect_timeout = http.connect_timeout.get();
+        let network = network(tls, connect_timeout, proxy.clone());
+        let tokens = match auth {
+            Some((Auth::Oauth2(client), secret)) => {
+                Some(Tokens::of(client, secret, network.clone())?)
+            }
+            _ => None,
+        };
+        let lasts = Arc::clone(&lifetimes);
+        let connector = WarmConnector::new(network, origin, connect_timeout, lasts);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(lifetimes.unused())
@@ -187,9 +212,11 @@ impl HttpDownstream {
             caller: Arc::new(Caller {
                 client,
                 answers: AnswerReader::new(http, template.is_fixed(), keeps_answers)?,
-                auth: auth.map(|(auth, secret)| {
+                auth: auth.filter(|_| tokens.is_none()).map(|(auth, secret)| {
                     RotatingAuth::new(auth.clone(), secret.clone(), signer.clone())
                 }),
+                tokens,
+                secrets,
                 timeout: http.timeout.get(),
                 lifetimes,
                 traces: traces.filter(|_| template.passes_trace()),
@@ -214,24 +241,25 @@ impl HttpDownstream {
         message: &Message,
         facts: Facts<'_>,
     ) -> Result<Request<Bytes>, Undecodable> {
-        Ok(self.signed(message, facts)?.0)
+        Ok(self.made(message, facts)?.request)
     }
 
-    /// The request with a signature of this moment, and the data to sign it again when it is sent.
-    fn signed(
-        &self,
-        message: &Message,
-        facts: Facts<'_>,
-    ) -> Result<(Request<Bytes>, Option<Signed>), Undecodable> {
-        let mut request = self.template.request(message, facts)?;
-        let signer = self.signer.as_ref();
-        let signing = signer.map(|signer| signer.signing(message, facts));
-        let Some(signing) = signing.transpose()? else {
-            return Ok((request, None));
+    /// The request with the secrets and a signature of this moment, and the data to sign it again when it is sent.
+    fn made(&self, message: &Message, facts: Facts<'_>) -> Result<Made, Undecodable> {
+        let current = self.caller.secrets.as_ref().map(NamedSecrets::current);
+        let (secrets, edition) = current.unzip();
+        let mut made = Made {
+            request: self.template.request(message, facts, secrets.as_ref())?,
+            signed: None,
+            edition,
         };
-        let at = SystemTime::now();
-        signing.sign(&mut request, at)?;
-        Ok((request, Some(Signed { at, signing })))
+        if let Some(signer) = &self.signer {
+            let signing = signer.signing(message, facts, secrets.as_ref())?;
+            let at = SystemTime::now();
+            signing.sign(&mut made.request, at)?;
+            made.signed = Some(Signed { at, signing });
+        }
+        Ok(made)
     }
 
     /// Whether calls go through a proxy.
@@ -250,18 +278,34 @@ impl HttpDownstream {
 
 impl Downstream for HttpDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
-        let (request, signed) = self.signed(message, facts)?;
+        if let Some(tokens) = &self.caller.tokens {
+            tokens.ahead();
+        }
+        let Made {
+            request,
+            signed,
+            edition,
+        } = self.made(message, facts)?;
         let asks = self.caller.answers.asks(message, facts, &request);
         Ok(Box::new(HttpCall {
             caller: Arc::clone(&self.caller),
             request,
             signed,
+            edition,
             asks,
         }))
     }
 
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(self.connector.warm(self.caller.warm_connections, bound))
+        Box::pin(async move {
+            let warming = self.connector.warm(self.caller.warm_connections, bound);
+            let Some(tokens) = &self.caller.tokens else {
+                return warming.await;
+            };
+            let (warmed, token) = futures::join!(warming, timeout(bound, tokens.header()));
+            let token = token.unwrap_or_else(|_| Err(format!("no token within {bound:?}")));
+            token.and(warmed)
+        })
     }
 
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {
@@ -293,9 +337,15 @@ impl Call for HttpCall {
             caller,
             mut request,
             signed,
+            edition,
             asks,
         } = *self;
         Box::pin(async move {
+            if let (Some(secrets), Some(edition)) = (&caller.secrets, edition)
+                && !secrets.is_current(edition)
+            {
+                return Err(TooLate);
+            }
             if let Some(signed) = signed {
                 signed.renew(&mut request)?;
             }
@@ -322,6 +372,17 @@ impl Caller {
         if let Some(auth) = &self.auth {
             auth.renew(request.headers_mut());
         }
+        let before = self.edition();
+        if let Some(tokens) = &self.tokens {
+            let late = || Err(format!("no token within {:?}", self.timeout));
+            let token = timeout_at(deadline, tokens.header()).await;
+            match token.unwrap_or_else(|_| late()) {
+                Ok(header) => drop(request.headers_mut().insert(AUTHORIZATION, header)),
+                Err(why) => {
+                    return Ok(self.answers.silent(Silence::Connection, Failure::sure(why)));
+                }
+            }
+        }
         let mut writing = Writing::new(leave_by, capture_connection(&mut request));
         let mut calling = self.client.request(request);
         let answer = poll_fn(|cx| {
@@ -332,13 +393,12 @@ impl Caller {
         let answer = timeout_at(deadline, answer).await;
         Ok(match answer {
             Ok(Ok(answer)) => {
-                if let Some(auth) = &self.auth {
-                    auth.answered(answer.status());
-                }
+                self.answered(answer.status(), before);
                 writing.answered();
                 let rest = self.lifetimes.rest(answer.headers());
-                let judgement = self.answers.judge(answer, asks, deadline).await;
+                let mut judgement = self.answers.judge(answer, asks, deadline).await;
                 writing.rests(rest);
+                judgement.renewed = judgement.refuses_credentials() && self.edition() != before;
                 judgement
             }
             Ok(Err(error)) if find::<TooLate>(&error).is_some() => {
@@ -350,6 +410,28 @@ impl Caller {
             Ok(Err(error)) => self.broken(&error, writing.maybe_begun()),
             Err(_) => self.late(writing.maybe_begun()),
         })
+    }
+
+    /// Of the credentials that a call has now.
+    fn edition(&self) -> [u64; 3] {
+        [
+            self.auth.as_ref().map_or(0, RotatingAuth::edition),
+            self.tokens.as_ref().map_or(0, |tokens| tokens.edition()),
+            self.secrets.as_ref().map_or(0, NamedSecrets::edition),
+        ]
+    }
+
+    /// Reads credentials again, or asks for others, if an answer refused those of this edition.
+    fn answered(&self, status: StatusCode, [_, token, _]: [u64; 3]) {
+        if let Some(auth) = &self.auth {
+            auth.answered(status);
+        }
+        if let Some(tokens) = &self.tokens {
+            tokens.answered(status, token);
+        }
+        if let Some(secrets) = &self.secrets {
+            secrets.answered(status);
+        }
     }
 
     /// A slot passed while its connection was opened, which took so long.

@@ -23,6 +23,7 @@
 //! GET and HEAD carry no body unless one is configured.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use bytes::Bytes;
@@ -40,7 +41,7 @@ use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Auth, Http};
 use sluiced_telemetry::traces;
-use sluiced_template::{Template, Templates, content, is_template};
+use sluiced_template::{About, SecretValues, Template, Templates, content, is_template};
 
 const X_MESSAGE_ID: HeaderName = HeaderName::from_static("x-message-id");
 const X_ATTEMPT: HeaderName = HeaderName::from_static("x-attempt");
@@ -101,7 +102,7 @@ struct Replaced {
 
 impl RequestTemplate {
     pub(super) fn new(http: &Http, auth: Option<(&Auth, &Secret)>) -> Result<Self, Misconfigured> {
-        let mut templates = Templates::new();
+        let mut templates = Templates::about(About::Call);
         let method = method(&http.method)?;
         let url = Url::new(&http.url, &mut templates)?;
         let body = match &http.body {
@@ -153,6 +154,11 @@ impl RequestTemplate {
         matches!(self.url, Url::Fixed(_))
     }
 
+    /// The secrets that the templates name.
+    pub(super) const fn secrets(&self) -> &BTreeSet<String> {
+        self.templates.secrets()
+    }
+
     /// The method.
     pub(super) fn method(&self) -> &Method {
         &self.method
@@ -201,14 +207,19 @@ impl RequestTemplate {
         Ok(())
     }
 
-    /// Makes the request.
+    /// Makes the request. `secrets`: the values of those that the templates name.
     pub(super) fn request(
         &self,
         message: &Message,
         facts: Facts<'_>,
+        secrets: Option<&SecretValues>,
     ) -> Result<Request<Bytes>, Undecodable> {
         let context = if self.any_template {
-            Some(self.templates.context(message, facts)?)
+            let context = self.templates.context(message, facts)?;
+            Some(match secrets {
+                Some(secrets) => context.with_secrets(secrets),
+                None => context,
+            })
         } else {
             None
         };
@@ -235,7 +246,7 @@ impl RequestTemplate {
             let text = render(template)?;
             if !text.is_empty() {
                 let mut value = header_value(name, text)?;
-                value.set_sensitive(*name == AUTHORIZATION);
+                value.set_sensitive(*name == AUTHORIZATION || self.templates.is_secret(template));
                 headers.insert(name.clone(), value);
             }
         }

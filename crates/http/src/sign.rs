@@ -7,6 +7,7 @@
 //! moment. The signature of a large body would take so long that its slot passes: it is not made again when it
 //! is sent, but the whole request is prepared again if it has waited for too long.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,7 +28,7 @@ use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::lock;
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{HashFunction, Hmac, Http, SecretEncoding};
-use sluiced_template::{About, Context, Sent, Template, Templates};
+use sluiced_template::{About, Context, SecretValues, Sent, Template, Templates};
 
 /// The prefix of the secrets of Standard Webhooks.
 const WEBHOOK_SECRET: &str = "whsec_";
@@ -114,6 +115,11 @@ impl Signer {
         Ok(())
     }
 
+    /// The secrets that the templates name, besides the key.
+    pub(super) const fn secrets(&self) -> &BTreeSet<String> {
+        self.templates.secrets()
+    }
+
     /// What the templates can use of this message, to sign its request now and again later.
     ///
     /// # Errors
@@ -122,9 +128,14 @@ impl Signer {
         self: &Arc<Self>,
         message: &Message,
         facts: Facts<'_>,
+        secrets: Option<&SecretValues>,
     ) -> Result<Signing, Undecodable> {
+        let context = self.templates.context(message, facts)?;
         Ok(Signing {
-            context: self.templates.context(message, facts)?,
+            context: match secrets {
+                Some(secrets) => context.with_secrets(secrets),
+                None => context,
+            },
             signer: Arc::clone(self),
         })
     }

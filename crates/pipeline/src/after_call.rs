@@ -111,6 +111,7 @@ impl Answered {
             }),
             maybe_delivered: judgement.maybe_delivered,
             has_rest: judgement.rest.is_some(),
+            renewed: judgement.renewed,
             message: job.number(),
             keys: &job.own_keys(),
             tries: job.history.tries,

@@ -6,6 +6,7 @@
 //! reports how long the thread itself waited for a processor, and that is subtracted. The connection is
 //! closed at once; nothing is sent on it.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{self, SocketAddr};
@@ -52,6 +53,8 @@ pub struct Credentials {
     pub certificate: Option<ClientCertificate>,
     /// The password of the proxy's user.
     pub proxy: Option<Secret>,
+    /// Secrets that templates name.
+    pub named: BTreeMap<String, Secret>,
 }
 
 impl Credentials {

@@ -147,6 +147,8 @@ pub struct Judgement {
     pub cut_from: Option<Duration>,
     /// What is left of a message that was taken in part. `None`: nothing of it was taken, or all of it.
     pub rest: Option<Rest>,
+    /// The downstream refused the credentials of this call, and they have been replaced since: a repeat has others.
+    pub renewed: bool,
 }
 
 /// A message that is sent in parts, of which the downstream has taken some: what is still to be sent. Only the

@@ -7,6 +7,7 @@ mod downstream;
 mod limits;
 mod loops;
 mod routes;
+mod secrets;
 mod sections;
 mod sharing;
 mod smpp;
@@ -47,6 +48,7 @@ pub(super) fn run(
         faults,
     };
     checks.sections();
+    checks.secrets();
     checks.limits();
     checks.routes();
     checks.loops();

@@ -16,6 +16,7 @@ use super::collector::Collector;
 use super::fault::KeyPath;
 use super::layers::{Table, parsed};
 use super::schema::{Key, Need, Shape, TableKind, nearest};
+use super::secrets::CREDENTIAL;
 use super::text::Length;
 use super::types::ABSENT;
 use sluiced_core::rate::Span;
@@ -104,7 +105,10 @@ impl Conform<'_> {
                 }
                 return Ok(self.elements(elements, of, path));
             }
-            _ => scalar(&value.kind, shape)?,
+            _ => {
+                no_credential(&value.kind, path)?;
+                scalar(&value.kind, shape)?;
+            }
         }
         Ok(true)
     }
@@ -194,6 +198,25 @@ impl Conform<'_> {
         }
         all
     }
+}
+
+/// `credential:NAME` is the name of a file with a secret, and would be sent as it is where a text is meant.
+fn no_credential(value: &ValueKind, path: &KeyPath) -> Result<(), String> {
+    let ValueKind::String(text) = value else {
+        return Ok(());
+    };
+    let is_file = |steps: &[String]| {
+        let [first, .., last] = steps else {
+            return false;
+        };
+        first == "secrets" || last.ends_with("_file")
+    };
+    if !text.starts_with(CREDENTIAL) || is_file(path.steps()) {
+        return Ok(());
+    }
+    Err(format!(
+        "this is the name of a file with a secret, and a text is meant here; write it in a key that ends with _file, or as NAME in [secrets] and {{{{ secret.NAME }}}} in a template (here stands `{CREDENTIAL}…`)"
+    ))
 }
 
 fn table<'a>(value: &'a mut Value, path: &KeyPath) -> Result<&'a mut Table, String> {

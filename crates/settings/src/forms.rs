@@ -45,8 +45,8 @@ pub(super) const PRIORITY: Shape = Shape::WholeOr(
 pub(super) const TEMPLATE: Shape = Shape::Text(form(template));
 /// A template over a message and the answer to its call.
 pub(super) const ANSWER_TEMPLATE: Shape = Shape::Text(form(|text| wrong_in(text, About::Answer)));
-/// A template that may hold a key of an API.
-pub(super) const SECRET_TEMPLATE: Shape = Shape::Hidden(form(template));
+/// The body of a call: a template that may hold a key of an API.
+pub(super) const BODY: Shape = Shape::Hidden(form(|text| wrong_in(text, About::Call)));
 /// A whole number of units, or a template that makes one.
 pub(super) const COST: Shape = Shape::WholeOr(
     1,
@@ -95,6 +95,16 @@ pub(super) const MANAGEMENT_URL: Shape = Shape::Url(form(|text| {
     server(text, ["http", "https"], "http://user@host:15672")
 }));
 pub(super) const REDIS_URL: Shape = Shape::Url(form(redis));
+/// Where tokens are asked for.
+pub(super) const TOKEN_URL: Shape = Shape::Url(form(|text| {
+    let example = "https://auth.example.com/oauth/token";
+    server(text, ["http", "https"], example)?;
+    let url = Url::parse(text).map_err(|reason| reason.to_string())?;
+    check(
+        url.username().is_empty() && url.password().is_none(),
+        "credentials in this URL are not used; write client_id and client_secret_file beside it",
+    )
+}));
 pub(super) const HTTP_URL: Shape = Shape::Url(form(call));
 /// A host, or hosts, that are called without a proxy.
 pub(super) const NO_PROXY: Shape = Shape::Text(form(without_proxy));
@@ -280,7 +290,7 @@ fn method(text: &str) -> Result<(), String> {
 }
 
 fn header(text: &str) -> Result<(), String> {
-    wrong_in_header(text, About::Message)
+    wrong_in_header(text, About::Call)
 }
 
 fn wrong_in_header(text: &str, about: About) -> Result<(), String> {
@@ -417,7 +427,7 @@ fn call(text: &str) -> Result<(), String> {
         let authority = lower.split('/').nth(2).unwrap_or_default();
         let host = "the host must not come from a template; write it out";
         check(!authority.contains('{'), host)?;
-        return template(text);
+        return wrong_in(text, About::Call);
     }
     let url = Url::parse(text).map_err(|reason| format!("this is no URL ({reason}); {right}"))?;
     check(

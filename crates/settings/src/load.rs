@@ -119,10 +119,10 @@ pub fn load_with(
     let warnings = faults.finish();
     match settings {
         Ok(settings) if warnings.count(Severity::Error) == 0 => Ok(Loaded {
+            secrets: secrets.naming(settings.secrets.clone()),
             settings,
             origins,
             warnings,
-            secrets,
         }),
         _ => Err(warnings),
     }

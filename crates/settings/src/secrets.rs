@@ -4,7 +4,11 @@
 //! `"credential:redis"` for the file `redis` in the directory of systemd's credentials
 //! (`$CREDENTIALS_DIRECTORY`). One line break at the end of a file does not count. Files are read
 //! at each call, so the next connection uses a changed secret.
+//!
+//! Secrets that templates name (the table `[secrets]`) are files only. Where a command needs no secrets, or shows what a
+//! call would send, each of them is [`HIDDEN`], and its file is not read.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -14,9 +18,12 @@ use secrecy::SecretString;
 use super::fault::KeyPath;
 
 /// The prefix of a path that names a systemd credential.
-const CREDENTIAL: &str = "credential:";
+pub(super) const CREDENTIAL: &str = "credential:";
 /// No secret is larger; a wrong path (a device, a dump) must not fill the memory.
 const MAX_SECRET: u64 = 64 * 1024;
+
+/// In place of a secret that is not shown.
+pub const HIDDEN: &str = "***";
 
 /// Why a secret cannot be read. No variant has the secret.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +56,8 @@ pub struct Secrets {
     credentials: Option<PathBuf>,
     /// The only section whose secrets are needed; `None`: those of all.
     section: Option<&'static str>,
+    /// The files of the secrets that templates name.
+    named: BTreeMap<String, PathBuf>,
 }
 
 impl Secrets {
@@ -58,6 +67,7 @@ impl Secrets {
         Self {
             credentials,
             section: None,
+            named: BTreeMap::new(),
         }
     }
 
@@ -66,6 +76,19 @@ impl Secrets {
     pub const fn of(mut self, section: Option<&'static str>) -> Self {
         self.section = section;
         self
+    }
+
+    /// With the files of the secrets that templates name.
+    #[must_use]
+    pub(super) fn naming(mut self, named: BTreeMap<String, PathBuf>) -> Self {
+        self.named = named;
+        self
+    }
+
+    /// The files of the secrets that templates name.
+    #[must_use]
+    pub const fn named(&self) -> &BTreeMap<String, PathBuf> {
+        &self.named
     }
 
     /// Whether those of all sections are needed.

@@ -11,6 +11,7 @@ mod routes;
 mod secrecy;
 mod shapes;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use super::{Faults, Loaded, load};
@@ -42,6 +43,8 @@ impl Files {
                 .path()
                 .join(format!("{}.toml", char::from(b'a' + i as u8)));
             std::fs::write(&path, text).expect("a file");
+            let ours = std::fs::Permissions::from_mode(0o600);
+            std::fs::set_permissions(&path, ours).expect("our file");
             path
         });
         let paths = paths.collect();

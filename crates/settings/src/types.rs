@@ -34,7 +34,7 @@ use super::text::Length;
 use sluiced_core::backoff::Backoff;
 use sluiced_core::breaker::BreakerRule;
 
-pub use auth::{Auth, HashFunction, Hmac, SecretEncoding};
+pub use auth::{Auth, ClientAuth, HashFunction, Hmac, Oauth2, SecretEncoding};
 pub use http::{Breaker, Http, Outcomes};
 pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};
 pub use limit_facts::WindowStart;
@@ -64,6 +64,10 @@ table! {
         service: Service = Section(Service::KEYS), Default {};
         backend: Backend = Section(Backend::KEYS), Default {};
         embedded: Embedded = Section(Embedded::KEYS), Default {};
+        /// Secrets for calls over HTTP, each with a name and its file: secret.NAME in the templates of url, headers and
+        /// body, and in those of a signature. Names have letters, digits and `_`. A file is read again every half a
+        /// minute while calls are made, and at once when the downstream answers 401 or 403.
+        secrets: BTreeMap<String, PathBuf> = Named { of: &TEXT, example: "infobip = \"credential:infobip\"" }, Default {};
         /// A limit, shared by every replica and every route that names it. Any number of them,
         /// with names of letters, digits, `_`, `-` and `.`. Six kinds; a route may have one of the kind paced and
         /// any of the others.

@@ -1,5 +1,7 @@
 //! What a limit and a route will do, in words, for `sluiced check`.
 
+use url::Url;
+
 use super::made::ZoneText;
 use super::text::{Costing, WindowRate};
 use super::types::{
@@ -252,7 +254,7 @@ impl Route {
         [fails, old]
             .into_iter()
             .chain(self.hours_words())
-            .chain(self.signed_words())
+            .chain(self.credential_words())
             .chain(self.results_words())
             .chain(self.deliveries_words())
             .chain(self.journal_words())
@@ -327,12 +329,21 @@ impl Route {
         ))
     }
 
-    fn signed_words(&self) -> Option<String> {
+    fn credential_words(&self) -> Option<String> {
         let Downstream::Http(http) = &self.downstream else {
             return None;
         };
-        let Some(Auth::Hmac(hmac)) = &http.auth else {
-            return None;
+        let hmac = match http.auth.as_ref()? {
+            Auth::Basic(_) | Auth::Bearer(_) => return None,
+            Auth::Hmac(hmac) => hmac,
+            Auth::Oauth2(client) => {
+                let url = Url::parse(&client.token_url).ok();
+                let server = url.as_ref().and_then(Url::host_str).unwrap_or("its server");
+                return Some(format!(
+                    "each call has a token of OAuth 2.0, which {server} gives to the client `{}`; without one nothing is sent",
+                    client.client_id
+                ));
+            }
         };
         let function = match hmac.algorithm {
             HashFunction::Sha1 => "SHA-1",

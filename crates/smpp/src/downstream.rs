@@ -284,6 +284,7 @@ impl Caller {
             maybe_delivered,
             cut_from: None,
             rest: Some(rest).filter(Rest::is_in_between),
+            renewed: false,
         }
     }
 
@@ -316,6 +317,7 @@ impl Caller {
             maybe_delivered: true,
             cut_from: None,
             rest: Some(rest).filter(Rest::is_in_between),
+            renewed: false,
         }
     }
 

@@ -39,6 +39,9 @@ pub enum WrongTemplate {
     /// It names a filter that does not exist.
     #[error("templates know no filter `{0}`; besides those of minijinja: sms_segments, pointer")]
     Filter(String),
+    /// It uses `secret` without a name.
+    #[error("`secret` stands without a name; write {{{{ secret.NAME }}}} for NAME of [secrets]")]
+    WholeSecret,
     /// It gives one of our filters an invalid argument.
     #[error("{0}")]
     Option(String),

@@ -2,7 +2,8 @@
 //!
 //! A template can use `body` (the message's body as JSON), `headers`, `properties`, `routing_key`,
 //! `exchange`, `message_id`, `route` and `attempt`; one about a call that was made also `answer`, with
-//! `status`, `headers` and `body`; those of signatures what `sent` lists. Only variables that some template
+//! `status`, `headers` and `body`; those of signatures what `sent` lists; those of a call `secret`, with the names of the
+//! table `[secrets]` (`secret`). Only variables that some template
 //! names are looked up, and the body is parsed only if some template names `body`. So a message that is not
 //! JSON is no problem if no template uses its fields. `message_id` is the publisher's, otherwise the one that
 //! the pipeline made for the message.
@@ -33,10 +34,11 @@ mod fault;
 mod filters;
 mod json;
 mod labels;
+mod secret;
 mod sent;
 pub mod sms;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use minijinja::value::{Serde, Value};
@@ -48,6 +50,8 @@ pub use self::answers::{
 pub use self::fault::{WrongLabel, WrongTemplate, says_none};
 use self::fault::{is_null, render_error, unreadable};
 pub use self::labels::{CostOf, LabelCounting, OwnRules, RouteLabels, SegmentCounting};
+use self::secret::{SECRET, is_secret, names_in};
+pub use self::secret::{SecretValues, secrets_in};
 pub use self::sent::Sent;
 use self::sent::{REQUEST_NAMES, SIGNATURE_NAMES};
 use sluiced_ports::downstream::{Answer, Facts, Undecodable};
@@ -73,6 +77,8 @@ const ANSWER_FIELDS: [&str; 3] = ["answer.status", "answer.headers", "answer.bod
 pub enum About {
     /// A message before its call.
     Message,
+    /// A message before its call, with the secrets that the call needs.
+    Call,
     /// A message and the answer to its call. Where there was no answer, `answer` is undefined.
     Answer,
     /// A message and the request that was made from it, which will be signed.
@@ -84,14 +90,14 @@ pub enum About {
 impl About {
     /// The variables that it may name.
     pub fn names(self) -> impl Iterator<Item = &'static str> + Clone {
-        let more: [&'static [&'static str]; 2] = match self {
-            Self::Message => [&[], &[]],
-            Self::Answer => [&["answer"], &[]],
-            Self::Request => [&REQUEST_NAMES, &[]],
-            Self::Signature => [&REQUEST_NAMES, &SIGNATURE_NAMES],
+        let more: [&'static [&'static str]; 3] = match self {
+            Self::Message => [&[], &[], &[]],
+            Self::Call => [&[SECRET], &[], &[]],
+            Self::Answer => [&["answer"], &[], &[]],
+            Self::Request => [&[SECRET], &REQUEST_NAMES, &[]],
+            Self::Signature => [&[SECRET], &REQUEST_NAMES, &SIGNATURE_NAMES],
         };
-        let [first, second] = more;
-        NAMES.iter().chain(first).chain(second).copied()
+        NAMES.iter().chain(more.into_iter().flatten()).copied()
     }
 
     /// The variables that it may name, with the fields of an answer.
@@ -129,6 +135,8 @@ pub struct Templates {
     about: About,
     /// Which variables any template uses.
     used: Vec<&'static str>,
+    /// Which secrets any template names.
+    secrets: BTreeSet<String>,
 }
 
 /// Everything that is wrong with a template: unknown variables by name, then filters.
@@ -145,6 +153,7 @@ pub fn check(source: &str, about: About) -> Vec<WrongTemplate> {
             .into_iter()
             .filter(|name| !about.fields().any(|known| known == name))
             .map(|name| WrongTemplate::Variable { name, about })
+            .chain(secret::misnamed(&templates.environment, CHECKED))
             .chain(fault::misused(&templates.environment, source))
             .collect(),
     }
@@ -215,6 +224,7 @@ impl Templates {
             environment,
             about,
             used: Vec::new(),
+            secrets: BTreeSet::new(),
         }
     }
 
@@ -253,6 +263,10 @@ impl Templates {
                 self.used.push(known);
             }
         }
+        if let Some(wrong) = secret::misnamed(&self.environment, name).next() {
+            return Err(wrong);
+        }
+        self.secrets.extend(names_in(&self.environment, name));
         Ok(Template(name.to_owned()))
     }
 
@@ -266,6 +280,18 @@ impl Templates {
     #[must_use]
     pub fn uses(&self, name: &str) -> bool {
         self.used.contains(&name)
+    }
+
+    /// The secrets that they name.
+    #[must_use]
+    pub const fn secrets(&self) -> &BTreeSet<String> {
+        &self.secrets
+    }
+
+    /// Whether this template names a secret.
+    #[must_use]
+    pub fn is_secret(&self, template: &Template) -> bool {
+        is_secret(&self.environment, template.name())
     }
 
     /// Whether this template uses a variable.

@@ -67,7 +67,7 @@ impl Context {
         ])
     }
 
-    fn with<const N: usize>(&self, more: [(&'static str, Value); N]) -> Self {
+    pub(super) fn with<const N: usize>(&self, more: [(&'static str, Value); N]) -> Self {
         Self(merge_maps([Value::from_pairs(more), self.0.clone()]))
     }
 }

@@ -8,6 +8,7 @@ mod config;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -101,8 +102,7 @@ impl Daemon {
     ) -> Self {
         machine::share();
         let dir = tempfile::tempdir().unwrap();
-        let config = dir.path().join("sluiced.toml");
-        std::fs::write(&config, text).unwrap();
+        let config = file(dir.path(), "sluiced.toml", text);
         let log = dir.path().join("log");
         let output = File::create(&log).unwrap();
         let mut command = program(&["run", "--config"]);
@@ -374,5 +374,7 @@ pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
 pub fn file(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, text).unwrap();
+    // Some hold a secret.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     path
 }

@@ -35,5 +35,6 @@ pub mod secure_front;
 pub mod soak;
 pub mod still;
 pub mod strict_broker;
+pub mod token_server;
 pub mod wait;
 pub mod yaml;

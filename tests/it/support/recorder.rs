@@ -29,6 +29,8 @@ pub struct Call {
     /// The header `authorization`.
     pub authorization: String,
     pub headers: HeaderMap,
+    /// With the query.
+    pub path: String,
     pub body: Bytes,
     /// The number in the body; zero if it has none.
     pub number: u64,
@@ -175,6 +177,7 @@ async fn respond(
     };
     let (caller, authorization) = (header("x-caller"), header("authorization"));
     let headers = request.headers().clone();
+    let path = request.uri().to_string();
     let body = request.into_body().collect().await;
     let body = body.map_or(Bytes::new(), http_body_util::Collected::to_bytes);
     let number = number(&body);
@@ -188,6 +191,7 @@ async fn respond(
             caller,
             authorization,
             headers,
+            path,
             body,
             number,
             repeat,

@@ -38,6 +38,7 @@ fn call(outcome: Outcome, reply: Result<AnswerStatus, Silence>) -> CallEnd<'stat
         reply,
         maybe_delivered: reply != Err(Silence::Connection),
         has_rest: false,
+        renewed: false,
         message: 1,
         keys: &[],
         tries: Tries::default(),
@@ -438,4 +439,26 @@ fn a_throttled_answer_that_names_the_paced_limit_freezes_it_at_once() {
         ..answered(Outcome::TRANSIENT, 500)
     };
     assert_eq!(alone(&failed).freeze, None);
+}
+
+/// Five calls in a row had a secret that has been replaced: none of them is an attempt, and the downstream is not away.
+#[test]
+fn a_call_with_replaced_credentials_does_not_count() {
+    let mut gate = Gate::new(None, Some(breaker()));
+    let transient = Outcome::Transient { wait: None };
+    let call = CallEnd {
+        renewed: true,
+        ..answered(transient, 401)
+    };
+    for _ in 0..5 {
+        let follows = follow(&call, &mut gate, &mut Refusals::default(), |at| at);
+        assert_eq!(follows.tries.attempts, 0);
+        assert_eq!(follows.downstream, Standing::default());
+        let again = Next::Again {
+            waits: Waits::Here(None),
+            elsewhere: false,
+        };
+        assert_eq!(follows.next, again);
+        assert_eq!(follows.claims, ClaimsEnd::Released);
+    }
 }

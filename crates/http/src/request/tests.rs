@@ -52,7 +52,7 @@ fn with_properties(body: &str, properties: Properties) -> Message {
 fn make(options: &Http, message: &Message) -> Result<Request<Bytes>, Undecodable> {
     RequestTemplate::new(options, None)
         .unwrap()
-        .request(message, FACTS)
+        .request(message, FACTS, None)
 }
 
 fn body_of(request: Request<Bytes>) -> Bytes {
@@ -368,7 +368,7 @@ fn secrets_are_sent_and_never_shown() {
         (&bearer, "Bearer hunter2"),
     ] {
         let template = RequestTemplate::new(&options, Some((auth, &secret))).unwrap();
-        let request = template.request(&message("{}"), FACTS).unwrap();
+        let request = template.request(&message("{}"), FACTS, None).unwrap();
         let value = &request.headers()[AUTHORIZATION];
         assert_eq!(value, wanted);
         for shown in [

@@ -89,7 +89,7 @@ fn the_functions_are_those_of_the_standards() {
             )
         };
         let signing = signer(&hmac, "Jefe").unwrap();
-        let signing = signing.signing(&message(), FACTS).unwrap();
+        let signing = signing.signing(&message(), FACTS, None).unwrap();
         let mut request = request(b"what do ya want for nothing?");
         signing.sign(&mut request, at(1)).unwrap();
         assert_eq!(header(&request, "x-sig"), format!("sha={wanted}"));
@@ -105,7 +105,7 @@ fn a_request_that_waited_is_signed_anew() {
         ("x-time", "{{ timestamp }}"),
     ];
     let signing = signer(&hmac(signed, &headers), "k").unwrap();
-    let signing = signing.signing(&message(), FACTS).unwrap();
+    let signing = signing.signing(&message(), FACTS, None).unwrap();
     let mut request = request(b"hi");
     let key = hmac::Key::new(hmac::HMAC_SHA256, b"k");
     for time in [1_700_000_000, 1_700_000_600] {
@@ -127,7 +127,7 @@ fn a_secret_may_be_encoded_and_replaced() {
         };
         let signer = signer(&hmac, secret)?;
         let mut request = request(b"");
-        let signing = signer.signing(&message(), FACTS).unwrap();
+        let signing = signer.signing(&message(), FACTS, None).unwrap();
         signing.sign(&mut request, at(1)).unwrap();
         Ok::<_, Misconfigured>(header(&request, "x-sig").to_owned())
     };
@@ -163,7 +163,7 @@ fn what_cannot_be_signed_is_said_before_it_is_sent() {
         ),
         "k",
     );
-    let signing = signer.unwrap().signing(&message(), FACTS).unwrap();
+    let signing = signer.unwrap().signing(&message(), FACTS, None).unwrap();
     for (body, what) in [(b"\xff".as_slice(), "request_body"), (b"x", "body.missing")] {
         let mut request = request(body);
         let error = signing.sign(&mut request, at(1)).unwrap_err();
@@ -205,7 +205,7 @@ fn no_secret_and_no_signature_shows() {
     };
     let signer = signer(&hmac, "hunter2").unwrap();
     let mut request = request(b"");
-    let signing = signer.signing(&message(), FACTS).unwrap();
+    let signing = signer.signing(&message(), FACTS, None).unwrap();
     signing.sign(&mut request, at(1)).unwrap();
     let value = &request.headers()["x-sig"];
     for shown in [

@@ -199,6 +199,10 @@ impl Checks<'_> {
             Auth::Basic(basic) => ("password", basic.password.is_some(), &basic.password_file),
             Auth::Bearer(bearer) => ("token", bearer.token.is_some(), &bearer.token_file),
             Auth::Hmac(hmac) => ("secret", hmac.secret.is_some(), &hmac.secret_file),
+            Auth::Oauth2(client) => {
+                let value = client.client_secret.is_some();
+                ("client_secret", value, &client.client_secret_file)
+            }
         };
         self.one_secret(path, name, value, file);
     }

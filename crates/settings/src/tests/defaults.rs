@@ -45,7 +45,7 @@ fn the_commented_examples_are_true() {
     let files = Files::new(&[""]);
     let ca = files.write("ca.pem", ca);
     let client = files.write("client.pem", "-----BEGIN CERTIFICATE-----\n");
-    let secrets = ["rabbitmq", "redis", "provider", "mail", "proxy"];
+    let secrets = ["rabbitmq", "redis", "provider", "mail", "proxy", "infobip"];
     let keys = ["rabbitmq-key", "redis-key", "client-key"];
     for name in secrets.into_iter().chain(keys) {
         files.write(name, "secret\n");

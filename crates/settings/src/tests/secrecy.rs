@@ -228,3 +228,88 @@ fn a_secret_that_everybody_can_read_is_a_warning() {
     );
     assert_eq!(warnings(0o640), "");
 }
+
+/// A configuration with a secret in a file and this line of a downstream.
+fn naming(line: &str) -> String {
+    format!("{GOOD}{line}\n[secrets]\napi_key = \"credential:api\"\n")
+}
+
+#[test]
+fn templates_of_a_call_name_secrets_and_those_of_nothing_else_do() {
+    let files = Files::new(&[&naming(
+        "headers = { x-key = \"App {{ secret.api_key }}\" }",
+    )]);
+    let api = files.write("api", "hunter2\n");
+    let env = [("CREDENTIALS_DIRECTORY", api.trim_end_matches("/api"))];
+    let loaded = files.load(&env).map_err(|faults| faults.to_string());
+    let loaded = loaded.expect("it loads");
+    assert_eq!(loaded.secrets.named().len(), 1);
+    for value in loaded.origins.all() {
+        assert!(!value.to_string().contains("secret.api_key"), "{value}");
+    }
+    for (line, fault) in [
+        (
+            "headers = { x-key = \"{{ secret.api_kye }}\" }",
+            "headers.x-key: [secrets] has no `api_kye`; did you mean \"api_key\"?",
+        ),
+        (
+            "headers = { x-key = \"{{ secret['api_key'] }}\" }",
+            "`secret` stands without a name; write {{ secret.NAME }}",
+        ),
+        (
+            "headers = { x-key = \"{{ secret | tojson }}\" }",
+            "`secret` stands without a name",
+        ),
+        (
+            "outcome = \"{{ secret.api_key }}\"",
+            "templates know no `secret`",
+        ),
+        (
+            "headers = { x-key = \"credential:api\" }",
+            "headers.x-key: this is the name of a file with a secret, and a text is meant here",
+        ),
+        (
+            "proxy = \"credential:proxy\"",
+            "this is the name of a file with a secret",
+        ),
+    ] {
+        let text = naming(line);
+        let files = Files::new(&[&text]);
+        let api = files.write("api", "hunter2\n");
+        let env = [("CREDENTIALS_DIRECTORY", api.trim_end_matches("/api"))];
+        let faults = files.load(&env).expect_err(line).to_string();
+        assert!(faults.contains(fault), "{line}: {faults}");
+    }
+    for (from, to, fault) in [
+        (
+            "api_key = ",
+            "api-key = ",
+            "templates cannot name this secret",
+        ),
+        ("credential:api", "/nowhere/api", "cannot be read"),
+        ("\"credential:api\"", "\"hunter2\"", "no such file"),
+    ] {
+        let said = said(&[&naming("").replace(from, to)], &[]);
+        assert!(said.contains(fault) && !said.contains("hunter2"), "{said}");
+    }
+}
+
+#[test]
+fn a_file_that_everybody_can_read_and_that_holds_a_secret_is_a_warning() {
+    let warnings = |text: &str, mode| {
+        let files = Files::new(&[text]);
+        fs::set_permissions(&files.paths[0], fs::Permissions::from_mode(mode)).expect("our file");
+        let loaded = files.load(&[]).expect("it loads");
+        files.short(&loaded.warnings.to_string())
+    };
+    let said = warnings(SECRETIVE, 0o644);
+    let expected = "rabbitmq.urls[0]: every user of this machine can read this file, and a secret stands in it here; write password_file, or run `chmod o-r ";
+    assert_eq!(said.matches("every user").count(), 1, "{said}");
+    assert!(said.contains(expected), "{said}");
+    assert_eq!(warnings(SECRETIVE, 0o640), "");
+    // What RabbitMQ begins with is no secret.
+    let guests = SECRETIVE.replace("hunter2", "guest");
+    let said = warnings(&guests, 0o644);
+    assert!(said.contains("downstream.auth.token: every user"), "{said}");
+    assert_eq!(warnings(GOOD, 0o644), "");
+}

@@ -174,7 +174,7 @@ fn tables_that_are_none() {
         [
             "a.toml:1:1: limits: a number where a table is needed; write `[limits]` and its keys below",
             "a.toml:2:1: admin: a number where a table is needed; write `[admin]` and its keys below",
-            "a.toml:3:1: x: unknown key; known here: rabbitmq, redis, admin, log, service, backend, embedded, limits, routes, defaults",
+            "a.toml:3:1: x: unknown key; known here: rabbitmq, redis, admin, log, service, backend, embedded, secrets, limits, routes, defaults",
             "a.toml:4:1: routes: a list where a table is needed; write `[routes]` and its keys below",
         ]
     );
@@ -214,7 +214,7 @@ fn a_fault_shows_its_part_of_a_line_at_its_column() {
     assert_eq!(
         below("auth = { token = \"hunter2\", kind = \"baerer\" }"),
         "\
-error: routes.sms.downstream.auth.kind: `baerer` is no kind; write \"basic\" or \"bearer\" or \"hmac\"; did you mean \"bearer\"?
+error: routes.sms.downstream.auth.kind: `baerer` is no kind; write \"basic\" or \"bearer\" or \"hmac\" or \"oauth2\"; did you mean \"bearer\"?
   --> a.toml:11:36
    |
 11 | ...                   kind = \"baerer\"

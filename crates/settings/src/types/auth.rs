@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::forms::{SECRET, SIGNATURE_HEADER, SIGNED, TEXT, USER};
+use crate::forms::{SECRET, SIGNATURE_HEADER, SIGNED, TEXT, TOKEN_URL, USER};
 use crate::schema::Shape::Named;
 use crate::schema::{kinds, table, words};
 
@@ -20,6 +20,9 @@ kinds! {
         Bearer(Bearer) = "bearer", "", Bearer::KEYS, &[];
         /// each call is signed when it is sent: secret or secret_file, what is signed, and the headers that carry it.
         Hmac(Box<Hmac>) = "hmac", "", Hmac::KEYS, &[];
+        /// a token of OAuth 2.0, which is asked for with the credentials of a client (RFC 6749, 4.4) and renewed before it
+        /// ends. Routes with the same client share it.
+        Oauth2(Box<Oauth2>) = "oauth2", "", Oauth2::KEYS, &[];
     }
 }
 
@@ -70,6 +73,36 @@ table! {
     }
 }
 
+table! {
+    /// Exactly one of `client_secret` and `client_secret_file`.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Oauth2 {
+        /// Where the token is asked for, with a POST that goes through the downstream's proxy and trusts its ca_file.
+        token_url: String = TOKEN_URL, Required "https://auth.example.com/oauth/token";
+        /// The client's name.
+        client_id: String = TEXT, Required "sluiced";
+        /// The client's secret itself; client_secret_file is better.
+        client_secret: Option<SecretString> = SECRET, Apart "…";
+        /// The file that holds the client's secret. It is read for each token.
+        client_secret_file: Option<PathBuf> = TEXT, Optional "credential:client";
+        /// Where the client's name and secret stand: in the header (basic), as every server takes them by RFC 6749, or in
+        /// the body (body), where a server wants them there.
+        client_auth: ClientAuth = ClientAuth::SHAPE, Default "basic";
+        /// What the token shall be good for, in words of the server.
+        scope: Option<String> = TEXT, Optional "messages:send";
+        /// For whom it shall be, where the server asks for that.
+        audience: Option<String> = TEXT, Optional "https://api.example.com";
+    }
+}
+
+words! {
+    /// Where a client's name and secret stand.
+    pub enum ClientAuth {
+        Basic = "basic",
+        Body = "body",
+    }
+}
+
 words! {
     /// How a secret of bytes is written.
     pub enum SecretEncoding {
@@ -91,11 +124,22 @@ words! {
 }
 
 impl Auth {
+    /// The templates that may name secrets, each with its key.
+    pub(crate) fn of_call(&self) -> Vec<(Vec<&str>, &str)> {
+        let Self::Hmac(hmac) = self else {
+            return Vec::new();
+        };
+        let signed = (vec!["signed"], hmac.signed.as_str());
+        let headers = hmac.headers.iter();
+        let headers = headers.map(|(name, text)| (vec!["headers", name], text.as_str()));
+        std::iter::once(signed).chain(headers).collect()
+    }
+
     /// Whether it sets this header, whose name is in small letters.
     #[must_use]
     pub fn sets(&self, header: &str) -> bool {
         match self {
-            Self::Basic(_) | Self::Bearer(_) => header == "authorization",
+            Self::Basic(_) | Self::Bearer(_) | Self::Oauth2(_) => header == "authorization",
             Self::Hmac(hmac) => hmac
                 .headers
                 .keys()

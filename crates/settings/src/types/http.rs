@@ -9,8 +9,7 @@ use serde::Deserialize;
 use super::auth::Auth;
 use super::quota::Quota;
 use crate::forms::{
-    ANSWER, ANSWER_TEMPLATE, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, NO_PROXY, PROXY_URL,
-    SECRET_TEMPLATE, TEXT,
+    ANSWER, ANSWER_TEMPLATE, BODY, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, NO_PROXY, PROXY_URL, TEXT,
 };
 use crate::schema::Shape::{Flag, List, Named, Section, Whole};
 use crate::schema::{SPAN, table};
@@ -24,7 +23,8 @@ table! {
     pub struct Http {
         /// http:// or https://, a template. Templates know body (parsed as JSON), headers, properties, routing_key,
         /// exchange, message_id (where the publisher gave none: one that is made at the first delivery and kept),
-        /// route and attempt: "http://127.0.0.1:8080/send/{{ body.to | urlencode }}".
+        /// route and attempt: "http://127.0.0.1:8080/send/{{ body.to | urlencode }}". url, headers and body also know
+        /// secret, with the names of [secrets].
         url: String = HTTP_URL, Required "http://127.0.0.1:8080/send";
         /// The method.
         method: String = METHOD, Default "POST";
@@ -32,7 +32,7 @@ table! {
         headers: BTreeMap<String, String> = Named { of: &HEADER, example: "content-type = \"application/json\"" },
             Default {};
         /// A template; absent: the body of the message, untouched.
-        body: Option<String> = SECRET_TEMPLATE, Optional "{{ body | tojson }}";
+        body: Option<String> = BODY, Optional "{{ body | tojson }}";
         /// As which user sluiced calls, or how it signs its calls.
         auth: Option<Auth> = Auth::SHAPE, Optional {};
         /// From the slot to the end of the answer. A longer call is a failed attempt, although the downstream may
@@ -93,6 +93,22 @@ table! {
         throttle_wait: Length = SPAN, Default "1s";
         /// No answer is believed for longer than this, whatever it says of when to come back.
         max_throttle_wait: Length = SPAN, Default "1h";
+    }
+}
+
+impl Http {
+    /// The templates that may name secrets, each with its key.
+    pub(crate) fn of_call(&self) -> impl Iterator<Item = (Vec<&str>, &str)> {
+        let url = (vec!["url"], self.url.as_str());
+        let body = self.body.iter().map(|body| (vec!["body"], body.as_str()));
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, text)| (vec!["headers", name], text.as_str()));
+        let signs = self.auth.iter().flat_map(Auth::of_call);
+        let signs = signs.map(|(mut key, text)| {
+            key.insert(0, "auth");
+            (key, text)
+        });
+        std::iter::once(url).chain(body).chain(headers).chain(signs)
     }
 }
 

@@ -103,6 +103,7 @@ proptest! {
                 now: moment,
                 maybe_delivered: said.maybe_delivered,
                 has_rest: said.has_rest,
+                renewed: false,
                 tries,
                 once,
                 rules,

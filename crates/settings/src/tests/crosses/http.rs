@@ -152,9 +152,9 @@ fn an_unreadable_token() {
 #[test]
 fn an_unknown_auth() {
     assert_eq!(
-        below("auth = { kind = \"oauth\", user = \"u\" }"),
+        below("auth = { kind = \"digest\", user = \"u\" }"),
         [
-            "a.toml:11:17: routes.sms.downstream.auth.kind: `oauth` is no kind; write \"basic\" or \"bearer\" or \"hmac\""
+            "a.toml:11:17: routes.sms.downstream.auth.kind: `digest` is no kind; write \"basic\" or \"bearer\" or \"hmac\" or \"oauth2\""
         ]
     );
 }
@@ -167,7 +167,7 @@ fn templates_of_a_signature() {
         ),
         [
             "a.toml:11:51: routes.sms.downstream.auth.algorithm: `md5` is not possible; write \"sha1\" or \"sha256\" or \"sha512\"",
-            "a.toml:11:58: routes.sms.downstream.auth.signed: templates know no `signature_hex`; known: body, headers, properties, routing_key, exchange, message_id, route, attempt, timestamp, request_method, request_path, request_body; templates know no `tmestamp`; did you mean `timestamp`?",
+            "a.toml:11:58: routes.sms.downstream.auth.signed: templates know no `signature_hex`; known: body, headers, properties, routing_key, exchange, message_id, route, attempt, secret, timestamp, request_method, request_path, request_body; templates know no `tmestamp`; did you mean `timestamp`?",
             "a.toml:11:116: routes.sms.downstream.auth.headers.x: templates know no `signature`; did you mean `signature_hex`?",
             "a.toml:11:139: routes.sms.downstream.auth.headers.Content-Length: sluiced sets this header itself; take it out"
         ]

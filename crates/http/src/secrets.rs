@@ -1,0 +1,151 @@
+//! The secrets that a route's templates name, and what follows when one of them changes.
+//!
+//! Problem: requests are made before their slots, with the secrets of that time, and hundreds of them may wait. After a
+//! rotation each of these would be refused, and while the breaker is open for that, each probe would be one of them. So
+//! each request remembers with which secrets it was made. If one has changed since, it is not sent: its slot is lost, and
+//! it is made again.
+//!
+//! The files are read again when an answer refuses the credentials (401, 403), at most once a second, and at any time after
+//! [`ROUTINE`]: many providers say with another status, or in the body, that a key is wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use http::StatusCode;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+
+use sluiced_ports::connect::Secret;
+use sluiced_ports::dial::Misconfigured;
+use sluiced_ports::lock;
+use sluiced_template::SecretValues;
+
+/// The files are read this often at least while requests are made …
+const ROUTINE: Duration = Duration::from_secs(30);
+/// … and at most this often, whatever is answered.
+const AT_MOST: Duration = Duration::from_secs(1);
+
+/// The secrets that the templates of one route name.
+pub(super) struct NamedSecrets {
+    secrets: BTreeMap<String, Secret>,
+    state: Mutex<State>,
+}
+
+struct State {
+    values: SecretValues,
+    edition: Edition,
+    read: Instant,
+}
+
+/// Which values a request was made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Edition(u64);
+
+impl NamedSecrets {
+    /// Those with these names; `None`: the templates name none.
+    ///
+    /// # Errors
+    /// When one is not there, or cannot be used.
+    pub(super) fn new(
+        names: &BTreeSet<String>,
+        all: &BTreeMap<String, Secret>,
+    ) -> Result<Option<Self>, Misconfigured> {
+        let mut secrets = BTreeMap::new();
+        for name in names {
+            let secret = all.get(name).ok_or_else(|| {
+                let message = format!("[secrets] has no `{name}`, which a template names");
+                Misconfigured::new("secrets", message)
+            })?;
+            usable(name, &secret.last())?;
+            secrets.insert(name.clone(), secret.clone());
+        }
+        if secrets.is_empty() {
+            return Ok(None);
+        }
+        let last = secrets.iter().map(|(name, secret)| (name, secret.last()));
+        let state = State {
+            values: values(last),
+            edition: Edition(0),
+            read: Instant::now(),
+        };
+        Ok(Some(Self {
+            secrets,
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// The values to make a request with.
+    pub(super) fn current(&self) -> (SecretValues, Edition) {
+        let mut state = lock(&self.state);
+        self.refresh(&mut state, ROUTINE);
+        (state.values.clone(), state.edition)
+    }
+
+    /// Changes with the values.
+    pub(super) fn edition(&self) -> u64 {
+        lock(&self.state).edition.0
+    }
+
+    /// Whether a request that was made with these may be sent.
+    pub(super) fn is_current(&self, edition: Edition) -> bool {
+        lock(&self.state).edition == edition
+    }
+
+    /// Reads them again if this answer refuses the credentials.
+    pub(super) fn answered(&self, status: StatusCode) {
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            self.refresh(&mut lock(&self.state), AT_MOST);
+        }
+    }
+
+    /// Reads them again if the last time is so long ago. All of the new ones count, or none does.
+    fn refresh(&self, state: &mut State, after: Duration) {
+        if state.read.elapsed() < after {
+            return;
+        }
+        state.read = Instant::now();
+        let pairs = self.secrets.iter();
+        let pairs = pairs.map(|(name, secret)| (name, secret.last(), secret.get()));
+        let pairs: Vec<_> = pairs.collect();
+        let is_new = |(_, before, now): &(&String, SecretString, SecretString)| {
+            before.expose_secret() != now.expose_secret()
+        };
+        if !pairs.iter().any(is_new) {
+            return;
+        }
+        for (name, _, now) in &pairs {
+            if let Err(why) = usable(name, now) {
+                tracing::warn!(%why, "the changed secret cannot be used");
+                return;
+            }
+        }
+        state.values = values(pairs.into_iter().map(|(name, _, now)| (name, now)));
+        state.edition.0 += 1;
+        tracing::info!("a secret of the downstream has changed: the new one is used");
+    }
+}
+
+fn values<'a>(secrets: impl Iterator<Item = (&'a String, SecretString)>) -> SecretValues {
+    SecretValues::new(secrets.map(|(name, text)| (name.clone(), text.expose_secret().to_owned())))
+}
+
+/// No header and no URL can have a control character; each message would be refused for it.
+fn usable(name: &str, secret: &SecretString) -> Result<(), Misconfigured> {
+    match secret.expose_secret().contains(char::is_control) {
+        true => Err(Misconfigured::new(
+            "secrets",
+            format!("the secret `{name}` has a control character; it must be one line"),
+        )),
+        false => Ok(()),
+    }
+}
+
+impl fmt::Debug for NamedSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NamedSecrets")
+            .field(&self.secrets.keys())
+            .finish()
+    }
+}

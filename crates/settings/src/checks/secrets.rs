@@ -1,0 +1,134 @@
+//! Secrets that templates name, and secrets that stand in a configuration which everybody can read.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use super::Checks;
+use crate::fault::{KeyPath, Place};
+use crate::schema::hint;
+use crate::types::{Auth, Downstream, Http};
+use sluiced_template::secrets_in;
+
+/// Permission bits of all other users, to read.
+const READ_BY_OTHERS: u32 = 0o004;
+
+impl Checks<'_> {
+    pub(super) fn secrets(&mut self) {
+        let settings = self.settings;
+        for (name, file) in &settings.secrets {
+            let path = KeyPath::of(&["secrets", name]);
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let first = name.chars().next();
+            if first.is_none_or(|c| c.is_ascii_digit()) || !name.chars().all(is_word) {
+                let message = "templates cannot name this secret; write letters, digits and `_`";
+                self.error(path, message);
+            } else {
+                self.secret_file(&path, Some(file));
+            }
+        }
+        for (name, route) in &settings.routes {
+            if let Downstream::Http(http) = &route.downstream {
+                let path = KeyPath::of(&["routes", name, "downstream"]);
+                self.named_secrets(&path, http);
+            }
+        }
+        self.readable();
+    }
+
+    /// Templates name secrets that are there.
+    fn named_secrets(&mut self, path: &KeyPath, http: &Http) {
+        let known = &self.settings.secrets;
+        for (steps, text) in http.of_call() {
+            for name in secrets_in(text)
+                .iter()
+                .filter(|name| !known.contains_key(*name))
+            {
+                let at = steps
+                    .iter()
+                    .fold(path.clone(), |path, step| path.join(step));
+                let instead = || format!("write {name} = \"credential:{name}\" there");
+                let hint = hint(name, known.keys().map(String::as_str), instead);
+                let message = format!("[secrets] has no `{name}`; {hint}");
+                self.error([at, KeyPath::of(&["secrets"])], message);
+            }
+        }
+    }
+
+    /// A secret stands in a file that every user of the machine can read. Said once for each file.
+    fn readable(&mut self) {
+        let mut said = Vec::new();
+        for (path, instead) in self.written_secrets() {
+            let Place::File { name, .. } = self.faults.layers.place(&path, false) else {
+                continue;
+            };
+            let mode = fs::metadata(Path::new(&name)).map_or(0, |facts| facts.permissions().mode());
+            if mode & READ_BY_OTHERS == 0 || said.contains(&name) {
+                continue;
+            }
+            let message = format!(
+                "every user of this machine can read this file, and a secret stands in it here; write {instead}, or run `chmod o-r {name}`"
+            );
+            self.warning(path, message);
+            said.push(name);
+        }
+    }
+
+    /// The keys that hold a secret itself, and what could stand there instead.
+    fn written_secrets(&self) -> Vec<(KeyPath, &'static str)> {
+        let settings = self.settings;
+        let mut found = Vec::new();
+        let rabbit = settings.rabbitmq.urls.iter().enumerate();
+        let urls = KeyPath::of(&["rabbitmq", "urls"]);
+        let rabbit = rabbit.map(|(i, url)| (urls.at(i), url.expose_secret()));
+        let at_redis = |i: usize| match settings.redis.urls.is_empty() {
+            true => KeyPath::of(&["redis", "url"]),
+            false => KeyPath::of(&["redis", "urls"]).at(i),
+        };
+        let redis = settings.redis.addresses().iter().enumerate();
+        let redis = redis.map(|(i, url)| (at_redis(i), url.expose_secret()));
+        for (path, url) in rabbit.chain(redis) {
+            if has_password(url) {
+                found.push((path, "password_file"));
+            }
+        }
+        for (name, route) in &settings.routes {
+            let path = KeyPath::of(&["routes", name, "downstream"]);
+            match &route.downstream {
+                Downstream::Http(http) => found.extend(of_auth(&path, http.auth.as_ref())),
+                Downstream::Smpp(smpp) if smpp.password.is_some() => {
+                    found.push((path.join("password"), "password_file"));
+                }
+                Downstream::Smpp(_) => {}
+            }
+        }
+        found
+    }
+}
+
+fn of_auth(path: &KeyPath, auth: Option<&Auth>) -> Option<(KeyPath, &'static str)> {
+    let auth_at = path.join("auth");
+    match auth? {
+        Auth::Basic(basic) if basic.password.is_some() => {
+            Some((auth_at.join("password"), "password_file"))
+        }
+        Auth::Bearer(bearer) if bearer.token.is_some() => {
+            Some((auth_at.join("token"), "token_file"))
+        }
+        Auth::Hmac(hmac) if hmac.secret.is_some() => Some((auth_at.join("secret"), "secret_file")),
+        Auth::Oauth2(client) if client.client_secret.is_some() => {
+            Some((auth_at.join("client_secret"), "client_secret_file"))
+        }
+        Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) | Auth::Oauth2(_) => None,
+    }
+}
+
+/// Whether a URL has a password that is none of RabbitMQ's first user, which everybody knows.
+fn has_password(url: &str) -> bool {
+    let url = Url::parse(url).ok();
+    let password = url.as_ref().and_then(Url::password);
+    password.is_some_and(|password| password != "guest")
+}

@@ -1,0 +1,132 @@
+//! A token endpoint of OAuth 2.0 as RFC 6749 describes it: sections 2.3.1, 4.4.2, 5.1 and 5.2.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+/// What it knows and did.
+#[derive(Debug, Default)]
+struct Known {
+    id: String,
+    secret: String,
+    seconds: u64,
+    /// The forms of all requests, in their order.
+    asked: Vec<String>,
+    /// When each token was given out.
+    issued: Vec<Instant>,
+    /// Tokens up to this number were withdrawn.
+    withdrawn: usize,
+}
+
+/// Gives out `token-1`, `token-2`, ….
+pub struct TokenServer {
+    pub address: SocketAddr,
+    known: Arc<Mutex<Known>>,
+    _server: AbortOnDropHandle<()>,
+}
+
+impl TokenServer {
+    /// For one client; each token is good for so many seconds.
+    pub async fn start(id: &str, secret: &str, seconds: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let known = Arc::new(Mutex::new(Known {
+            id: id.to_owned(),
+            secret: secret.to_owned(),
+            seconds,
+            ..Known::default()
+        }));
+        let of_server = Arc::clone(&known);
+        let server = async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let known = Arc::clone(&of_server);
+                let service = service_fn(move |request| respond(request, Arc::clone(&known)));
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
+            }
+        };
+        Self {
+            address,
+            known,
+            _server: AbortOnDropHandle::new(tokio::spawn(server)),
+        }
+    }
+
+    /// The forms of all requests so far.
+    pub fn asked(&self) -> Vec<String> {
+        self.known.lock().unwrap().asked.clone()
+    }
+
+    /// Whether a header has a token that is good.
+    pub fn knows(&self, authorization: &str) -> bool {
+        let known = self.known.lock().unwrap();
+        let number = authorization.strip_prefix("Bearer token-");
+        let number = number.and_then(|number| number.parse::<usize>().ok());
+        let life = Duration::from_secs(known.seconds);
+        number.is_some_and(|number| {
+            let issued = number
+                .checked_sub(1)
+                .and_then(|place| known.issued.get(place));
+            number > known.withdrawn && issued.is_some_and(|at| at.elapsed() < life)
+        })
+    }
+
+    /// All tokens so far are good for nothing.
+    pub fn withdraw(&self) {
+        let mut known = self.known.lock().unwrap();
+        known.withdrawn = known.issued.len();
+    }
+
+    /// From now on the client has this secret.
+    pub fn set_secret(&self, secret: &str) {
+        secret.clone_into(&mut self.known.lock().unwrap().secret);
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    known: Arc<Mutex<Known>>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let header = request.headers().get("authorization");
+    let header = header.map(|value| value.to_str().unwrap().to_owned());
+    let body = request.into_body().collect().await;
+    let body = body.map_or(Bytes::new(), http_body_util::Collected::to_bytes);
+    let form = String::from_utf8(body.to_vec()).unwrap();
+    let mut known = known.lock().unwrap();
+    known.asked.push(form.clone());
+    let client = format!("{}:{}", known.id, known.secret);
+    let right = format!("Basic {}", BASE64_STANDARD.encode(client));
+    let in_body = format!("client_id={}&client_secret={}", known.id, known.secret);
+    let is_right = header.is_some_and(|header| header == right) || form.contains(&in_body);
+    let (status, text) = if !form.contains("grant_type=client_credentials") {
+        (400, r#"{"error":"unsupported_grant_type"}"#.to_owned())
+    } else if is_right {
+        known.issued.push(Instant::now());
+        let (number, seconds) = (known.issued.len(), known.seconds);
+        let text = format!(
+            r#"{{"access_token":"token-{number}","token_type":"Bearer","expires_in":{seconds}}}"#
+        );
+        (200, text)
+    } else {
+        let text =
+            r#"{"error":"invalid_client","error_description":"Client authentication failed"}"#;
+        (401, text.to_owned())
+    };
+    let response = Response::builder().status(status);
+    let response = response.header("content-type", "application/json");
+    let response = response.header("cache-control", "no-store");
+    Ok(response.body(Full::from(text)).unwrap())
+}
