@@ -163,6 +163,7 @@ fn named(secrets: &Secrets) -> Result<BTreeMap<String, Secret>, SecretError> {
 
 fn secret_of(auth: &Auth) -> SecretPlace<'_> {
     let (value, file, name) = match auth {
+        Auth::Aws(aws) => return (None, Some(&aws.credentials_file), "credentials"),
         Auth::Basic(basic) => (&basic.password, &basic.password_file, "password"),
         Auth::Bearer(bearer) => (&bearer.token, &bearer.token_file, "token"),
         Auth::Hmac(hmac) => (&hmac.secret, &hmac.secret_file, "secret"),

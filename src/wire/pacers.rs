@@ -331,7 +331,7 @@ pub enum Rendered {
 /// The headers that carry credentials or a signature.
 fn authorizing(auth: &Auth) -> Vec<HeaderName> {
     match auth {
-        Auth::Basic(_) | Auth::Bearer(_) | Auth::Oauth2(_) => vec![AUTHORIZATION],
+        Auth::Basic(_) | Auth::Bearer(_) | Auth::Oauth2(_) | Auth::Aws(_) => vec![AUTHORIZATION],
         Auth::Hmac(hmac) => hmac
             .headers
             .keys()

@@ -3,6 +3,7 @@ mod actual;
 mod adaptive;
 mod auto;
 mod away;
+mod aws;
 mod classes;
 mod clocks;
 mod comes_back;

@@ -4,7 +4,7 @@
 //! (401, 403), the secret is read again, at most once a second: a downstream that refuses for another
 //! reason costs no more than that. Later calls have the new secret.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use base64::Engine;
@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
-use super::sign::Signer;
+use super::sign::AnySigner;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::lock;
@@ -38,7 +38,7 @@ pub(super) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>
         }
         Auth::Bearer(_) => format!("Bearer {secret}"),
         // Made for each call.
-        Auth::Hmac(_) | Auth::Oauth2(_) => return Ok(None),
+        Auth::Hmac(_) | Auth::Oauth2(_) | Auth::Aws(_) => return Ok(None),
     };
     let mut value = HeaderValue::try_from(text)
         .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
@@ -51,7 +51,7 @@ pub(super) struct RotatingAuth {
     auth: Auth,
     secret: Secret,
     /// Where calls are signed.
-    signer: Option<Arc<Signer>>,
+    signer: Option<AnySigner>,
     state: Mutex<Renewal>,
 }
 
@@ -64,7 +64,7 @@ struct Renewal {
 }
 
 impl RotatingAuth {
-    pub(super) fn new(auth: Auth, secret: Secret, signer: Option<Arc<Signer>>) -> Self {
+    pub(super) fn new(auth: Auth, secret: Secret, signer: Option<AnySigner>) -> Self {
         Self {
             auth,
             secret,

@@ -42,6 +42,7 @@ use tracing::warn;
 
 use super::answer::{AnswerReader, Asks};
 use super::auth::RotatingAuth;
+use super::aws::AwsSigner;
 use super::connect::{WarmConnector, network, place};
 use super::egress::Proxy;
 use super::gate::{Failure, Writing};
@@ -50,7 +51,7 @@ use super::oauth::Tokens;
 use super::request::RequestTemplate;
 use super::scarce::Scarcity;
 use super::secrets::{Edition, NamedSecrets};
-use super::sign::{Signer, Signing};
+use super::sign::{AnySigner, AnySigning, Signer};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::{Credentials, Misconfigured, find, tls, way, way_through};
 use sluiced_ports::downstream::{
@@ -73,7 +74,7 @@ const MAX_ANSWER_HEAD: usize = 64 * 1024;
 pub struct HttpDownstream {
     template: RequestTemplate,
     /// Signs requests, if they are signed.
-    signer: Option<Arc<Signer>>,
+    signer: Option<AnySigner>,
     caller: Arc<Caller>,
     connector: WarmConnector,
     proxy: Option<Proxy>,
@@ -115,7 +116,7 @@ struct Made {
 struct Signed {
     at: SystemTime,
     /// To sign it again.
-    signing: Signing,
+    signing: AnySigning,
 }
 
 /// The signature of a body up to this size takes no time that a slot would notice.
@@ -162,18 +163,22 @@ impl HttpDownstream {
         let signer = match auth {
             Some((Auth::Hmac(hmac), secret)) => {
                 let signer = Signer::new(hmac, secret.clone(), http)?;
-                Some(Arc::new(signer))
+                Some(AnySigner::Hmac(Arc::new(signer)))
+            }
+            Some((Auth::Aws(aws), secret)) => {
+                let signer = AwsSigner::new(aws, secret.clone())?;
+                Some(AnySigner::Aws(Arc::new(signer)))
             }
             _ => None,
         };
-        let named = signer.as_ref().map(|signer| signer.secrets());
+        let named = signer.as_ref().and_then(AnySigner::secrets);
         let named = named.into_iter().flatten().chain(template.secrets());
         let secrets = NamedSecrets::new(&named.cloned().collect(), &credentials.named)?;
         let origin = template.origin().cloned();
         let is_tls = |origin: &Uri| origin.scheme() == Some(&Scheme::HTTPS);
         let asks_by_tls = |auth: &Auth| match auth {
             Auth::Oauth2(client) => client.token_url.starts_with("https:"),
-            Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) => false,
+            Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) | Auth::Aws(_) => false,
         };
         let may_be_tls =
             origin.as_ref().is_none_or(is_tls) || http.auth.as_ref().is_some_and(asks_by_tls);

@@ -13,6 +13,7 @@
 
 mod answer;
 mod auth;
+mod aws;
 mod connect;
 mod downstream;
 mod egress;

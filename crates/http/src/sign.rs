@@ -21,6 +21,7 @@ use ring::hmac;
 use secrecy::ExposeSecret as _;
 
 use super::auth::compile;
+use super::aws::AwsSigner;
 use super::request::{header_name, header_value};
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
@@ -37,6 +38,73 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
+
+/// What signs the requests of a route.
+#[derive(Clone)]
+pub(super) enum AnySigner {
+    Hmac(Arc<Signer>),
+    Aws(Arc<AwsSigner>),
+}
+
+/// What signs one request, now and again later.
+pub(super) enum AnySigning {
+    Hmac(Signing),
+    Aws(Arc<AwsSigner>),
+}
+
+impl AnySigner {
+    /// From now on signs with the last secret that was read.
+    ///
+    /// # Errors
+    /// When it cannot be used; the earlier one stays.
+    pub(super) fn renew(&self) -> Result<(), Misconfigured> {
+        match self {
+            Self::Hmac(signer) => signer.renew(),
+            Self::Aws(signer) => signer.renew(),
+        }
+    }
+
+    /// The secrets that its templates name.
+    pub(super) fn secrets(&self) -> Option<&BTreeSet<String>> {
+        match self {
+            Self::Hmac(signer) => Some(signer.secrets()),
+            Self::Aws(_) => None,
+        }
+    }
+
+    /// What is needed to sign the request of this message.
+    ///
+    /// # Errors
+    /// When a template needs the body and it is no JSON.
+    pub(super) fn signing(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+        secrets: Option<&SecretValues>,
+    ) -> Result<AnySigning, Undecodable> {
+        Ok(match self {
+            Self::Hmac(signer) => AnySigning::Hmac(signer.signing(message, facts, secrets)?),
+            Self::Aws(signer) => AnySigning::Aws(Arc::clone(signer)),
+        })
+    }
+}
+
+impl AnySigning {
+    /// Puts the headers into the request, in place of those of an earlier signature.
+    ///
+    /// # Errors
+    /// When the request cannot be signed.
+    pub(super) fn sign(
+        &self,
+        request: &mut Request<Bytes>,
+        now: SystemTime,
+    ) -> Result<(), Undecodable> {
+        match self {
+            Self::Hmac(signing) => signing.sign(request, now),
+            Self::Aws(signer) => signer.sign(request, now),
+        }
+    }
+}
 
 /// Signs requests. Compiled once; its secret may change.
 pub(super) struct Signer {

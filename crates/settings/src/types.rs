@@ -34,7 +34,7 @@ use super::text::Length;
 use sluiced_core::backoff::Backoff;
 use sluiced_core::breaker::BreakerRule;
 
-pub use auth::{Auth, ClientAuth, HashFunction, Hmac, Oauth2, SecretEncoding};
+pub use auth::{Auth, AwsSigv4, ClientAuth, HashFunction, Hmac, Oauth2, SecretEncoding};
 pub use http::{Breaker, Http, Outcomes};
 pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};
 pub use limit_facts::WindowStart;

@@ -336,6 +336,12 @@ impl Route {
         let hmac = match http.auth.as_ref()? {
             Auth::Basic(_) | Auth::Bearer(_) => return None,
             Auth::Hmac(hmac) => hmac,
+            Auth::Aws(aws) => {
+                return Some(format!(
+                    "each call is signed when it is sent, by AWS Signature Version 4 for {} in {}",
+                    aws.service, aws.region
+                ));
+            }
             Auth::Oauth2(client) => {
                 let url = Url::parse(&client.token_url).ok();
                 let server = url.as_ref().and_then(Url::host_str).unwrap_or("its server");

@@ -61,6 +61,8 @@ async fn every_recipe_of_the_documentation_runs() {
     let secrets = tempfile::tempdir().unwrap();
     std::fs::write(secrets.path().join("webhook"), "whsec_aHVudGVyMg==").unwrap();
     std::fs::write(secrets.path().join("smpp-password"), "secret").unwrap();
+    let aws = "[default]\naws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = secret\n";
+    std::fs::write(secrets.path().join("aws"), aws).unwrap();
     let recipes = recipes();
     assert!(recipes.len() >= 12, "{} recipes found", recipes.len());
     for (number, (heading, recipe)) in recipes.into_iter().enumerate() {

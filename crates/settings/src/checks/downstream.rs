@@ -196,6 +196,10 @@ impl Checks<'_> {
             }
         }
         let (name, value, file) = match auth {
+            Auth::Aws(aws) => {
+                let file = Some(aws.credentials_file.as_path());
+                return self.secret_file(&path.join("credentials_file"), file);
+            }
             Auth::Basic(basic) => ("password", basic.password.is_some(), &basic.password_file),
             Auth::Bearer(bearer) => ("token", bearer.token.is_some(), &bearer.token_file),
             Auth::Hmac(hmac) => ("secret", hmac.secret.is_some(), &hmac.secret_file),

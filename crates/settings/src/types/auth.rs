@@ -23,6 +23,8 @@ kinds! {
         /// a token of OAuth 2.0, which is asked for with the credentials of a client (RFC 6749, 4.4) and renewed before it
         /// ends. Routes with the same client share it.
         Oauth2(Box<Oauth2>) = "oauth2", "", Oauth2::KEYS, &[];
+        /// each call is signed when it is sent, by AWS Signature Version 4.
+        Aws(Box<AwsSigv4>) = "aws_sigv4", "", AwsSigv4::KEYS, &[];
     }
 }
 
@@ -95,6 +97,22 @@ table! {
     }
 }
 
+table! {
+    /// For a service other than S3, whose paths are signed in another way.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct AwsSigv4 {
+        /// The region, as in the host's name.
+        region: String = TEXT, Required "eu-central-1";
+        /// The service, as in the host's name.
+        service: String = TEXT, Required "sns";
+        /// A file in the form of ~/.aws/credentials, with aws_access_key_id, aws_secret_access_key and, where the
+        /// credentials end, aws_session_token. It is read again when AWS answers 401 or 403.
+        credentials_file: PathBuf = TEXT, Required "credential:aws";
+        /// The part of that file.
+        profile: String = TEXT, Default "default";
+    }
+}
+
 words! {
     /// Where a client's name and secret stand.
     pub enum ClientAuth {
@@ -140,6 +158,10 @@ impl Auth {
     pub fn sets(&self, header: &str) -> bool {
         match self {
             Self::Basic(_) | Self::Bearer(_) | Self::Oauth2(_) => header == "authorization",
+            Self::Aws(_) => matches!(
+                header,
+                "authorization" | "x-amz-date" | "x-amz-security-token"
+            ),
             Self::Hmac(hmac) => hmac
                 .headers
                 .keys()

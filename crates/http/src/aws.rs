@@ -1,0 +1,264 @@
+//! AWS Signature Version 4: each call is signed when it is sent (`sign` says why then), with credentials from a file in the
+//! form of `~/.aws/credentials`.
+//!
+//! The file has the id, the secret and the session token together, so that none of them is read with another one's old
+//! value. Credentials that end are written anew by whatever fetched them; when AWS refuses a call, the file is read again.
+//!
+//! Signed are the method, the path, the query, the body, and the headers `host`, `content-type` and `x-amz-*`, which is what
+//! AWS asks for ("Create a signed AWS API request", IAM User Guide).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use jiff::Timestamp;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use ring::{digest, hmac};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::url::host_header;
+use sluiced_ports::connect::Secret;
+use sluiced_ports::dial::Misconfigured;
+use sluiced_ports::downstream::Undecodable;
+use sluiced_ports::lock;
+use sluiced_settings::types::AwsSigv4;
+
+const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+const X_AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
+const X_AMZ_SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
+/// All but the unreserved characters of RFC 3986, and the slashes of a path.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/');
+
+/// Signs requests for one service in one region. Its credentials may change.
+pub(super) struct AwsSigner {
+    settings: AwsSigv4,
+    file: Secret,
+    credentials: Mutex<Arc<Credentials>>,
+}
+
+struct Credentials {
+    id: String,
+    secret: SecretString,
+    token: Option<HeaderValue>,
+}
+
+impl AwsSigner {
+    /// # Errors
+    /// When the file has no credentials of the profile.
+    pub(super) fn new(settings: &AwsSigv4, file: Secret) -> Result<Self, Misconfigured> {
+        let credentials = Credentials::read(&file, &settings.profile)?;
+        Ok(Self {
+            settings: settings.clone(),
+            file,
+            credentials: Mutex::new(Arc::new(credentials)),
+        })
+    }
+
+    /// From now on signs with the credentials that were read last.
+    ///
+    /// # Errors
+    /// When there are none; the earlier ones stay.
+    pub(super) fn renew(&self) -> Result<(), Misconfigured> {
+        let renewed = Credentials::read(&self.file, &self.settings.profile)?;
+        *lock(&self.credentials) = Arc::new(renewed);
+        Ok(())
+    }
+
+    /// Puts the signature of this moment into the request, in place of an earlier one.
+    ///
+    /// # Errors
+    /// When the time or the host cannot be written. The request is not complete then.
+    pub(super) fn sign(
+        &self,
+        request: &mut Request<Bytes>,
+        now: SystemTime,
+    ) -> Result<(), Undecodable> {
+        let is_signed = |name: &HeaderName| {
+            *name == HOST || *name == CONTENT_TYPE || name.as_str().starts_with("x-amz-")
+        };
+        self.sign_with(request, now, is_signed)
+            .ok_or_else(|| {
+                Undecodable {
+            what: "auth".to_owned(),
+            why: "cannot be signed: its URL has no host, or the clock shows no year that AWS knows"
+                .to_owned(),
+        }
+            })
+    }
+
+    fn sign_with(
+        &self,
+        request: &mut Request<Bytes>,
+        now: SystemTime,
+        is_signed: impl Fn(&HeaderName) -> bool,
+    ) -> Option<()> {
+        let credentials = Arc::clone(&lock(&self.credentials));
+        let at = Timestamp::try_from(now).ok()?;
+        let at = at.strftime("%Y%m%dT%H%M%SZ").to_string();
+        let day = at.get(..8)?;
+        let host = host_header(request.uri())?;
+        let headers = request.headers_mut();
+        headers.insert(HOST, host);
+        headers.insert(X_AMZ_DATE, HeaderValue::try_from(at.as_str()).ok()?);
+        headers.remove(AUTHORIZATION);
+        headers.remove(&X_AMZ_SECURITY_TOKEN);
+        if let Some(token) = &credentials.token {
+            headers.insert(X_AMZ_SECURITY_TOKEN, token.clone());
+        }
+        let (lines, names) = canonical_headers(headers, is_signed)?;
+        let (path, query) = (request.uri().path(), request.uri().query());
+        let canonical = [
+            request.method().as_str(),
+            &canonical_path(path),
+            &canonical_query(query.unwrap_or_default()),
+            &lines,
+            &names,
+            &hex(digest::digest(&digest::SHA256, request.body()).as_ref()),
+        ]
+        .join("\n");
+        let AwsSigv4 {
+            region, service, ..
+        } = &self.settings;
+        let scope = format!("{day}/{region}/{service}/aws4_request");
+        let digest = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
+        let text = format!("{ALGORITHM}\n{at}\n{scope}\n{digest}");
+        let first = format!("AWS4{}", credentials.secret.expose_secret()).into_bytes();
+        let key = [day, region, service, "aws4_request"];
+        let key = key.into_iter().fold(first, |key, part| tag(&key, part));
+        let signature = hex(&tag(&key, &text));
+        let id = &credentials.id;
+        let value = format!(
+            "{ALGORITHM} Credential={id}/{scope}, SignedHeaders={names}, Signature={signature}"
+        );
+        let mut value = HeaderValue::try_from(value).ok()?;
+        value.set_sensitive(true);
+        request.headers_mut().insert(AUTHORIZATION, value);
+        Some(())
+    }
+}
+
+impl Credentials {
+    /// Those of a profile: lines `name = value` below `[profile]`.
+    fn read(file: &Secret, profile: &str) -> Result<Self, Misconfigured> {
+        let text = file.last();
+        let mut values = BTreeMap::new();
+        let mut is_ours = false;
+        for line in text.expose_secret().lines().map(str::trim) {
+            if let Some(name) = line
+                .strip_prefix('[')
+                .and_then(|line| line.strip_suffix(']'))
+            {
+                is_ours = name.trim() == profile;
+            } else if let Some((name, value)) = line.split_once('=').filter(|_| is_ours) {
+                values.insert(name.trim(), value.trim());
+            }
+        }
+        let missing = |name: &str| {
+            let why = format!(
+                "has no {name} in [{profile}]; it must have the form of ~/.aws/credentials"
+            );
+            Misconfigured::new("auth.credentials_file", why)
+        };
+        let value = |name: &str| {
+            let value = values.get(name).filter(|value| !value.is_empty());
+            value.map(|value| (*value).to_owned())
+        };
+        let (id, secret) = ("aws_access_key_id", "aws_secret_access_key");
+        let token = value("aws_session_token").map(HeaderValue::try_from);
+        let mut token = token
+            .transpose()
+            .map_err(|_| missing("usable aws_session_token"))?;
+        if let Some(token) = &mut token {
+            token.set_sensitive(true);
+        }
+        Ok(Self {
+            id: value(id).ok_or_else(|| missing(id))?,
+            secret: value(secret).ok_or_else(|| missing(secret))?.into(),
+            token,
+        })
+    }
+}
+
+/// A line for each header, by name, and the names.
+fn canonical_headers(
+    headers: &HeaderMap,
+    is_signed: impl Fn(&HeaderName) -> bool,
+) -> Option<(String, String)> {
+    let mut signed: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (name, value) in headers.iter().filter(|(name, _)| is_signed(name)) {
+        let text = value.to_str().ok()?;
+        // Blanks within a value count as one.
+        let words: Vec<_> = text.split_ascii_whitespace().collect();
+        signed
+            .entry(name.as_str())
+            .or_default()
+            .push(words.join(" "));
+    }
+    let mut lines = String::new();
+    for (name, values) in &signed {
+        writeln!(lines, "{name}:{}", values.join(",")).ok()?;
+    }
+    let names: Vec<_> = signed.into_keys().collect();
+    Some((lines, names.join(";")))
+}
+
+/// The path without `.`, `..` and empty parts, encoded once more: services other than S3 decode it twice.
+fn canonical_path(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let joined = parts.join("/");
+    let is_folder = !joined.is_empty() && path.ends_with('/');
+    let path = format!("/{joined}{}", if is_folder { "/" } else { "" });
+    utf8_percent_encode(&path, ENCODED).to_string()
+}
+
+/// By name and then by value. Both are encoded already, as they are sent.
+fn canonical_query(query: &str) -> String {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let mut pairs: Vec<_> = pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .collect();
+    pairs.sort_unstable();
+    let pairs = pairs
+        .into_iter()
+        .map(|(name, value)| format!("{name}={value}"));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+fn tag(key: &[u8], text: &str) -> Vec<u8> {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    hmac::sign(&key, text.as_bytes()).as_ref().to_vec()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl fmt::Debug for AwsSigner {
+    /// Shows no credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AwsSigner")
+            .field("region", &self.settings.region)
+            .field("service", &self.settings.service)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
