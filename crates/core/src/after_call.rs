@@ -55,6 +55,8 @@ pub struct AnswerStatus {
     pub number: u32,
     /// It shows that no message passes now: an error of the downstream itself, or refused credentials.
     pub is_about_us: bool,
+    /// It refuses the credentials: the message was not looked at.
+    pub refuses_credentials: bool,
 }
 
 /// What the claims of a message in its `once` limits ask for.
@@ -119,6 +121,9 @@ pub struct Follows {
     /// What its calls have done to it, this one included.
     pub tries: Tries,
     pub claims: ClaimsEnd,
+    /// What the call took of limits with a key is returned: the downstream is away because it refuses the credentials, and
+    /// one call at a time probes. Where others are accepted meanwhile, a refused call may have counted.
+    pub returns_units: bool,
     /// It was refused, which counts as a denial.
     pub is_denied: bool,
     /// It was refused for nothing that the answer named, and is accepted now: its call before this one came too early.
@@ -248,6 +253,7 @@ pub fn follow(
         next: call.next(meaning, opening),
         tries: call.tried(meaning),
         claims: call.claims(meaning),
+        returns_units: call.returns_units(meaning),
         came_early: call.outcome == Outcome::Accepted && call.tries.refused_for_nothing,
         is_denied: matches!(meaning, Meaning::Freeze(_) | Meaning::Aside(_)),
         freeze,
@@ -281,6 +287,12 @@ impl CallEnd<'_> {
     #[must_use]
     pub const fn maybe_taken(&self) -> bool {
         self.maybe_delivered && self.reply.is_err()
+    }
+
+    /// Whether no recipient got anything, and few such calls are made.
+    const fn returns_units(&self, meaning: Meaning) -> bool {
+        let refuses = matches!(self.reply, Ok(status) if status.refuses_credentials);
+        matches!(meaning, Meaning::Away(_) | Meaning::Anew) && refuses && !self.has_rest
     }
 
     /// The downstream asked to wait. What its answer names is believed.

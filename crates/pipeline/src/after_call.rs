@@ -54,9 +54,13 @@ impl Answered {
             mut job,
             mut judgement,
             claims,
-            unspent,
+            taken,
+            mut unspent,
             ..
         } = self;
+        if follows.returns_units {
+            unspent.put_back(taken, &job.own_keys());
+        }
         let detail = &judgement.detail;
         job.route.gate.call_ended(&follows, detail, pacer);
         tell_keys(&job, follows.keys, pacer);
@@ -108,6 +112,7 @@ impl Answered {
             reply: judgement.reply.map(|status| AnswerStatus {
                 number: status.number(),
                 is_about_us: status.is_about_us(),
+                refuses_credentials: status.is_about_credentials(),
             }),
             maybe_delivered: judgement.maybe_delivered,
             has_rest: judgement.rest.is_some(),

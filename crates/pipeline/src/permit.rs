@@ -7,9 +7,9 @@
 //! A call that is cut off at the end of its replica's grace may have arrived: nothing is given back then, and
 //! its claims become unknown.
 //!
-//! Where the downstream refused the credentials, it did not look at the message, and no recipient got anything. What the
-//! call took of limits with a key is given back then, as for a call that was not sent. Otherwise the probes of an outage
-//! of seconds would use up what a recipient may get in a day.
+//! While the downstream is away because it refuses the credentials, no recipient gets anything. What a probe took of limits
+//! with a key is given back then, as for a call that was not sent. Otherwise the probes of an outage of seconds would use up
+//! what a recipient may get in a day.
 
 use std::fmt;
 
@@ -69,22 +69,25 @@ impl Permit {
         end
     }
 
-    /// The message may have been sent: its units stay spent, but not those of the keys in `unspent`. Its calls count
-    /// until it is dropped. Returns the units that stay spent.
-    pub(super) fn consume(&mut self, unspent: &[KeyId]) -> Vec<Granted> {
-        let is_spent = |one: &Granted| {
-            let charge = one.charge();
-            !unspent.contains(&key_id(&charge.limit.name, charge.key))
-        };
-        let granted = std::mem::take(&mut self.granted).into_iter();
-        let (spent, kept): (Vec<_>, Vec<_>) = granted.partition(is_spent);
-        self.granted = kept;
+    /// The message may have been sent: the units stay spent, and its calls count until it is dropped. Returns the
+    /// units.
+    pub(super) fn consume(&mut self) -> Vec<Granted> {
         if let Some(refunder) = &self.refunder {
-            refunder.used(&spent);
+            refunder.used(&self.granted);
         }
-        let (calls, units) = spent.into_iter().partition(Granted::is_call);
-        self.granted.extend::<Vec<_>>(calls);
+        let granted = std::mem::take(&mut self.granted).into_iter();
+        let (calls, units) = granted.partition(Granted::is_call);
+        self.granted = calls;
         units
+    }
+
+    /// These units were consumed, and those of the keys are not spent after all.
+    pub(super) fn put_back(&mut self, taken: Vec<Granted>, keys: &[KeyId]) {
+        let taken = taken.into_iter().filter(|one| {
+            let charge = one.charge();
+            keys.contains(&key_id(&charge.limit.name, charge.key))
+        });
+        self.granted.extend(taken);
     }
 
     /// The call has ended: it no longer counts in `concurrency` limits. Its claims last until it is settled. What it did

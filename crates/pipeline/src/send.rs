@@ -56,12 +56,8 @@ pub(super) async fn perform(
     let sent = permit.during(call.send(leave_by)).await;
     match sent {
         Ok(judgement) => {
-            let unspent = match judgement.refuses_credentials() {
-                true => job.own_keys(),
-                false => Vec::new(),
-            };
             let taken = match judgement.maybe_delivered {
-                true => permit.consume(&unspent),
+                true => permit.consume(),
                 false => Vec::new(),
             };
             let (claims, unspent) = permit.end_call();

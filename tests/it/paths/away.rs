@@ -143,8 +143,8 @@ async fn the_reason_is_the_last_answer() {
         .await;
 }
 
-/// A recipient may get two messages a day. Refused credentials are about no recipient: however often the only message is
-/// the probe, it is accepted once they are right.
+/// A recipient may get three messages a day. The second refused call opens the breaker, and only the first one counts.
+/// However often the only message is the probe then, it is accepted once the credentials are right.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_credentials_use_up_nothing_of_a_recipient() {
     let name = "away-recipient";
@@ -159,7 +159,7 @@ async fn refused_credentials_use_up_nothing_of_a_recipient() {
     route.downstream = "breaker = { failures = 2, pause = \"100ms\" }\n".to_owned();
     let mut config = config(name, vec![route]);
     config.tables =
-        "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"2/1d\"\nkey = \"{{ body.to }}\"\n"
+        "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"3/1d\"\nkey = \"{{ body.to }}\"\n"
             .to_owned();
     let mut daemon = Daemon::start(&config);
     broker.publish(name, [to(1, "+491700000001")]).await;
@@ -174,7 +174,7 @@ async fn refused_credentials_use_up_nothing_of_a_recipient() {
         move || get(admin, "/metrics").1.contains(&line)
     };
     eventually(LONG, "it is accepted", accepted(1)).await;
-    // Its own call was the only one that counted: one more passes, and the third waits.
+    // The probes did not count: one more passes, and the third message waits.
     broker.publish(name, [to(2, "+491700000001")]).await;
     eventually(LONG, "one more is", accepted(2)).await;
     let before = downstream.count();

@@ -60,6 +60,7 @@ fn status(number: u32) -> AnswerStatus {
     AnswerStatus {
         number,
         is_about_us: matches!(number, 401 | 403 | 407 | 500..),
+        refuses_credentials: matches!(number, 401 | 403 | 407),
     }
 }
 
@@ -460,5 +461,21 @@ fn a_call_with_replaced_credentials_does_not_count() {
         };
         assert_eq!(follows.next, again);
         assert_eq!(follows.claims, ClaimsEnd::Released);
+        assert!(follows.returns_units);
     }
+}
+
+/// Only a probe that the credentials are refused for gives units back: elsewhere a refused call may have counted.
+#[test]
+fn units_are_returned_while_the_credentials_are_refused_for_all() {
+    let transient = Outcome::Transient { wait: None };
+    let refused = answered(transient, 403);
+    assert!(away(&refused).returns_units);
+    assert!(!alone(&refused).returns_units, "others may be accepted");
+    assert!(!away(&answered(transient, 503)).returns_units);
+    let in_parts = CallEnd {
+        has_rest: true,
+        ..refused
+    };
+    assert!(!away(&in_parts).returns_units, "a part was taken");
 }
