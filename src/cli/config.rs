@@ -97,6 +97,8 @@ fn create(file: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::wire;
     use sluiced_settings::{Loaded, Severity};
@@ -112,6 +114,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("start.toml");
         std::fs::write(&file, text).expect("a file");
+        // One has a password, which a start may have.
+        let ours = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&file, ours).expect("our file");
         settings::load(&[file], std::iter::empty()).ok()
     }
 

@@ -16,6 +16,7 @@ mod forged;
 mod frozen;
 mod guides;
 mod held;
+mod hosts;
 mod hours;
 mod interop;
 pub(crate) mod journal;

@@ -2,7 +2,8 @@
 //!
 //! Requests are made before their slots, with the secret of that time. When the downstream refuses it
 //! (401, 403), the secret is read again, at most once a second: a downstream that refuses for another
-//! reason costs no more than that. Later calls have the new secret.
+//! reason costs no more than that. Later calls have the new secret. It is also read every half a minute while messages
+//! come: AWS says with 400 that credentials have ended, and others in the body.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -21,8 +22,9 @@ use sluiced_ports::lock;
 use sluiced_settings::types::Auth;
 use sluiced_template::{Template, Templates};
 
-/// How often the secret is read at most.
+/// How often the secret is read at most, and at least while messages come.
 const EVERY: Duration = Duration::from_secs(1);
+const ROUTINE: Duration = Duration::from_secs(30);
 
 /// The header of these credentials, with the secret as it was read last. `None`: each call is signed instead.
 pub(super) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>, Misconfigured> {
@@ -55,11 +57,12 @@ pub(super) struct RotatingAuth {
     state: Mutex<Renewal>,
 }
 
-#[derive(Default)]
 struct Renewal {
     /// Replaces the first header after a rotation.
     renewed: Option<HeaderValue>,
-    read: Option<Instant>,
+    read: Instant,
+    /// When an answer had it read.
+    asked: Option<Instant>,
     edition: u64,
 }
 
@@ -69,7 +72,12 @@ impl RotatingAuth {
             auth,
             secret,
             signer,
-            state: Mutex::default(),
+            state: Mutex::new(Renewal {
+                renewed: None,
+                read: Instant::now(),
+                asked: None,
+                edition: 0,
+            }),
         }
     }
 
@@ -87,14 +95,25 @@ impl RotatingAuth {
 
     /// Reads the secret again if this answer refused it.
     pub(super) fn answered(&self, status: StatusCode) {
-        if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            return;
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            let mut state = lock(&self.state);
+            if state.asked.is_none_or(|asked| asked.elapsed() >= EVERY) {
+                state.asked = Some(Instant::now());
+                self.refresh(&mut state);
+            }
         }
+    }
+
+    /// Reads it again from time to time.
+    pub(super) fn routine(&self) {
         let mut state = lock(&self.state);
-        if state.read.is_some_and(|read| read.elapsed() < EVERY) {
-            return;
+        if state.read.elapsed() >= ROUTINE {
+            self.refresh(&mut state);
         }
-        state.read = Some(Instant::now());
+    }
+
+    fn refresh(&self, state: &mut Renewal) {
+        state.read = Instant::now();
         let before = self.secret.last();
         if self.secret.get().expose_secret() == before.expose_secret() {
             return;

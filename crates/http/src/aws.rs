@@ -17,7 +17,9 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use jiff::Timestamp;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{
+    AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode,
+};
 use ring::{digest, hmac};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -106,9 +108,11 @@ impl AwsSigner {
         let at = Timestamp::try_from(now).ok()?;
         let at = at.strftime("%Y%m%dT%H%M%SZ").to_string();
         let day = at.get(..8)?;
-        let host = host_header(request.uri())?;
+        let host = host_header(request.uri());
         let headers = request.headers_mut();
-        headers.insert(HOST, host);
+        if !headers.contains_key(HOST) {
+            headers.insert(HOST, host?);
+        }
         headers.insert(X_AMZ_DATE, HeaderValue::try_from(at.as_str()).ok()?);
         headers.remove(AUTHORIZATION);
         headers.remove(&X_AMZ_SECURITY_TOKEN);
@@ -196,7 +200,7 @@ fn canonical_headers(
 ) -> Option<(String, String)> {
     let mut signed: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (name, value) in headers.iter().filter(|(name, _)| is_signed(name)) {
-        let text = value.to_str().ok()?;
+        let text = String::from_utf8_lossy(value.as_bytes());
         // Blanks within a value count as one.
         let words: Vec<_> = text.split_ascii_whitespace().collect();
         signed
@@ -228,11 +232,18 @@ fn canonical_path(path: &str) -> String {
     utf8_percent_encode(&path, ENCODED).to_string()
 }
 
-/// By name and then by value. Both are encoded already, as they are sent.
+/// By name and then by value. Both are encoded as AWS does it, however they are sent: it decodes them first.
 fn canonical_query(query: &str) -> String {
+    let encoded = |text: &str| {
+        let text: Vec<u8> = percent_decode_str(text).collect();
+        percent_encode(&text, ENCODED)
+            .to_string()
+            .replace('/', "%2F")
+    };
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     let mut pairs: Vec<_> = pairs
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(name, value)| (encoded(name), encoded(value)))
         .collect();
     pairs.sort_unstable();
     let pairs = pairs

@@ -6,7 +6,12 @@
 //! When the pool asks for a new connection it gets one of those, if one is still good: younger than
 //! the idle timeout, not closed by the peer, and silent. `egress` is the network, perhaps through a proxy; `lifetime`
 //! says for how long each connection is used.
+//!
+//! Where the host is from the message, no connection can be opened before the first message names it. So one is opened when
+//! a message comes for a host that has none ([`WarmConnector::ahead`]), and more for a host that takes more; the
+//! [`MANY`] hosts that were called last keep theirs.
 
+use std::collections::HashMap;
 use std::future::ready;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,8 +35,10 @@ use tower_service::Service;
 
 use super::egress::{Dns, Egress, Proxy};
 use super::gate::GatedIo;
+use super::hosts::Allowed;
 use super::lifetime::Lifetimes;
 use super::spares::{Spares, State};
+use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::connect_detail;
 use sluiced_ports::lock;
@@ -40,17 +47,20 @@ use sluiced_ports::lock;
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// How many connections are opened at the same time while warming.
 const WARM_AT_ONCE: usize = 32;
+/// So many hosts from messages have spare connections.
+const MANY: usize = 256;
 
 type Connection = GatedIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Plain connections and those with TLS, perhaps through a proxy.
+/// Plain connections and those with TLS, perhaps through a proxy, and to `allowed` addresses only.
 pub(super) fn network(
     tls: ClientConfig,
     connect_timeout: Duration,
     proxy: Option<Proxy>,
+    allowed: Option<Allowed>,
 ) -> HttpsConnector<Egress> {
-    let mut tcp = HttpConnector::new_with_resolver(Dns::default());
+    let mut tcp = HttpConnector::new_with_resolver(Dns::new(allowed));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(TCP_KEEPALIVE));
@@ -69,13 +79,25 @@ pub(super) struct WarmConnector {
     network: HttpsConnector<Egress>,
     connect_timeout: Duration,
     lifetimes: Arc<Lifetimes>,
-    idle: Arc<Idle>,
+    clock: Clock,
+    places: Places,
 }
 
-/// The spare connections, and what they need.
+/// The places that calls lead to.
+#[derive(Clone)]
+enum Places {
+    One(Arc<Idle>),
+    /// From messages: those that were called last, each with the time when it was.
+    Many(Arc<Mutex<Hosts>>),
+}
+
+/// By scheme and authority.
+type Hosts = HashMap<Uri, (Mono, Arc<Idle>)>;
+
+/// The spare connections to one place, and what they need.
 struct Idle {
-    /// Where they lead. `None`: the host differs from message to message.
-    origin: Option<Uri>,
+    /// Scheme and authority.
+    origin: Uri,
     timeout: Duration,
     clock: Clock,
     /// A task closes those that are too old.
@@ -96,37 +118,47 @@ impl WarmConnector {
         connect_timeout: Duration,
         lifetimes: Arc<Lifetimes>,
     ) -> Self {
+        let clock = Clock::start();
+        let timeout = lifetimes.unused();
         Self {
             network,
             connect_timeout,
-            idle: Arc::new(Idle {
-                origin,
-                timeout: lifetimes.unused(),
-                clock: Clock::start(),
-                discards: AtomicBool::new(false),
-                spares: Mutex::new(Spares::new()),
-            }),
+            clock,
+            places: match origin {
+                Some(origin) => Places::One(Idle::new(origin, timeout, clock)),
+                None => Places::Many(Arc::default()),
+            },
             lifetimes,
         }
     }
 
     /// Opens spare connections up to `wanted`, within `bound`. The error says what failed.
     pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
-        let Some(origin) = self.idle.origin.clone() else {
+        let Places::One(idle) = &self.places else {
             return Ok(());
         };
-        self.idle.discard_stale();
-        let missing = lock(&self.idle.spares).want(wanted);
-        let (opened, failure) = self.open_spares(origin, missing, bound).await;
+        idle.discard_stale();
+        let missing = lock(&idle.spares).want(wanted);
+        let (opened, failure) = self.open_spares(idle, missing, bound).await;
         match failure {
             Some(why) => Err(format!("{opened} of {missing} connections opened: {why}")),
             None => Ok(()),
         }
     }
 
-    /// Opens spare connections again in the background, after one was taken.
-    fn top_up(&self, origin: Uri) {
-        let missing = lock(&self.idle.spares).missing(self.idle.clock.now());
+    /// A message will be called at this URL: opens a connection in the background if its host is from the message and
+    /// has no spare one. Must be called inside a tokio runtime.
+    pub(super) fn ahead(&self, url: &Uri) {
+        if matches!(self.places, Places::Many(_))
+            && let Some(idle) = self.idle_for(url)
+        {
+            let missing = lock(&idle.spares).first(self.clock.now());
+            self.open_later(idle, missing);
+        }
+    }
+
+    /// Opens spare connections in the background.
+    fn open_later(&self, idle: Arc<Idle>, missing: usize) {
         if missing == 0 {
             return;
         }
@@ -134,19 +166,44 @@ impl WarmConnector {
         tokio::spawn(async move {
             // If this fails, calls fail in the same way and report it.
             let bound = this.connect_timeout;
-            this.open_spares(origin, missing, bound).await;
+            this.open_spares(&idle, missing, bound).await;
         });
+    }
+
+    /// The spare connections to a place. Of many places the one that was called longest ago is forgotten.
+    fn idle_for(&self, to: &Uri) -> Option<Arc<Idle>> {
+        let places = match &self.places {
+            Places::One(idle) => return idle.leads_to(to).then(|| Arc::clone(idle)),
+            Places::Many(places) => places,
+        };
+        let origin = Uri::builder()
+            .scheme(to.scheme()?.clone())
+            .authority(to.authority()?.clone())
+            .path_and_query("/")
+            .build()
+            .ok()?;
+        let (mut places, now) = (lock(places), self.clock.now());
+        if !places.contains_key(&origin) && places.len() >= MANY {
+            let oldest = places.iter().min_by_key(|(_, (at, _))| *at);
+            let oldest = oldest.map(|(origin, _)| origin.clone());
+            oldest.and_then(|oldest| places.remove(&oldest));
+        }
+        let timeout = self.lifetimes.unused();
+        let new = || (now, Idle::new(origin.clone(), timeout, self.clock));
+        let (called, idle) = places.entry(origin.clone()).or_insert_with(new);
+        *called = now;
+        Some(Arc::clone(idle))
     }
 
     /// Opens so many, within `bound`: how many it opened, and why not all of them.
     async fn open_spares(
         &self,
-        origin: Uri,
+        idle: &Arc<Idle>,
         missing: usize,
         bound: Duration,
     ) -> (usize, Option<String>) {
         let until = Instant::now() + bound;
-        let opening = stream::iter(0..missing).map(|_| self.open(origin.clone()));
+        let opening = stream::iter(0..missing).map(|_| self.open(idle.origin.clone()));
         let mut opening = opening.buffer_unordered(WARM_AT_ONCE);
         let (mut opened, mut failure) = (0, None);
         for _ in 0..missing {
@@ -166,36 +223,14 @@ impl WarmConnector {
                 connection,
                 opened: Instant::now(),
             });
-            lock(&self.idle.spares).opened(spare);
+            lock(&idle.spares).opened(spare);
         }
         if failure.is_some() {
-            let now = self.idle.clock.now();
-            lock(&self.idle.spares).refused(now, rand::random());
+            let now = idle.clock.now();
+            lock(&idle.spares).refused(now, rand::random());
         }
-        self.discard_later();
+        idle.discard_later();
         (opened, failure)
-    }
-
-    /// Closes connections that were not used when they are too old, as the pool does with its own.
-    fn discard_later(&self) {
-        if self.idle.discards.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let idle = Arc::downgrade(&self.idle);
-        let wait = self.idle.timeout;
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(wait).await;
-                let Some(idle) = idle.upgrade() else {
-                    return;
-                };
-                idle.discard_stale();
-                if lock(&idle.spares).ready() == 0 {
-                    idle.discards.store(false, Ordering::Relaxed);
-                    return;
-                }
-            }
-        });
     }
 
     /// Opens a connection, with its TLS handshake, within the connect timeout.
@@ -223,11 +258,12 @@ impl Service<Uri> for WarmConnector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        if !self.idle.leads_to(&to) {
+        let Some(idle) = self.idle_for(&to) else {
             return self.open(to);
-        }
-        let spare = self.idle.take();
-        self.top_up(to.clone());
+        };
+        let spare = idle.take();
+        let missing = lock(&idle.spares).missing(self.clock.now());
+        self.open_later(idle, missing);
         match spare {
             Some(connection) => Box::pin(ready(Ok(connection))),
             None => self.open(to),
@@ -236,11 +272,41 @@ impl Service<Uri> for WarmConnector {
 }
 
 impl Idle {
-    fn leads_to(&self, to: &Uri) -> bool {
-        let origin = self.origin.as_ref();
-        origin.is_some_and(|origin| {
-            origin.scheme() == to.scheme() && origin.authority() == to.authority()
+    fn new(origin: Uri, timeout: Duration, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            origin,
+            timeout,
+            clock,
+            discards: AtomicBool::new(false),
+            spares: Mutex::new(Spares::new()),
         })
+    }
+
+    /// Closes connections that were not used when they are too old, as the pool does with its own.
+    fn discard_later(self: &Arc<Self>) {
+        if self.discards.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let idle = Arc::downgrade(self);
+        let wait = self.timeout;
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(wait).await;
+                let Some(idle) = idle.upgrade() else {
+                    return;
+                };
+                idle.discard_stale();
+                if lock(&idle.spares).ready() == 0 {
+                    idle.discards.store(false, Ordering::Relaxed);
+                    return;
+                }
+            }
+        });
+    }
+
+    fn leads_to(&self, to: &Uri) -> bool {
+        let origin = &self.origin;
+        origin.scheme() == to.scheme() && origin.authority() == to.authority()
     }
 
     /// A good spare connection, if there is one.
@@ -278,9 +344,14 @@ impl Spare {
 
 impl fmt::Debug for WarmConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Hosts from messages are not shown.
+        let (origin, spare) = match &self.places {
+            Places::One(idle) => (Some(&idle.origin), lock(&idle.spares).ready()),
+            Places::Many(places) => (None, lock(places).len()),
+        };
         f.debug_struct("WarmConnector")
-            .field("origin", &self.idle.origin)
-            .field("spare", &lock(&self.idle.spares).ready())
+            .field("origin", &origin)
+            .field("spare", &spare)
             .finish_non_exhaustive()
     }
 }

@@ -46,8 +46,9 @@ use super::aws::AwsSigner;
 use super::connect::{WarmConnector, network, place};
 use super::egress::Proxy;
 use super::gate::{Failure, Writing};
+use super::hosts::Allowed;
 use super::lifetime::Lifetimes;
-use super::oauth::Tokens;
+use super::oauth::{Given, Tokens};
 use super::request::RequestTemplate;
 use super::scarce::Scarcity;
 use super::secrets::{Edition, NamedSecrets};
@@ -115,6 +116,8 @@ struct Made {
 /// The signature that a request has.
 struct Signed {
     at: SystemTime,
+    /// With which secret.
+    edition: u64,
     /// To sign it again.
     signing: AnySigning,
 }
@@ -129,12 +132,13 @@ impl Signed {
     /// Makes the signature that is sent. Of a large body it was made before, when no slot waited for it.
     ///
     /// # Errors
-    /// When that is too old: the request must be prepared again.
-    fn renew(self, request: &mut Request<Bytes>) -> Result<(), TooLate> {
+    /// When that is too old, or of another secret: the request must be prepared again.
+    fn renew(self, request: &mut Request<Bytes>, edition: u64) -> Result<(), TooLate> {
         let now = SystemTime::now();
         if request.body().len() > QUICK {
             let age = now.duration_since(self.at).unwrap_or_default();
-            return if age <= FRESH { Ok(()) } else { Err(TooLate) };
+            let is_good = age <= FRESH && self.edition == edition;
+            return if is_good { Ok(()) } else { Err(TooLate) };
         }
         if let Err(why) = self.signing.sign(request, now) {
             // Only the time and the secret differ from the first signature, which succeeded.
@@ -193,13 +197,17 @@ impl HttpDownstream {
             may_be_tls,
         )?;
         let connect_timeout = http.connect_timeout.get();
-        let network = network(tls, connect_timeout, proxy.clone());
         let tokens = match auth {
             Some((Auth::Oauth2(client), secret)) => {
-                Some(Tokens::of(client, secret, network.clone())?)
+                let network = network(tls.clone(), connect_timeout, proxy.clone(), None);
+                Some(Tokens::of(client, secret, http, network)?)
             }
             _ => None,
         };
+        // Through a proxy only names are seen.
+        let allowed = http.hosts_differ() && proxy.is_none();
+        let allowed = allowed.then(|| Allowed::new(&http.allowed_hosts));
+        let network = network(tls, connect_timeout, proxy.clone(), allowed);
         let lasts = Arc::clone(&lifetimes);
         let connector = WarmConnector::new(network, origin, connect_timeout, lasts);
         let client = Client::builder(TokioExecutor::new())
@@ -251,6 +259,9 @@ impl HttpDownstream {
 
     /// The request with the secrets and a signature of this moment, and the data to sign it again when it is sent.
     fn made(&self, message: &Message, facts: Facts<'_>) -> Result<Made, Undecodable> {
+        if let Some(auth) = &self.caller.auth {
+            auth.routine();
+        }
         let current = self.caller.secrets.as_ref().map(NamedSecrets::current);
         let (secrets, edition) = current.unzip();
         let mut made = Made {
@@ -260,9 +271,13 @@ impl HttpDownstream {
         };
         if let Some(signer) = &self.signer {
             let signing = signer.signing(message, facts, secrets.as_ref())?;
-            let at = SystemTime::now();
+            let (at, edition) = (SystemTime::now(), self.caller.edition()[0]);
             signing.sign(&mut made.request, at)?;
-            made.signed = Some(Signed { at, signing });
+            made.signed = Some(Signed {
+                at,
+                edition,
+                signing,
+            });
         }
         Ok(made)
     }
@@ -283,14 +298,12 @@ impl HttpDownstream {
 
 impl Downstream for HttpDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
-        if let Some(tokens) = &self.caller.tokens {
-            tokens.ahead();
-        }
         let Made {
             request,
             signed,
             edition,
         } = self.made(message, facts)?;
+        self.connector.ahead(request.uri());
         let asks = self.caller.answers.asks(message, facts, &request);
         Ok(Box::new(HttpCall {
             caller: Arc::clone(&self.caller),
@@ -307,9 +320,10 @@ impl Downstream for HttpDownstream {
             let Some(tokens) = &self.caller.tokens else {
                 return warming.await;
             };
-            let (warmed, token) = futures::join!(warming, timeout(bound, tokens.header()));
-            let token = token.unwrap_or_else(|_| Err(format!("no token within {bound:?}")));
-            token.and(warmed)
+            let (warmed, token) = futures::join!(warming, timeout(bound, tokens.given()));
+            let server = tokens.server();
+            let late = |_| Err(format!("{server} gave no token within {bound:?}"));
+            token.unwrap_or_else(late).and(warmed)
         })
     }
 
@@ -352,7 +366,7 @@ impl Call for HttpCall {
                 return Err(TooLate);
             }
             if let Some(signed) = signed {
-                signed.renew(&mut request)?;
+                signed.renew(&mut request, caller.edition()[0])?;
             }
             let traces = caller.traces.as_ref();
             let span = traces.map(|traces| traces.begin(&mut request));
@@ -378,14 +392,18 @@ impl Caller {
             auth.renew(request.headers_mut());
         }
         let before = self.edition();
+        let mut token = None;
         if let Some(tokens) = &self.tokens {
-            let late = || Err(format!("no token within {:?}", self.timeout));
-            let token = timeout_at(deadline, tokens.header()).await;
-            match token.unwrap_or_else(|_| late()) {
-                Ok(header) => drop(request.headers_mut().insert(AUTHORIZATION, header)),
-                Err(why) => {
+            let wait = leave_by.left().min(self.timeout);
+            match timeout(wait, tokens.given()).await {
+                Ok(Ok(Given { header, number })) => {
+                    request.headers_mut().insert(AUTHORIZATION, header);
+                    token = Some(number);
+                }
+                Ok(Err(why)) => {
                     return Ok(self.answers.silent(Silence::Connection, Failure::sure(why)));
                 }
+                Err(_) => return Err(TooLate),
             }
         }
         let mut writing = Writing::new(leave_by, capture_connection(&mut request));
@@ -398,12 +416,13 @@ impl Caller {
         let answer = timeout_at(deadline, answer).await;
         Ok(match answer {
             Ok(Ok(answer)) => {
-                self.answered(answer.status(), before);
+                let is_replaced = self.answered(answer.status(), token);
                 writing.answered();
                 let rest = self.lifetimes.rest(answer.headers());
                 let mut judgement = self.answers.judge(answer, asks, deadline).await;
                 writing.rests(rest);
-                judgement.renewed = judgement.refuses_credentials() && self.edition() != before;
+                let renewed = is_replaced || self.edition() != before;
+                judgement.renewed = judgement.refuses_credentials() && renewed;
                 judgement
             }
             Ok(Err(error)) if find::<TooLate>(&error).is_some() => {
@@ -417,26 +436,25 @@ impl Caller {
         })
     }
 
-    /// Of the credentials that a call has now.
-    fn edition(&self) -> [u64; 3] {
+    /// Of the secrets that a call has now.
+    fn edition(&self) -> [u64; 2] {
         [
             self.auth.as_ref().map_or(0, RotatingAuth::edition),
-            self.tokens.as_ref().map_or(0, |tokens| tokens.edition()),
             self.secrets.as_ref().map_or(0, NamedSecrets::edition),
         ]
     }
 
-    /// Reads credentials again, or asks for others, if an answer refused those of this edition.
-    fn answered(&self, status: StatusCode, [_, token, _]: [u64; 3]) {
+    /// Reads secrets again, or asks for another token, if an answer refused them. Returns whether the token of that call
+    /// is replaced.
+    fn answered(&self, status: StatusCode, token: Option<u64>) -> bool {
         if let Some(auth) = &self.auth {
             auth.answered(status);
-        }
-        if let Some(tokens) = &self.tokens {
-            tokens.answered(status, token);
         }
         if let Some(secrets) = &self.secrets {
             secrets.answered(status);
         }
+        let tokens = self.tokens.as_ref().zip(token);
+        tokens.is_some_and(|(tokens, token)| tokens.answered(status, token))
     }
 
     /// A slot passed while its connection was opened, which took so long.

@@ -30,6 +30,7 @@ use tokio::time::timeout;
 use tower_service::Service;
 use url::Url;
 
+use super::hosts::Allowed;
 use sluiced_ports::connect::{Resolver, Secret};
 use sluiced_ports::dial::{Misconfigured, connect_detail, find};
 use sluiced_settings::types::Http;
@@ -47,7 +48,20 @@ pub(super) struct Egress {
 
 /// Name resolution in the form that the HTTP client needs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Dns(Resolver);
+pub(super) struct Dns {
+    resolver: Resolver,
+    /// Where hosts are from messages: which addresses may be used.
+    allowed: Option<Allowed>,
+}
+
+impl Dns {
+    pub(super) fn new(allowed: Option<Allowed>) -> Self {
+        Self {
+            resolver: Resolver::default(),
+            allowed,
+        }
+    }
+}
 
 /// The proxy of a downstream.
 #[derive(Clone, Debug)]
@@ -238,9 +252,16 @@ impl Service<Name> for Dns {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let resolver = self.0.clone();
+        let Self { resolver, allowed } = self.clone();
         Box::pin(async move {
-            let found = resolver.addresses(name.as_str()).await?;
+            let mut found = resolver.addresses(name.as_str()).await?;
+            if let Some(allowed) = allowed {
+                found.retain(|address| allowed.may_connect(name.as_str(), *address));
+                if found.is_empty() {
+                    let why = "the host's name leads to an address that is not public, and allowed_hosts does not name the host itself";
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+                }
+            }
             // The client sets the port.
             let found: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect();
             Ok(found.into_iter())

@@ -19,6 +19,7 @@ mod downstream;
 mod egress;
 mod encoding;
 mod gate;
+mod hosts;
 mod judge;
 mod lifetime;
 mod oauth;

@@ -1,16 +1,21 @@
 //! Tokens of OAuth 2.0 for the header `Authorization`, asked for with the credentials of a client (RFC 6749, section 4.4).
 //!
 //! Problem: a token lasts for minutes or hours, and a call whose token has to be fetched first leaves too late for its slot.
-//! So it is fetched before the first slot, and again after three to four fifths of its life, while calls go on with the old
-//! one. One request for a token is under way at a time, for all routes of this process that have the same client: servers
-//! limit such requests too.
+//! So a task of its own fetches it before the first slot, and again after three to four fifths of its life, while calls go on
+//! with the old one. One request for a token is under way at a time, for all routes of this process that have the same
+//! client: servers limit such requests too.
 //!
 //! Where there is no token, calls fail without being made, as if the downstream refused connections: the breaker opens, and
-//! its reason is what the token's server said. A token that the downstream refuses (401) is replaced once, and the call is
-//! made again without an attempt. If the new one is refused as well, that is an answer like any other.
+//! its reason is what the token's server said.
+//!
+//! A token that worked and is refused now (401) has ended early: it is replaced, and its call is made again without an
+//! attempt. A token that never worked is replaced too, but less and less often, and its refusals are answers like any other:
+//! otherwise a client that may not call would call for ever.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -26,7 +31,10 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rand::RngExt as _;
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
-use tokio::time::{Instant, timeout};
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 use url::form_urlencoded;
 
@@ -35,7 +43,7 @@ use sluiced_core::backoff::Backoff;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::{Misconfigured, connect_detail};
 use sluiced_ports::lock;
-use sluiced_settings::types::{ClientAuth, Oauth2};
+use sluiced_settings::types::{ClientAuth, Http, Oauth2};
 
 /// How long a request for a token may take.
 const BOUND: Duration = Duration::from_secs(10);
@@ -45,10 +53,12 @@ const MAX_ANSWER: usize = 64 * 1024;
 const UNSAID: Duration = Duration::from_secs(300);
 /// A longer life is not believed: a clock that has to hold for so long is not worth it.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// A token with a shorter life has ended when its call arrives.
+const SHORTEST: Duration = Duration::from_secs(2);
 /// Between two requests that fail.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-/// A token that is refused sooner than this was not refused because it had ended.
-const NEW: Duration = Duration::from_secs(5);
+/// Between two tokens that never worked.
+const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
 /// The tokens of one client.
 pub(super) struct Tokens {
@@ -56,26 +66,42 @@ pub(super) struct Tokens {
     settings: Oauth2,
     secret: Secret,
     state: Mutex<State>,
-    /// Held by the request that is under way.
-    asking: tokio::sync::Mutex<()>,
+    /// Told of each change of the state.
+    changes: watch::Sender<()>,
+    /// Ends the rest of the task that fetches.
+    wake: Arc<Notify>,
+    /// Where that task runs: calls have runtimes that end before others. `None`: where it is started.
+    runtime: Option<Handle>,
+    is_kept: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     token: Option<Token>,
-    /// Grows when a token is refused.
-    edition: u64,
+    /// How many there were.
+    count: u64,
     failed: Option<Failed>,
+    /// So many in a row were refused although they never worked.
+    refused: u32,
 }
 
 struct Token {
     header: HeaderValue,
-    since: Instant,
+    number: u64,
+    /// A call with it had another answer than 401.
+    works: bool,
     renew_at: Instant,
     ends: Instant,
 }
 
-/// The last request failed.
+/// A token for one call.
+pub(super) struct Given {
+    pub(super) header: HeaderValue,
+    /// By which [`Tokens::answered`] knows it.
+    pub(super) number: u64,
+}
+
+/// There is no new token before a time.
 struct Failed {
     why: String,
     times: u32,
@@ -87,9 +113,14 @@ struct Failed {
 struct Identity {
     token_url: String,
     client_id: String,
+    in_body: bool,
+    /// The secret itself, as a digest, and its file.
     secret: [u8; 32],
+    file: Option<PathBuf>,
     scope: Option<String>,
     audience: Option<String>,
+    /// The way to the server: the proxy, and files of certificates.
+    way: [Option<String>; 4],
 }
 
 static SHARED: Mutex<Option<HashMap<Identity, Weak<Tokens>>>> = Mutex::new(None);
@@ -115,8 +146,8 @@ enum Seconds {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Refused {
-    error: String,
-    error_description: String,
+    error: Option<Value>,
+    error_description: Option<Value>,
 }
 
 impl Tokens {
@@ -127,6 +158,7 @@ impl Tokens {
     pub(super) fn of(
         settings: &Oauth2,
         secret: &Secret,
+        http: &Http,
         network: HttpsConnector<Egress>,
     ) -> Result<Arc<Self>, Misconfigured> {
         let digest = ring::digest::digest(
@@ -136,9 +168,12 @@ impl Tokens {
         let mut identity = Identity {
             token_url: settings.token_url.clone(),
             client_id: settings.client_id.clone(),
+            in_body: settings.client_auth == ClientAuth::Body,
             secret: [0; 32],
+            file: settings.client_secret_file.clone(),
             scope: settings.scope.clone(),
             audience: settings.audience.clone(),
+            way: way_of(http),
         };
         identity.secret.copy_from_slice(digest.as_ref());
         settings
@@ -161,104 +196,127 @@ impl Tokens {
             settings: settings.clone(),
             secret: secret.clone(),
             state: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+            changes: watch::Sender::new(()),
+            wake: Arc::default(),
+            runtime: Handle::try_current().ok(),
+            is_kept: AtomicBool::new(false),
         });
         shared.insert(identity, Arc::downgrade(&tokens));
         Ok(tokens)
     }
 
-    /// Fetches a token in the background if one is needed soon. Must be called inside a tokio runtime.
-    pub(super) fn ahead(self: &Arc<Self>) {
-        let is_due = {
-            let (state, now) = (lock(&self.state), Instant::now());
-            let is_new = |token: &Token| now < token.renew_at;
-            let may_ask = |failed: &Failed| now >= failed.again_at;
-            !state.token.as_ref().is_some_and(is_new) && state.failed.as_ref().is_none_or(may_ask)
-        };
-        if is_due && self.asking.try_lock().is_ok() {
-            let this = Arc::clone(self);
-            tokio::spawn(async move { this.fetch(false).await });
-        }
-    }
-
-    /// The header with a token, fetched if there is none.
+    /// The token of this moment, once there is one.
     ///
     /// # Errors
     /// Why there is none, for a person.
-    pub(super) async fn header(&self) -> Result<HeaderValue, String> {
-        if let Some(header) = self.valid() {
-            return Ok(header);
-        }
-        self.fetch(true).await;
-        self.valid().ok_or_else(|| {
-            let state = lock(&self.state);
-            let why = state.failed.as_ref().map(|failed| failed.why.as_str());
-            format!("no token: {}", why.unwrap_or("it has ended already"))
-        })
-    }
-
-    /// Changes when a token was refused and is replaced.
-    pub(super) fn edition(&self) -> u64 {
-        lock(&self.state).edition
-    }
-
-    /// The downstream answered a call that had the token of this edition.
-    pub(super) fn answered(&self, status: StatusCode, edition: u64) {
-        let mut state = lock(&self.state);
-        let is_old = |token: &Token| token.since.elapsed() >= NEW;
-        if status == StatusCode::UNAUTHORIZED
-            && state.edition == edition
-            && state.token.as_ref().is_some_and(is_old)
-        {
-            state.token = None;
-            state.edition += 1;
-            info!(server = %self.server(), "the downstream refused the token: another one is asked for");
-        }
-    }
-
-    fn valid(&self) -> Option<HeaderValue> {
-        let state = lock(&self.state);
-        let token = state.token.as_ref();
-        let token = token.filter(|token| Instant::now() < token.ends)?;
-        Some(token.header.clone())
-    }
-
-    /// Asks for a token, unless another task did meanwhile, or the last request failed a moment ago. `is_needed`: a call
-    /// waits for it.
-    async fn fetch(&self, is_needed: bool) {
-        let _asking = self.asking.lock().await;
-        {
-            let (state, now) = (lock(&self.state), Instant::now());
-            let is_good = |token: &Token| match is_needed {
-                true => now < token.ends,
-                false => now < token.renew_at,
-            };
-            let waits = |failed: &Failed| now < failed.again_at;
-            if state.token.as_ref().is_some_and(is_good) || state.failed.as_ref().is_some_and(waits)
-            {
-                return;
+    pub(super) async fn given(self: &Arc<Self>) -> Result<Given, String> {
+        self.start();
+        let mut changes = self.changes.subscribe();
+        loop {
+            if let Some(found) = self.look() {
+                return found;
+            }
+            if changes.changed().await.is_err() {
+                return Err("no token".to_owned());
             }
         }
+    }
+
+    /// A token, or why there is none. `None`: it is being fetched.
+    fn look(&self) -> Option<Result<Given, String>> {
+        let state = lock(&self.state);
+        if let Some(token) = state
+            .token
+            .as_ref()
+            .filter(|token| Instant::now() < token.ends)
+        {
+            return Some(Ok(Given {
+                header: token.header.clone(),
+                number: token.number,
+            }));
+        }
+        let failed = state.failed.as_ref();
+        failed.map(|failed| Err(format!("no token: {}", failed.why)))
+    }
+
+    /// The downstream answered a call that had this token. Returns whether another call has another one, for a call that was
+    /// refused.
+    pub(super) fn answered(&self, status: StatusCode, number: u64) -> bool {
+        let is_refused = status == StatusCode::UNAUTHORIZED;
+        let mut state = lock(&self.state);
+        let Some(token) = state.token.as_mut().filter(|token| token.number == number) else {
+            return is_refused;
+        };
+        if !is_refused {
+            token.works = true;
+            state.refused = 0;
+            return false;
+        }
+        let works = token.works;
+        if works {
+            info!(server = %self.server(), "the downstream refused the token: another one is asked for");
+            (state.token, state.failed) = (None, None);
+        } else if state.failed.is_none() {
+            state.refused += 1;
+            let wait = REFUSED.ceiling(state.refused);
+            state.failed = Some(Failed {
+                why: "the downstream refuses each token".to_owned(),
+                times: 0,
+                again_at: Instant::now() + wait,
+            });
+        }
+        drop(state);
+        self.wake.notify_one();
+        works
+    }
+
+    /// Starts the task that fetches, once.
+    pub(super) fn start(self: &Arc<Self>) {
+        if self.is_kept.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let keeping = keep(Arc::downgrade(self));
+        match &self.runtime {
+            Some(runtime) => drop(runtime.spawn(keeping)),
+            None => drop(tokio::spawn(keeping)),
+        }
+    }
+
+    /// When the next token is asked for.
+    fn due_at(&self) -> Instant {
+        let state = lock(&self.state);
+        match (&state.failed, &state.token) {
+            (Some(failed), _) => failed.again_at,
+            (None, Some(token)) => token.renew_at,
+            (None, None) => Instant::now(),
+        }
+    }
+
+    async fn fetch(&self) {
         let asked = timeout(BOUND, self.ask()).await;
         let asked = asked.unwrap_or_else(|_| Err(format!("no answer within {BOUND:?}")));
-        let mut state = lock(&self.state);
-        match asked {
-            Ok(token) => {
-                state.failed = None;
-                state.token = Some(token);
-            }
-            Err(why) => {
-                let times = state.failed.as_ref().map_or(0, |failed| failed.times) + 1;
-                let wait = AGAIN.ceiling(times);
-                let why = format!("{}: {why}", self.server());
-                warn!(why, again_in = ?wait, "no token could be fetched");
-                state.failed = Some(Failed {
-                    why,
-                    times,
-                    again_at: Instant::now() + wait,
-                });
+        {
+            let mut state = lock(&self.state);
+            match asked {
+                Ok(mut token) => {
+                    state.count += 1;
+                    token.number = state.count;
+                    (state.token, state.failed) = (Some(token), None);
+                }
+                Err(why) => {
+                    let times = state.failed.as_ref().map_or(0, |failed| failed.times) + 1;
+                    let wait = AGAIN.ceiling(times);
+                    let why = format!("{}: {why}", self.server());
+                    warn!(why, again_in = ?wait, "no token could be fetched");
+                    state.failed = Some(Failed {
+                        why,
+                        times,
+                        again_at: Instant::now() + wait,
+                    });
+                }
             }
         }
+        self.changes.send_replace(());
     }
 
     async fn ask(&self) -> Result<Token, String> {
@@ -313,17 +371,39 @@ impl Tokens {
     }
 
     /// The host of the token's server, for a person.
-    fn server(&self) -> String {
+    pub(super) fn server(&self) -> String {
         let url = self.settings.token_url.parse::<http::Uri>().ok();
         let host = url.as_ref().and_then(|url| url.authority());
         host.map_or_else(|| "token_url".to_owned(), ToString::to_string)
     }
 }
 
+/// Fetches tokens for as long as any route uses them.
+async fn keep(tokens: Weak<Tokens>) {
+    while let Some(this) = tokens.upgrade() {
+        let due = this.due_at();
+        if due <= Instant::now() {
+            this.fetch().await;
+            continue;
+        }
+        let wake = Arc::clone(&this.wake);
+        drop(this);
+        tokio::select! {
+            () = sleep_until(due) => {}
+            () = wake.notified() => {}
+        }
+    }
+}
+
 /// The token of an answer. It is renewed after three to four fifths of its life: replicas that begin together do not ask
 /// together each time. `fraction`: random, from 0 to 1.
 fn token(granted: &Granted, since: Instant, fraction: f64) -> Result<Token, String> {
-    if !granted.token_type.eq_ignore_ascii_case("bearer") {
+    // Apigee writes `BearerToken`.
+    if !granted
+        .token_type
+        .to_ascii_lowercase()
+        .starts_with("bearer")
+    {
         return Err("its token is no bearer token".to_owned());
     }
     let mut header = HeaderValue::try_from(format!("Bearer {}", granted.access_token))
@@ -336,20 +416,42 @@ fn token(granted: &Granted, since: Instant, fraction: f64) -> Result<Token, Stri
     };
     let life = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let life = life.unwrap_or(UNSAID).min(LONGEST);
+    if life < SHORTEST {
+        return Err(format!(
+            "its token lasts for {life:?}, which is too short to use it"
+        ));
+    }
     Ok(Token {
         header,
-        since,
+        number: 0,
+        works: false,
         renew_at: since + life.mul_f64(fraction.mul_add(0.2, 0.6)),
         // Its server counts from when it made the token, and the call takes a moment.
         ends: since + life.saturating_sub(Duration::from_secs(1)),
     })
 }
 
+fn way_of(http: &Http) -> [Option<String>; 4] {
+    let file = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    [
+        http.proxy.clone(),
+        Some(http.no_proxy.join(",")),
+        file(&http.ca_file),
+        file(&http.cert_file),
+    ]
+}
+
 /// What a server said instead of a token. The description is the server's own text, and is shown in part.
 fn refusal(status: StatusCode, body: &[u8]) -> String {
     const SHOWN: usize = 120;
     let said: Refused = serde_json::from_slice(body).unwrap_or_default();
-    let text = [said.error, said.error_description].join(" ");
+    let parts = [said.error, said.error_description].into_iter().flatten();
+    let parts = parts.filter(|part| !part.is_null());
+    let parts = parts.map(|part| {
+        part.as_str()
+            .map_or_else(|| part.to_string(), str::to_owned)
+    });
+    let text = parts.collect::<Vec<_>>().join(" ");
     let text: String = text
         .trim()
         .chars()
@@ -374,9 +476,9 @@ impl fmt::Debug for Tokens {
 mod tests {
     use super::*;
 
-    fn granted(json: &str) -> Result<Token, String> {
+    fn granted(json: &str, since: Instant) -> Result<Token, String> {
         let granted = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        token(&granted, Instant::now(), 0.5)
+        token(&granted, since, 0.5)
     }
 
     #[test]
@@ -393,8 +495,9 @@ mod tests {
             let json = format!(
                 r#"{{"access_token":"a","token_type":"bearer","expires_in":{expires},"scope":"x"}}"#
             );
-            let token = granted(&json).expect(expires);
-            let lasts = |at: Instant| at.saturating_duration_since(token.since).as_secs();
+            let since = Instant::now();
+            let token = granted(&json, since).expect(expires);
+            let lasts = |at: Instant| at.saturating_duration_since(since).as_secs();
             assert_eq!(lasts(token.ends), life - 1, "{expires}");
             assert_eq!(lasts(token.renew_at), life * 7 / 10, "{expires}");
             assert_eq!(token.header, "Bearer a");
@@ -409,8 +512,9 @@ mod tests {
             r#"{"access_token":"a\nb","token_type":"Bearer"}"#,
             r#"{"token_type":"Bearer"}"#,
             r#"{"access_token":"a"}"#,
+            r#"{"access_token":"a","token_type":"Bearer","expires_in":0}"#,
         ] {
-            assert!(granted(json).is_err(), "{json}");
+            assert!(granted(json, Instant::now()).is_err(), "{json}");
         }
     }
 
@@ -421,6 +525,14 @@ mod tests {
             (
                 r#"{"error":"invalid_client","error_description":"no\nsuch client"}"#,
                 "401 Unauthorized: invalid_client no such client",
+            ),
+            (
+                r#"{"error":"invalid_scope","error_description":null}"#,
+                "401 Unauthorized: invalid_scope",
+            ),
+            (
+                r#"{"error":{"code":7},"error_description":"no"}"#,
+                "401 Unauthorized: {\"code\":7} no",
             ),
             ("<html>", "401 Unauthorized"),
             ("", "401 Unauthorized"),

@@ -104,7 +104,7 @@ impl RequestTemplate {
     pub(super) fn new(http: &Http, auth: Option<(&Auth, &Secret)>) -> Result<Self, Misconfigured> {
         let mut templates = Templates::about(About::Call);
         let method = method(&http.method)?;
-        let url = Url::new(&http.url, &mut templates)?;
+        let url = Url::new(&http.url, &http.allowed_hosts, &mut templates)?;
         let body = match &http.body {
             Some(text) if is_template(text) => {
                 Body::Made(compile(&mut templates, "body", "body", text)?)
@@ -229,7 +229,17 @@ impl RequestTemplate {
         };
         let uri = match &self.url {
             Url::Fixed(uri) => uri.clone(),
-            Url::Made { template, .. } => checked_url(&render(template)?)?,
+            Url::Made {
+                template,
+                origin,
+                allowed,
+            } => {
+                let uri = checked_url(&render(template)?)?;
+                if origin.is_none() {
+                    allowed.check(&uri)?;
+                }
+                uri
+            }
         };
         let (body, coding) = match &self.body {
             Body::Message => match content::passed(message)? {

@@ -37,6 +37,8 @@ struct State {
     values: SecretValues,
     edition: Edition,
     read: Instant,
+    /// When an answer had them read.
+    asked: Option<Instant>,
 }
 
 /// Which values a request was made with.
@@ -69,6 +71,7 @@ impl NamedSecrets {
             values: values(last),
             edition: Edition(0),
             read: Instant::now(),
+            asked: None,
         };
         Ok(Some(Self {
             secrets,
@@ -79,7 +82,9 @@ impl NamedSecrets {
     /// The values to make a request with.
     pub(super) fn current(&self) -> (SecretValues, Edition) {
         let mut state = lock(&self.state);
-        self.refresh(&mut state, ROUTINE);
+        if state.read.elapsed() >= ROUTINE {
+            self.refresh(&mut state);
+        }
         (state.values.clone(), state.edition)
     }
 
@@ -96,15 +101,16 @@ impl NamedSecrets {
     /// Reads them again if this answer refuses the credentials.
     pub(super) fn answered(&self, status: StatusCode) {
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            self.refresh(&mut lock(&self.state), AT_MOST);
+            let mut state = lock(&self.state);
+            if state.asked.is_none_or(|asked| asked.elapsed() >= AT_MOST) {
+                state.asked = Some(Instant::now());
+                self.refresh(&mut state);
+            }
         }
     }
 
-    /// Reads them again if the last time is so long ago. All of the new ones count, or none does.
-    fn refresh(&self, state: &mut State, after: Duration) {
-        if state.read.elapsed() < after {
-            return;
-        }
+    /// Reads them again. All of the new ones count, or none does.
+    fn refresh(&self, state: &mut State) {
         state.read = Instant::now();
         let pairs = self.secrets.iter();
         let pairs = pairs.map(|(name, secret)| (name, secret.last(), secret.get()));

@@ -91,6 +91,18 @@ impl<C> Spares<C> {
         None
     }
 
+    /// How many to open for the first call of a place, if none is ready; counts them as under way. One is kept from then
+    /// on.
+    pub(super) fn first(&mut self, now: Mono) -> usize {
+        let waits = self.closed.retry_at().max(self.refused.retry_at()) > now;
+        if waits || self.ready.len() + self.opening > 0 {
+            return 0;
+        }
+        self.wanted = 1;
+        self.opening += 1;
+        1
+    }
+
     /// How many to open, after one was taken; counts them as under way.
     pub(super) fn missing(&mut self, now: Mono) -> usize {
         if self.wanted == 0 || self.closed.retry_at().max(self.refused.retry_at()) > now {

@@ -7,6 +7,7 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
 
 use super::auth::compile;
+use super::hosts::Allowed;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::Undecodable;
 use sluiced_template::{Template, Templates, first_tag};
@@ -18,12 +19,18 @@ pub(super) enum Url {
         template: Template,
         /// Scheme and host, if both stand before the first template.
         origin: Option<Uri>,
+        /// Where it may lead to otherwise.
+        allowed: Allowed,
     },
 }
 
 impl Url {
     /// Reads a URL or compiles its template.
-    pub(super) fn new(text: &str, templates: &mut Templates) -> Result<Self, Misconfigured> {
+    pub(super) fn new(
+        text: &str,
+        allowed: &[String],
+        templates: &mut Templates,
+    ) -> Result<Self, Misconfigured> {
         let wrong = |why: &str| Misconfigured::new("url", why);
         let Some(tag) = first_tag(text) else {
             let uri: Uri = text
@@ -37,7 +44,15 @@ impl Url {
         if let Some(uri) = &origin {
             check_target(uri).map_err(wrong)?;
         }
-        Ok(Self::Made { template, origin })
+        if origin.is_none() && allowed.is_empty() {
+            return Err(wrong("has a host from a message; write allowed_hosts"));
+        }
+        let allowed = Allowed::new(allowed);
+        Ok(Self::Made {
+            template,
+            origin,
+            allowed,
+        })
     }
 }
 

@@ -98,7 +98,13 @@ pub fn tls(
 #[must_use]
 pub fn connect_detail(error: &(dyn Error + 'static)) -> String {
     if causes(error).any(|cause| cause.to_string().starts_with("dns error")) {
-        return "the host's name cannot be resolved".to_owned();
+        // It was resolved, and its addresses may not be used.
+        let refused = find::<io::Error>(error);
+        let refused = refused.filter(|io| io.kind() == io::ErrorKind::PermissionDenied);
+        return refused.map_or_else(
+            || "the host's name cannot be resolved".to_owned(),
+            ToString::to_string,
+        );
     }
     match find::<io::Error>(error) {
         Some(io) => why(io).unwrap_or_else(|| format!("no connection: {io}")),

@@ -76,7 +76,8 @@ table! {
         /// properties, routing_key, exchange, message_id, route and attempt, and besides minijinja's filters:
         /// sms_segments (of a text; sms_segments(encoding="ucs2") where the provider always sends UCS-2,
         /// sms_segments(reference=16) where its concatenation headers are the long ones, and transliterate=true as in a
-        /// downstream of the kind smpp), pointer (a JSON pointer: `body | pointer("/to/0")`), urlencode and tojson.
+        /// downstream of the kind smpp), pointer (a JSON pointer: `body | pointer("/to/0")`), host (of a URL), urlencode
+        /// and tojson.
         limits: BTreeMap<String, Limit> = Named { of: &LIMIT, example: "" }, Default {};
         /// A route: one work queue, the limits that its messages must pass, and where they go.
         routes: BTreeMap<String, Route> = Named { of: &ROUTE, example: "sms" }, Default {};
@@ -198,6 +199,10 @@ impl Settings {
     #[must_use]
     pub fn breaker(&self, route: &Route) -> Option<BreakerRule> {
         let breaker = route.breaker();
+        // One host that is away must not stop the others.
+        if matches!(&route.downstream, Downstream::Http(http) if http.hosts_differ()) {
+            return None;
+        }
         // A message must not be dead before the breaker opens.
         let failures = NonZeroU32::new(breaker.failures.min(route.max_attempts));
         let rejections = self.dying(route);

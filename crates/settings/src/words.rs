@@ -254,6 +254,7 @@ impl Route {
         [fails, old]
             .into_iter()
             .chain(self.hours_words())
+            .chain(self.hosts_words())
             .chain(self.credential_words())
             .chain(self.results_words())
             .chain(self.deliveries_words())
@@ -327,6 +328,18 @@ impl Route {
         Some(format!(
             "{lines} of the log, with the target sluiced::journal"
         ))
+    }
+
+    fn hosts_words(&self) -> Option<String> {
+        let Downstream::Http(http) = &self.downstream else {
+            return None;
+        };
+        http.hosts_differ().then(|| {
+            format!(
+                "the host of a call is from its message, one of {}; a connection is opened when a message for a host comes, and the way to it is not measured, so a far host may lose its first slots and needs a headroom that is written; a host that is away stops no other",
+                http.allowed_hosts.join(", ")
+            )
+        })
     }
 
     fn credential_words(&self) -> Option<String> {

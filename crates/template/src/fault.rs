@@ -37,7 +37,9 @@ pub enum WrongTemplate {
         about: About,
     },
     /// It names a filter that does not exist.
-    #[error("templates know no filter `{0}`; besides those of minijinja: sms_segments, pointer")]
+    #[error(
+        "templates know no filter `{0}`; besides those of minijinja: sms_segments, pointer, host"
+    )]
     Filter(String),
     /// It uses `secret` without a name.
     #[error("`secret` stands without a name; write {{{{ secret.NAME }}}} for NAME of [secrets]")]

@@ -3,6 +3,7 @@
 
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, Output, State};
+use url::Url;
 
 use super::fault::{IS_NULL, OPTION, TOO_LARGE};
 use super::sms::{Cutting, Encoding, Reference};
@@ -78,6 +79,20 @@ fn index(step: &str) -> Option<usize> {
     let digits = step.bytes().all(|b| b.is_ascii_digit());
     let plain = digits && (step == "0" || !step.starts_with('0'));
     step.parse().ok().filter(|_| plain)
+}
+
+/// The host of a URL, in small letters and without its port: the destination of a webhook.
+pub(super) fn host(value: &Value) -> Result<String, Error> {
+    if value.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    if value.is_none() {
+        return Err(Error::new(ErrorKind::InvalidOperation, IS_NULL));
+    }
+    let text = value.as_str().and_then(|text| Url::parse(text).ok());
+    let host = text.as_ref().and_then(Url::host_str);
+    host.map(str::to_owned)
+        .ok_or_else(|| Error::from(ErrorKind::InvalidOperation))
 }
 
 /// How many segments a text takes as an SMS: `sms_segments`, `sms_segments(encoding="ucs2")`,

@@ -14,7 +14,7 @@
 //! escaped automatically. Write `{{ body.to | tojson }}` in a JSON body and `{{ body.to | urlencode }}` in a
 //! URL.
 //!
-//! Besides minijinja's filters there are `sms_segments` and `pointer`. Templates are checked when
+//! Besides minijinja's filters there are `sms_segments`, `pointer` and `host`. Templates are checked when
 //! they are compiled: a variable or a filter that does not exist is found then.
 //!
 //! Numbers: integers from -2^63 to 2^64-1 are exact. A larger one cannot be used (it would be
@@ -217,6 +217,7 @@ impl Templates {
         environment.add_filter("urlencode", filters::urlencode);
         environment.add_filter("tojson", filters::tojson);
         environment.add_filter("pointer", filters::pointer);
+        environment.add_filter("host", filters::host);
         environment.add_filter("sms_segments", filters::sms_segments);
         // It prints the whole context, message and all.
         environment.remove_global("debug");

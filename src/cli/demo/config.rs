@@ -230,6 +230,8 @@ mod tests {
         ] {
             let file = directory.path().join(name);
             fs::write(&file, &text).expect("a file");
+            let ours = fs::Permissions::from_mode(0o600);
+            fs::set_permissions(&file, ours).expect("our file");
             match sluiced_settings::load(&[file], std::iter::empty()) {
                 Ok(loaded) => assert!(
                     loaded.warnings.all().is_empty(),

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use sluiced_core::judge::Outcome;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::downstream::{Downstream, LeaveBy, TooLate};
+use sluiced_ports::downstream::{Call, Downstream, LeaveBy, TooLate};
 use sluiced_settings::text::Length;
 use sluiced_settings::types::Http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,7 +21,7 @@ use super::peers::{Peer, ok, read_request};
 use super::{BOUND, FACTS, call, downstream, message, options};
 use crate::support::authority::Authority;
 use crate::support::proxy::{Mode, Proxy};
-use crate::support::wait::within;
+use crate::support::wait::{eventually_async, within};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -116,6 +116,7 @@ async fn warming_again_only_fills_up_and_says_what_failed() {
     let why = super::downstream(&options).warm(BOUND).await.unwrap_err();
     assert_eq!(why, "0 of 2 connections opened: connection refused");
     options.url = "http://{{ route }}.invalid/".to_owned();
+    options.allowed_hosts = vec!["*".to_owned()];
     super::downstream(&options).warm(BOUND).await.unwrap();
 }
 
@@ -319,6 +320,35 @@ async fn a_far_server_that_closes_after_each_answer_gets_calls_in_time() {
     // A report had 18 of 50 in time where connections were opened only when none was left.
     let lasting = late.iter().filter(|number| **number >= 75).count();
     assert!(lasting <= 25, "too late: {late:?}");
+}
+
+/// The host is from the message, 300 ms away: its connection is opened when the message comes, and its second slot is used.
+#[tokio::test]
+async fn a_far_host_from_a_message_is_called_at_a_later_slot() {
+    let authority = Authority::new();
+    let peer = super::secure::server(&authority, ok).await;
+    let far = Proxy::to(peer.address.port()).await;
+    let way = Duration::from_millis(150);
+    far.set(Mode::Delay(way, way));
+    let mut options = options("https://{{ body.to }}/send");
+    options.ca_file = Some(authority.file("ca.pem"));
+    options.allowed_hosts = vec![far.address().to_string()];
+    let downstream = downstream(&options);
+    let mut message = message();
+    message.body = format!("{{\"to\": \"{}\"}}", far.address()).into();
+    let clock = Clock::start();
+    let late = |call: Box<dyn Call>| {
+        let leave_by = LeaveBy::new(clock, clock.now() + Duration::from_millis(50));
+        call.send(leave_by)
+    };
+    let first = downstream.prepare(&message, FACTS).unwrap();
+    assert_eq!(late(first).await, Err(TooLate));
+    let what = "a connection that was opened ahead carries the call";
+    eventually_async(BOUND, what, || async {
+        let again = downstream.prepare(&message, FACTS).unwrap();
+        late(again).await.is_ok()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -143,6 +143,16 @@ fn a_session_token_is_signed_and_replaces_an_earlier_one() {
     );
 }
 
+/// What is sent may be encoded less or more than AWS does it.
+#[test]
+fn names_and_values_of_a_query_are_encoded_in_one_way() {
+    let query = "TopicArn=arn:aws:sns:eu-central-1:1:a/b&Text=%7Ea%20b";
+    assert_eq!(
+        canonical_query(query),
+        "Text=~a%20b&TopicArn=arn%3Aaws%3Asns%3Aeu-central-1%3A1%3Aa%2Fb"
+    );
+}
+
 /// IAM User Guide: each part of a path is encoded twice, but for S3.
 #[test]
 fn what_is_encoded_in_a_path_is_encoded_once_more() {

@@ -42,6 +42,7 @@ impl Checks<'_> {
             self.auth(&auth, written);
         }
         self.proxy(path, http);
+        self.hosts(path, http);
         self.tls_files(path, [&http.ca_file, &http.cert_file, &http.key_file]);
         self.outcomes(&outcomes, &http.outcomes);
         self.http_times(path, http);
@@ -76,6 +77,40 @@ impl Checks<'_> {
                 "{variable} is set, and is not read; where calls need a proxy, write it as proxy = \"http://proxy.example:3128\", for all of them in [defaults.downstream]"
             );
             self.warning(path.join("url"), message);
+        }
+    }
+
+    /// Which hosts a message may name, where it names one.
+    fn hosts(&mut self, path: &KeyPath, http: &Http) {
+        let [url, allowed, breaker] = path.all(["url", "allowed_hosts", "breaker"]);
+        match (http.hosts_differ(), http.allowed_hosts.is_empty()) {
+            (true, true) => {
+                let message = "the host comes from a message, which could lead a call anywhere; write the hosts that it may name into allowed_hosts, such as [\"*.example.com\"]";
+                return self.error([url, allowed], message);
+            }
+            (false, false) => {
+                let message =
+                    "the URL has a fixed host, and no message can name another one; take this out";
+                return self.error([allowed, url], message);
+            }
+            (false, true) => return,
+            (true, false) => {}
+        }
+        let is_any = |host: &String| host == "*" || host.starts_with("*:");
+        if http.allowed_hosts.iter().any(is_any)
+            && let Some(key) = http.shows_credentials()
+        {
+            let at = key.iter().fold(path.clone(), |path, step| path.join(step));
+            let message = "any host that a message names would be shown these credentials; name the hosts in allowed_hosts instead of \"*\", or sign the calls (auth.kind = \"hmac\")";
+            self.error([at, allowed.clone()], message);
+        }
+        if self.is_written(&breaker) {
+            let message = "it has no effect where hosts differ: one that is away does not stop the others, and each message has its attempts";
+            self.warning([breaker, url.clone()], message);
+        }
+        if http.proxy.is_some() {
+            let message = "the proxy looks these names up, so sluiced cannot see whether one leads to a private address; let the proxy refuse those";
+            self.warning([path.join("proxy"), url], message);
         }
     }
 

@@ -13,8 +13,9 @@ use crate::schema::hint;
 use crate::types::{Auth, Downstream, Http};
 use sluiced_template::secrets_in;
 
-/// Permission bits of all other users, to read.
+/// Permission bits of all other users: to read a file, and to come through a directory.
 const READ_BY_OTHERS: u32 = 0o004;
+const ENTERED_BY_OTHERS: u32 = 0o001;
 
 impl Checks<'_> {
     pub(super) fn secrets(&mut self) {
@@ -65,12 +66,11 @@ impl Checks<'_> {
             let Place::File { name, .. } = self.faults.layers.place(&path, false) else {
                 continue;
             };
-            let mode = fs::metadata(Path::new(&name)).map_or(0, |facts| facts.permissions().mode());
-            if mode & READ_BY_OTHERS == 0 || said.contains(&name) {
+            if !is_read_by_all(Path::new(&name)) || said.contains(&name) {
                 continue;
             }
             let message = format!(
-                "every user of this machine can read this file, and a secret stands in it here; write {instead}, or run `chmod o-r {name}`"
+                "every user of this machine can read this file, and a secret stands in it here; write it into a file of its own, and that file's name as {instead}"
             );
             self.warning(path, message);
             said.push(name);
@@ -107,6 +107,19 @@ impl Checks<'_> {
         }
         found
     }
+}
+
+/// Whether all users can read a file: it lets them, and so does each directory above it.
+fn is_read_by_all(file: &Path) -> bool {
+    let lets = |path: &Path, bit| {
+        let facts = fs::metadata(path);
+        facts.is_ok_and(|facts| facts.permissions().mode() & bit != 0)
+    };
+    let Ok(file) = file.canonicalize() else {
+        return false;
+    };
+    let mut above = file.ancestors().skip(1);
+    lets(&file, READ_BY_OTHERS) && above.all(|directory| lets(directory, ENTERED_BY_OTHERS))
 }
 
 fn of_auth(path: &KeyPath, auth: Option<&Auth>) -> Option<(KeyPath, &'static str)> {

@@ -94,7 +94,7 @@ fn templates_of_keys_and_costs() {
         ),
         [
             "a.toml:14:7: limits.x.key: templates know no `bdy`; did you mean `body`?",
-            "a.toml:15:8: limits.x.cost: templates know no filter `sms_segmets`; besides those of minijinja: sms_segments, pointer",
+            "a.toml:15:8: limits.x.cost: templates know no filter `sms_segmets`; besides those of minijinja: sms_segments, pointer, host",
         ]
     );
     assert_eq!(

@@ -299,11 +299,13 @@ fn a_file_that_everybody_can_read_and_that_holds_a_secret_is_a_warning() {
     let warnings = |text: &str, mode| {
         let files = Files::new(&[text]);
         fs::set_permissions(&files.paths[0], fs::Permissions::from_mode(mode)).expect("our file");
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(files.dir.path(), open).expect("our directory");
         let loaded = files.load(&[]).expect("it loads");
         files.short(&loaded.warnings.to_string())
     };
     let said = warnings(SECRETIVE, 0o644);
-    let expected = "rabbitmq.urls[0]: every user of this machine can read this file, and a secret stands in it here; write password_file, or run `chmod o-r ";
+    let expected = "rabbitmq.urls[0]: every user of this machine can read this file, and a secret stands in it here; write it into a file of its own, and that file's name as password_file";
     assert_eq!(said.matches("every user").count(), 1, "{said}");
     assert!(said.contains(expected), "{said}");
     assert_eq!(warnings(SECRETIVE, 0o640), "");

@@ -9,13 +9,15 @@ use serde::Deserialize;
 use super::auth::Auth;
 use super::quota::Quota;
 use crate::forms::{
-    ANSWER, ANSWER_TEMPLATE, BODY, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, NO_PROXY, PROXY_URL, TEXT,
+    ALLOWED_HOST, ANSWER, ANSWER_TEMPLATE, BODY, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, NO_PROXY,
+    PROXY_URL, TEXT,
 };
 use crate::schema::Shape::{Flag, List, Named, Section, Whole};
 use crate::schema::{SPAN, table};
 use crate::show::Redacted;
 use crate::text::{Length, TemplateText};
 use sluiced_core::judge::{Lists, Texts};
+use sluiced_template::{first_tag, secrets_in};
 
 table! {
     /// An HTTP call per message.
@@ -26,6 +28,10 @@ table! {
         /// route and attempt: "http://127.0.0.1:8080/send/{{ body.to | urlencode }}". url, headers and body also know
         /// secret, with the names of [secrets].
         url: String = HTTP_URL, Required "http://127.0.0.1:8080/send";
+        /// Hosts that a URL may lead to whose host is from a message: names, "*.example.com" for all names below one, "*" for
+        /// any. With a port ("*:8443") that port, without one that of the scheme. Private addresses (of this machine, of its
+        /// network, of a cloud's metadata) are called only for a host that stands here itself.
+        allowed_hosts: Vec<String> = List(&ALLOWED_HOST), Default [];
         /// The method.
         method: String = METHOD, Default "POST";
         /// Headers of the call, templates by name.
@@ -97,6 +103,31 @@ table! {
 }
 
 impl Http {
+    /// Whether the host of the URL is from the message.
+    #[must_use]
+    pub fn hosts_differ(&self) -> bool {
+        let Some(tag) = first_tag(&self.url) else {
+            return false;
+        };
+        let before = self.url.split_once("://").map_or("", |(_, rest)| rest);
+        let authority = before.find(['/', '?', '#']);
+        let scheme = self.url.len() - before.len();
+        authority.is_none_or(|end| tag < scheme + end)
+    }
+
+    /// The key of an `auth`, or of a template with a secret, that shows its receiver what only the downstream may know.
+    /// A signature shows nothing.
+    pub(crate) fn shows_credentials(&self) -> Option<Vec<&str>> {
+        let auth = self.auth.as_ref();
+        if auth.is_some_and(|auth| !matches!(auth, Auth::Hmac(_) | Auth::Aws(_))) {
+            return Some(vec!["auth"]);
+        }
+        let signs = |key: &[&str]| matches!(key, ["auth", "signed"]);
+        let mut templates = self.of_call();
+        let found = templates.find(|(key, text)| !signs(key) && !secrets_in(text).is_empty());
+        found.map(|(key, _)| key)
+    }
+
     /// The templates that may name secrets, each with its key.
     pub(crate) fn of_call(&self) -> impl Iterator<Item = (Vec<&str>, &str)> {
         let url = (vec!["url"], self.url.as_str());

@@ -214,12 +214,72 @@ fn outcomes() {
 
 #[test]
 fn a_host_from_a_message() {
+    for url in [
+        "{{ body.url }}",
+        "http://{{ body.host }}/x",
+        "http://h{{ body.x }}",
+    ] {
+        assert_eq!(
+            changed("http://127.0.0.1:8080/send", url),
+            [
+                "a.toml:10:1: routes.sms.downstream.url: the host comes from a message, which could lead a call anywhere; write the hosts that it may name into allowed_hosts, such as [\"*.example.com\"]"
+            ]
+        );
+    }
+    let with = |more: &str| {
+        let url = GOOD.replace("http://127.0.0.1:8080/send", "{{ body.url }}");
+        lines(&[&format!("{url}{more}\n")], &[])
+    };
+    let nothing: [&str; 0] = [];
     assert_eq!(
-        changed("http://127.0.0.1:8080/send", "http://{{ body.host }}/x"),
-        [
-            "a.toml:10:1: routes.sms.downstream.url: the host must not come from a template; write it out"
-        ]
+        with("allowed_hosts = [\"*.a.example\", \"b.example:8443\", \"10.0.0.5\", \"[::1]:80\"]"),
+        nothing
     );
+    assert_eq!(
+        with(
+            "allowed_hosts = [\"*\"]\nauth = { kind = \"hmac\", secret = \"s\", signed = \"x\", headers = { x = \"{{ signature_hex }}\" } }"
+        ),
+        nothing
+    );
+    for (more, fault) in [
+        (
+            "allowed_hosts = [\"*\"]\nauth = { kind = \"bearer\", token = \"t\" }",
+            "routes.sms.downstream.auth: any host that a message names would be shown these credentials",
+        ),
+        (
+            "allowed_hosts = [\"*:8443\"]\nheaders = { x = \"{{ secret.k }}\" }\n[secrets]\nk = \"/dev/null\"",
+            "routes.sms.downstream.headers.x: any host that a message names would be shown these credentials",
+        ),
+        (
+            "allowed_hosts = [\"a.example\"]\nbreaker = { failures = 3 }",
+            "routes.sms.downstream.breaker: it has no effect where hosts differ",
+        ),
+        (
+            "allowed_hosts = [\"a.example\"]\nproxy = \"http://p:3128\"",
+            "routes.sms.downstream.proxy: the proxy looks these names up",
+        ),
+        (
+            "allowed_hosts = [\"A.example\"]",
+            "write a host in small letters",
+        ),
+        (
+            "allowed_hosts = [\"http://a.example\"]",
+            "write a host in small letters",
+        ),
+        (
+            "allowed_hosts = [\"a.example:0\"]",
+            "write a host in small letters",
+        ),
+        (
+            "allowed_hosts = [\"*a.example\"]",
+            "write a host in small letters",
+        ),
+    ] {
+        let said = with(more).join("\n");
+        assert!(said.contains(fault), "{more}: {said}");
+    }
+    let fixed = lines(&[&format!("{GOOD}allowed_hosts = [\"a.example\"]\n")], &[]);
+    assert!(fixed[0].contains("the URL has a fixed host"), "{fixed:?}");
 }
 
 #[test]
