@@ -26,7 +26,7 @@ table! {
         /// http:// or https://, a template. Templates know body (parsed as JSON), headers, properties, routing_key,
         /// exchange, message_id (where the publisher gave none: one that is made at the first delivery and kept),
         /// route and attempt: "http://127.0.0.1:8080/send/{{ body.to | urlencode }}". url, headers and body also know
-        /// secret, with the names of [secrets].
+        /// secret, with the names of the table secrets.
         url: String = HTTP_URL, Required "http://127.0.0.1:8080/send";
         /// Hosts that a URL may lead to whose host is from a message: names, "*.example.com" for all names below one, "*" for
         /// any. With a port ("*:8443") that port, without one that of the scheme. Private addresses (of this machine, of its
