@@ -292,7 +292,7 @@ impl CallEnd<'_> {
     /// Whether no recipient got anything, and few such calls are made.
     const fn returns_units(&self, meaning: Meaning) -> bool {
         let refuses = matches!(self.reply, Ok(status) if status.refuses_credentials);
-        matches!(meaning, Meaning::Away(_) | Meaning::Anew) && refuses && !self.has_rest
+        matches!(meaning, Meaning::Away(_)) && refuses && !self.has_rest
     }
 
     /// The downstream asked to wait. What its answer names is believed.

@@ -53,9 +53,17 @@ impl Allowed {
         let is_tls = uri.scheme() == Some(&Scheme::HTTPS);
         let usual = if is_tls { 443 } else { 80 };
         let port = uri.port_u16().unwrap_or(usual);
-        let fits =
-            |pattern: &&Pattern| pattern.host.has(bare) && pattern.port.unwrap_or(usual) == port;
-        if !self.0.iter().any(|pattern| fits(&pattern)) {
+        // A host that stands in the list itself may be private, so no wider pattern adds a port to it.
+        let is_named = self.0.iter().any(|pattern| pattern.is_of(bare));
+        let fits = |pattern: &Pattern| {
+            let has = if is_named {
+                pattern.is_of(bare)
+            } else {
+                pattern.host.has(bare)
+            };
+            has && pattern.port.unwrap_or(usual) == port
+        };
+        if !self.0.iter().any(fits) {
             return Err(refused(
                 "leads to a host or a port that is not in allowed_hosts",
             ));
@@ -70,8 +78,9 @@ impl Allowed {
 
     /// Whether a connection to this address may be opened, which the host's name led to.
     pub(super) fn may_connect(&self, host: &str, address: IpAddr) -> bool {
-        let is_named = |pattern: &Pattern| pattern.host == Hosts::One(host.to_ascii_lowercase());
-        is_public(address) || self.0.iter().any(is_named)
+        let host = host.to_ascii_lowercase();
+        let host = host.trim_end_matches('.');
+        is_public(address) || self.0.iter().any(|pattern| pattern.is_of(host))
     }
 }
 
@@ -86,6 +95,13 @@ impl Pattern {
             None => Hosts::One(host.trim_matches(['[', ']']).to_owned()),
         };
         Self { host, port }
+    }
+}
+
+impl Pattern {
+    /// Whether it names this host itself.
+    fn is_of(&self, host: &str) -> bool {
+        matches!(&self.host, Hosts::One(one) if one == host)
     }
 }
 
@@ -210,6 +226,22 @@ mod tests {
             ("http://[2001:db8::1]/x", false),
         ] {
             assert_eq!(allows(&["*"], url), allowed, "{url}");
+        }
+    }
+
+    /// A private host is called at the ports that stand beside it, whatever else is allowed.
+    #[test]
+    fn a_wider_pattern_adds_no_port_to_a_host_of_the_list() {
+        let list = ["*", "*:9000", "hooks.internal:8443", "10.0.0.5:8443"];
+        for (url, allowed) in [
+            ("https://hooks.internal:8443/x", true),
+            ("http://hooks.internal/x", false),
+            ("http://hooks.internal:9000/x", false),
+            ("http://10.0.0.5:8443/x", true),
+            ("http://10.0.0.5/x", false),
+            ("http://shop.example:9000/x", true),
+        ] {
+            assert_eq!(allows(&list, url), allowed, "{url}");
         }
     }
 

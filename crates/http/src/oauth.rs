@@ -57,6 +57,9 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const SHORTEST: Duration = Duration::from_secs(2);
 /// Between two requests that fail.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+/// A token that works and is refused sooner than this is not replaced: a message that is refused for a reason of its own
+/// would ask for tokens without end.
+const NEW: Duration = Duration::from_secs(5);
 /// Between two tokens that never worked.
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
@@ -88,6 +91,7 @@ struct State {
 struct Token {
     header: HeaderValue,
     number: u64,
+    since: Instant,
     /// A call with it had another answer than 401.
     works: bool,
     renew_at: Instant,
@@ -249,10 +253,25 @@ impl Tokens {
         };
         if !is_refused {
             token.works = true;
-            state.refused = 0;
+            // The wait for a token that works is over: this one is renewed in its time.
+            let waited = std::mem::take(&mut state.refused) > 0;
+            if waited
+                && state
+                    .failed
+                    .as_ref()
+                    .is_some_and(|failed| failed.times == 0)
+            {
+                state.failed = None;
+                drop(state);
+                self.wake.notify_one();
+            }
             return false;
         }
         let works = token.works;
+        if works && token.since.elapsed() < NEW {
+            // It works for others: this refusal is about its own call.
+            return false;
+        }
         if works {
             info!(server = %self.server(), "the downstream refused the token: another one is asked for");
             (state.token, state.failed) = (None, None);
@@ -421,13 +440,25 @@ fn token(granted: &Granted, since: Instant, fraction: f64) -> Result<Token, Stri
             "its token lasts for {life:?}, which is too short to use it"
         ));
     }
+    let renew_at = since + life.mul_f64(fraction.mul_add(0.2, 0.6));
+    // Its server counts from when it made the token, and the call takes a moment.
+    let (now, ends) = (
+        Instant::now(),
+        since + life.saturating_sub(Duration::from_secs(1)),
+    );
+    if ends <= now {
+        return Err(format!(
+            "its token lasts for {life:?} and took longer than that"
+        ));
+    }
     Ok(Token {
         header,
         number: 0,
+        since,
         works: false,
-        renew_at: since + life.mul_f64(fraction.mul_add(0.2, 0.6)),
-        // Its server counts from when it made the token, and the call takes a moment.
-        ends: since + life.saturating_sub(Duration::from_secs(1)),
+        // Not at once, or it would be asked for without a pause.
+        renew_at: renew_at.max(now + Duration::from_millis(500)),
+        ends,
     })
 }
 

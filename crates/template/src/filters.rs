@@ -91,7 +91,8 @@ pub(super) fn host(value: &Value) -> Result<String, Error> {
     }
     let text = value.as_str().and_then(|text| Url::parse(text).ok());
     let host = text.as_ref().and_then(Url::host_str);
-    host.map(str::to_owned)
+    // With a dot at its end it is the same host.
+    host.map(|host| host.trim_end_matches('.').to_owned())
         .ok_or_else(|| Error::from(ErrorKind::InvalidOperation))
 }
 

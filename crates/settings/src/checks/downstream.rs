@@ -108,6 +108,11 @@ impl Checks<'_> {
             let message = "it has no effect where hosts differ: one that is away does not stop the others, and each message has its attempts";
             self.warning([breaker, url.clone()], message);
         }
+        if http.proxy.is_some() && !http.no_proxy.is_empty() {
+            let message = "behind a proxy no address is looked at, and these hosts would be called without it; take it out, or the proxy";
+            let at = path.join("no_proxy");
+            return self.error([at, path.join("proxy"), url], message);
+        }
         if http.proxy.is_some() {
             let message = "the proxy looks these names up, so sluiced cannot see whether one leads to a private address; let the proxy refuse those";
             self.warning([path.join("proxy"), url], message);

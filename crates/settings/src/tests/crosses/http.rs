@@ -259,6 +259,10 @@ fn a_host_from_a_message() {
             "routes.sms.downstream.proxy: the proxy looks these names up",
         ),
         (
+            "allowed_hosts = [\"a.example\"]\nproxy = \"http://p:3128\"\nno_proxy = [\"a.example\"]",
+            "routes.sms.downstream.no_proxy: behind a proxy no address is looked at",
+        ),
+        (
             "allowed_hosts = [\"A.example\"]",
             "write a host in small letters",
         ),
