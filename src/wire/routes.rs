@@ -42,6 +42,7 @@ pub(super) fn rules(
             retry: route.retry.backoff(),
             max_refused: route.max_throttled.get(),
             max_hold: route.max_hold.get(),
+            hosts_differ: route.hosts_differ(),
         },
         answers: AnswerRules {
             wait: route.throttle_wait(),

@@ -29,7 +29,7 @@ use super::backoff::Backoff;
 use super::breaker::{BreakerReport, Sign};
 use super::gate::{Away, Gate, Standing};
 use super::judge::{DeadReason, Outcome, Silence};
-use super::refusals::{Refusal, Refusals};
+use super::refusals::{Refusal, Refusals, Scope};
 use super::scheduler::KeyId;
 use super::time::{Mono, Now, StoreTime};
 
@@ -47,6 +47,8 @@ pub struct CallRules {
     pub max_refused: Duration,
     /// The longest wait in memory; for a longer one the message goes to a wait queue.
     pub max_hold: Duration,
+    /// Each message names the host that it is called at: a refusal says nothing about all messages.
+    pub hosts_differ: bool,
 }
 
 /// The status of an answer, in any protocol.
@@ -235,7 +237,7 @@ pub fn follow(
             (Meaning::Done, KeysFollow::Pass(pass))
         }
         Outcome::Throttled { wait } => call.throttled(wait, refusals),
-        Outcome::Held { wait } => call.refused(wait, true, refusals),
+        Outcome::Held { wait } => call.refused(wait, Scope::Message, refusals),
         Outcome::Transient { .. } if call.renewed => (Meaning::Anew, nothing),
         Outcome::Transient { wait } => (call.failed(wait, away), nothing),
         Outcome::Permanent => (Meaning::Dead(DeadReason::Rejected), nothing),
@@ -299,7 +301,13 @@ impl CallEnd<'_> {
     fn throttled(&self, wait: Duration, refusals: &mut Refusals) -> (Meaning, KeysFollow) {
         let mut refused = Vec::new();
         let meaning = match self.throttles {
-            Throttles::Unsaid => return self.refused(wait, false, refusals),
+            Throttles::Unsaid => {
+                let scope = match self.rules.hosts_differ {
+                    true => Scope::Keys,
+                    false => Scope::Any,
+                };
+                return self.refused(wait, scope, refusals);
+            }
             Throttles::All => Meaning::Freeze(wait),
             Throttles::Key { key, is_for_all } => {
                 if !is_for_all {
@@ -320,7 +328,7 @@ impl CallEnd<'_> {
     fn refused(
         &self,
         wait: Duration,
-        names_message: bool,
+        scope: Scope,
         refusals: &mut Refusals,
     ) -> (Meaning, KeysFollow) {
         let refused_for = self.tries.refused_for(self.now.store);
@@ -329,7 +337,7 @@ impl CallEnd<'_> {
             keys: self.keys,
             refused_for,
             wait,
-            names_message,
+            scope,
         };
         let ruling = refusals.refused(&refusal, self.now.local);
         let meaning = if ruling.is_about_all {

@@ -48,8 +48,18 @@ pub struct Refusal<'a> {
     pub refused_for: Duration,
     /// How long the answer asks to wait.
     pub wait: Duration,
-    /// The answer says that it is about this message.
-    pub names_message: bool,
+    pub scope: Scope,
+}
+
+/// What a refusal can be about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// This message: its answer says so.
+    Message,
+    /// This message, or one of its keys: others are called at other hosts.
+    Keys,
+    /// This message, one of its keys, or all messages.
+    Any,
 }
 
 /// What follows from a refusal.
@@ -142,9 +152,9 @@ impl Refusals {
             wait: again(refusal.refused_for),
             is_about_all: false,
             keys: Vec::new(),
-            others_pass: others_pass || refusal.names_message,
+            others_pass: others_pass || refusal.scope != Scope::Any,
         };
-        if refusal.names_message {
+        if refusal.scope == Scope::Message {
             return ruling;
         }
         let needed = self.needed();
@@ -155,6 +165,9 @@ impl Refusals {
             if run.grows(subject, needed, now) {
                 ruling.keys.push((*key, again(run.length(now))));
             }
+        }
+        if refusal.scope == Scope::Keys {
+            return ruling;
         }
         self.in_a_row = self.in_a_row.saturating_add(u32::from(is_first));
         // Messages of the same keys count once: they may all be refused because of these.

@@ -4,8 +4,8 @@
 //! **Names.** Problem: the system's lookup blocks a thread, for half a minute where DNS does not answer, and
 //! a timeout ends only the waiting. A client that looks a name up for each attempt piles up threads until the
 //! system refuses more, and then a runtime panics. So there is at most one lookup of a name under way;
-//! attempts that need the name meanwhile wait for the same answer, each within its own bound. If no thread
-//! can be started, that is an error. Nothing is cached: the next lookup asks the system again.
+//! attempts that need the name meanwhile wait for the same answer, each within its own bound. Lookups of other names
+//! wait for one of [`MOST`] places. If no thread can be started, that is an error. Nothing is cached: the next lookup asks the system again.
 //!
 //! **TLS** is in `tls`.
 //!
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::{fmt, io, thread};
 
 use secrecy::SecretString;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tracing::warn;
 
 use super::lock;
@@ -47,8 +47,9 @@ impl Link {
     }
 }
 
-/// Lookups of different names at a time. Names that are made from messages can be many.
-const MOST: usize = 8;
+/// Lookups of different names at a time. Names that are made from messages can be many, and those whose servers do not
+/// answer keep their places for half a minute.
+const MOST: usize = 64;
 
 type Addresses = Option<Result<Vec<IpAddr>, Arc<io::Error>>>;
 type UnderWay = BTreeMap<String, watch::Receiver<Addresses>>;
@@ -58,6 +59,7 @@ type UnderWay = BTreeMap<String, watch::Receiver<Addresses>>;
 pub struct Resolver {
     lookup: fn(&str) -> io::Result<Vec<IpAddr>>,
     under_way: Arc<Mutex<UnderWay>>,
+    places: Arc<Semaphore>,
 }
 
 impl Resolver {
@@ -71,6 +73,7 @@ impl Resolver {
         Self {
             lookup,
             under_way: Arc::default(),
+            places: Arc::new(Semaphore::new(MOST)),
         }
     }
 
@@ -82,7 +85,7 @@ impl Resolver {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
         }
-        let mut answer = self.ask(host)?;
+        let mut answer = self.ask(host).await?;
         let answer = answer.wait_for(Option::is_some).await;
         match answer.as_deref() {
             Ok(Some(Ok(found))) => Ok(found.clone()),
@@ -91,14 +94,17 @@ impl Resolver {
         }
     }
 
-    fn ask(&self, host: &str) -> io::Result<watch::Receiver<Addresses>> {
+    async fn ask(&self, host: &str) -> io::Result<watch::Receiver<Addresses>> {
+        let known = lock(&self.under_way).get(host).cloned();
+        if let Some(answer) = known {
+            return Ok(answer);
+        }
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let place = place.map_err(io::Error::other)?;
         let mut under_way = lock(&self.under_way);
+        // Another task asked while this one waited for its place.
         if let Some(answer) = under_way.get(host) {
             return Ok(answer.clone());
-        }
-        if under_way.len() >= MOST {
-            let why = "lookups of other names do not end";
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
         }
         let (sender, answer) = watch::channel(None);
         let (this, name) = (self.clone(), host.to_owned());
@@ -108,6 +114,7 @@ impl Resolver {
                 let found = (this.lookup)(&name).map_err(Arc::new);
                 lock(&this.under_way).remove(&name);
                 sender.send_replace(Some(found));
+                drop(place);
             })?;
         under_way.insert(host.to_owned(), answer.clone());
         Ok(answer)

@@ -200,7 +200,7 @@ impl Settings {
     pub fn breaker(&self, route: &Route) -> Option<BreakerRule> {
         let breaker = route.breaker();
         // One host that is away must not stop the others.
-        if matches!(&route.downstream, Downstream::Http(http) if http.hosts_differ()) {
+        if route.hosts_differ() {
             return None;
         }
         // A message must not be dead before the breaker opens.

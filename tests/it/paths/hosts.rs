@@ -15,8 +15,8 @@ fn to(number: u64, url: &str) -> (Vec<u8>, BasicProperties) {
     (body.to_string().into_bytes(), BasicProperties::default())
 }
 
-/// Two hosts are called, each within its own limit. A host that is away, one that is not allowed, and a name that leads to
-/// this machine get nothing, and stop nobody: the route stays ready.
+/// Two hosts are called, each within its own limit. A host that is away, one that refuses for ten minutes, one that is not
+/// allowed, and a name that leads to this machine stop no other: the route stays ready, and nothing is frozen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_are_called_where_they_may_lead_and_no_host_stops_another() {
     let name = "hosts";
@@ -27,13 +27,15 @@ async fn messages_are_called_where_they_may_lead_and_no_host_stops_another() {
     // Something listened there, and does not any more.
     let nowhere = "127.0.0.4:0".parse().unwrap();
     let away = Recorder::at(nowhere, |_| Reply::status(202)).await.address;
+    let throttling = "127.0.0.5:0".parse().unwrap();
+    let throttling = Recorder::at(throttling, |_| Reply::retry_after(429, "600")).await;
     let mut route = Route::new(name, one.address);
     route.limits = vec!["provider", "destination"];
     route.keys = "max_attempts = 2\nretry = { base = \"100ms\" }\n".to_owned();
     let port = one.address.port();
     route.downstream = format!(
-        "allowed_hosts = [\"{}\", \"{}\", \"{away}\", \"*:{port}\"]\n",
-        one.address, other.address
+        "allowed_hosts = [\"{}\", \"{}\", \"{}\", \"{away}\", \"*:{port}\"]\n",
+        one.address, other.address, throttling.address
     );
     let mut config = config(name, vec![route]);
     config.tables = "[limits.destination]\nkind = \"sliding_log\"\nrate = \"25/1d\"\nlost_wait = \"0s\"\nkey = \"{{ body.url | host }}\"\n".to_owned();
@@ -49,6 +51,9 @@ async fn messages_are_called_where_they_may_lead_and_no_host_stops_another() {
         paths.map(|(from, host)| to(from + number, &format!("http://{host}/hook?n={number}")))
     });
     broker.publish(name, all).await;
+    let refused = format!("http://{}/hook", throttling.address);
+    let refused = (501..=510).map(|number| to(number, &refused));
+    broker.publish(name, refused).await;
     let more = (401..=410).map(|number| to(number, &format!("http://{}/hook?n=", one.address)));
     broker.publish(name, more).await;
     let not_allowed = format!("http://127.0.0.3:{port}/");
@@ -71,6 +76,12 @@ async fn messages_are_called_where_they_may_lead_and_no_host_stops_another() {
         get(admin, "/readyz").0,
         200,
         "one host that is away stops nobody"
+    );
+    assert!(throttling.count() >= 2, "a host that refuses was called");
+    let page = get(admin, "/metrics").1;
+    assert!(
+        page.contains("sluiced_frozen{limit=\"provider\"} 0"),
+        "{page}"
     );
     // Those of the host that is away, and four that may not be called.
     holds(&broker, &format!("{name}.dead"), EACH as u32 + 4).await;
@@ -99,6 +110,11 @@ async fn messages_are_called_where_they_may_lead_and_no_host_stops_another() {
         assert!(details.contains(part), "no `{part}` in {details}");
     }
     daemon
-        .stop(&[NEW_SCHEDULE, "dead letter", "nothing is kept on disk"])
+        .stop(&[
+            NEW_SCHEDULE,
+            "dead letter",
+            "nothing is kept on disk",
+            "the downstream throttles all messages of a key",
+        ])
         .await;
 }

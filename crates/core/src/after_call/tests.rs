@@ -16,6 +16,7 @@ const RULES: CallRules = CallRules {
     retry: Backoff::new(SECOND, Duration::from_secs(300)),
     max_refused: Duration::from_secs(3600),
     max_hold: SECOND,
+    hosts_differ: false,
 };
 
 fn seconds(seconds: u64) -> Duration {
@@ -478,4 +479,25 @@ fn units_are_returned_while_the_credentials_are_refused_for_all() {
         ..refused
     };
     assert!(!away(&in_parts).returns_units, "a part was taken");
+}
+
+/// One host refuses its messages. Those of other hosts go on: only its key waits.
+#[test]
+fn where_hosts_differ_refusals_freeze_nothing() {
+    let mut refusals = Refusals::default();
+    let mut gate = Gate::new(None, None);
+    let host = [7];
+    for message in 0..20 {
+        let mut call = CallEnd {
+            message,
+            keys: &host,
+            ..answered(THROTTLED, 429)
+        };
+        call.rules.hosts_differ = true;
+        let follows = follow(&call, &mut gate, &mut refusals, |at| at);
+        assert_eq!(follows.freeze, None, "message {message}");
+        let closed =
+            matches!(&follows.keys, KeysFollow::Refused { refused, .. } if !refused.is_empty());
+        assert_eq!(closed, message > 0, "message {message}");
+    }
 }

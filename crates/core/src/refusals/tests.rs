@@ -13,7 +13,7 @@ fn refused<'a>(message: u64, keys: &'a [KeyId]) -> Refusal<'a> {
         keys,
         refused_for: Duration::ZERO,
         wait: SECOND,
-        names_message: false,
+        scope: Scope::Any,
     }
 }
 
@@ -112,7 +112,7 @@ fn an_answer_that_names_its_message_is_about_no_other() {
     let mut refusals = Refusals::default();
     for message in 0..50 {
         let refusal = Refusal {
-            names_message: true,
+            scope: Scope::Message,
             ..refused(message, &[3])
         };
         let ruling = refusals.refused(&refusal, NOW);

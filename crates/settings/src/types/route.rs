@@ -306,6 +306,12 @@ impl Route {
         }
     }
 
+    /// Whether each message names the host that it is called at.
+    #[must_use]
+    pub fn hosts_differ(&self) -> bool {
+        matches!(&self.downstream, Downstream::Http(http) if http.hosts_differ())
+    }
+
     /// When its calls stop.
     #[must_use]
     pub const fn breaker(&self) -> &Breaker {

@@ -8,7 +8,7 @@ use sluiced_core::backoff::Ladder;
 use sluiced_core::gate::{Tap, TapRule, WhenDenied};
 use sluiced_core::leases::Slot;
 use sluiced_core::limits::Ticket;
-use sluiced_core::refusals::Refusal;
+use sluiced_core::refusals::{Refusal, Scope};
 use sluiced_core::scheduler::Denied;
 use sluiced_core::time::{Mono, StoreTime, micros};
 
@@ -360,7 +360,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             keys: &keys,
             refused_for: Duration::from_micros(since.map_or(0, |since| self.t - since)),
             wait,
-            names_message: false,
+            scope: Scope::Any,
         };
         let ruling = replica.refusals.refused(&refusal, mono);
         for (key, wait) in &ruling.keys {
