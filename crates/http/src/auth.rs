@@ -1,30 +1,23 @@
 //! The header `Authorization`, even after a rotation of the secret. Signatures are made by `sign`.
 //!
-//! Requests are made before their slots, with the secret of that time. When the downstream refuses it
-//! (401, 403), the secret is read again, at most once a second: a downstream that refuses for another
-//! reason costs no more than that. Later calls have the new secret. It is also read every half a minute while messages
-//! come: AWS says with 400 that credentials have ended, and others in the body.
+//! Requests are made before their slots, with the secret of that time. It is read again as `reading` says, and later calls
+//! have the new one.
 
 use std::sync::Mutex;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use secrecy::ExposeSecret;
-use tokio::time::Instant;
 
+use super::reading::Reading;
 use super::sign::AnySigner;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::lock;
 use sluiced_settings::types::Auth;
 use sluiced_template::{Template, Templates};
-
-/// How often the secret is read at most, and at least while messages come.
-const EVERY: Duration = Duration::from_secs(1);
-const ROUTINE: Duration = Duration::from_secs(30);
 
 /// The header of these credentials, with the secret as it was read last. `None`: each call is signed instead.
 pub(super) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>, Misconfigured> {
@@ -60,9 +53,7 @@ pub(super) struct RotatingAuth {
 struct Renewal {
     /// Replaces the first header after a rotation.
     renewed: Option<HeaderValue>,
-    read: Instant,
-    /// When an answer had it read.
-    asked: Option<Instant>,
+    reading: Reading,
     edition: u64,
 }
 
@@ -74,8 +65,7 @@ impl RotatingAuth {
             signer,
             state: Mutex::new(Renewal {
                 renewed: None,
-                read: Instant::now(),
-                asked: None,
+                reading: Reading::new(),
                 edition: 0,
             }),
         }
@@ -95,25 +85,21 @@ impl RotatingAuth {
 
     /// Reads the secret again if this answer refused it.
     pub(super) fn answered(&self, status: StatusCode) {
-        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            let mut state = lock(&self.state);
-            if state.asked.is_none_or(|asked| asked.elapsed() >= EVERY) {
-                state.asked = Some(Instant::now());
-                self.refresh(&mut state);
-            }
+        let mut state = lock(&self.state);
+        if state.reading.is_asked(status) {
+            self.refresh(&mut state);
         }
     }
 
     /// Reads it again from time to time.
     pub(super) fn routine(&self) {
         let mut state = lock(&self.state);
-        if state.read.elapsed() >= ROUTINE {
+        if state.reading.is_due() {
             self.refresh(&mut state);
         }
     }
 
     fn refresh(&self, state: &mut Renewal) {
-        state.read = Instant::now();
         let before = self.secret.last();
         if self.secret.get().expose_secret() == before.expose_secret() {
             return;

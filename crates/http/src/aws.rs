@@ -30,6 +30,8 @@ use sluiced_ports::downstream::Undecodable;
 use sluiced_ports::lock;
 use sluiced_settings::types::AwsSigv4;
 
+const UNSIGNED: &str =
+    "cannot be signed: its URL has no host, or the clock shows no year that AWS knows";
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const X_AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const X_AMZ_SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
@@ -88,14 +90,11 @@ impl AwsSigner {
         let is_signed = |name: &HeaderName| {
             *name == HOST || *name == CONTENT_TYPE || name.as_str().starts_with("x-amz-")
         };
-        self.sign_with(request, now, is_signed)
-            .ok_or_else(|| {
-                Undecodable {
+        let signed = self.sign_with(request, now, is_signed);
+        signed.ok_or_else(|| Undecodable {
             what: "auth".to_owned(),
-            why: "cannot be signed: its URL has no host, or the clock shows no year that AWS knows"
-                .to_owned(),
-        }
-            })
+            why: UNSIGNED.to_owned(),
+        })
     }
 
     fn sign_with(

@@ -52,7 +52,7 @@ use super::oauth::{Given, Tokens};
 use super::request::RequestTemplate;
 use super::scarce::Scarcity;
 use super::secrets::{Edition, NamedSecrets};
-use super::sign::{AnySigner, AnySigning, Signer};
+use super::sign::{AnySigner, Signed, Signer};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::{Credentials, Misconfigured, find, tls, way, way_through};
 use sluiced_ports::downstream::{
@@ -111,41 +111,6 @@ struct Made {
     request: Request<Bytes>,
     signed: Option<Signed>,
     edition: Option<Edition>,
-}
-
-/// The signature that a request has.
-struct Signed {
-    at: SystemTime,
-    /// With which secret.
-    edition: u64,
-    /// To sign it again.
-    signing: AnySigning,
-}
-
-/// The signature of a body up to this size takes no time that a slot would notice.
-const QUICK: usize = 64 * 1024;
-/// The signature of a larger body may be this old when it is sent. Receivers take five minutes (Standard
-/// Webhooks, AWS Signature Version 4).
-const FRESH: Duration = Duration::from_secs(60);
-
-impl Signed {
-    /// Makes the signature that is sent. Of a large body it was made before, when no slot waited for it.
-    ///
-    /// # Errors
-    /// When that is too old, or of another secret: the request must be prepared again.
-    fn renew(self, request: &mut Request<Bytes>, edition: u64) -> Result<(), TooLate> {
-        let now = SystemTime::now();
-        if request.body().len() > QUICK {
-            let age = now.duration_since(self.at).unwrap_or_default();
-            let is_good = age <= FRESH && self.edition == edition;
-            return if is_good { Ok(()) } else { Err(TooLate) };
-        }
-        if let Err(why) = self.signing.sign(request, now) {
-            // Only the time and the secret differ from the first signature, which succeeded.
-            warn!(%why, "a call cannot be signed again; it has the signature of when it was prepared");
-        }
-        Ok(())
-    }
 }
 
 impl HttpDownstream {
@@ -273,11 +238,7 @@ impl HttpDownstream {
             let signing = signer.signing(message, facts, secrets.as_ref())?;
             let (at, edition) = (SystemTime::now(), self.caller.edition()[0]);
             signing.sign(&mut made.request, at)?;
-            made.signed = Some(Signed {
-                at,
-                edition,
-                signing,
-            });
+            made.signed = Some(Signed::new(at, edition, signing));
         }
         Ok(made)
     }

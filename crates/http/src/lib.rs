@@ -23,6 +23,7 @@ mod hosts;
 mod judge;
 mod lifetime;
 mod oauth;
+mod reading;
 mod redirect;
 mod request;
 mod scarce;

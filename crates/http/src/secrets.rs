@@ -4,28 +4,19 @@
 //! rotation each of these would be refused, and while the breaker is open for that, each probe would be one of them. So
 //! each request remembers with which secrets it was made. If one has changed since, it is not sent: its slot is lost, and
 //! it is made again.
-//!
-//! The files are read again when an answer refuses the credentials (401, 403), at most once a second, and at any time after
-//! [`ROUTINE`]: many providers say with another status, or in the body, that a key is wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use http::StatusCode;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::time::Instant;
 
+use super::reading::Reading;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::lock;
 use sluiced_template::SecretValues;
-
-/// The files are read this often at least while requests are made …
-const ROUTINE: Duration = Duration::from_secs(30);
-/// … and at most this often, whatever is answered.
-const AT_MOST: Duration = Duration::from_secs(1);
 
 /// The secrets that the templates of one route name.
 pub(super) struct NamedSecrets {
@@ -36,9 +27,7 @@ pub(super) struct NamedSecrets {
 struct State {
     values: SecretValues,
     edition: Edition,
-    read: Instant,
-    /// When an answer had them read.
-    asked: Option<Instant>,
+    reading: Reading,
 }
 
 /// Which values a request was made with.
@@ -70,8 +59,7 @@ impl NamedSecrets {
         let state = State {
             values: values(last),
             edition: Edition(0),
-            read: Instant::now(),
-            asked: None,
+            reading: Reading::new(),
         };
         Ok(Some(Self {
             secrets,
@@ -82,7 +70,7 @@ impl NamedSecrets {
     /// The values to make a request with.
     pub(super) fn current(&self) -> (SecretValues, Edition) {
         let mut state = lock(&self.state);
-        if state.read.elapsed() >= ROUTINE {
+        if state.reading.is_due() {
             self.refresh(&mut state);
         }
         (state.values.clone(), state.edition)
@@ -100,18 +88,14 @@ impl NamedSecrets {
 
     /// Reads them again if this answer refuses the credentials.
     pub(super) fn answered(&self, status: StatusCode) {
-        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            let mut state = lock(&self.state);
-            if state.asked.is_none_or(|asked| asked.elapsed() >= AT_MOST) {
-                state.asked = Some(Instant::now());
-                self.refresh(&mut state);
-            }
+        let mut state = lock(&self.state);
+        if state.reading.is_asked(status) {
+            self.refresh(&mut state);
         }
     }
 
     /// Reads them again. All of the new ones count, or none does.
     fn refresh(&self, state: &mut State) {
-        state.read = Instant::now();
         let pairs = self.secrets.iter();
         let pairs = pairs.map(|(name, secret)| (name, secret.last(), secret.get()));
         let pairs: Vec<_> = pairs.collect();

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -19,13 +19,14 @@ use bytes::Bytes;
 use http::{HeaderName, Request};
 use ring::hmac;
 use secrecy::ExposeSecret as _;
+use tracing::warn;
 
 use super::auth::compile;
 use super::aws::AwsSigner;
 use super::request::{header_name, header_value};
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
-use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::downstream::{Facts, TooLate, Undecodable};
 use sluiced_ports::lock;
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{HashFunction, Hmac, Http, SecretEncoding};
@@ -103,6 +104,50 @@ impl AnySigning {
             Self::Hmac(signing) => signing.sign(request, now),
             Self::Aws(signer) => signer.sign(request, now),
         }
+    }
+}
+
+/// The signature that a request has.
+pub(super) struct Signed {
+    at: SystemTime,
+    /// With which secret.
+    edition: u64,
+    /// To sign it again.
+    signing: AnySigning,
+}
+
+/// The signature of a body up to this size takes no time that a slot would notice.
+const QUICK: usize = 64 * 1024;
+/// The signature of a larger body may be this old when it is sent. Receivers take five minutes (Standard
+/// Webhooks, AWS Signature Version 4).
+const FRESH: Duration = Duration::from_secs(60);
+
+impl Signed {
+    /// It was made then, with the secret of this edition.
+    pub(super) const fn new(at: SystemTime, edition: u64, signing: AnySigning) -> Self {
+        Self {
+            at,
+            edition,
+            signing,
+        }
+    }
+
+    /// Makes the signature that is sent. Of a large body it was made before, when no slot waited for it.
+    ///
+    /// # Errors
+    /// When that is too old, or of another secret: the request must be prepared again.
+    pub(super) fn renew(self, request: &mut Request<Bytes>, edition: u64) -> Result<(), TooLate> {
+        let now = SystemTime::now();
+        if request.body().len() > QUICK {
+            let age = now.duration_since(self.at).unwrap_or_default();
+            let is_good = age <= FRESH && self.edition == edition;
+            return if is_good { Ok(()) } else { Err(TooLate) };
+        }
+        if let Err(why) = self.signing.sign(request, now) {
+            // Only the time and the secret differ from the first signature, which succeeded.
+            warn!(%why, "a call cannot be signed again; it has the signature of when it was prepared");
+        }
+        Ok(())
     }
 }
 

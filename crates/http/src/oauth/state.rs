@@ -1,0 +1,242 @@
+//! The token of a client: whether it is good, when the next one is asked for, and what its refusal means.
+//!
+//! A downstream refuses a token because it ended early, because the client may not call at all, or because of one call. Which
+//! of these it is shows in the calls before: a token that worked has ended, and one that never worked will not work next
+//! time either. One that works and is young is good, so its refusal is about the call.
+
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode};
+use tokio::time::Instant;
+
+use sluiced_core::backoff::Backoff;
+
+/// Between two requests that fail.
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+/// A token that works and is refused sooner than this is not replaced: a message that is refused for a reason of its own
+/// would ask for tokens without end.
+const NEW: Duration = Duration::from_secs(5);
+/// Between two tokens that never worked.
+const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
+
+#[derive(Default)]
+pub(super) struct State {
+    token: Option<Token>,
+    /// How many there were.
+    count: u64,
+    failed: Option<Failed>,
+    /// So many in a row were refused although they never worked.
+    refused: u32,
+}
+
+pub(super) struct Token {
+    pub(super) header: HeaderValue,
+    pub(super) number: u64,
+    pub(super) since: Instant,
+    /// A call with it had another answer than 401.
+    pub(super) works: bool,
+    pub(super) renew_at: Instant,
+    pub(super) ends: Instant,
+}
+
+/// A token for one call.
+pub(crate) struct Given {
+    pub(crate) header: HeaderValue,
+    /// By which [`State::answered`] knows it.
+    pub(crate) number: u64,
+}
+
+/// There is no new token before a time.
+struct Failed {
+    why: String,
+    times: u32,
+    again_at: Instant,
+}
+
+/// What follows from an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Answered {
+    /// The call was refused, and another one has another token.
+    pub(super) is_replaced: bool,
+    /// The next token may be due at another time.
+    pub(super) turns: bool,
+}
+
+impl State {
+    /// A token, or why there is none. `None`: it is being fetched.
+    pub(super) fn look(&self, now: Instant) -> Option<Result<Given, String>> {
+        if let Some(token) = self.token.as_ref().filter(|token| now < token.ends) {
+            return Some(Ok(Given {
+                header: token.header.clone(),
+                number: token.number,
+            }));
+        }
+        let failed = self.failed.as_ref();
+        failed.map(|failed| Err(format!("no token: {}", failed.why)))
+    }
+
+    /// When the next token is asked for.
+    pub(super) fn due_at(&self, now: Instant) -> Instant {
+        match (&self.failed, &self.token) {
+            (Some(failed), _) => failed.again_at,
+            (None, Some(token)) => token.renew_at,
+            (None, None) => now,
+        }
+    }
+
+    /// A token was asked for.
+    pub(super) fn fetched(&mut self, asked: Result<Token, String>, now: Instant) {
+        match asked {
+            Ok(mut token) => {
+                self.count += 1;
+                token.number = self.count;
+                (self.token, self.failed) = (Some(token), None);
+            }
+            Err(why) => {
+                let times = self.failed.as_ref().map_or(0, |failed| failed.times) + 1;
+                let again_at = now + AGAIN.ceiling(times);
+                self.failed = Some(Failed {
+                    why,
+                    times,
+                    again_at,
+                });
+            }
+        }
+    }
+
+    /// The downstream answered a call that had the token of this number.
+    pub(super) fn answered(&mut self, status: StatusCode, number: u64, now: Instant) -> Answered {
+        let is_refused = status == StatusCode::UNAUTHORIZED;
+        let nothing = Answered::default();
+        let Some(token) = self.token.as_mut().filter(|token| token.number == number) else {
+            return Answered {
+                is_replaced: is_refused,
+                ..nothing
+            };
+        };
+        if !is_refused {
+            token.works = true;
+            return Answered {
+                turns: self.works(),
+                ..nothing
+            };
+        }
+        if token.works && now.saturating_duration_since(token.since) < NEW {
+            return nothing;
+        }
+        let is_replaced = token.works;
+        if is_replaced {
+            (self.token, self.failed) = (None, None);
+        } else if self.failed.is_none() {
+            self.refused += 1;
+            self.failed = Some(Failed {
+                why: "the downstream refuses each token".to_owned(),
+                times: 0,
+                again_at: now + REFUSED.ceiling(self.refused),
+            });
+        }
+        Answered {
+            is_replaced,
+            turns: true,
+        }
+    }
+
+    /// A token works. Returns whether one was awaited because others did not: this one is renewed in its own time.
+    fn works(&mut self) -> bool {
+        let waited = std::mem::take(&mut self.refused) > 0;
+        let refused = self.failed.take_if(|failed| failed.times == 0);
+        waited && refused.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OK: StatusCode = StatusCode::OK;
+    const REFUSES: StatusCode = StatusCode::UNAUTHORIZED;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn token(since: Instant) -> Token {
+        Token {
+            header: HeaderValue::from_static("Bearer a"),
+            number: 0,
+            since,
+            works: false,
+            renew_at: since + seconds(2_000),
+            ends: since + seconds(3_600),
+        }
+    }
+
+    /// A token that was fetched then; `answers`: of the calls with it since.
+    fn with(since: Instant, answers: &[StatusCode]) -> State {
+        let mut state = State::default();
+        state.fetched(Ok(token(since)), since);
+        for status in answers {
+            state.answered(*status, 1, since);
+        }
+        state
+    }
+
+    #[test]
+    fn a_token_that_worked_is_replaced_once_it_is_not_new() {
+        let since = Instant::now();
+        let mut state = with(since, &[OK]);
+        let alone = state.answered(REFUSES, 1, since + seconds(4));
+        assert_eq!(alone, Answered::default(), "it works for others");
+        assert!(state.look(since).is_some());
+        let now = since + seconds(5);
+        let ended = state.answered(REFUSES, 1, now);
+        assert!(ended.is_replaced && ended.turns);
+        assert!(state.look(now).is_none(), "calls wait for the next one");
+        assert_eq!(state.due_at(now), now);
+        // A call that had it, too.
+        assert!(state.answered(REFUSES, 1, now).is_replaced);
+        state.fetched(Ok(token(now)), now);
+        assert!(state.answered(REFUSES, 1, now).is_replaced);
+        assert!(matches!(state.look(now), Some(Ok(Given { number: 2, .. }))));
+    }
+
+    /// A client that may not call: each refusal counts, and tokens are asked for less and less often.
+    #[test]
+    fn a_token_that_never_worked_is_replaced_less_and_less_often() {
+        let mut now = Instant::now();
+        let mut state = with(now, &[]);
+        let mut waits = Vec::new();
+        for number in 1..=12 {
+            // Far apart: each token is old when its answer comes.
+            now += seconds(10);
+            assert!(!state.answered(REFUSES, number, now).is_replaced);
+            waits.push(state.due_at(now) - now);
+            now = state.due_at(now);
+            state.fetched(Ok(token(now)), now);
+        }
+        assert_eq!(waits[..3], [seconds(1), seconds(2), seconds(4)]);
+        assert_eq!(waits[11], seconds(300));
+        // One works at last: it is renewed in its own time.
+        assert!(!state.answered(REFUSES, 13, now).is_replaced);
+        assert!(state.answered(OK, 13, now).turns);
+        assert_eq!(state.due_at(now), now + seconds(2_000));
+    }
+
+    #[test]
+    fn without_a_token_the_reason_is_the_last_one() {
+        let now = Instant::now();
+        let mut state = State::default();
+        assert!(state.look(now).is_none());
+        for wait in [1, 2, 4] {
+            state.fetched(Err("503".to_owned()), now);
+            assert_eq!(state.due_at(now), now + seconds(wait));
+        }
+        let said = state.look(now).map(|found| found.map(|given| given.number));
+        assert_eq!(said, Some(Err("no token: 503".to_owned())));
+        // While the old one lasts, a failure changes nothing for calls.
+        let mut state = with(now, &[OK]);
+        state.fetched(Err("503".to_owned()), now);
+        assert!(matches!(state.look(now), Some(Ok(_))));
+        assert!(matches!(state.look(now + seconds(3_600)), Some(Err(_))));
+    }
+}
