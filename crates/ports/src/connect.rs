@@ -5,7 +5,7 @@
 //! a timeout ends only the waiting. A client that looks a name up for each attempt piles up threads until the
 //! system refuses more, and then a runtime panics. So there is at most one lookup of a name under way;
 //! attempts that need the name meanwhile wait for the same answer, each within its own bound. Lookups of other names
-//! wait for one of [`MOST`] places. If no thread can be started, that is an error. Nothing is cached: the next lookup asks the system again.
+//! wait for one of `MOST` places. If no thread can be started, that is an error. Nothing is cached: the next lookup asks the system again.
 //!
 //! **TLS** is in `tls`.
 //!
