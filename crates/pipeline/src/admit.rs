@@ -279,7 +279,9 @@ pub(super) fn send_away(waiting: Waiting, denied: &Denied, now: Mono) {
         let detail = format!("the limit `{}` would let it pass in {wait:?}", limit.name);
         dead(route, &job.history, DeadReason::Denied, detail, decided)
     } else {
-        if let Some(more) = DENIED.event(now) {
+        if route.rules.on_denied != OnDenied::Refuse
+            && let Some(more) = DENIED.event(now)
+        {
             info!(route = %route.name, limit = %limit.name, wait = %Span::rough(wait),
                 "denied: the message waits in the ladder, and others pass{more}");
         }

@@ -15,6 +15,7 @@ use sluiced_core::time::Mono;
 use super::handle::PacerHandle;
 use super::job::{Job, Waiting};
 use super::journal::Why;
+use super::refused::{comes_too_late, refuse};
 use super::route::Route;
 use super::route_rules::OnDenied;
 use super::verdict::{back, dead, later};
@@ -31,6 +32,9 @@ pub(super) fn deny(
     pacer: &PacerHandle,
     now: Mono,
 ) {
+    if route.rules.on_denied == OnDenied::Refuse {
+        return;
+    }
     let denied = scheduler.extract(|waiting| Arc::ptr_eq(&waiting.job.route, route));
     if denied.is_empty() {
         return;
@@ -47,7 +51,10 @@ pub(super) fn deny(
                 let detail = format!("the limit `{}` would let it pass in {wait:?}", pacer.name);
                 dead(route, &job.history, DeadReason::Denied, detail, store_now)
             }
-            OnDenied::Hold | OnDenied::Nack => back(&job.history, wait, store_now),
+            // Those that can wait do (`refused`).
+            OnDenied::Hold | OnDenied::Nack | OnDenied::Refuse => {
+                back(&job.history, wait, store_now)
+            }
         };
         job.settle_because(verdict, Some(Why::DeniedBy(&pacer.name)));
     }
@@ -69,6 +76,11 @@ pub(super) fn sweep(
         let (received, limit) = (job.delivery.received(), job.route.rules.hold_limit);
         expected.since(received) > limit || overnight(job, now)
     };
+    let comes_too_late = |waiting: &Waiting| comes_too_late(waiting, availability, now);
+    for waiting in scheduler.extract(|waiting| comes_too_late(waiting).is_some()) {
+        let at = comes_too_late(&waiting).unwrap_or(now);
+        refuse(waiting, at, pacer, now);
+    }
     let is_old = |waiting: &Waiting| waiting.deadline().is_some_and(|end| end <= now);
     let out =
         scheduler.extract(|waiting| waiting.is_stale() || is_old(waiting) || overdue(&waiting.job));

@@ -344,6 +344,7 @@ impl Queued for Waiting {
             may_move: route.sharing.is_shared(),
             holds: route.rules.on_denied == OnDenied::Hold,
             max_hold: route.rules.calls.max_hold,
+            refuses: route.rules.on_denied == OnDenied::Refuse,
             age: at.since(self.job.history.first_seen),
         }
     }

@@ -21,7 +21,7 @@
 //!
 //! Around the path: `history` is what the headers of a message say, `permit` and `refunder` return what was not used,
 //! `claims` are those of `once` limits, `corrections` keeps what answers reported about keys. `held` settles messages that
-//! are held for too long. `owner` claims the names of limits and routes for the fleet, `policies` keeps the limits at the
+//! are held for too long, `refused` those that have no turn before their end. `owner` claims the names of limits and routes for the fleet, `policies` keeps the limits at the
 //! current policy (`limit_facts`), `pause` keeps routes at what operators say, `follow` lets limits follow what is measured, `progress` watches that calls leave.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch.
@@ -58,6 +58,7 @@ mod policies;
 mod progress;
 mod receive;
 mod refunder;
+mod refused;
 mod results;
 mod route;
 mod route_gate;

@@ -109,6 +109,8 @@ pub enum OnDenied {
     Nack,
     /// Each message goes to the dead-letter queue.
     DeadLetter,
+    /// A message waits until it is too old, and is refused with the time as soon as it is known that it would be.
+    Refuse,
 }
 
 impl RouteRules {
@@ -126,7 +128,7 @@ impl RouteRules {
             hold_limit: self.hold_limit,
             denied: match self.on_denied {
                 OnDenied::Hold => WhenDenied::Hold,
-                OnDenied::Delay | OnDenied::DeadLetter => WhenDenied::SendAway,
+                OnDenied::Delay | OnDenied::DeadLetter | OnDenied::Refuse => WhenDenied::SendAway,
                 OnDenied::Nack => WhenDenied::SendAwayAndClose,
             },
         }

@@ -22,7 +22,7 @@ use sluiced_telemetry::LogLimit;
 
 use super::history::{History, time_header};
 use super::route::Route;
-use super::route_rules::WhenUnsendable;
+use super::route_rules::{OnDenied, WhenUnsendable};
 
 static IN_PARTS: LogLimit = LogLimit::new(Duration::from_secs(10));
 /// The largest part of an answer that a dead letter keeps, in bytes.
@@ -85,6 +85,9 @@ pub(super) fn too_dear(limit: &str, most: u64) -> String {
 
 /// For a message that is too old.
 pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdict {
+    if route.rules.on_denied == OnDenied::Refuse {
+        return later(history, Duration::ZERO, now);
+    }
     match route.rules.on_expired {
         WhenUnsendable::Drop => Verdict::Dropped,
         WhenUnsendable::DeadLetter => {

@@ -45,6 +45,8 @@ const ANSWERS_APART: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 pub(super) struct RouteWay {
     seen: Mutex<Way>,
+    /// What the downstream itself knows of it, in place of handshakes.
+    known: Mutex<Option<Spread>>,
     answers: Mutex<Answers>,
     is_followed: AtomicBool,
     /// The first handshakes were made, or could not be made.
@@ -74,6 +76,9 @@ impl RouteWay {
     /// By how much the way varies at most, also behind the end of the connections: the answers vary by no less. `None`:
     /// too few answers.
     pub(super) fn varies_at_most(&self, now: Mono) -> Option<Spread> {
+        if lock(&self.known).is_some() {
+            return None;
+        }
         lock(&self.answers).seen.spread(now)
     }
 
@@ -88,9 +93,10 @@ impl RouteWay {
         drop(timeout(FIRST_BOUND, has_first.wait_for(|made| *made)).await);
     }
 
-    /// The result of its handshakes.
+    /// The result of its handshakes, or what is known without any.
     pub(super) fn spread(&self, now: Mono) -> Option<Spread> {
-        lock(&self.seen).spread(now)
+        let known = *lock(&self.known);
+        known.or_else(|| lock(&self.seen).spread(now))
     }
 }
 
@@ -99,6 +105,13 @@ pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
     let mut alarm = Alarm::new();
     let (mut tried, mut made) = (0, 0);
     loop {
+        if let Some(known) = route.downstream.known_way() {
+            *lock(&route.way.known) = Some(known);
+            route.way.has_first.send_replace(true);
+            alarm.look(&route, &pacer, Some(known));
+            sleep(APART_FOLLOWED).await;
+            continue;
+        }
         let handshake = route.downstream.handshake(BOUND).await;
         tried += 1;
         if let Some(shake) = &handshake {

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::clock::Clock;
 use super::message::Message;
+use sluiced_core::headroom::Spread;
 use sluiced_core::judge::Outcome;
 pub use sluiced_core::judge::Silence;
 use sluiced_core::time::Mono;
@@ -349,6 +350,12 @@ pub trait Downstream: Send + Sync + fmt::Debug {
     /// Makes the handshake of a connection, within `bound`, without a call. `None`: it could not be made, or the host
     /// differs from message to message.
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>>;
+
+    /// By how much the time from a call to its arrival varies, where the downstream knows that itself: no handshake
+    /// is made then.
+    fn known_way(&self) -> Option<Spread> {
+        None
+    }
 }
 
 /// The handshake of a connection.

@@ -136,6 +136,15 @@ impl Sink {
         (Self { settlements, ended }, receiver)
     }
 
+    /// The same way for another session, which ends by itself.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self {
+            settlements: self.settlements.clone(),
+            ended: Arc::default(),
+        }
+    }
+
     /// For the session: it has ended, and can settle nothing any more. What still comes shows what became of messages
     /// that will be delivered again.
     pub fn end(&self) {

@@ -429,7 +429,14 @@ impl<T: Queued> Scheduler<T> {
             return Place::Route(here);
         }
         if item.deadline().is_some_and(|end| end <= here) {
-            return Place::Nowhere;
+            let wait = item.opening(denial.until.max(fits)).since(decided);
+            return match rules.refuses {
+                true => Place::Away {
+                    wait,
+                    is_late: !is_full,
+                },
+                false => Place::Nowhere,
+            };
         }
         if near && has_room {
             Place::Here

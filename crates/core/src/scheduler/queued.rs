@@ -124,6 +124,8 @@ pub struct HoldRules {
     pub holds: bool,
     /// The longest wait in memory.
     pub max_hold: Duration,
+    /// A message whose deadline comes first is sent away with the time, instead of being too old already.
+    pub refuses: bool,
     /// For how long the message has existed.
     pub age: Duration,
 }
@@ -134,6 +136,7 @@ impl Default for HoldRules {
             may_move: false,
             holds: true,
             max_hold: Duration::MAX,
+            refuses: false,
             age: Duration::ZERO,
         }
     }

@@ -9,6 +9,7 @@ use super::messages::Comes;
 use super::{Pacer, Phase, Stopping};
 use crate::admit::Answered;
 use crate::handle::{Stopped, ToPacer};
+use crate::refused::{comes_too_late, refuse};
 use sluiced_core::after_call::figures::ROUNDED;
 use sluiced_core::pacing::Row;
 use sluiced_core::schedule::LeaseAnswer;
@@ -68,8 +69,12 @@ impl Pacer {
         match event {
             ToPacer::Decoded(messages) => {
                 let now = self.handle.clock.now();
+                let availability = self.scheduler.availability(now, false);
                 for waiting in messages {
-                    self.hold(waiting, Comes::First, now);
+                    match comes_too_late(&waiting, availability, now) {
+                        Some(at) => refuse(waiting, at, &self.handle, now),
+                        None => self.hold(waiting, Comes::First, now),
+                    }
                 }
             }
             ToPacer::Back(waiting) => self.refund(vec![*waiting], None),

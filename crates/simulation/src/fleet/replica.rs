@@ -249,6 +249,7 @@ impl Queued for Parcel<'_> {
             may_move: false,
             holds: self.route.far == Far::Hold,
             max_hold: self.route.max_hold,
+            refuses: false,
             age: at.since(self.born),
         }
     }
