@@ -1,6 +1,7 @@
 //! The only room that names concrete backends: from settings to a running pipeline, and to the
 //! probes of `sluiced check --connect`.
 
+mod callers;
 mod downstreams;
 mod files;
 mod options;
@@ -154,8 +155,9 @@ pub fn start(
             journal: routes::journal(settings, name, route)?,
             results: results()?,
         };
-        pacers.add(route, spec);
+        pacers.add(&route.limits, spec);
     }
+    callers::add(settings, secrets, clock, health, &mut pacers)?;
     let phase = Phase::new(rand::random());
     let (pacers, keyed_policies) = pacers.into_specs();
     let pauses = Pauses {

@@ -21,7 +21,7 @@ use sluiced_core::rate::Span;
 use sluiced_pipeline::Remains;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
-use sluiced_settings::types::{QueueBackend, Route};
+use sluiced_settings::types::{QueueBackend, Route, callers_route};
 use sluiced_settings::{self as settings, Loaded};
 use sluiced_status::admin::{self, AdminError};
 use sluiced_status::{Board, RouteFacts};
@@ -243,6 +243,16 @@ async fn serve(
         limits: route.limits.clone(),
     };
     let routes = routes.map(|(name, route)| (name.clone(), facts(route)));
+    // Callers are shown as routes.
+    let callers = loaded.settings.callers.iter().map(|(name, callers)| {
+        let facts = RouteFacts {
+            queue: callers.listen.to_string(),
+            standby_for: None,
+            limits: callers.limits.clone(),
+        };
+        (callers_route(name), facts)
+    });
+    let routes = routes.chain(callers);
     let replica = wire::replica(&loaded.settings);
     let board = Board::new(
         replica.clone(),

@@ -73,6 +73,12 @@ impl<'a> Pacers<'a> {
 
     /// How the limits of a route count its messages.
     pub(super) fn counting(&self, name: &str, route: &Route) -> Result<Counting, WireError> {
+        let labels = route_labels(self.settings, name, route)?;
+        Ok(Counting::new(labels, self.counted(&route.limits)))
+    }
+
+    /// The limits of these names, as they count messages.
+    pub(super) fn counted(&self, names: &[String]) -> Vec<Counted> {
         let known = |name: &String| match self.limits.get(name.as_str()) {
             Some(limit) => Counted::Keyed {
                 limit: Arc::clone(limit),
@@ -80,9 +86,7 @@ impl<'a> Pacers<'a> {
             },
             None => Counted::Paced,
         };
-        let labels = route_labels(self.settings, name, route)?;
-        let limits = route.limits.iter().map(known).collect();
-        Ok(Counting::new(labels, limits))
+        names.iter().map(known).collect()
     }
 
     /// When calls of a route stop because its downstream is away, and where that is shared; `None`: never.
@@ -91,9 +95,9 @@ impl<'a> Pacers<'a> {
         Some((rule, Arc::clone(&self.store)))
     }
 
-    /// Adds a route to the pacer of its paced limit, or gives it one of its own.
-    pub(super) fn add(&mut self, route: &'a Route, spec: RouteSpec) {
-        let paced = self.settings.paced_limit(route);
+    /// Adds a route with these limits to the pacer of its paced limit, or gives it one of its own.
+    pub(super) fn add(&mut self, limits: &[String], spec: RouteSpec) {
+        let paced = self.settings.paced_of(limits);
         let name = match paced {
             Some((limit, _)) => limit.to_owned(),
             None => format!("route.{}", spec.name),

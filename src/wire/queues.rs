@@ -77,6 +77,8 @@ pub fn rabbit_at(url: SecretString) -> RabbitOptions {
 
 /// Where routes get their deliveries.
 pub(super) enum Queues {
+    /// There are callers only.
+    None,
     Rabbit(RabbitQueue),
     Embedded {
         input: PathBuf,
@@ -95,6 +97,7 @@ impl Queues {
         store: &dyn Store,
     ) -> Result<Self, WireError> {
         match settings.backend.queue {
+            QueueBackend::Rabbitmq if settings.routes.is_empty() => Ok(Self::None),
             QueueBackend::Rabbitmq => {
                 let options = options::rabbit(settings, secrets)?;
                 RabbitQueue::new(options, clock, events, store.marks())
@@ -131,6 +134,7 @@ impl Queues {
         route: &Route,
     ) -> Result<Arc<Subscription>, WireError> {
         match self {
+            Self::None => Ok(Arc::new(Subscription::idle())),
             Self::Rabbit(queue) => queue
                 .subscribe(options::route(settings, name, Arc::new(route.clone())))
                 .map_err(|e| WireError::new(format!("routes.{name}"), e)),

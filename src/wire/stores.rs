@@ -26,7 +26,7 @@ use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::store::{Family, FleetNames, Store};
 use sluiced_settings::Loaded;
 use sluiced_settings::secrets::Secrets;
-use sluiced_settings::types::{Limit, LimitBackend, Paced, Settings};
+use sluiced_settings::types::{Limit, LimitBackend, Paced, Settings, callers_route};
 use sluiced_status::{Limits, Replica};
 use sluiced_store::memory::MemoryStore;
 use sluiced_store::redis::{RedisOptions, RedisStore};
@@ -58,7 +58,8 @@ pub(super) fn owned(settings: &Settings, store: &Arc<dyn Store>, queues: &Queues
     let fleet = match (&settings.redis.fleet, queues) {
         (Some(written), _) => named(written),
         (None, Queues::Rabbit(queue)) => queue.fleet(),
-        (None, Queues::Embedded { .. }) => named(EMBEDDED),
+        // Without a queue the configuration names the fleet.
+        (None, Queues::Embedded { .. } | Queues::None) => named(EMBEDDED),
     };
     Owned::keep(Owner {
         store: Arc::clone(store),
@@ -81,7 +82,8 @@ fn named(fleet: &str) -> watch::Receiver<Option<FleetNames>> {
 pub(super) fn owned_names(settings: &Settings) -> Vec<(String, bool)> {
     let limits = settings.limits.iter();
     let limits = limits.map(|(name, limit)| (format!("{LIMITS}{name}"), limit.shared()));
-    let routes = settings.routes.keys();
+    let callers = settings.callers.keys().map(|name| callers_route(name));
+    let routes = settings.routes.keys().cloned().chain(callers);
     let routes = routes.map(|name| (format!("routes.{name}"), false));
     limits.chain(routes).collect()
 }

@@ -8,6 +8,7 @@
 
 mod admin;
 mod broker_faults;
+mod callers;
 mod check;
 mod commands;
 mod containers;

@@ -3,6 +3,7 @@
 //! Each check reports what is wrong and what would be valid, and names every key that it read:
 //! the collector drops a fault about a value that is only a stand-in for a broken one.
 
+mod callers;
 mod downstream;
 mod limits;
 mod loops;
@@ -51,6 +52,7 @@ pub(super) fn run(
     checks.secrets();
     checks.limits();
     checks.routes();
+    checks.callers();
     checks.loops();
 }
 

@@ -30,6 +30,7 @@ mod reference;
 mod schema;
 pub mod secrets;
 mod show;
+pub mod sockets;
 pub mod text;
 pub mod types;
 pub mod urls;

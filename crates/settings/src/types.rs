@@ -5,6 +5,7 @@
 //! `config/default.toml`. The comments of the fields are the text of that file.
 
 mod auth;
+mod callers;
 mod http;
 mod limit;
 mod limit_facts;
@@ -35,6 +36,7 @@ use sluiced_core::backoff::Backoff;
 use sluiced_core::breaker::BreakerRule;
 
 pub use auth::{Auth, AwsSigv4, ClientAuth, HashFunction, Hmac, Oauth2, SecretEncoding};
+pub use callers::{Callers, callers_route};
 pub use http::{Breaker, Http, Outcomes};
 pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};
 pub use limit_facts::WindowStart;
@@ -81,6 +83,9 @@ table! {
         limits: BTreeMap<String, Limit> = Named { of: &LIMIT, example: "" }, Default {};
         /// A route: one work queue, the limits that its messages must pass, and where they go.
         routes: BTreeMap<String, Route> = Named { of: &ROUTE, example: "sms" }, Default {};
+        /// A listener for programs that share the limits without a queue: they ask for a turn (POST /v1/permits), and make
+        /// the call themselves when they get it. Any number of them.
+        callers: BTreeMap<String, Callers> = Named { of: &CALLERS, example: "web" }, Default {};
         /// What routes have in common.
         defaults: Defaults = Section(Defaults::KEYS), Default {};
     }
@@ -88,6 +93,8 @@ table! {
 
 /// A route.
 static ROUTE: Shape = Section(Route::KEYS);
+/// A listener for callers.
+static CALLERS: Shape = Section(Callers::KEYS);
 
 table! {
     /// Given to the routes before these are read: nothing is left here.
@@ -126,10 +133,23 @@ impl Settings {
     /// The paced limit of a route, with its name.
     #[must_use]
     pub fn paced_limit<'a>(&'a self, route: &'a Route) -> Option<(&'a str, &'a Paced)> {
-        route.limits.iter().find_map(|name| {
-            let paced = self.limits.get(name)?.as_paced()?;
-            Some((name.as_str(), paced))
+        self.paced_of(&route.limits)
+    }
+
+    /// The paced one of these limits, with its name.
+    #[must_use]
+    pub fn paced_of(&self, limits: &[String]) -> Option<(&str, &Paced)> {
+        limits.iter().find_map(|name| {
+            let (name, limit) = self.limits.get_key_value(name)?;
+            Some((name.as_str(), limit.as_paced()?))
         })
+    }
+
+    /// The limits of all routes and callers.
+    pub fn named_limits(&self) -> impl Iterator<Item = &String> {
+        let routes = self.routes.values().map(|route| &route.limits);
+        let callers = self.callers.values().map(|callers| &callers.limits);
+        routes.chain(callers).flatten()
     }
 
     /// What follows for limits from the routes that name them: the messages of a route that sends segments cost up to so

@@ -12,6 +12,7 @@
 pub mod authority;
 pub mod broker;
 pub mod browser;
+pub mod caller;
 pub mod contract;
 pub mod daemon;
 pub mod http_proxy;

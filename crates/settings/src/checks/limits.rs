@@ -145,7 +145,7 @@ impl Checks<'_> {
     /// that is then probably this one.
     fn unused(&mut self, path: KeyPath, name: &String) {
         let settings = self.settings;
-        let mut named = settings.routes.values().flat_map(|route| &route.limits);
+        let mut named = settings.named_limits();
         if named.any(|other| other == name || !settings.limits.contains_key(other)) {
             return;
         }
@@ -339,22 +339,23 @@ impl Checks<'_> {
             }
             return;
         }
-        let routes = self.settings.routes.iter();
+        let routes = self.settings.routes.iter().map(|(route, own)| {
+            let at = KeyPath::of(&["routes", route, "priority"]);
+            (at, &own.limits, own.priority.least())
+        });
+        let callers = self.settings.callers.iter().map(|(name, own)| {
+            let at = KeyPath::of(&["callers", name, "priority"]);
+            (at, &own.limits, own.priority)
+        });
         let users: Vec<_> = routes
-            .filter(|(_, route)| route.limits.contains(name))
+            .chain(callers)
+            .filter(|(_, limits, _)| limits.contains(name))
             .collect();
-        if !users.is_empty()
-            && users
-                .iter()
-                .all(|(_, route)| route.priority.least() >= least)
-        {
+        if !users.is_empty() && users.iter().all(|(.., priority)| *priority >= least) {
             let message = format!(
                 "every route of this limit has a priority of {least} or more, so everything may take the reserve and it keeps nothing free; write a lower priority for one of them, or a higher reserve_priority"
             );
-            let priority = |route: &String| KeyPath::of(&["routes", route, "priority"]);
-            let keys = keys
-                .into_iter()
-                .chain(users.iter().map(|(route, _)| priority(route)));
+            let keys = keys.into_iter().chain(users.into_iter().map(|(at, ..)| at));
             self.warning(keys.collect::<Vec<_>>(), message);
         }
     }

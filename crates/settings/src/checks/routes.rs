@@ -17,7 +17,7 @@ const LEAST_PREFETCH: u16 = 16;
 impl Checks<'_> {
     pub(super) fn routes(&mut self) {
         let settings = self.settings;
-        if settings.routes.is_empty() {
+        if settings.routes.is_empty() && settings.callers.is_empty() {
             let message = "no route: nothing would be consumed; write a table [routes.NAME] with queue, limits and downstream, in a file that --config names";
             self.error(KeyPath::of(&["routes"]), message);
         }
@@ -25,7 +25,7 @@ impl Checks<'_> {
             let path = KeyPath::of(&["routes", name]);
             self.name(&path, name);
             self.shares_queue(name, route);
-            self.limits_of(&path, route);
+            self.limits_of(&path, &route.limits);
             self.gives_back(&path, route);
             if let Some((limit, rate)) = self.pace_of(route) {
                 self.prefetch(&path, route, limit, rate);
@@ -80,39 +80,40 @@ impl Checks<'_> {
     }
 
     /// The paced limits that a route names, with their rates.
-    fn paces_of<'r>(&self, route: &'r Route) -> Vec<(&'r str, Rate)> {
+    fn paces_of<'r>(&self, named: &'r [String]) -> Vec<(&'r str, Rate)> {
         let known = |name: &'r String| match self.settings.limits.get(name) {
             Some(Limit::Paced(limit)) => Some((name.as_str(), limit.rate.0)),
             _ => None,
         };
-        route.limits.iter().filter_map(known).collect()
+        named.iter().filter_map(known).collect()
     }
 
     /// The paced limit of a route, if it has one and all of its limits are known.
     pub(super) fn pace_of<'r>(&self, route: &'r Route) -> Option<(&'r str, Rate)> {
         let known = |name: &String| self.settings.limits.contains_key(name);
-        match self.paces_of(route)[..] {
+        match self.paces_of(&route.limits)[..] {
             [paced] if route.limits.iter().all(known) => Some(paced),
             _ => None,
         }
     }
 
-    fn limits_of(&mut self, path: &KeyPath, route: &Route) {
+    /// The limits that a route or callers name.
+    pub(super) fn limits_of(&mut self, path: &KeyPath, named: &[String]) {
         let at = path.join("limits");
         let limits = &self.settings.limits;
-        for (i, name) in route.limits.iter().enumerate() {
+        for (i, name) in named.iter().enumerate() {
             if !limits.contains_key(name) {
                 let known = limits.keys().map(String::as_str);
                 let hint = hint(name, known, || format!("write a table [limits.{name}]"));
                 let message = format!("no limit has the name `{name}`; {hint}");
                 self.error([at.at(i), KeyPath::of(&["limits", name])], message);
-            } else if route.limits[..i].contains(name) {
+            } else if named[..i].contains(name) {
                 self.error(at.at(i), format!("`{name}` is named twice; name it once"));
             }
         }
-        let mut paced = self.paces_of(route);
+        let mut paced = self.paces_of(named);
         paced.dedup();
-        let count = route.limits.len();
+        let count = named.len();
         if count == 0 {
             let message =
                 "no limit: nothing would hold the calls of this route back; write [\"NAME\"]";

@@ -1,5 +1,6 @@
 //! Checks of several keys, of files, or of a syntax of its own: the exact messages.
 
+mod callers;
 mod http;
 mod limits;
 mod redis;

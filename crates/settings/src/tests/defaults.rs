@@ -17,7 +17,8 @@ pub(super) fn uncommented() -> String {
     };
     let lines: Vec<_> = DEFAULT.lines().map(switch).collect();
     let all = "[\"provider\", \"sender\", \"campaign\", \"quota\", \"recipient\", \"calls\", \"repeats\"]";
-    lines.join("\n").replace("[\"provider\"]", all)
+    // Those of the route, which comes before the callers.
+    lines.join("\n").replacen("[\"provider\"]", all, 1)
 }
 
 #[test]
@@ -45,14 +46,17 @@ fn the_commented_examples_are_true() {
     let files = Files::new(&[""]);
     let ca = files.write("ca.pem", ca);
     let client = files.write("client.pem", "-----BEGIN CERTIFICATE-----\n");
-    let secrets = ["rabbitmq", "redis", "provider", "mail", "proxy", "infobip"];
-    let keys = ["rabbitmq-key", "redis-key", "client-key"];
+    let secrets = [
+        "rabbitmq", "redis", "provider", "mail", "proxy", "infobip", "callers",
+    ];
+    let keys = ["rabbitmq-key", "redis-key", "client-key", "callers-key"];
     for name in secrets.into_iter().chain(keys) {
         files.write(name, "secret\n");
     }
     let directory = ca.trim_end_matches("/ca.pem").to_owned();
     let text = text.replace("/etc/sluiced/ca.pem", &ca);
     let text = text.replace("/etc/sluiced/client.pem", &client);
+    let text = text.replace("/etc/sluiced/callers.pem", &client);
     // Certificates are for TLS.
     let text = text.replace("redis://127", "rediss://127");
     let files = Files::new(&[&text]);

@@ -174,7 +174,7 @@ fn tables_that_are_none() {
         [
             "a.toml:1:1: limits: a number where a table is needed; write `[limits]` and its keys below",
             "a.toml:2:1: admin: a number where a table is needed; write `[admin]` and its keys below",
-            "a.toml:3:1: x: unknown key; known here: rabbitmq, redis, admin, log, service, backend, embedded, secrets, limits, routes, defaults",
+            "a.toml:3:1: x: unknown key; known here: rabbitmq, redis, admin, log, service, backend, embedded, secrets, limits, routes, callers, defaults",
             "a.toml:4:1: routes: a list where a table is needed; write `[routes]` and its keys below",
         ]
     );

@@ -1,0 +1,111 @@
+//! The downstream of callers: a message is "called" by answering its request. The caller then makes the call itself.
+//!
+//! Where a limit is keyed, the call is under way until its caller ends the permit, or until `ends_after`. So it counts in
+//! limits of calls under way, and units of a call that was not made can be given back. Slots of a paced limit cannot: their
+//! time is over.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, ready};
+use tokio::time::timeout;
+
+use super::permits::{End, PermitId, Permits};
+use sluiced_core::headroom::Spread;
+use sluiced_core::judge::Outcome;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::{
+    Call, Downstream, Facts, Handshake, Judgement, LeaveBy, Status, TooLate, Undecodable,
+};
+use sluiced_ports::message::Message;
+
+/// Answers the requests of one listener.
+pub(crate) struct Answering {
+    pub(crate) permits: Arc<Permits>,
+    pub(crate) clock: Clock,
+    /// How long a permit counts that its caller does not end. `None`: there is nothing that it could count in.
+    pub(crate) counts: Option<Duration>,
+}
+
+struct Answer {
+    permits: Arc<Permits>,
+    id: PermitId,
+    counts: Option<Duration>,
+}
+
+impl Downstream for Answering {
+    fn prepare(&self, message: &Message, _: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
+        let id = message.id().unwrap_or_default().parse();
+        let id = id.map_err(|_| Undecodable {
+            what: "message_id".to_owned(),
+            why: "is no id of a permit".to_owned(),
+        })?;
+        Ok(Box::new(Answer {
+            permits: Arc::clone(&self.permits),
+            id,
+            counts: self.counts,
+        }))
+    }
+
+    fn warm(&self, _: Duration) -> BoxFuture<'_, Result<(), String>> {
+        ready(Ok(())).boxed()
+    }
+
+    fn handshake(&self, _: Duration) -> BoxFuture<'_, Option<Handshake>> {
+        ready(None).boxed()
+    }
+
+    fn known_way(&self) -> Option<Spread> {
+        Some(self.permits.way(self.clock.now()))
+    }
+}
+
+impl Call for Answer {
+    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, TooLate>> {
+        async move {
+            let Self {
+                permits,
+                id,
+                counts,
+            } = *self;
+            let Some(counts) = counts else {
+                return match permits.turn_of(id, leave_by).await {
+                    true => Ok(went(End::Used)),
+                    false => Err(TooLate),
+                };
+            };
+            // Its caller may end it before this task is run again.
+            let end = permits.open(id);
+            if !permits.turn_of(id, leave_by).await {
+                permits.close(id);
+                return Err(TooLate);
+            }
+            let end = timeout(counts, end).await;
+            permits.close(id);
+            Ok(went(end.ok().and_then(Result::ok).unwrap_or(End::Used)))
+        }
+        .boxed()
+    }
+}
+
+/// A call that was not made gives back what it took.
+fn went(end: End) -> Judgement {
+    Judgement {
+        outcome: Outcome::Accepted,
+        reply: Ok(Status::Http(200)),
+        detail: "the caller has its permit".to_owned(),
+        answer: None,
+        maybe_delivered: end == End::Used,
+        cut_from: None,
+        rest: None,
+        renewed: false,
+    }
+}
+
+impl fmt::Debug for Answering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answering").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,176 @@
+//! Callers: programs that share the limits without a queue. They ask for a turn over HTTP, and make the call themselves.
+//!
+//! Problem: a limit belongs to an account, and not only the workers of a queue spend it: a web application, a cron job, the
+//! old workers during a migration. A limiter of their own would cut the limit in two, or break it.
+//!
+//! So a caller's request is a message like any other, whose downstream is the answer to it. It goes through the same
+//! scheduler, leases, keyed limits, priorities and policies as the messages of a queue:
+//!
+//! ```text
+//! POST /v1/permits ─ service ─> delivery ─> the pipeline ─> its slot ─ downstream ─> 200: go now
+//!         ^            request      ^                           │
+//!         └──── reply: 429, 503 ────┴──── verdict: denied ──────┘
+//! ```
+//!
+//! This crate implements two ports. `queue`: [`Subscription`] delivers requests and answers those that are settled
+//! without a turn (here). `downstream`: `downstream` answers a request when its slot is due. Both sides meet in `permits`.
+//! `listener` has the sockets, `tls` and `token` say which callers may ask.
+//!
+//! **What it does not promise**: a call that leaves later than `use_within` after its permit may come too early for
+//! another window. The headroom keeps that time; the rest is the caller's.
+//!
+//! **The door**: [`start`]. **May know**: `core`, `ports`, the types of `settings`, `telemetry`.
+
+mod downstream;
+mod listener;
+mod permits;
+mod reply;
+mod request;
+mod service;
+mod tls;
+mod token;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+use tracing::error;
+
+pub use listener::{ListenError, Listener};
+pub use request::{AskedLimit, NamesKey};
+pub use tls::{Identity, IdentityError};
+
+use downstream::Answering;
+use listener::Connections;
+use permits::{PermitId, Permits};
+use request::Offer;
+use service::{Desk, router};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::{Link, Secret};
+use sluiced_ports::downstream::Downstream;
+use sluiced_ports::queue::{
+    Leftover, ServeChannels, Settlement, Sink, Subscription, time_to_close,
+};
+use sluiced_telemetry::meters::RouteMeters;
+use token::Token;
+
+/// How long answers that are under way may take once the listener stops.
+const STOP: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How one listener serves its callers.
+#[derive(Debug)]
+pub struct CallersOptions {
+    /// The name under which they are shown.
+    pub route: Arc<str>,
+    pub limits: Vec<AskedLimit>,
+    pub max_wait: Duration,
+    /// At least 1.
+    pub max_waiting: u16,
+    pub use_within: Duration,
+    /// How long a permit counts that its caller does not end. `None`: no limit counts it after its turn.
+    pub counts: Option<Duration>,
+    /// `None`: the permissions of the socket protect it.
+    pub token: Option<Secret>,
+    /// `None`: without TLS.
+    pub identity: Option<Arc<Identity>>,
+}
+
+/// The two ports of one listener.
+#[derive(Debug)]
+pub struct Callers {
+    pub subscription: Arc<Subscription>,
+    pub downstream: Arc<dyn Downstream>,
+}
+
+/// Starts to serve. Must be called inside a tokio runtime.
+#[must_use]
+pub fn start(
+    options: CallersOptions,
+    listener: Listener,
+    clock: Clock,
+    meters: Arc<RouteMeters>,
+) -> Callers {
+    let permits = Permits::new(options.use_within);
+    let downstream = Arc::new(Answering {
+        permits: Arc::clone(&permits),
+        clock,
+        counts: options.counts,
+    });
+    let serving = |channels| serve(options, listener, clock, permits, meters, channels);
+    Callers {
+        subscription: Arc::new(Subscription::start(serving)),
+        downstream,
+    }
+}
+
+/// Answers until the subscription is closed.
+async fn serve(
+    options: CallersOptions,
+    listener: Listener,
+    clock: Clock,
+    permits: Arc<Permits>,
+    meters: Arc<RouteMeters>,
+    channels: ServeChannels,
+) {
+    let ServeChannels {
+        tap,
+        mut closing,
+        deliveries,
+        link,
+        leftover,
+        ..
+    } = channels;
+    let (sink, mut settlements) = Sink::new();
+    let waiting = usize::from(options.max_waiting.max(1));
+    let desk = Arc::new(Desk {
+        offer: Offer {
+            limits: options.limits,
+            max_wait: options.max_wait,
+        },
+        permits: Arc::clone(&permits),
+        places: Semaphore::new(waiting),
+        deliveries,
+        tap,
+        is_open: AtomicBool::new(false),
+        sink,
+        clock,
+        token: options.token.map(|token| Token::new(token, clock.now())),
+        use_within: options.use_within,
+        route: options.route,
+    });
+    link.send_replace(Link::Up);
+    let mut open = Connections::default();
+    let end = {
+        let listening = listener.serve(router(desk), options.identity, waiting, &mut open);
+        tokio::pin!(listening);
+        loop {
+            tokio::select! {
+                Some(settlement) = settlements.recv() => settled(&permits, &meters, settlement),
+                end = time_to_close(&mut closing) => break end,
+                Err(why) = &mut listening => {
+                    error!(%why, "callers cannot be served");
+                    link.send_replace(Link::Down(why.to_string().into()));
+                    break time_to_close(&mut closing).await;
+                }
+            }
+        }
+    };
+    // The pipeline has given everything back: what still waits is answered.
+    let end = end.min(Instant::now() + STOP);
+    while let Ok(settlement) = settlements.try_recv() {
+        settled(&permits, &meters, settlement);
+    }
+    while open.is_busy() && Instant::now() < end {
+        sleep(LOOK).await;
+    }
+    drop(open);
+    leftover.send_replace(Some(Leftover::default()));
+}
+
+fn settled(permits: &Permits, meters: &RouteMeters, settlement: Settlement) {
+    meters.settled(settlement.verdict.label(), 1);
+    permits.settled(PermitId(settlement.tag), settlement.verdict);
+}

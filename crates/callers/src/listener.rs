@@ -1,0 +1,381 @@
+//! Where callers connect: a socket of this machine, an address, or a socket that systemd opened.
+//!
+//! Problem: ten thousand callers may wait at a time, each with a connection, and clients may be silent, slow or hostile.
+//! So there is a most of connections. One more ends the oldest that has no request under way; if all have one, the new
+//! one is closed. A connection that is silent for [`IDLE`] is closed, too. A request has a largest head, a largest body and a
+//! longest time (`service`).
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net as unix;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use std::{env, fs, net};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use listenfd::ListenFd;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
+use tracing::debug;
+
+use super::tls::Identity;
+use sluiced_settings::sockets::ListenOn;
+
+/// A connection without a request is closed after this.
+const IDLE: Duration = Duration::from_secs(60);
+/// The longest TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The largest head of a request.
+const MAX_HEAD: usize = 16 * 1024;
+/// Connections beyond those of requests that wait.
+const MORE_CONNECTIONS: usize = 1_000;
+/// Files that everything else may open.
+const OTHER_FILES: u64 = 500;
+/// A pause after an accept that failed because of missing file descriptors, instead of a hot loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Who may write to the socket: its user and its group.
+const MODE: u32 = 0o660;
+
+/// Why nothing listens.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on `{at}`: {reason}; {advice}")]
+pub struct ListenError {
+    at: String,
+    reason: io::Error,
+    advice: &'static str,
+}
+
+/// A listener that is bound and does not answer yet.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    /// Removed at the end.
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(unix::UnixListener),
+    Tcp(net::TcpListener),
+}
+
+impl Listener {
+    /// Binds it.
+    ///
+    /// # Errors
+    /// When another process has the place, it is not allowed, or systemd did not open it.
+    pub fn bind(at: &ListenOn) -> Result<Self, ListenError> {
+        Self::bound(at).map_err(|reason| ListenError {
+            at: at.to_string(),
+            advice: advice(at, reason.kind()),
+            reason,
+        })
+    }
+
+    fn bound(at: &ListenOn) -> io::Result<Self> {
+        let (socket, path) = match at {
+            ListenOn::Unix(path) => (Socket::Unix(at_path(path)?), Some(path.clone())),
+            ListenOn::Tcp(place) => (Socket::Tcp(net::TcpListener::bind(place)?), None),
+            ListenOn::Systemd(name) => (of_systemd(name)?, None),
+        };
+        match &socket {
+            Socket::Unix(socket) => socket.set_nonblocking(true)?,
+            Socket::Tcp(socket) => socket.set_nonblocking(true)?,
+        }
+        Ok(Self { socket, path })
+    }
+
+    /// The address, where it has one: a test takes a free port.
+    #[must_use]
+    pub fn address(&self) -> Option<net::SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.local_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// Answers requests for as long as it is polled. `waiting`: how many may wait at a time.
+    pub(crate) async fn serve(
+        self,
+        router: Router,
+        identity: Option<Arc<Identity>>,
+        waiting: usize,
+        open: &mut Connections,
+    ) -> io::Result<()> {
+        let _removed = Removed(self.path);
+        open.most = connections_for(waiting);
+        match self.socket {
+            Socket::Unix(socket) => {
+                let socket = UnixListener::from_std(socket)?;
+                loop {
+                    match socket.accept().await {
+                        Ok((stream, _)) => open.take(stream, &router, identity.as_ref()),
+                        Err(error) => failed(&error).await,
+                    }
+                }
+            }
+            Socket::Tcp(socket) => {
+                let socket = TcpListener::from_std(socket)?;
+                loop {
+                    match socket.accept().await {
+                        Ok((stream, _)) => {
+                            stream.set_nodelay(true).ok();
+                            open.take(stream, &router, identity.as_ref());
+                        }
+                        Err(error) => failed(&error).await,
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn failed(error: &io::Error) {
+    debug!(%error, "a listener for callers could not accept");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// Removes the socket's file.
+struct Removed(Option<PathBuf>);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            fs::remove_file(path).ok();
+        }
+    }
+}
+
+/// Binds a path. A file that an earlier process left, at which nobody listens, is replaced.
+fn at_path(path: &Path) -> io::Result<unix::UnixListener> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|facts| facts.file_type().is_socket());
+    if is_socket {
+        match unix::UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path)?;
+            }
+            _ => return Err(io::ErrorKind::AddrInUse.into()),
+        }
+    }
+    let socket = unix::UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(MODE))?;
+    Ok(socket)
+}
+
+/// The socket that systemd opened under this name (sd_listen_fds(3)).
+fn of_systemd(name: &str) -> io::Result<Socket> {
+    let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let place = names.split(':').position(|known| known == name);
+    let place = place.ok_or(io::ErrorKind::NotFound)?;
+    let mut sockets = ListenFd::from_env();
+    if let Ok(Some(socket)) = sockets.take_unix_listener(place) {
+        return Ok(Socket::Unix(socket));
+    }
+    match sockets.take_tcp_listener(place)? {
+        Some(socket) => Ok(Socket::Tcp(socket)),
+        None => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
+const fn advice(at: &ListenOn, kind: io::ErrorKind) -> &'static str {
+    match (at, kind) {
+        (_, io::ErrorKind::AddrInUse) => "another process has it: choose another place",
+        (ListenOn::Unix(_), io::ErrorKind::NotFound) => {
+            "its directory does not exist: RuntimeDirectory=sluiced in the unit makes /run/sluiced"
+        }
+        (ListenOn::Systemd(_), _) => {
+            "the unit has no socket of that FileDescriptorName: see sluiced-callers.socket"
+        }
+        (_, io::ErrorKind::PermissionDenied) => {
+            "this user may not: choose a place that it may use, or a socket of systemd"
+        }
+        (_, io::ErrorKind::AddrNotAvailable) => {
+            "this machine does not have that address: choose one of its own"
+        }
+        _ => "choose another place",
+    }
+}
+
+/// So many connections at a time, as far as this process may open files. It asks for as many as it is allowed.
+fn connections_for(waiting: usize) -> usize {
+    let wanted = waiting + MORE_CONNECTIONS;
+    let allowed = getrlimit(Resource::Nofile);
+    let needed = wanted as u64 + OTHER_FILES;
+    let raised = allowed.maximum.map_or(needed, |most| most.min(needed));
+    let current = allowed.current.unwrap_or(u64::MAX);
+    let may_open = if current < raised {
+        let asked = Rlimit {
+            current: Some(raised),
+            maximum: allowed.maximum,
+        };
+        match setrlimit(Resource::Nofile, asked) {
+            Ok(()) => raised,
+            Err(_) => current,
+        }
+    } else {
+        current
+    };
+    let rest = usize::try_from(may_open.saturating_sub(OTHER_FILES)).unwrap_or(wanted);
+    wanted.min(rest.max(16))
+}
+
+/// The connections that are open.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    /// The oldest first.
+    open: VecDeque<(AbortHandle, Busy)>,
+    tasks: JoinSet<()>,
+    most: usize,
+}
+
+/// How many requests of a connection are under way.
+#[derive(Clone, Debug, Default)]
+struct Busy(Arc<AtomicUsize>);
+
+impl Connections {
+    /// Answers the requests of a connection, in a task.
+    fn take<T>(&mut self, stream: T, router: &Router, identity: Option<&Arc<Identity>>)
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        while self.tasks.try_join_next().is_some() {}
+        if self.open.len() >= self.most {
+            self.open.retain(|(task, _)| !task.is_finished());
+        }
+        if self.open.len() >= self.most && !self.end_oldest_idle() {
+            return;
+        }
+        let (busy, identity) = (Busy::default(), identity.cloned());
+        let service = Counted {
+            router: TowerToHyperService::new(router.clone()),
+            busy: busy.clone(),
+        };
+        let task = self.tasks.spawn(async move {
+            let Some(identity) = identity else {
+                return answer(stream, service).await;
+            };
+            match timeout(HANDSHAKE, identity.accept(stream)).await {
+                Ok(Ok(stream)) => answer(stream, service).await,
+                Ok(Err(error)) => debug!(%error, "a caller's TLS handshake failed"),
+                Err(_) => debug!("a caller's TLS handshake took too long"),
+            }
+        });
+        self.open.push_back((task, busy));
+    }
+
+    /// Ends the oldest connection without a request. Returns whether there was one.
+    fn end_oldest_idle(&mut self) -> bool {
+        let idle = |(_, busy): &(AbortHandle, Busy)| busy.0.load(Ordering::Relaxed) == 0;
+        let Some(oldest) = self.open.iter().position(idle) else {
+            return false;
+        };
+        if let Some((task, _)) = self.open.remove(oldest) {
+            task.abort();
+        }
+        true
+    }
+
+    /// Whether a request is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        let mut open = self.open.iter();
+        open.any(|(task, busy)| !task.is_finished() && busy.0.load(Ordering::Relaxed) > 0)
+    }
+}
+
+async fn answer<T>(stream: T, service: Counted)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        debug!(%error, "a caller's connection ended");
+    }
+}
+
+/// The router, and a count of the requests under way.
+struct Counted {
+    router: TowerToHyperService<Router>,
+    busy: Busy,
+}
+
+type Answered<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+impl Service<http::Request<hyper::body::Incoming>> for Counted {
+    type Response = axum::response::Response;
+    type Error = std::convert::Infallible;
+    type Future = Answered<Result<Self::Response, Self::Error>>;
+
+    fn call(&self, request: http::Request<hyper::body::Incoming>) -> Self::Future {
+        let under_way = UnderWay::begin(&self.busy);
+        let answer = self.router.call(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            drop(under_way);
+            answer
+        })
+    }
+}
+
+/// Ends the request when it is dropped: the caller may have hung up.
+struct UnderWay(Busy);
+
+impl UnderWay {
+    fn begin(busy: &Busy) -> Self {
+        busy.0.fetch_add(1, Ordering::Relaxed);
+        Self(busy.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_an_earlier_process_left_is_replaced_and_a_living_listener_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("callers.sock");
+        let at = ListenOn::Unix(path.clone());
+        drop(unix::UnixListener::bind(&path).expect("a socket"));
+        let first = Listener::bind(&at).expect("it is replaced");
+        let mode = fs::metadata(&path).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, MODE);
+        let why = Listener::bind(&at).expect_err("it lives").to_string();
+        assert!(why.contains("another process has it"), "{why}");
+        drop(first);
+        fs::write(dir.path().join("file"), "").expect("a file");
+        let why = Listener::bind(&ListenOn::Unix(dir.path().join("file")));
+        assert!(why.is_err(), "a file of others is not removed");
+        let nowhere = ListenOn::Unix(dir.path().join("no/callers.sock"));
+        let why = Listener::bind(&nowhere).expect_err("nowhere").to_string();
+        assert!(why.contains("RuntimeDirectory=sluiced"), "{why}");
+    }
+
+    #[test]
+    fn a_name_that_systemd_did_not_open_is_told() {
+        let at = ListenOn::Systemd("callers".to_owned());
+        let why = Listener::bind(&at).expect_err("no such socket").to_string();
+        assert!(why.contains("FileDescriptorName"), "{why}");
+    }
+}

@@ -1,0 +1,276 @@
+//! The permits of one listener: those that callers wait for, and those that they have and did not end yet.
+//!
+//! This is where the two sides meet. A request waits under its id ([`Permits::wait`]). When its turn has come, the
+//! downstream's side hands it over ([`Permits::turn_of`]), and the request says whether its caller is still there.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use sluiced_core::headroom::{Spread, Way};
+use sluiced_core::time::Mono;
+use sluiced_ports::downstream::LeaveBy;
+use sluiced_ports::lock;
+use sluiced_ports::queue::{Sink, Verdict};
+
+/// The id of a permit. It is random, so that no other caller can guess it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PermitId(pub(crate) u64);
+
+impl fmt::Display for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// A text that no permit has as its id.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a permit has an id of 16 digits from 0 to f")]
+pub(crate) struct NoId;
+
+impl FromStr for PermitId {
+    type Err = NoId;
+
+    fn from_str(text: &str) -> Result<Self, NoId> {
+        let digits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let id = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+        id.map(Self).ok_or(NoId)
+    }
+}
+
+/// What a request that waits hears.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// Its turn has come.
+    Turn(Turn),
+    /// It has none: this became of it.
+    Settled(Verdict),
+}
+
+/// A turn. The request answers `goes` if its caller is there and it is not too late; dropped, nothing was taken.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) leave_by: LeaveBy,
+    pub(crate) goes: oneshot::Sender<()>,
+}
+
+/// How a permit ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The call was made, or may have been.
+    Used,
+    /// Its caller made no call.
+    Unused,
+}
+
+/// The permits of one listener.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    waiting: Mutex<HashMap<PermitId, mpsc::UnboundedSender<Heard>>>,
+    open: Mutex<HashMap<PermitId, oneshot::Sender<End>>>,
+    /// How long after their permits callers made their calls, as they report it.
+    used: Mutex<Way>,
+    /// What is kept for that in any case.
+    use_within: Duration,
+}
+
+impl Permits {
+    pub(crate) fn new(use_within: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            waiting: Mutex::default(),
+            open: Mutex::default(),
+            used: Mutex::default(),
+            use_within,
+        })
+    }
+
+    /// A request waits, until the value is dropped.
+    pub(crate) fn wait(self: &Arc<Self>, session: Sink) -> Waiting {
+        let (sender, heard) = mpsc::unbounded_channel();
+        let id = PermitId(rand::random());
+        lock(&self.waiting).insert(id, sender);
+        Waiting {
+            permits: Arc::clone(self),
+            id,
+            heard,
+            session,
+            goes: false,
+        }
+    }
+
+    /// The request was settled without a turn, or long after it.
+    pub(crate) fn settled(&self, id: PermitId, verdict: Verdict) {
+        if let Some(to) = lock(&self.waiting).get(&id) {
+            // It may have gone meanwhile.
+            to.send(Heard::Settled(verdict)).ok();
+        }
+    }
+
+    /// The turn of a request has come. Returns whether its caller takes it.
+    pub(crate) async fn turn_of(&self, id: PermitId, leave_by: LeaveBy) -> bool {
+        let (goes, answered) = oneshot::channel();
+        let told = match lock(&self.waiting).get(&id) {
+            Some(to) => to.send(Heard::Turn(Turn { leave_by, goes })).is_ok(),
+            None => false,
+        };
+        told && answered.await.is_ok()
+    }
+
+    /// The permit counts until its caller ends it: receives how.
+    pub(crate) fn open(&self, id: PermitId) -> oneshot::Receiver<End> {
+        let (ends, end) = oneshot::channel();
+        lock(&self.open).insert(id, ends);
+        end
+    }
+
+    /// The permit counts no longer.
+    pub(crate) fn close(&self, id: PermitId) {
+        lock(&self.open).remove(&id);
+    }
+
+    /// Its caller ends a permit. Returns whether it still counted.
+    pub(crate) fn end(&self, id: PermitId, end: End) -> bool {
+        let open = lock(&self.open).remove(&id);
+        open.is_some_and(|open| open.send(end).is_ok())
+    }
+
+    /// A caller reports that it made its call so long after its permit.
+    pub(crate) fn used_after(&self, took: Duration, now: Mono) {
+        lock(&self.used).saw(took, now);
+    }
+
+    /// By how much the time from a permit to the call varies: as configured, or more where callers report it.
+    pub(crate) fn way(&self, now: Mono) -> Spread {
+        let reported = lock(&self.used).spread(now);
+        let median = reported.map_or(Duration::ZERO, |seen| seen.median);
+        let reported = reported.map_or(Duration::ZERO, |seen| seen.spread);
+        Spread {
+            median,
+            spread: reported.max(self.use_within),
+            of_few: false,
+        }
+    }
+}
+
+/// A request that waits for its turn. Dropped without one, it is settled as if it had never come.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    permits: Arc<Permits>,
+    pub(crate) id: PermitId,
+    pub(crate) heard: mpsc::UnboundedReceiver<Heard>,
+    /// Of its delivery.
+    pub(crate) session: Sink,
+    goes: bool,
+}
+
+impl Waiting {
+    /// Its caller takes the turn. Returns whether it is still its own.
+    pub(crate) fn goes(mut self, turn: Turn) -> bool {
+        self.goes = turn.goes.send(()).is_ok();
+        self.goes
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        lock(&self.permits.waiting).remove(&self.id);
+        if !self.goes {
+            self.session.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluiced_ports::clock::Clock;
+
+    fn permits() -> (Arc<Permits>, Sink, LeaveBy) {
+        let leave_by = LeaveBy::any_time(Clock::start());
+        (
+            Permits::new(Duration::from_millis(5)),
+            Sink::new().0,
+            leave_by,
+        )
+    }
+
+    #[test]
+    fn an_id_is_read_as_it_is_written() {
+        for id in [0, 1, 0xdead_beef, u64::MAX] {
+            assert_eq!(PermitId(id).to_string().parse(), Ok(PermitId(id)));
+        }
+        for wrong in [
+            "",
+            "1",
+            "+00000000000000f",
+            "0x0000000000000f",
+            "00000000000000000",
+        ] {
+            assert_eq!(wrong.parse::<PermitId>(), Err(NoId), "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_turn_is_taken_by_a_caller_that_is_there() {
+        let (permits, sink, leave_by) = permits();
+        let mut waits = permits.wait(sink);
+        let id = waits.id;
+        let turn = permits.turn_of(id, leave_by);
+        let takes = async {
+            let Some(Heard::Turn(turn)) = waits.heard.recv().await else {
+                panic!("a turn");
+            };
+            waits.goes(turn)
+        };
+        assert_eq!(futures::join!(turn, takes), (true, true));
+        assert!(lock(&permits.waiting).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_left_takes_nothing_and_its_delivery_is_stale() {
+        let (permits, sink, leave_by) = permits();
+        let waits = permits.wait(sink.clone());
+        let id = waits.id;
+        drop(waits);
+        assert!(!permits.turn_of(id, leave_by).await);
+        // It leaves while its turn is on the way.
+        let mut waits = permits.wait(sink.apart());
+        let turn = permits.turn_of(waits.id, leave_by);
+        let leaves = async {
+            let heard = waits.heard.recv().await;
+            drop((waits, heard));
+        };
+        assert!(!futures::join!(turn, leaves).0);
+    }
+
+    #[tokio::test]
+    async fn a_permit_ends_once() {
+        let (permits, ..) = permits();
+        let end = permits.open(PermitId(7));
+        assert!(permits.end(PermitId(7), End::Unused));
+        assert!(!permits.end(PermitId(7), End::Used));
+        assert_eq!(end.await, Ok(End::Unused));
+        let end = permits.open(PermitId(8));
+        permits.close(PermitId(8));
+        assert!(!permits.end(PermitId(8), End::Used) && end.await.is_err());
+    }
+
+    #[test]
+    fn reports_widen_the_way_and_never_narrow_it() {
+        let (permits, ..) = permits();
+        let now = Mono::from_micros(1_000_000);
+        assert_eq!(permits.way(now).spread, Duration::from_millis(5));
+        for number in 0..40_u64 {
+            permits.used_after(Duration::from_millis(number % 3), now);
+        }
+        assert_eq!(permits.way(now).spread, Duration::from_millis(5));
+        for number in 0..200_u64 {
+            permits.used_after(Duration::from_millis(number % 20), now);
+        }
+        assert_eq!(permits.way(now).spread, Duration::from_millis(19));
+    }
+}

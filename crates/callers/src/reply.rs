@@ -1,0 +1,200 @@
+//! What a request is answered.
+//!
+//! | status | when | the caller |
+//! |---|---|---|
+//! | 200 | its turn has come | makes its call within `use_within_ms` |
+//! | 400 | the request cannot be counted | corrects it |
+//! | 401 | no token, or a wrong one | |
+//! | 429 | it would not come within its wait | comes back after `Retry-After` |
+//! | 503 | too many wait, or this replica stops or has no store | comes back after `Retry-After`, or asks another replica |
+//!
+//! A 429 of a limit has the fields of the draft "RateLimit header fields for HTTP" (draft-ietf-httpapi-ratelimit-headers),
+//! as far as they are known: `RateLimit-Policy: "sender";q=5` and `RateLimit: "sender";r=0;t=12`.
+
+use std::time::Duration;
+
+use axum::response::{IntoResponse, Response};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde_json::{Value, json};
+
+use super::permits::PermitId;
+use sluiced_core::rate::Span;
+use sluiced_ports::message::{HeaderValue as Said, header};
+use sluiced_ports::queue::{HeaderPatch, Verdict};
+
+const LIMIT_STATE: HeaderName = HeaderName::from_static("ratelimit");
+const LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// A request comes back no sooner, where nothing says when.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Its turn has come.
+pub(crate) fn go(id: PermitId, use_within: Duration) -> Response {
+    let millis = use_within.as_secs_f64() * 1e3;
+    answer(
+        StatusCode::OK,
+        &json!({ "id": id.to_string(), "use_within_ms": millis }),
+    )
+}
+
+/// A permit was ended, or counted no longer.
+pub(crate) fn ended(was_open: bool) -> Response {
+    answer(StatusCode::OK, &json!({ "ended": was_open }))
+}
+
+/// The request is wrong, or not allowed.
+pub(crate) fn wrong(status: StatusCode, why: &str) -> Response {
+    answer(status, &json!({ "error": why }))
+}
+
+/// Not here, or not now.
+pub(crate) fn unavailable(why: &str) -> Response {
+    later(
+        StatusCode::SERVICE_UNAVAILABLE,
+        &json!({ "error": why }),
+        SOON,
+    )
+}
+
+/// What became of a request that had no turn within its `wait`.
+pub(crate) fn settled(verdict: &Verdict, wait: Duration) -> Response {
+    match verdict {
+        Verdict::Later { delay, headers } => denied(*delay, headers, wait),
+        Verdict::Dead { headers, .. } => {
+            let detail = find(headers, header::DETAIL).and_then(Said::as_text);
+            wrong(
+                StatusCode::BAD_REQUEST,
+                detail.unwrap_or("the limits cannot count it"),
+            )
+        }
+        Verdict::GiveBack => unavailable("this replica stops, or has lost the store of the limits"),
+        Verdict::Done | Verdict::Dropped | Verdict::Parked { .. } => {
+            denied(Duration::ZERO, &Vec::new(), wait)
+        }
+    }
+}
+
+fn denied(delay: Duration, headers: &HeaderPatch, wait: Duration) -> Response {
+    let limit = find(headers, header::DENIED_BY).and_then(Said::as_text);
+    let number = |name| find(headers, name).and_then(Said::as_int);
+    let back = delay.max(SOON);
+    let span = Span(wait);
+    let error = match limit {
+        Some(limit) => format!("no turn within {span}: the limit {limit} is used up"),
+        None if delay.is_zero() => format!("no turn within {span}: others came first"),
+        None => format!("no turn within {span}"),
+    };
+    let body = json!({
+        "error": error,
+        "limit": limit,
+        "retry_after_ms": u64::try_from(back.as_millis()).unwrap_or(u64::MAX),
+    });
+    let mut response = later(StatusCode::TOO_MANY_REQUESTS, &body, back);
+    if let Some(limit) = limit {
+        let (quota, left) = (number(header::LIMIT), number(header::REMAINING));
+        let reset = number(header::RESET_AFTER).map(|micros| micros.max(0).unsigned_abs());
+        let reset = reset.map(|micros| micros.div_ceil(1_000_000));
+        let reset = reset.map_or_else(String::new, |seconds| format!(";t={seconds}"));
+        let fields = [
+            (
+                LIMIT_POLICY,
+                format!("\"{limit}\";q={}", quota.unwrap_or(0)),
+            ),
+            (
+                LIMIT_STATE,
+                format!("\"{limit}\";r={}{reset}", left.unwrap_or(0)),
+            ),
+        ];
+        for (name, text) in fields {
+            // Names of limits are letters, digits and `_-.`.
+            if let Ok(value) = HeaderValue::from_str(&text) {
+                response.headers_mut().insert(name, value);
+            }
+        }
+    }
+    response
+}
+
+fn find<'a>(headers: &'a HeaderPatch, name: &str) -> Option<&'a Said> {
+    let found = headers.iter().find(|(known, _)| *known == name);
+    found.map(|(_, value)| value)
+}
+
+/// An answer that says when to come back, in whole seconds (RFC 9110, section 10.2.3).
+fn later(status: StatusCode, body: &Value, back: Duration) -> Response {
+    let seconds = back.as_millis().div_ceil(1000).max(1);
+    let mut response = answer(status, body);
+    if let Ok(value) = HeaderValue::from_str(&seconds.to_string()) {
+        response.headers_mut().insert(RETRY_AFTER, value);
+    }
+    response
+}
+
+fn answer(status: StatusCode, body: &Value) -> Response {
+    let headers = [
+        (CONTENT_TYPE, "application/json"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    (status, headers, format!("{body}\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluiced_core::judge::DeadReason;
+
+    fn fields(response: &Response) -> Vec<Option<&str>> {
+        let field = |name| {
+            response
+                .headers()
+                .get(name)
+                .and_then(|v: &HeaderValue| v.to_str().ok())
+        };
+        [RETRY_AFTER, LIMIT_POLICY, LIMIT_STATE].map(field).to_vec()
+    }
+
+    #[test]
+    fn a_denial_says_when_to_come_back_and_which_limit_it_was() {
+        let verdict = Verdict::Later {
+            delay: Duration::from_millis(11_001),
+            headers: vec![
+                (header::DENIED_BY, Said::Text("sender".to_owned())),
+                (header::LIMIT, Said::Int(5)),
+                (header::REMAINING, Said::Int(0)),
+                (header::RESET_AFTER, Said::Int(58_000_001)),
+            ],
+        };
+        let response = settled(&verdict, Duration::from_secs(5));
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        let expected = [
+            Some("12"),
+            Some("\"sender\";q=5"),
+            Some("\"sender\";r=0;t=59"),
+        ];
+        assert_eq!(fields(&response), expected);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_said() {
+        let verdict = Verdict::Later {
+            delay: Duration::ZERO,
+            headers: Vec::new(),
+        };
+        let response = settled(&verdict, Duration::from_secs(5));
+        assert_eq!(fields(&response), [Some("1"), None, None]);
+    }
+
+    #[test]
+    fn a_request_that_no_limit_can_count_is_wrong_and_a_stop_is_no_denial() {
+        let dead = Verdict::Dead {
+            reason: DeadReason::Invalid,
+            headers: vec![(header::DETAIL, Said::Text("limits.x.cost: is 9".to_owned()))],
+        };
+        let wait = Duration::from_secs(1);
+        assert_eq!(settled(&dead, wait).status(), StatusCode::BAD_REQUEST);
+        let stops = settled(&Verdict::GiveBack, wait);
+        assert_eq!(stops.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(fields(&stops)[0], Some("1"));
+    }
+}

@@ -1,0 +1,204 @@
+//! The requests of callers: `POST /v1/permits` asks for a turn, `DELETE /v1/permits/ID` ends a permit.
+//!
+//! A request becomes a delivery and waits for what the pipeline makes of it. A caller that hangs up drops the request, and
+//! with it the delivery's session: nothing is taken then.
+//!
+//! A page in a browser must not spend a limit of this machine. It may send only a few types of content to other
+//! hosts without asking first, and `application/json` is none of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Query, Request, State};
+use axum::response::Response;
+use axum::routing::{delete, post};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::permits::{End, Heard, PermitId, Permits, Waiting};
+use super::reply;
+use super::request::Offer;
+use super::token::Token;
+use sluiced_ports::clock::Clock;
+use sluiced_ports::queue::{Delivery, Sink, Tap};
+
+/// The largest request.
+const MAX_BODY: usize = 16 * 1024;
+/// How long a request may take to come.
+const BODY_BOUND: Duration = Duration::from_secs(10);
+/// The pipeline decides at the end of the wait; it has so much longer to say it.
+const SLACK: Duration = Duration::from_secs(1);
+/// The longest report that is believed.
+const LONGEST_USE: f64 = 60_000.0;
+
+const UNDECIDED: &str = "nothing was decided within the wait: this replica starts, or cannot reach the store of the limits";
+
+/// What the requests of one listener need.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) route: Arc<str>,
+    pub(crate) offer: Offer,
+    pub(crate) permits: Arc<Permits>,
+    /// One for each request that may wait.
+    pub(crate) places: Semaphore,
+    pub(crate) deliveries: mpsc::UnboundedSender<Delivery>,
+    /// Opened once, when the limits can be asked. What closes it later changes nothing: a request waits for its own time,
+    /// and is answered at its end.
+    pub(crate) tap: watch::Receiver<Tap>,
+    pub(crate) sink: Sink,
+    pub(crate) is_open: AtomicBool,
+    pub(crate) clock: Clock,
+    pub(crate) token: Option<Token>,
+    pub(crate) use_within: Duration,
+}
+
+/// All requests that are answered; anything else is 404 or 405.
+pub(crate) fn router(desk: Arc<Desk>) -> Router {
+    Router::new()
+        .route("/v1/permits", post(ask))
+        .route("/v1/permits/{id}", delete(end))
+        .with_state(desk)
+}
+
+async fn ask(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response {
+    let (head, body) = request.into_parts();
+    if !desk.may_ask(&head.headers) {
+        return unknown();
+    }
+    if !is_json(&head.headers) {
+        let why = "write Content-Type: application/json";
+        return reply::wrong(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
+    }
+    match timeout(BODY_BOUND, to_bytes(body, MAX_BODY)).await {
+        Ok(Ok(text)) => desk.ask(&text).await,
+        Ok(Err(_)) => {
+            let why = format!("a request has {MAX_BODY} bytes at most");
+            reply::wrong(StatusCode::PAYLOAD_TOO_LARGE, &why)
+        }
+        Err(_) => {
+            let why = "the request did not come in time";
+            reply::wrong(StatusCode::REQUEST_TIMEOUT, why)
+        }
+    }
+}
+
+fn unknown() -> Response {
+    let why = "write Authorization: Bearer TOKEN, with the token of this listener";
+    reply::wrong(StatusCode::UNAUTHORIZED, why)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let text = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    let kind = text.and_then(|text| text.split(';').next());
+    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+/// How a permit ends.
+#[derive(Debug, Deserialize)]
+struct Ending {
+    /// No call was made: what can be given back is.
+    #[serde(default)]
+    unused: bool,
+    /// The call left so long after the permit.
+    used_after_ms: Option<f64>,
+}
+
+async fn end(
+    State(desk): State<Arc<Desk>>,
+    Path(id): Path<String>,
+    Query(ending): Query<Ending>,
+    headers: HeaderMap,
+) -> Response {
+    if !desk.may_ask(&headers) {
+        return unknown();
+    }
+    let id: PermitId = match id.parse() {
+        Ok(id) => id,
+        Err(why) => return reply::wrong(StatusCode::BAD_REQUEST, &format!("{why}")),
+    };
+    if let Some(millis) = ending.used_after_ms {
+        if !(0.0..=LONGEST_USE).contains(&millis) {
+            let why = format!("used_after_ms: write milliseconds from 0 to {LONGEST_USE}");
+            return reply::wrong(StatusCode::BAD_REQUEST, &why);
+        }
+        let took = Duration::from_secs_f64(millis / 1e3);
+        desk.permits.used_after(took, desk.clock.now());
+    }
+    let how = if ending.unused {
+        End::Unused
+    } else {
+        End::Used
+    };
+    reply::ended(desk.permits.end(id, how))
+}
+
+impl Desk {
+    fn may_ask(&self, headers: &HeaderMap) -> bool {
+        let now = self.clock.now();
+        let token = self.token.as_ref();
+        token.is_none_or(|token| token.is_in(headers, now))
+    }
+
+    async fn ask(&self, text: &[u8]) -> Response {
+        let asked = match self.offer.read(text) {
+            Ok(asked) => asked,
+            Err(why) => return reply::wrong(StatusCode::BAD_REQUEST, &why.to_string()),
+        };
+        let Ok(_place) = self.places.try_acquire() else {
+            return reply::unavailable("as many requests wait here as may (max_waiting)");
+        };
+        let wait = asked.wait;
+        if timeout(wait, self.opened()).await.is_err() {
+            return reply::unavailable(UNDECIDED);
+        }
+        let waits = self.permits.wait(self.sink.apart());
+        let id = waits.id;
+        let session = waits.session.clone();
+        let (now, route) = (self.clock.now(), Arc::clone(&self.route));
+        let delivery = Delivery::new(asked.message(id), now, id.0, route, session);
+        if self.deliveries.send(delivery).is_err() {
+            return reply::unavailable("this replica stops");
+        }
+        self.answer(waits, wait).await
+    }
+
+    /// Waits until the limits can be asked for the first time.
+    async fn opened(&self) {
+        if !self.is_open.load(Ordering::Relaxed) {
+            let mut tap = self.tap.clone();
+            // An error means that the replica stops: the delivery is given back.
+            drop(tap.wait_for(|tap| *tap == Tap::Open).await);
+            self.is_open.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for the turn.
+    async fn answer(&self, mut waits: Waiting, wait: Duration) -> Response {
+        let end = Instant::now() + wait + SLACK;
+        loop {
+            let heard = tokio::select! {
+                heard = waits.heard.recv() => heard,
+                () = sleep_until(end) => None,
+            };
+            match heard {
+                // The clock is read once more, as when a request is written. Its message waits for another turn.
+                Some(Heard::Turn(turn)) if turn.leave_by.has_passed() => {}
+                Some(Heard::Turn(turn)) => {
+                    let id = waits.id;
+                    return match waits.goes(turn) {
+                        true => reply::go(id, self.use_within),
+                        false => reply::unavailable("this replica stops"),
+                    };
+                }
+                Some(Heard::Settled(verdict)) => return reply::settled(&verdict, wait),
+                None => return reply::unavailable(UNDECIDED),
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! From the callers of the configuration to routes of the pipeline whose queue and downstream are one listener.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::WireError;
+use super::options::rotating;
+use super::pacers::Pacers;
+use sluiced_callers::{AskedLimit, Callers, CallersOptions, Identity, Listener, NamesKey};
+use sluiced_core::after_call::CallRules;
+use sluiced_core::backoff::Backoff;
+use sluiced_pipeline::{
+    AnswerRules, Counting, FigureReaders, OnDenied, Priority, RouteRules, RouteSpec, WhenUnsendable,
+};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::Secret;
+use sluiced_settings::secrets::Secrets;
+use sluiced_settings::text::Costing;
+use sluiced_settings::types::{self, Limit, Paced, Settings, callers_route};
+use sluiced_telemetry::health::Health;
+use sluiced_telemetry::meters::RouteMeters;
+use sluiced_template::{
+    CostOf, LabelCounting, RouteActuals, RouteLabels, RouteQuotas, RouteThrottles, says_none,
+};
+
+/// Requests are answered long before.
+const HELD: Duration = Duration::from_secs(24 * 3600);
+/// A request's body has a bound of its own.
+const MAX_BODY: u64 = 64 * 1024;
+/// A call of a caller is made once, and never refused here.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(1));
+
+/// Adds the callers of a configuration to the pacers of their limits, each as a route.
+pub(super) fn add(
+    settings: &Settings,
+    secrets: &Secrets,
+    clock: Clock,
+    health: &Health,
+    pacers: &mut Pacers<'_>,
+) -> Result<(), WireError> {
+    for (name, callers) in &settings.callers {
+        let at = |key: &str| format!("callers.{name}.{key}");
+        let listener = Listener::bind(&callers.listen);
+        let listener = listener.map_err(|e| WireError::new(at("listen"), e))?;
+        let route: Arc<str> = callers_route(name).into();
+        let meters = Arc::new(RouteMeters::new(&route));
+        let options = CallersOptions {
+            route: Arc::clone(&route),
+            limits: asked(settings, callers),
+            max_wait: callers.max_wait.get(),
+            max_waiting: callers.max_waiting,
+            use_within: callers.use_within.get(),
+            counts: counts(settings, callers).then(|| callers.ends_after.get()),
+            token: rotating(secrets, callers.token_file.as_deref())
+                .map_err(|e| WireError::new(at("token_file"), e))?,
+            identity: identity(secrets, callers)
+                .map_err(|why| WireError::new(at("cert_file"), why))?,
+        };
+        tracing::info!(callers = name, listen = %callers.listen, "callers may ask here");
+        let Callers {
+            subscription,
+            downstream,
+        } = sluiced_callers::start(options, listener, clock, Arc::clone(&meters));
+        health.component(&format!("callers {name}"), subscription.link());
+        let labels = labels(settings, callers).map_err(|e| WireError::new(at("limits"), e))?;
+        let spec = RouteSpec {
+            name: route,
+            rules: rules(settings, name, callers),
+            counting: Counting::new(labels, pacers.counted(&callers.limits)),
+            downstream,
+            figures: reads_nothing(name)?,
+            breaker: None,
+            subscription,
+            meters,
+            journal: None,
+            results: None,
+        };
+        pacers.add(&callers.limits, spec);
+    }
+    Ok(())
+}
+
+/// Whether a limit counts a permit after its turn.
+fn counts(settings: &Settings, callers: &types::Callers) -> bool {
+    let mut limits = callers.limits.iter();
+    limits.any(|name| {
+        let limit = settings.limits.get(name);
+        limit.is_some_and(|limit| limit.as_paced().is_none())
+    })
+}
+
+fn identity(secrets: &Secrets, callers: &types::Callers) -> Result<Option<Arc<Identity>>, String> {
+    let Some(certificate) = &callers.cert_file else {
+        return Ok(None);
+    };
+    let key: Option<Secret> =
+        rotating(secrets, callers.key_file.as_deref()).map_err(|e| e.to_string())?;
+    let Some(key) = key else {
+        return Err("a certificate needs its key; write key_file".to_owned());
+    };
+    let identity = Identity::new(certificate, key).map_err(|e| e.to_string())?;
+    Ok(Some(Arc::new(identity)))
+}
+
+/// What requests may say of the limits.
+fn asked(settings: &Settings, callers: &types::Callers) -> Vec<AskedLimit> {
+    let known = callers.limits.iter().filter_map(|name| {
+        let limit = settings.limits.get(name)?;
+        Some(AskedLimit {
+            name: name.clone(),
+            key: names_key(limit),
+            cost: match limit.cost() {
+                Costing::Units(cost) => NonZeroU32::new(cost.get()).unwrap_or(NonZeroU32::MIN),
+                // What the template makes of a message says nothing of a request.
+                Costing::Made(_) => NonZeroU32::MIN,
+            },
+        })
+    });
+    known.collect()
+}
+
+fn names_key(limit: &Limit) -> NamesKey {
+    match limit.key() {
+        None => NamesKey::Never,
+        Some(template) if says_none(template.as_str()) => NamesKey::OrNull,
+        Some(_) => NamesKey::Always,
+    }
+}
+
+/// The templates by which a request is counted: of the body that `callers` makes of it.
+fn labels(
+    settings: &Settings,
+    callers: &types::Callers,
+) -> Result<RouteLabels, sluiced_template::WrongLabel> {
+    let texts = callers.limits.iter().filter_map(|name| {
+        let limit = settings.limits.get(name)?;
+        let key = match names_key(limit) {
+            NamesKey::Never => None,
+            NamesKey::Always => Some(format!("{{{{ body.keys[\"{name}\"] }}}}")),
+            NamesKey::OrNull => Some(format!(
+                "{{{{ none if body.keys[\"{name}\"] is none else body.keys[\"{name}\"] }}}}"
+            )),
+        };
+        let cost = format!("{{{{ body.cost[\"{name}\"] }}}}");
+        Some((name, limit, key, cost))
+    });
+    let texts: Vec<_> = texts.collect();
+    let each = texts.iter().map(|(name, limit, key, cost)| LabelCounting {
+        limit: name,
+        key: key.as_deref(),
+        cost: CostOf::Made(cost),
+        once: false,
+        largest: limit.as_paced().map(Paced::largest_cost),
+    });
+    let each: Vec<_> = each.collect();
+    RouteLabels::new(&each, Some("{{ body.tenant }}"))
+}
+
+fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRules {
+    let paced = settings.paced_of(&callers.limits).map(|(_, paced)| paced);
+    RouteRules {
+        queue: callers_route(name),
+        standby_for: None,
+        priority: Priority::Fixed(callers.priority),
+        urgent_from: paced.and_then(Paced::urgent_from),
+        prefetch: callers.max_waiting,
+        hold_limit: HELD,
+        hours: None,
+        own_hours: None,
+        dying: None,
+        calls: CallRules {
+            max_attempts: 1,
+            retry: RETRY,
+            max_refused: HELD,
+            max_hold: callers.max_wait.get(),
+            hosts_differ: false,
+        },
+        answers: AnswerRules {
+            wait: Duration::from_secs(1),
+            max_wait: Duration::from_secs(1),
+            latency: Duration::ZERO,
+            is_kept: false,
+        },
+        on_denied: OnDenied::Refuse,
+        denied_headers: true,
+        max_age: None,
+        on_expired: WhenUnsendable::Drop,
+        on_invalid: WhenUnsendable::DeadLetter,
+        max_body: MAX_BODY,
+        max_delay: None,
+        tenants: None,
+    }
+}
+
+/// What a downstream answers to callers is not seen here.
+fn reads_nothing(name: &str) -> Result<FigureReaders, WireError> {
+    let wrong = |e: sluiced_template::WrongLabel| WireError::new(e.key, e.wrong);
+    let none = std::iter::empty();
+    Ok(FigureReaders {
+        quotas: RouteQuotas::new(name, none).map_err(wrong)?,
+        actuals: RouteActuals::new(std::iter::empty()).map_err(wrong)?,
+        throttles: RouteThrottles::new(name, None).map_err(wrong)?,
+    })
+}

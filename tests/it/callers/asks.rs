@@ -1,0 +1,210 @@
+//! What one caller asks and is answered.
+
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::Alone;
+use crate::support::daemon::{LONG, NEW_SCHEDULE, program};
+use crate::support::wait::within;
+
+const PROVIDER: &str = "[limits.provider]\nkind = \"paced\"\nrate = \"200/1s\"\n";
+/// What a daemon on the shared Redis logs.
+const DECLARED: &[&str] = &[NEW_SCHEDULE, "nothing is kept on disk"];
+
+fn sender(key: &str) -> Value {
+    json!({"keys": {"sender": key}, "wait": "5s"})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_comes_or_is_refused_with_its_time() {
+    let limits = format!(
+        "{PROVIDER}[limits.sender]\nkind = \"sliding_log\"\nrate = \"3/1h\"\nkey = \"{{{{ body.from }}}}\"\n"
+    );
+    let alone = Alone::start(
+        "callers-turn",
+        &limits,
+        "limits = [\"provider\", \"sender\"]",
+    )
+    .await;
+    let mut client = alone.client().await;
+    for _ in 0..3 {
+        let answer = client.ask(&sender("ACME")).await;
+        assert_eq!(answer.body["use_within_ms"], 5.0, "{answer:?}");
+        assert_eq!(answer.id().len(), 16);
+    }
+    // It would come in an hour: that is said at once, and not after the five seconds.
+    let refused = client.ask(&sender("ACME")).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.body["limit"], "sender", "{refused:?}");
+    let back: u64 = refused.header("retry-after").parse().unwrap();
+    assert!((3_000..=3_700).contains(&back), "{refused:?}");
+    assert_eq!(refused.header("ratelimit-policy"), "\"sender\";q=3");
+    let state = refused.header("ratelimit");
+    assert!(state.starts_with("\"sender\";r=0;t=3"), "{state}");
+    // Others pass, and each costs what it says.
+    let dear = json!({"keys": {"sender": "B"}, "cost": {"sender": 3}, "wait": "5s"});
+    client.ask(&dear).await.granted();
+    let refused = client.ask(&sender("B")).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    alone.daemon.stop(DECLARED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_not_used_is_given_back_and_a_caller_that_leaves_takes_nothing() {
+    let limits = "[limits.sender]\nkind = \"sliding_log\"\nrate = \"1/1h\"\nkey = \"{{ body.from }}\"\n\
+                  [limits.calls]\nkind = \"concurrency\"\nlimit = 1\nlease = \"1m\"\n";
+    let callers = "limits = [\"sender\", \"calls\"]\nends_after = \"50s\"";
+    let alone = Alone::start("callers-back", limits, callers).await;
+    let mut client = alone.client().await;
+    let id = client.ask(&sender("A")).await.id();
+    assert!(client.end(&id, "?unused=true").await);
+    assert!(!client.end(&id, "").await, "it has ended");
+    // The store has it back a moment later.
+    let again = async {
+        loop {
+            let answer = client.ask(&sender("A")).await;
+            if answer.status == StatusCode::OK {
+                return answer.id();
+            }
+        }
+    };
+    let id = within(LONG, "it is given back", again).await;
+    // Its call is under way: another one waits for its end, and hangs up before that.
+    let mut other = alone.client().await;
+    let waits = json!({"keys": {"sender": "B"}, "wait": "30s"});
+    let left = timeout(Duration::from_millis(300), other.try_ask(&waits)).await;
+    assert!(left.is_err(), "{left:?}");
+    drop(other);
+    assert!(client.end(&id, "?used_after_ms=1.5").await);
+    // B has not used its only unit.
+    let id = client.ask(&waits).await.id();
+    assert!(client.end(&id, "").await);
+    let refused = client.ask(&sender("A")).await;
+    assert_eq!(refused.body["limit"], "sender", "{refused:?}");
+    alone.daemon.stop(DECLARED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permit_that_nobody_ends_ends_by_itself() {
+    let limits = "[limits.calls]\nkind = \"concurrency\"\nlimit = 1\nlease = \"1m\"\n";
+    let callers = "limits = [\"calls\"]\nends_after = \"1s\"";
+    let alone = Alone::start("callers-end", limits, callers).await;
+    let mut client = alone.client().await;
+    let ask = json!({"wait": "30s"});
+    let first = client.ask(&ask).await.id();
+    let second = client.ask(&ask).await.id();
+    assert!(!client.end(&first, "").await);
+    assert!(client.end(&second, "").await);
+    alone.daemon.stop(DECLARED).await;
+}
+
+/// A pause is known to last, so a caller need not wait to hear it; one that has waited when it begins hears it, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_limit_is_told_at_once() {
+    let alone = Alone::start("callers-paused", PROVIDER, "limits = [\"provider\"]").await;
+    let mut client = alone.client().await;
+    client.ask(&json!({})).await.granted();
+    let config = alone.daemon.config();
+    let paused = tokio::task::spawn_blocking(move || {
+        let config = config.to_str().unwrap();
+        let arguments = [
+            "limits", "pause", "provider", "--for", "5m", "--config", config,
+        ];
+        program(&arguments).output().unwrap()
+    });
+    let paused = within(LONG, "a pause", paused).await.unwrap();
+    assert!(paused.status.success(), "{paused:?}");
+    // The replica hears of it soon.
+    let known = async {
+        loop {
+            let answer = client.ask(&json!({"wait": "2s"})).await;
+            if answer.body["retry_after_ms"].as_u64() > Some(100_000) {
+                return answer;
+            }
+        }
+    };
+    let answer = within(LONG, "the pause is known", known).await;
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(answer.body["limit"], "provider", "{answer:?}");
+    alone.daemon.stop(&[DECLARED, &["paused"]].concat()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_request_is_told_what_is_right() {
+    let alone = Alone::start("callers-wrong", PROVIDER, "limits = [\"provider\"]").await;
+    let mut client = alone.client().await;
+    for (method, path, kind, body, status, said) in [
+        (
+            "POST",
+            "/v1/permits",
+            "application/json",
+            "{\"keys\":{\"x\":\"y\"}}",
+            400,
+            "no such limit here; there is provider",
+        ),
+        (
+            "POST",
+            "/v1/permits",
+            "application/json",
+            "{\"cost\":{\"provider\":9}}",
+            400,
+            "no more than 1 can ever fit",
+        ),
+        (
+            "POST",
+            "/v1/permits",
+            "text/plain",
+            "{}",
+            415,
+            "Content-Type: application/json",
+        ),
+        (
+            "POST",
+            "/v1/permits",
+            "application/json",
+            "{\"wait\":\"31s\"}",
+            400,
+            "max_wait",
+        ),
+        (
+            "DELETE",
+            "/v1/permits/7",
+            "application/json",
+            "",
+            400,
+            "16 digits",
+        ),
+        (
+            "DELETE",
+            "/v1/permits/0000000000000007?used_after_ms=-1",
+            "",
+            "",
+            400,
+            "used_after_ms",
+        ),
+        ("GET", "/v1/permits", "", "", 405, ""),
+        ("POST", "/", "application/json", "{}", 404, ""),
+    ] {
+        let request = Request::builder()
+            .method(method.parse::<Method>().unwrap())
+            .uri(path)
+            .header("host", "x")
+            .header("content-type", kind)
+            .body(body.to_owned().into())
+            .unwrap();
+        let answer = within(LONG, "an answer", client.request(request))
+            .await
+            .unwrap();
+        assert_eq!(answer.status.as_u16(), status, "{path} {body}: {answer:?}");
+        let error = answer.body["error"].as_str().unwrap_or_default();
+        assert!(error.contains(said), "{path} {body}: {answer:?}");
+    }
+    client.ask(&json!({})).await.granted();
+    alone
+        .daemon
+        .stop(&[DECLARED, &["dead letter"]].concat())
+        .await;
+}

@@ -1,0 +1,1 @@
+//! Clients that are silent, slow, broken or many: others are served.
