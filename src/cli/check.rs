@@ -85,6 +85,10 @@ pub async fn check(
         let words: Vec<_> = words.collect();
         writeln!(out, "routes.{name}: {}", words.join("\n  "))?;
     }
+    for (name, callers) in &loaded.settings.callers {
+        let words = callers.in_words(loaded.settings.counts_after(callers));
+        writeln!(out, "callers.{name}: {}", words.join("\n  "))?;
+    }
     report(&loaded.warnings, out, colour)?;
     if args.connect && !connect(probes(&loaded), out).await? {
         return Ok(Exit::Failed);

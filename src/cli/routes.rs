@@ -27,7 +27,7 @@ pub struct RoutesArgs {
 /// What to do.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// All routes of a configuration, and whether an operator paused them
+    /// All routes of a configuration and its callers, and whether an operator paused them
     List(ListArgs),
     /// Send nothing of a route until resumed, or for a while: its messages wait in their queue
     Pause(PauseArgs),
@@ -84,7 +84,7 @@ pub(super) async fn run(args: &RoutesArgs, out: &mut (impl Write + Send)) -> Res
 async fn open(location: &Location, name: &str) -> Result<(OpenLimits, String), Refusal> {
     let opened = location.open().await?;
     if let Some(settings) = opened.settings() {
-        named("route", name, &settings.routes)?;
+        named("route", name, &settings.shown())?;
     }
     Ok((opened, pause_of(name)))
 }
@@ -105,16 +105,16 @@ async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
         ));
     };
     let mut all = Vec::new();
-    for (name, own) in &settings.routes {
-        let key = pause_of(name);
-        let found = route(&opened, name, &key).policy.inspect().await?;
+    for (name, own) in settings.shown() {
+        let key = pause_of(&name);
+        let found = route(&opened, &name, &key).policy.inspect().await?;
         let is_known = found.policy.is_some();
         let standing = Standing::new(found, None);
         let state = match is_known {
             true => state(&standing),
             false => "not running yet".to_owned(),
         };
-        all.push((name, &own.queue, state));
+        all.push((name, own.source, state));
     }
     if args.location.json {
         let all = all
@@ -126,7 +126,7 @@ async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
     }
     let rows = all
         .into_iter()
-        .map(|(name, queue, state)| [name.clone(), queue.clone(), state]);
+        .map(|(name, queue, state)| [name, queue, state]);
     table(["ROUTE", "QUEUE", "STATE"], &[], rows, out)?;
     Ok(())
 }

@@ -21,7 +21,7 @@ use sluiced_core::rate::Span;
 use sluiced_pipeline::Remains;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
-use sluiced_settings::types::{QueueBackend, Route, callers_route};
+use sluiced_settings::types::QueueBackend;
 use sluiced_settings::{self as settings, Loaded};
 use sluiced_status::admin::{self, AdminError};
 use sluiced_status::{Board, RouteFacts};
@@ -236,23 +236,14 @@ async fn serve(
     // Probes are answered before everything is built; until then it is not ready.
     let (process, starting) = watch::channel(Link::Connecting);
     health.component("process", starting);
-    let routes = loaded.settings.routes.iter();
-    let facts = |route: &Route| RouteFacts {
-        queue: route.queue.clone(),
-        standby_for: route.standby_for.clone(),
-        limits: route.limits.clone(),
-    };
-    let routes = routes.map(|(name, route)| (name.clone(), facts(route)));
-    // Callers are shown as routes.
-    let callers = loaded.settings.callers.iter().map(|(name, callers)| {
+    let routes = loaded.settings.shown().into_iter().map(|(name, shown)| {
         let facts = RouteFacts {
-            queue: callers.listen.to_string(),
-            standby_for: None,
-            limits: callers.limits.clone(),
+            queue: shown.source,
+            standby_for: shown.standby_for,
+            limits: shown.limits,
         };
-        (callers_route(name), facts)
+        (name, facts)
     });
-    let routes = routes.chain(callers);
     let replica = wire::replica(&loaded.settings);
     let board = Board::new(
         replica.clone(),

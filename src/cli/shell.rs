@@ -64,7 +64,7 @@ pub(super) fn limits() -> ArgValueCandidates {
 
 /// The routes of the configuration, for an argument that names one.
 pub(super) fn routes() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| names(|settings| settings.routes.into_keys().collect()))
+    ArgValueCandidates::new(|| names(|settings| settings.shown().into_keys().collect()))
 }
 
 /// None if the configuration is wrong: a completion cannot show faults.

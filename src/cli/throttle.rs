@@ -1,5 +1,6 @@
-//! `sluiced throttle`: one question to a `gcra` limit in Redis, with the arguments and the answer of
-//! `CL.THROTTLE`, for scripts and cron jobs.
+//! `sluiced throttle`: one question of a script or a cron job, with the answer of `CL.THROTTLE`. Either to a `gcra` limit of
+//! its own in Redis, with the arguments of `CL.THROTTLE`; or to a limit that routes share (`--limit`, see `turn`): then it
+//! waits for its turn.
 //!
 //! ```text
 //! sluiced throttle user123 200 500 60 2
@@ -16,6 +17,8 @@
 //! `--fail` it is 1 if it was limited, so that `sluiced throttle --fail … && send` works. Any other failure
 //! is 1 too and prints no result.
 
+mod turn;
+
 use std::io::{self, Write};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
@@ -27,10 +30,11 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use super::exit::{Exit, Refusal};
+use super::shell;
 use crate::wire;
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::gcra::Gcra;
-use sluiced_core::rate::{Cost, Rate, Span};
+use sluiced_core::rate::{Cost, Rate, Span, parse_duration};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::limits::{
     Candidate, Charge, Decision, Fit, KeyedLimit, LimitKey, LimitStore, LostWait, Room, Ticket,
@@ -38,6 +42,7 @@ use sluiced_ports::limits::{
 use sluiced_ports::store::StoreError;
 use sluiced_settings as settings;
 use sluiced_store::limit_key;
+use turn::Wanted;
 
 /// The name of the limit in the store; its keys are those of the callers.
 const LIMIT: &str = "throttle";
@@ -46,16 +51,30 @@ const LIMIT: &str = "throttle";
 #[derive(Args, Clone, Debug)]
 pub struct ThrottleArgs {
     /// The key
-    pub key: String,
+    #[arg(required_unless_present = "limit")]
+    pub key: Option<String>,
     /// Units that may come at once beyond the first one
-    pub max_burst: u32,
+    #[arg(required_unless_present = "limit", conflicts_with = "limit")]
+    pub max_burst: Option<u32>,
     /// So many units …
-    pub count: NonZeroU32,
+    #[arg(required_unless_present = "limit")]
+    pub count: Option<NonZeroU32>,
     /// … in so many seconds
-    pub period: NonZeroU64,
+    #[arg(required_unless_present = "limit")]
+    pub period: Option<NonZeroU64>,
     /// How many units to take; 0 only looks
     #[arg(default_value_t = 1)]
     pub quantity: u32,
+    /// A limit of the configuration, shared with its routes: waits for a turn, through callers that name it. KEY is one
+    /// of its keys, if it has keys
+    #[arg(long, value_name = "NAME", requires = "config", conflicts_with = "redis", add = shell::limits())]
+    pub limit: Option<String>,
+    /// With --limit: how many units to take
+    #[arg(long, value_name = "N", requires = "limit", default_value_t = NonZeroU32::MIN)]
+    pub units: NonZeroU32,
+    /// With --limit: how long to wait for the turn
+    #[arg(long, value_name = "DURATION", requires = "limit", default_value = "10s", value_parser = length)]
+    pub wait: Duration,
     /// Where Redis is: `redis://user:password@host:port/db`
     #[arg(long, value_name = "URL")]
     pub redis: Option<SecretString>,
@@ -80,15 +99,23 @@ pub struct ThrottleArgs {
     pub fail: bool,
 }
 
+fn length(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|why| format!("it is {why}"))
+}
+
 /// The result.
 struct Found {
     limited: bool,
     /// When it fits; `None`: it fits, or never does.
     retry_after: Option<Duration>,
-    remaining: u64,
-    reset_after: Duration,
+    /// The most units at once; `None`: not known, like the next two.
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    reset_after: Option<Duration>,
     /// When the next unit fits, where nothing is left.
     next: Option<Duration>,
+    /// The turn has come, and the call must arrive within this.
+    use_within: Option<Duration>,
 }
 
 /// Asks, and writes the result to `out`.
@@ -97,13 +124,20 @@ pub(super) async fn run(
     env: impl Iterator<Item = (String, String)>,
     out: &mut (impl Write + Send),
 ) -> Result<Exit, Refusal> {
-    let rule = rule(args).map_err(Refusal::Arguments)?;
-    let options = match &args.redis {
-        Some(url) => wire::redis_at(url.clone()),
-        None => wire::redis_of(&settings::load(&args.config, env).map_err(Refusal::Faults)?)?,
+    let answer = match &args.limit {
+        Some(limit) => {
+            let loaded = settings::load(&args.config, env).map_err(Refusal::Faults)?;
+            let wanted = Wanted {
+                limit,
+                key: args.key.as_deref(),
+                units: args.units.get(),
+                wait: args.wait,
+            };
+            let callers = turn::callers(&loaded, wanted)?;
+            turn::ask(&loaded, callers, wanted).await?
+        }
+        None => of_its_own(args, env).await?,
     };
-    let store = wire::store(&options).await?;
-    let answer = ask(args, rule, &*store).await?;
     write(args, &answer, out)?;
     Ok(if args.fail && answer.limited {
         Exit::Failed
@@ -112,17 +146,45 @@ pub(super) async fn run(
     })
 }
 
-fn rule(args: &ThrottleArgs) -> Result<Rule, String> {
-    let window = Duration::from_secs(args.period.get());
-    let rate = Rate::new(args.count, window).map_err(|e| e.to_string())?;
+/// A limit of scripts alone.
+async fn of_its_own(
+    args: &ThrottleArgs,
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<Found, Refusal> {
+    let of_all = args.key.as_ref().zip(args.max_burst);
+    let rate = args.count.zip(args.period);
+    // The arguments are required without --limit.
+    let Some(((key, burst), (count, period))) = of_all.zip(rate) else {
+        let why = "write KEY MAX_BURST COUNT PERIOD, or --limit NAME";
+        return Err(Refusal::Arguments(why.to_owned()));
+    };
+    let rule = rule(burst, count, period).map_err(Refusal::Arguments)?;
+    let options = match &args.redis {
+        Some(url) => wire::redis_at(url.clone()),
+        None => wire::redis_of(&settings::load(&args.config, env).map_err(Refusal::Faults)?)?,
+    };
+    let store = wire::store(&options).await?;
+    let mut found = ask(args, key, rule, &*store).await?;
+    found.limit = Some(u64::from(burst) + 1);
+    Ok(found)
+}
+
+fn rule(burst: u32, count: NonZeroU32, period: NonZeroU64) -> Result<Rule, String> {
+    let window = Duration::from_secs(period.get());
+    let rate = Rate::new(count, window).map_err(|e| e.to_string())?;
     // The caller acts at once, so nothing is kept for lateness.
-    let gcra = Gcra::new(rate, args.max_burst, Duration::ZERO).map_err(|e| e.to_string())?;
+    let gcra = Gcra::new(rate, burst, Duration::ZERO).map_err(|e| e.to_string())?;
     Ok(Rule::Gcra(gcra))
 }
 
-async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<Found, StoreError> {
+async fn ask(
+    args: &ThrottleArgs,
+    key: &str,
+    rule: Rule,
+    store: &dyn LimitStore,
+) -> Result<Found, StoreError> {
     let limit = Arc::new(KeyedLimit::new(LIMIT, rule, LostWait::For(Duration::ZERO)));
-    let key = limit_key(&[&args.key]);
+    let key = limit_key(&[key]);
     let Some(units) = NonZeroU32::new(args.quantity) else {
         return look(store, &limit, key, false).await;
     };
@@ -151,19 +213,13 @@ async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<
                 None
             };
             Ok(Found {
-                limited: false,
-                retry_after: None,
-                remaining: room.remaining,
-                reset_after: after(room),
                 next,
+                ..Found::of(false, room.remaining, after(room))
             })
         }
         Some(Decision::Denied { until, room, .. }) => Ok(Found {
-            limited: true,
             retry_after: Some(until.since(now)),
-            remaining: room.remaining,
-            reset_after: after(room),
-            next: None,
+            ..Found::of(true, room.remaining, after(room))
         }),
         // More than it ever holds. (This limit has no policy that is outdated or paused.)
         _ => look(store, &limit, key, true).await,
@@ -180,27 +236,39 @@ async fn look(
     let look = store.look(limit, key).await?;
     let since = |at| StoreTime::from_micros(at).since(look.now);
     Ok(Found {
-        limited,
-        retry_after: None,
-        remaining: look.room.remaining,
-        reset_after: since(look.room.reset_at),
         next: match look.fits {
             Fit::At(at) => Some(since(at)),
             Fit::Now | Fit::Full => None,
         },
+        ..Found::of(limited, look.room.remaining, since(look.room.reset_at))
     })
 }
 
+impl Found {
+    const fn of(limited: bool, remaining: u64, reset_after: Duration) -> Self {
+        Self {
+            limited,
+            retry_after: None,
+            limit: None,
+            remaining: Some(remaining),
+            reset_after: Some(reset_after),
+            next: None,
+            use_within: None,
+        }
+    }
+}
+
 fn write(args: &ThrottleArgs, answer: &Found, out: &mut impl Write) -> io::Result<()> {
-    let limit = u64::from(args.max_burst) + 1;
+    let never = answer.limited && answer.retry_after.is_none();
     if args.json {
         let answer = json!({
             "limited": answer.limited,
-            "limit": limit,
+            "limit": answer.limit,
             "remaining": answer.remaining,
             "retry_after_us": answer.retry_after.map(micros),
-            "reset_after_us": micros(answer.reset_after),
-            "never": answer.limited && answer.retry_after.is_none(),
+            "reset_after_us": answer.reset_after.map(micros),
+            "use_within_us": answer.use_within.map(micros),
+            "never": never,
         });
         return writeln!(out, "{answer}");
     }
@@ -208,14 +276,14 @@ fn write(args: &ThrottleArgs, answer: &Found, out: &mut impl Write) -> io::Resul
         let retry = answer.retry_after.map(|wait| wait.as_secs().to_string());
         let (retry, reset) = (
             retry.as_deref().unwrap_or("-1"),
-            answer.reset_after.as_secs(),
+            answer.reset_after.unwrap_or_default().as_secs(),
         );
-        let (limited, remaining) = (u8::from(answer.limited), answer.remaining);
+        let (limited, remaining) = (u8::from(answer.limited), answer.remaining.unwrap_or(0));
+        let limit = answer.limit.unwrap_or(0);
         return writeln!(out, "{limited}\n{limit}\n{remaining}\n{retry}\n{reset}");
     }
-    let (retry, reset) = (answer.retry_after.map(seconds), seconds(answer.reset_after));
     let span = |seconds| Span(Duration::from_secs(seconds)).to_string();
-    let retry = match retry {
+    let retry = match answer.retry_after.map(seconds) {
         Some(wait) => format!("after {}", span(wait)),
         None if answer.limited => "never: more than the limit ever holds".to_owned(),
         None => match answer.next.map(seconds) {
@@ -225,10 +293,24 @@ fn write(args: &ThrottleArgs, answer: &Found, out: &mut impl Write) -> io::Resul
     };
     let limited = if answer.limited { "yes" } else { "no" };
     writeln!(out, "limited    {limited}")?;
-    writeln!(out, "limit      {limit}")?;
-    writeln!(out, "remaining  {}", answer.remaining)?;
+    if let Some(within) = answer.use_within {
+        return writeln!(
+            out,
+            "call       within {:.1} ms",
+            within.as_secs_f64() * 1e3
+        );
+    }
+    if let Some(limit) = answer.limit {
+        writeln!(out, "limit      {limit}")?;
+    }
+    if let Some(remaining) = answer.remaining {
+        writeln!(out, "remaining  {remaining}")?;
+    }
     writeln!(out, "try again  {retry}")?;
-    writeln!(out, "all back   after {}", span(reset))
+    match answer.reset_after.map(seconds) {
+        Some(reset) => writeln!(out, "all back   after {}", span(reset)),
+        None => Ok(()),
+    }
 }
 
 /// Rounded up: never a moment too early.

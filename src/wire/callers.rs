@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::WireError;
 use super::options::rotating;
 use super::pacers::Pacers;
-use sluiced_callers::{AskedLimit, Callers, CallersOptions, Identity, Listener, NamesKey};
+use sluiced_callers::{
+    AskedLimit, Callers, CallersOptions, Identity, KeyedLimits, Listener, NamesKey,
+};
 use sluiced_core::after_call::CallRules;
 use sluiced_core::backoff::Backoff;
 use sluiced_pipeline::{
@@ -48,10 +50,13 @@ pub(super) fn add(
         let options = CallersOptions {
             route: Arc::clone(&route),
             limits: asked(settings, callers),
+            keyed: KeyedLimits::new(pacers.keyed_store(), pacers.keyed(&callers.limits)),
             max_wait: callers.max_wait.get(),
             max_waiting: callers.max_waiting,
             use_within: callers.use_within.get(),
-            counts: counts(settings, callers).then(|| callers.ends_after.get()),
+            counts: settings
+                .counts_after(callers)
+                .then(|| callers.ends_after.get()),
             token: rotating(secrets, callers.token_file.as_deref())
                 .map_err(|e| WireError::new(at("token_file"), e))?,
             identity: identity(secrets, callers)
@@ -81,16 +86,21 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Whether a limit counts a permit after its turn.
-fn counts(settings: &Settings, callers: &types::Callers) -> bool {
-    let mut limits = callers.limits.iter();
-    limits.any(|name| {
-        let limit = settings.limits.get(name);
-        limit.is_some_and(|limit| limit.as_paced().is_none())
+/// Whether one could listen there, and how it shows that it is sluiced: for `sluiced check --connect`.
+pub(super) fn look(callers: &types::Callers, secrets: &Secrets) -> Result<String, String> {
+    let identity = identity(secrets, callers)?;
+    let place = Listener::look(&callers.listen).map_err(|e| e.to_string())?;
+    Ok(match identity {
+        Some(_) => format!("{place}; the certificate and its key fit"),
+        None => place.to_owned(),
     })
 }
 
-fn identity(secrets: &Secrets, callers: &types::Callers) -> Result<Option<Arc<Identity>>, String> {
+/// The certificate of a listener.
+pub(super) fn identity(
+    secrets: &Secrets,
+    callers: &types::Callers,
+) -> Result<Option<Arc<Identity>>, String> {
     let Some(certificate) = &callers.cert_file else {
         return Ok(None);
     };

@@ -89,6 +89,19 @@ impl<'a> Pacers<'a> {
         names.iter().map(known).collect()
     }
 
+    /// The keyed ones of the limits of these names.
+    pub(super) fn keyed(&self, names: &[String]) -> Vec<Arc<KeyedLimit>> {
+        let known = names
+            .iter()
+            .filter_map(|name| self.limits.get(name.as_str()));
+        known.cloned().collect()
+    }
+
+    /// Where keyed limits are asked.
+    pub(super) fn keyed_store(&self) -> Arc<dyn LimitStore> {
+        Arc::clone(&self.store) as Arc<dyn LimitStore>
+    }
+
     /// When calls of a route stop because its downstream is away, and where that is shared; `None`: never.
     pub(super) fn breaker(&self, route: &Route) -> Option<(BreakerRule, Arc<dyn Store>)> {
         let rule = self.settings.breaker(route)?;

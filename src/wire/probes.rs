@@ -11,7 +11,7 @@ use secrecy::ExposeSecret as _;
 
 use super::downstreams::{Built, Unusable, Uses, without_secrets};
 use super::stores::{self, EMBEDDED, owned_names};
-use super::{Trial, WireError, options, reach};
+use super::{Trial, WireError, callers, options, reach};
 use sluiced_amqp::rabbit::letters::Letters;
 use sluiced_amqp::rabbit::management;
 use sluiced_amqp::rabbit::probe::{self, QueueState};
@@ -57,7 +57,13 @@ pub fn misfits(loaded: &Loaded) -> Faults {
         let error = limit.rule().err()?;
         Some((KeyPath::of(&["limits", name]), error.to_string()))
     });
-    loaded.faults(found.chain(certificates).chain(uncounted))
+    let callers = loaded.settings.callers.iter();
+    let refused = callers.filter_map(|(name, callers)| {
+        let why = callers::identity(&loaded.secrets, callers).err()?;
+        Some((KeyPath::of(&["callers", name, "cert_file"]), why))
+    });
+    let all = found.chain(certificates).chain(uncounted).chain(refused);
+    loaded.faults(all)
 }
 
 /// Certificates of the servers that cannot be used.
@@ -90,19 +96,14 @@ fn tls_misfits(loaded: &Loaded) -> Vec<(KeyPath, String)> {
 #[must_use]
 pub fn probes(loaded: &Loaded, strict: bool) -> Vec<Probe> {
     let mut probes = Vec::new();
-    if loaded.settings.backend.queue == QueueBackend::Rabbitmq {
+    if loaded.settings.backend.queue == QueueBackend::Rabbitmq && !loaded.settings.routes.is_empty()
+    {
         rabbit(loaded, strict, &mut probes);
     }
     if loaded.settings.backend.limits == LimitBackend::Redis {
         let options = options::redis(&loaded.settings, &loaded.secrets);
-        // A limit that no route names counts nothing, so the distance of Redis does not matter for it.
-        let used: BTreeSet<_> = loaded
-            .settings
-            .routes
-            .values()
-            .flat_map(|route| &route.limits)
-            .cloned()
-            .collect();
+        // A limit that nothing names counts nothing, so the distance of Redis does not matter for it.
+        let used: BTreeSet<_> = loaded.settings.named_limits().cloned().collect();
         let mut limits = loaded.settings.limits.clone();
         limits.retain(|name, _| used.contains(name));
         let probe = async move {
@@ -131,6 +132,11 @@ pub fn probes(loaded: &Loaded, strict: bool) -> Vec<Probe> {
         let limits: Vec<_> = limits.collect();
         let probe = async move { open(route, &secrets, &limits).await };
         probes.push((format!("routes.{name}.downstream"), probe.boxed()));
+    }
+    for (name, callers) in &loaded.settings.callers {
+        let looked = callers::look(callers, &loaded.secrets);
+        let probe = std::future::ready(looked);
+        probes.push((format!("callers.{name}.listen"), probe.boxed()));
     }
     probes
 }

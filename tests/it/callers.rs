@@ -1,7 +1,9 @@
 //! Programs that ask for permits of a limit and make their calls themselves, beside replicas that consume a queue.
 
+mod admitted;
 mod asks;
 mod hostile;
+mod scripts;
 mod shared;
 
 use std::path::PathBuf;

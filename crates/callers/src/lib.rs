@@ -14,7 +14,7 @@
 //!
 //! This crate implements two ports. `queue`: [`Subscription`] delivers requests and answers those that are settled
 //! without a turn (here). `downstream`: `downstream` answers a request when its slot is due. Both sides meet in `permits`.
-//! `listener` has the sockets, `tls` and `token` say which callers may ask.
+//! `look` answers what would pass (`?mode=check`). `listener` has the sockets, `tls` and `token` say which callers may ask.
 //!
 //! **What it does not promise**: a call that leaves later than `use_within` after its permit may come too early for
 //! another window. The headroom keeps that time; the rest is the caller's.
@@ -23,6 +23,7 @@
 
 mod downstream;
 mod listener;
+mod look;
 mod permits;
 mod reply;
 mod request;
@@ -39,6 +40,7 @@ use tokio::time::{Instant, sleep};
 use tracing::error;
 
 pub use listener::{ListenError, Listener};
+pub use look::KeyedLimits;
 pub use request::{AskedLimit, NamesKey};
 pub use tls::{Identity, IdentityError};
 
@@ -66,6 +68,7 @@ pub struct CallersOptions {
     /// The name under which they are shown.
     pub route: Arc<str>,
     pub limits: Vec<AskedLimit>,
+    pub keyed: KeyedLimits,
     pub max_wait: Duration,
     /// At least 1.
     pub max_waiting: u16,
@@ -130,6 +133,7 @@ async fn serve(
             limits: options.limits,
             max_wait: options.max_wait,
         },
+        keyed: options.keyed,
         permits: Arc::clone(&permits),
         places: Semaphore::new(waiting),
         deliveries,

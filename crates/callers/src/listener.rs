@@ -84,6 +84,26 @@ impl Listener {
         })
     }
 
+    /// Whether it could be bound, without doing so for longer than a moment. Sockets of systemd exist only in their unit.
+    ///
+    /// # Errors
+    /// When it cannot be bound for another reason than that a process listens there already.
+    pub fn look(at: &ListenOn) -> Result<&'static str, ListenError> {
+        if let ListenOn::Systemd(_) = at {
+            return Ok("systemd opens it for the unit");
+        }
+        match Self::bind(at) {
+            Ok(bound) => {
+                drop(Removed(bound.path));
+                Ok("nothing listens there yet")
+            }
+            Err(why) if why.reason.kind() == io::ErrorKind::AddrInUse => {
+                Ok("a process listens there")
+            }
+            Err(why) => Err(why),
+        }
+    }
+
     fn bound(at: &ListenOn) -> io::Result<Self> {
         let (socket, path) = match at {
             ListenOn::Unix(path) => (Socket::Unix(at_path(path)?), Some(path.clone())),

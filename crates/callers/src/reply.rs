@@ -18,6 +18,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
+use super::look::Found;
 use super::permits::PermitId;
 use sluiced_core::rate::Span;
 use sluiced_ports::message::{HeaderValue as Said, header};
@@ -31,10 +32,29 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// Its turn has come.
 pub(crate) fn go(id: PermitId, use_within: Duration) -> Response {
-    let millis = use_within.as_secs_f64() * 1e3;
+    // Cut to microseconds.
+    let millis = use_within.as_micros() as f64 / 1e3;
     answer(
         StatusCode::OK,
         &json!({ "id": id.to_string(), "use_within_ms": millis }),
+    )
+}
+
+/// What keyed limits have left: nothing was taken. The turn at a paced limit comes by itself, and is not part of it.
+pub(crate) fn looked(found: &[Found]) -> Response {
+    let limits: serde_json::Map<_, _> = found
+        .iter()
+        .map(|one| {
+            let wait = u64::try_from(one.wait.as_millis()).unwrap_or(u64::MAX);
+            let left =
+                json!({ "limit": one.limit, "remaining": one.remaining, "retry_after_ms": wait });
+            (one.name.clone(), left)
+        })
+        .collect();
+    let passes = found.iter().all(|one| one.passes);
+    answer(
+        StatusCode::OK,
+        &json!({ "passes": passes, "limits": limits }),
     )
 }
 
@@ -57,6 +77,11 @@ pub(crate) fn unavailable(why: &str) -> Response {
     )
 }
 
+/// Its turn did not come within its `wait`, and no limit says when it would.
+pub(crate) fn others_first(wait: Duration) -> Response {
+    denied(Duration::ZERO, &Vec::new(), wait)
+}
+
 /// What became of a request that had no turn within its `wait`.
 pub(crate) fn settled(verdict: &Verdict, wait: Duration) -> Response {
     match verdict {
@@ -69,9 +94,7 @@ pub(crate) fn settled(verdict: &Verdict, wait: Duration) -> Response {
             )
         }
         Verdict::GiveBack => unavailable("this replica stops, or has lost the store of the limits"),
-        Verdict::Done | Verdict::Dropped | Verdict::Parked { .. } => {
-            denied(Duration::ZERO, &Vec::new(), wait)
-        }
+        Verdict::Done | Verdict::Dropped | Verdict::Parked { .. } => others_first(wait),
     }
 }
 

@@ -84,6 +84,17 @@ pub(crate) struct Asked {
     body: Bytes,
     /// How long its caller waits at most.
     pub(crate) wait: Duration,
+    /// What it takes of each limit that counts it.
+    pub(crate) takes: Vec<Takes>,
+}
+
+/// What a request takes of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Takes {
+    pub(crate) limit: String,
+    /// `None`: the limit has none.
+    pub(crate) key: Option<String>,
+    pub(crate) cost: NonZeroU32,
 }
 
 /// Why a request cannot be counted: the field, and what would be right.
@@ -111,12 +122,23 @@ impl Offer {
         let wait = self.wait(written.wait.as_deref())?;
         let mut keys = BTreeMap::new();
         let mut cost = BTreeMap::new();
+        let mut takes = Vec::new();
         for limit in &self.limits {
             let name = limit.name.as_str();
-            if let Some(key) = limit.key_in(written.keys.remove(name))? {
+            let key = limit.key_in(written.keys.remove(name))?;
+            let units = written.cost.remove(name).unwrap_or(limit.cost);
+            // Without a key it is counted only by limits that have none.
+            if key != Some(None) {
+                takes.push(Takes {
+                    limit: limit.name.clone(),
+                    key: key.clone().flatten(),
+                    cost: units,
+                });
+            }
+            if let Some(key) = key {
                 keys.insert(name, key);
             }
-            cost.insert(name, written.cost.remove(name).unwrap_or(limit.cost));
+            cost.insert(name, units);
         }
         for (what, unknown) in [
             ("keys", written.keys.keys().next()),
@@ -138,6 +160,7 @@ impl Offer {
             Ok(body) => Ok(Asked {
                 body: body.into(),
                 wait,
+                takes,
             }),
             Err(why) => wrong(why.to_string()),
         }
@@ -264,6 +287,15 @@ mod tests {
         assert_eq!(wait, Duration::from_secs(2));
         let short = r#"{"keys": {"sender": "x", "class": null}, "wait": "0s"}"#;
         assert_eq!(read(short).expect("a request").1, LEAST_WAIT);
+    }
+
+    #[test]
+    fn a_limit_that_does_not_count_it_is_not_taken_from() {
+        let text = br#"{"keys": {"sender": "x", "class": null}}"#;
+        let takes = offer().read(text).expect("a request").takes;
+        let names: Vec<_> = takes.iter().map(|one| one.limit.as_str()).collect();
+        assert_eq!(names, ["provider", "sender"]);
+        assert_eq!(takes[1].key.as_deref(), Some("x"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The requests of callers: `POST /v1/permits` asks for a turn, `DELETE /v1/permits/ID` ends a permit.
+//! The requests of callers: `POST /v1/permits` asks for a turn, or with `?mode=check` what would pass without taking
+//! anything; `DELETE /v1/permits/ID` ends a permit.
 //!
 //! A request becomes a delivery and waits for what the pipeline makes of it. A caller that hangs up drops the request, and
 //! with it the delivery's session: nothing is taken then.
@@ -21,6 +22,7 @@ use serde::Deserialize;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::look::KeyedLimits;
 use super::permits::{End, Heard, PermitId, Permits, Waiting};
 use super::reply;
 use super::request::Offer;
@@ -32,8 +34,8 @@ use sluiced_ports::queue::{Delivery, Sink, Tap};
 const MAX_BODY: usize = 16 * 1024;
 /// How long a request may take to come.
 const BODY_BOUND: Duration = Duration::from_secs(10);
-/// The pipeline decides at the end of the wait; it has so much longer to say it.
-const SLACK: Duration = Duration::from_secs(1);
+/// The pipeline decides at the end of the wait; it has so much longer to say why.
+const SLACK: Duration = Duration::from_millis(50);
 /// The longest report that is believed.
 const LONGEST_USE: f64 = 60_000.0;
 
@@ -44,6 +46,7 @@ const UNDECIDED: &str = "nothing was decided within the wait: this replica start
 pub(crate) struct Desk {
     pub(crate) route: Arc<str>,
     pub(crate) offer: Offer,
+    pub(crate) keyed: KeyedLimits,
     pub(crate) permits: Arc<Permits>,
     /// One for each request that may wait.
     pub(crate) places: Semaphore,
@@ -66,7 +69,24 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .with_state(desk)
 }
 
-async fn ask(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response {
+/// What is asked.
+#[derive(Debug, Deserialize)]
+struct Asking {
+    mode: Option<Mode>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    /// Takes nothing.
+    Check,
+}
+
+async fn ask(
+    State(desk): State<Arc<Desk>>,
+    Query(asking): Query<Asking>,
+    request: Request<Body>,
+) -> Response {
     let (head, body) = request.into_parts();
     if !desk.may_ask(&head.headers) {
         return unknown();
@@ -76,6 +96,7 @@ async fn ask(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response 
         return reply::wrong(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
     }
     match timeout(BODY_BOUND, to_bytes(body, MAX_BODY)).await {
+        Ok(Ok(text)) if asking.mode == Some(Mode::Check) => desk.look(&text).await,
         Ok(Ok(text)) => desk.ask(&text).await,
         Ok(Err(_)) => {
             let why = format!("a request has {MAX_BODY} bytes at most");
@@ -145,6 +166,17 @@ impl Desk {
         token.is_none_or(|token| token.is_in(headers, now))
     }
 
+    /// What its keyed limits have left.
+    async fn look(&self, text: &[u8]) -> Response {
+        match self.offer.read(text) {
+            Ok(asked) => match self.keyed.look(&asked.takes).await {
+                Ok(found) => reply::looked(&found),
+                Err(_) => reply::unavailable("the store of the limits cannot be reached"),
+            },
+            Err(why) => reply::wrong(StatusCode::BAD_REQUEST, &why.to_string()),
+        }
+    }
+
     async fn ask(&self, text: &[u8]) -> Response {
         let asked = match self.offer.read(text) {
             Ok(asked) => asked,
@@ -190,13 +222,15 @@ impl Desk {
                 // The clock is read once more, as when a request is written. Its message waits for another turn.
                 Some(Heard::Turn(turn)) if turn.leave_by.has_passed() => {}
                 Some(Heard::Turn(turn)) => {
-                    let id = waits.id;
+                    // What is left of its slot's lateness is the caller's, too.
+                    let (id, within) = (waits.id, turn.leave_by.left() + self.use_within);
                     return match waits.goes(turn) {
-                        true => reply::go(id, self.use_within),
+                        true => reply::go(id, within),
                         false => reply::unavailable("this replica stops"),
                     };
                 }
                 Some(Heard::Settled(verdict)) => return reply::settled(&verdict, wait),
+                None if *self.tap.borrow() == Tap::Open => return reply::others_first(wait),
                 None => return reply::unavailable(UNDECIDED),
             }
         }

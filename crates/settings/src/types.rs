@@ -36,7 +36,7 @@ use sluiced_core::backoff::Backoff;
 use sluiced_core::breaker::BreakerRule;
 
 pub use auth::{Auth, AwsSigv4, ClientAuth, HashFunction, Hmac, Oauth2, SecretEncoding};
-pub use callers::{Callers, callers_route};
+pub use callers::{Callers, Shown, callers_route};
 pub use http::{Breaker, Http, Outcomes};
 pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};
 pub use limit_facts::WindowStart;

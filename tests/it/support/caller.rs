@@ -112,6 +112,14 @@ impl Client {
         within(LONG, "an answer", self.try_ask(body)).await.unwrap()
     }
 
+    /// Asks what would pass.
+    pub async fn look(&mut self, body: &Value) -> Answer {
+        let request = self.to(Method::POST, "/v1/permits?mode=check", body.to_string());
+        within(LONG, "an answer", self.request(request))
+            .await
+            .unwrap()
+    }
+
     /// Ends a permit, with these parameters. Returns whether it still counted.
     pub async fn end(&mut self, id: &str, parameters: &str) -> bool {
         let path = format!("/v1/permits/{id}{parameters}");

@@ -1,5 +1,6 @@
 //! Callers: programs that ask for a turn of limits, and make the call themselves.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
@@ -9,6 +10,7 @@ use crate::schema::Shape::{List, Text, Whole};
 use crate::schema::{Form, SPAN, table};
 use crate::sockets::ListenOn;
 use crate::text::Length;
+use crate::types::Settings;
 
 table! {
     /// One listener, and the limits that its callers pass.
@@ -42,6 +44,76 @@ table! {
         cert_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/callers.pem";
         /// The key of cert_file (PEM).
         key_file: Option<PathBuf> = TEXT, Optional "credential:callers-key";
+    }
+}
+
+impl Callers {
+    /// What callers must know, in words. `counts`: a limit counts their permits after their turns.
+    #[must_use]
+    pub fn in_words(&self, counts: bool) -> Vec<String> {
+        let mut words = vec![
+            format!(
+                "programs ask at {}, each for up to {}; {} of them may wait at a time",
+                self.listen, self.max_wait, self.max_waiting
+            ),
+            format!(
+                "their calls may reach the downstream up to {} after the permits; a later one may come too early for the next window",
+                self.use_within
+            ),
+        ];
+        if counts {
+            words.push(format!(
+                "a permit that is not ended counts in its limits for {}, and can be given back until then",
+                self.ends_after
+            ));
+        }
+        if self.token_file.is_none() {
+            words.push("no token: whatever reaches the socket may use up the limits".to_owned());
+        }
+        words
+    }
+}
+
+/// A route, or callers, as they are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The queue, or where callers ask.
+    pub source: String,
+    pub standby_for: Option<String>,
+    pub limits: Vec<String>,
+}
+
+impl Settings {
+    /// All routes and callers, by the names under which they are shown and paused.
+    #[must_use]
+    pub fn shown(&self) -> BTreeMap<String, Shown> {
+        let routes = self.routes.iter().map(|(name, route)| {
+            let shown = Shown {
+                source: route.queue.clone(),
+                standby_for: route.standby_for.clone(),
+                limits: route.limits.clone(),
+            };
+            (name.clone(), shown)
+        });
+        let callers = self.callers.iter().map(|(name, callers)| {
+            let shown = Shown {
+                source: callers.listen.to_string(),
+                standby_for: None,
+                limits: callers.limits.clone(),
+            };
+            (callers_route(name), shown)
+        });
+        routes.chain(callers).collect()
+    }
+
+    /// Whether a limit of these callers counts a permit after its turn.
+    #[must_use]
+    pub fn counts_after(&self, callers: &Callers) -> bool {
+        let mut limits = callers.limits.iter();
+        limits.any(|name| {
+            let limit = self.limits.get(name);
+            limit.is_some_and(|limit| limit.as_paced().is_none())
+        })
     }
 }
 

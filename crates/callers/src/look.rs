@@ -1,0 +1,72 @@
+//! What keyed limits have left for a request, without taking any of it.
+//!
+//! A turn at a paced limit is not looked at: it comes by itself, at the limit's own distance.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::request::Takes;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::limits::{Fit, KeyedLimit, LimitStore, Look, message_key};
+use sluiced_ports::store::StoreError;
+
+/// The keyed limits of one listener, and where they are asked.
+#[derive(Clone, Debug)]
+pub struct KeyedLimits {
+    store: Arc<dyn LimitStore>,
+    limits: Vec<Arc<KeyedLimit>>,
+}
+
+/// What one limit has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) name: String,
+    /// The most that it ever has.
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    /// When it lets one unit pass; zero: now, or not known (calls under way end by themselves).
+    pub(crate) wait: Duration,
+    /// Whether it would let the request pass now.
+    pub(crate) passes: bool,
+}
+
+impl KeyedLimits {
+    /// `limits` are asked in `store`.
+    #[must_use]
+    pub fn new(store: Arc<dyn LimitStore>, limits: Vec<Arc<KeyedLimit>>) -> Self {
+        Self { store, limits }
+    }
+
+    /// Looks at those that a request takes from.
+    pub(crate) async fn look(&self, takes: &[Takes]) -> Result<Vec<Found>, StoreError> {
+        let mut found = Vec::new();
+        for limit in &self.limits {
+            let Some(one) = takes.iter().find(|one| *one.limit == *limit.name) else {
+                continue;
+            };
+            let key = message_key(None, one.key.as_deref());
+            let look = self.store.look(limit, key).await?;
+            found.push(Found::of(one, &look));
+        }
+        Ok(found)
+    }
+}
+
+impl Found {
+    fn of(takes: &Takes, look: &Look) -> Self {
+        let fits = match look.fits {
+            Fit::At(at) => StoreTime::from_micros(at).since(look.now),
+            Fit::Now | Fit::Full => Duration::ZERO,
+        };
+        let closed = look.closed.map(|(until, _)| until.since(look.now));
+        let wait = closed.unwrap_or_default().max(fits);
+        let has_room = look.room.remaining >= u64::from(takes.cost.get());
+        Self {
+            name: takes.limit.clone(),
+            limit: look.limit,
+            remaining: look.room.remaining,
+            wait,
+            passes: has_room && closed.is_none_or(|left| left.is_zero()),
+        }
+    }
+}

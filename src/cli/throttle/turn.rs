@@ -1,0 +1,212 @@
+//! A turn of a limit that routes share: `sluiced throttle --limit NAME` asks the callers' socket of the configuration, as
+//! any program would, and waits until the turn has come.
+//!
+//! So a script goes the same way as all other calls: with its priority, in its order, and not while the limit is paused.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER};
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+use super::Found;
+use crate::cli::exit::Refusal;
+use sluiced_core::rate::Span;
+use sluiced_settings::Loaded;
+use sluiced_settings::sockets::ListenOn;
+use sluiced_settings::types::{Callers, Limit};
+
+/// Longer than the wait, for the answer itself.
+const SLACK: Duration = Duration::from_secs(5);
+/// Where systemd opens the socket of `sluiced-callers.socket`.
+const OF_SYSTEMD: &str = "/run/sluiced/callers.sock";
+
+/// What a script asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) limit: &'a str,
+    pub(super) key: Option<&'a str>,
+    pub(super) units: u32,
+    pub(super) wait: Duration,
+}
+
+/// The callers that a script may ask, and what they listen on.
+pub(super) fn callers<'a>(
+    loaded: &'a Loaded,
+    wanted: Wanted<'_>,
+) -> Result<(&'a str, &'a Callers), Refusal> {
+    let settings = &loaded.settings;
+    let Wanted { limit, key, .. } = wanted;
+    let refused = |why: String| Err(Refusal::Arguments(why));
+    let Some(own) = settings.limits.get(limit) else {
+        let known: Vec<_> = settings.limits.keys().map(String::as_str).collect();
+        return refused(format!(
+            "--limit: there is no limit `{limit}`; there are: {}",
+            known.join(", ")
+        ));
+    };
+    match (own.key(), key) {
+        (Some(_), None) => {
+            return refused(format!(
+                "the limit `{limit}` counts by a key; name one: sluiced throttle --limit {limit} KEY"
+            ));
+        }
+        (None, Some(_)) => {
+            return refused(format!("the limit `{limit}` has no key; leave it out"));
+        }
+        _ => {}
+    }
+    let is_keyed = |name: &String| {
+        settings
+            .limits
+            .get(name)
+            .is_some_and(|l| Limit::key(l).is_some())
+    };
+    let mut all = settings.callers.iter();
+    let found = all.find(|(_, callers)| {
+        let mut others = callers.limits.iter().filter(|name| **name != *limit);
+        callers.limits.iter().any(|name| name == limit) && !others.any(is_keyed)
+    });
+    match found {
+        Some((name, callers)) => Ok((name, callers)),
+        None => refused(format!(
+            "no callers may ask for the limit `{limit}` alone; write [callers.scripts] with listen and limits = [\"{limit}\"] in the configuration of a daemon"
+        )),
+    }
+}
+
+/// Asks, and waits for the turn.
+pub(super) async fn ask(
+    loaded: &Loaded,
+    (name, callers): (&str, &Callers),
+    wanted: Wanted<'_>,
+) -> Result<Found, Refusal> {
+    let failed = |why: String| Refusal::Arguments(format!("callers.{name}: {why}"));
+    let mut body = json!({
+        "cost": { wanted.limit: wanted.units },
+        "wait": Span(wanted.wait).to_string(),
+    });
+    if let Some(key) = wanted.key {
+        body["keys"] = json!({ wanted.limit: key });
+    }
+    let mut request = Request::post("/v1/permits")
+        .header(HOST, "callers")
+        .header(CONTENT_TYPE, "application/json");
+    if let Some(file) = &callers.token_file {
+        let token = loaded.secrets.read(file);
+        let token = token.map_err(|e| failed(format!("token_file: {e}")))?;
+        let bearer = format!("Bearer {}", token.expose_secret().trim());
+        request = request.header(AUTHORIZATION, bearer);
+    }
+    let request = request.body(Full::from(body.to_string()));
+    let request = request.map_err(|e| failed(e.to_string()))?;
+    let asking = exchange(callers, request);
+    let answer = timeout(wanted.wait + SLACK, asking).await;
+    let (status, headers, body) = answer
+        .map_err(|_| failed("no answer came".to_owned()))?
+        .map_err(|why| failed(format!("{}: {why}", callers.listen)))?;
+    let error = || body["error"].as_str().unwrap_or_default().to_owned();
+    match status {
+        StatusCode::OK => Ok(granted(&body)),
+        StatusCode::TOO_MANY_REQUESTS => Ok(limited(&headers, &body)),
+        _ => Err(failed(format!("{status}: {}", error()))),
+    }
+}
+
+fn granted(body: &Value) -> Found {
+    let within = body["use_within_ms"].as_f64().unwrap_or_default();
+    Found {
+        limited: false,
+        retry_after: None,
+        remaining: None,
+        limit: None,
+        reset_after: None,
+        next: None,
+        use_within: Some(Duration::from_secs_f64(within.max(0.0) / 1e3)),
+    }
+}
+
+fn limited(headers: &HeaderMap, body: &Value) -> Found {
+    // `"sender";q=5` and `"sender";r=0;t=12`
+    let number = |header: &str, name: &str| -> Option<u64> {
+        let text = headers.get(header)?.to_str().ok()?;
+        let mut fields = text.split(';').skip(1);
+        fields.find_map(|field| field.trim().strip_prefix(name)?.parse().ok())
+    };
+    let seconds = headers
+        .get(RETRY_AFTER)
+        .and_then(|v| v.to_str().ok()?.parse().ok());
+    let millis = body["retry_after_ms"].as_u64();
+    let wait = millis.map(Duration::from_millis);
+    Found {
+        limited: true,
+        retry_after: wait.or_else(|| seconds.map(Duration::from_secs)),
+        remaining: number("ratelimit", "r="),
+        limit: number("ratelimit-policy", "q="),
+        reset_after: number("ratelimit", "t=").map(Duration::from_secs),
+        next: None,
+        use_within: None,
+    }
+}
+
+type Answer = (StatusCode, HeaderMap, Value);
+
+/// One request on a connection of its own.
+fn exchange(
+    callers: &Callers,
+    request: Request<Full<Bytes>>,
+) -> BoxFuture<'_, Result<Answer, Why>> {
+    Box::pin(async move {
+        if callers.cert_file.is_some() {
+            return Err(Why("over TLS is not asked from here; use curl".to_owned()));
+        }
+        match &callers.listen {
+            ListenOn::Unix(path) => over(UnixStream::connect(path).await?, request).await,
+            ListenOn::Systemd(_) => over(UnixStream::connect(OF_SYSTEMD).await?, request).await,
+            ListenOn::Tcp(place) => over(TcpStream::connect(place).await?, request).await,
+        }
+    })
+}
+
+async fn over<T>(stream: T, request: Request<Full<Bytes>>) -> Result<Answer, Why>
+where
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    Ok((head.status, head.headers, body))
+}
+
+/// Why there is no answer.
+struct Why(String);
+
+impl From<io::Error> for Why {
+    fn from(error: io::Error) -> Self {
+        Self(format!("{error}; is the daemon running?"))
+    }
+}
+
+impl From<hyper::Error> for Why {
+    fn from(error: hyper::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
