@@ -9,8 +9,9 @@ mod shared;
 use std::path::PathBuf;
 
 use crate::support::caller::Client;
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, LONG};
 use crate::support::redis::RedisServer;
+use crate::support::wait::within;
 
 /// A daemon with callers, and no queue.
 struct Alone {
@@ -31,6 +32,19 @@ impl Alone {
             socket,
             _dir: dir,
         }
+    }
+
+    /// Waits until so many requests wait or are under way.
+    async fn holds(&mut self, count: f64) {
+        let counted = async {
+            while self
+                .daemon
+                .metric("sluiced_held{route=\"callers.web\"}")
+                .await
+                < count
+            {}
+        };
+        within(LONG, "so many requests are held", counted).await;
     }
 
     async fn client(&self) -> Client {

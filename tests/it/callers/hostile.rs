@@ -101,7 +101,7 @@ async fn a_crowd_that_says_nothing_leaves_room() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_many_wait_as_may_and_one_that_hangs_up_makes_room() {
     let callers = "limits = [\"calls\"]\nmax_waiting = 3\nends_after = \"50s\"";
-    let alone = Alone::start("callers-many", CALLS, callers).await;
+    let mut alone = Alone::start("callers-many", CALLS, callers).await;
     let mut first = alone.client().await;
     let ask = json!({"wait": "30s"});
     let id = first.ask(&ask).await.id();
@@ -114,17 +114,10 @@ async fn as_many_wait_as_may_and_one_that_hangs_up_makes_room() {
         let ask = ask.clone();
         waiting.spawn(async move { client.ask(&ask).await });
     }
-    let full = async {
-        loop {
-            // The others may not wait yet.
-            let mut client = alone.client().await;
-            let answer = client.ask(&json!({"wait": "100ms"})).await;
-            if answer.status == StatusCode::SERVICE_UNAVAILABLE {
-                return answer;
-            }
-        }
-    };
-    let answer = within(LONG, "no place is left", full).await;
+    // The first has its turn, and is counted until it ends.
+    alone.holds(4.0).await;
+    let answer = alone.client().await.ask(&json!({"wait": "100ms"})).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     let error = answer.body["error"].as_str().unwrap();
     assert!(error.contains("max_waiting"), "{answer:?}");
     assert_eq!(answer.header("retry-after"), "1");
@@ -148,7 +141,7 @@ async fn as_many_wait_as_may_and_one_that_hangs_up_makes_room() {
 /// What a stop does to those that wait: each has an answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_answers_all_that_wait() {
-    let alone = Alone::start("callers-stop", CALLS, "limits = [\"calls\"]").await;
+    let mut alone = Alone::start("callers-stop", CALLS, "limits = [\"calls\"]").await;
     let mut first = alone.client().await;
     let id = first.ask(&json!({"wait": "20s"})).await.id();
     let mut waiting = JoinSet::new();
@@ -156,14 +149,7 @@ async fn a_stop_answers_all_that_wait() {
         let mut client = Client::at_path(&alone.socket).await;
         waiting.spawn(async move { client.ask(&json!({"wait": "30s"})).await.status });
     }
-    let mut alone = alone;
-    let mut held = 0.0;
-    while held < 20.0 {
-        held = alone
-            .daemon
-            .metric("sluiced_held{route=\"callers.web\"}")
-            .await;
-    }
+    alone.holds(21.0).await;
     let socket = alone.socket.clone();
     let stopping = alone.daemon.stop(DECLARED);
     let ending = async {
