@@ -12,13 +12,13 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::response::Parts;
 use http::{HeaderName, Request, Response, StatusCode, Uri};
-use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
 use super::encoding::decode;
 use super::gate::{AnswerRead, Failure, joined, read_out};
 use super::judge::{HttpJudge, Read, Reply};
 use super::redirect;
+use super::transport::AnswerBody;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Answer, Facts, Judgement, Silence, Status};
 use sluiced_ports::message::Message;
@@ -105,7 +105,7 @@ impl AnswerReader {
     /// Reads an answer until the deadline, and judges it.
     pub(super) async fn judge(
         &self,
-        answer: Response<Incoming>,
+        answer: Response<AnswerBody>,
         asks: &Asks,
         deadline: Instant,
     ) -> Judgement {
@@ -119,7 +119,7 @@ impl AnswerReader {
     }
 
     /// Reads an answer. One that goes on after the deadline is cut off by dropping it.
-    async fn receive(&self, answer: Response<Incoming>, deadline: Instant) -> Received {
+    async fn receive(&self, answer: Response<AnswerBody>, deadline: Instant) -> Received {
         let (mut head, body) = answer.into_parts();
         let is_wanted = self.keeps_answers || self.judge.reads() || !self.words.is_empty();
         let mut kept = is_wanted.then(Vec::new);

@@ -1,43 +1,25 @@
-//! Calls over HTTP/1.1, with warm connections.
+//! From a message to the judgement of its call.
 //!
 //! One timeout covers a call from the first poll of `send` to the end of the answer. The status
 //! code decides: once it is there, an answer that breaks off, takes too long or is too large does
 //! not change the outcome (a repeat would be a duplicate), it only costs the connection, unless the configuration judges
 //! bodies (`answer`). The body of the answer is read up to a bound, so that the connection can be used again.
 //!
-//! Answers that other clients take are taken: a space before the colon of a header, a header on several lines, a line
-//! that is no header, many headers. The message may have been taken, and a repeat would be a duplicate.
-//!
 //! Redirects are not followed: a 3xx is judged like any code, and permanent by default; its reason says where it leads
 //! (`redirect`). The call would not be the one that the limit counted.
 //!
-//! A call that cannot be written in time is not written at all (`gate`).
-//!
-//! **Can the client send twice?** It repeats a request by itself in one case: a connection of the
-//! pool died while the request waited for it. hyper hands back such a request only from the queue,
-//! as long as the connection's task has not taken it. Once taken it is never handed back, whether a
-//! byte was written or not. So a repeat by the client is always the first write, and repeats stay
-//! switched on (`retry_canceled_requests`): each repeat uses up one dead connection of the pool,
-//! and the timeout bounds them all. A connection that dies after the request was taken ends the
-//! call. The route decides whether that call is repeated, and `maybe_delivered` shows whether a
-//! repeat may be a duplicate.
+//! How the request is written, and not too late, is the matter of its `transport`.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::uri::Scheme;
 use http::{Request, StatusCode, Uri};
-use http_body_util::Full;
-use hyper_util::client::legacy::connect::capture_connection;
-use hyper_util::client::legacy::{Client, Error};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::answer::{AnswerReader, Asks};
@@ -45,16 +27,18 @@ use super::auth::RotatingAuth;
 use super::aws::AwsSigner;
 use super::connect::{WarmConnector, network, place};
 use super::egress::Proxy;
-use super::gate::{Failure, Writing};
+use super::gate::Failure;
 use super::hosts::Allowed;
+use super::http1::Http1;
 use super::lifetime::Lifetimes;
 use super::oauth::{Given, Tokens};
 use super::request::RequestTemplate;
 use super::scarce::Scarcity;
 use super::secrets::{Edition, NamedSecrets};
 use super::sign::{AnySigner, Signed, Signer};
+use super::transport::{Heard, Transport, Unheard};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::dial::{Credentials, Misconfigured, find, tls, way, way_through};
+use sluiced_ports::dial::{Credentials, Misconfigured, tls, way, way_through};
 use sluiced_ports::downstream::{
     Call, Downstream, Facts, Handshake, Judgement, LeaveBy, Silence, TooLate, Undecodable,
 };
@@ -64,12 +48,8 @@ use sluiced_settings::types::{Auth, Http};
 use sluiced_telemetry::LogLimit;
 use sluiced_telemetry::traces::RouteTraces;
 
-/// So many headers an answer may have.
-const MAX_ANSWER_HEADERS: usize = 256;
 /// The same warning is logged once in this time.
 const LOG_EVERY: Duration = Duration::from_secs(60);
-/// The largest header of an answer.
-const MAX_ANSWER_HEAD: usize = 64 * 1024;
 
 /// An HTTP downstream.
 pub struct HttpDownstream {
@@ -77,19 +57,17 @@ pub struct HttpDownstream {
     /// Signs requests, if they are signed.
     signer: Option<AnySigner>,
     caller: Arc<Caller>,
-    connector: WarmConnector,
     proxy: Option<Proxy>,
 }
 
 /// What a call needs after it was prepared.
 struct Caller {
-    client: Client<WarmConnector, Full<Bytes>>,
+    transport: Transport,
     answers: AnswerReader,
     auth: Option<RotatingAuth>,
     tokens: Option<Arc<Tokens>>,
     secrets: Option<NamedSecrets>,
     timeout: Duration,
-    lifetimes: Arc<Lifetimes>,
     traces: Option<RouteTraces>,
     warm_connections: usize,
     clock: Clock,
@@ -175,20 +153,10 @@ impl HttpDownstream {
         let network = network(tls, connect_timeout, proxy.clone(), allowed);
         let lasts = Arc::clone(&lifetimes);
         let connector = WarmConnector::new(network, origin, connect_timeout, lasts);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(lifetimes.unused())
-            .pool_max_idle_per_host(usize::MAX)
-            .http1_max_buf_size(MAX_ANSWER_HEAD)
-            .http1_max_headers(MAX_ANSWER_HEADERS)
-            .http1_allow_spaces_after_header_name_in_responses(true)
-            .http1_allow_obsolete_multiline_headers_in_responses(true)
-            .http1_ignore_invalid_headers_in_responses(true)
-            .retry_canceled_requests(true)
-            .build(connector.clone());
+        let transport = Transport::One(Http1::new(connector, lifetimes));
         Ok(Self {
             caller: Arc::new(Caller {
-                client,
+                transport,
                 answers: AnswerReader::new(http, template.is_fixed(), keeps_answers)?,
                 auth: auth.filter(|_| tokens.is_none()).map(|(auth, secret)| {
                     RotatingAuth::new(auth.clone(), secret.clone(), signer.clone())
@@ -196,7 +164,6 @@ impl HttpDownstream {
                 tokens,
                 secrets,
                 timeout: http.timeout.get(),
-                lifetimes,
                 traces: traces.filter(|_| template.passes_trace()),
                 warm_connections: usize::from(http.warm_connections),
                 clock: Clock::start(),
@@ -205,7 +172,6 @@ impl HttpDownstream {
             }),
             template,
             signer,
-            connector,
             proxy,
         })
     }
@@ -264,7 +230,7 @@ impl Downstream for HttpDownstream {
             signed,
             edition,
         } = self.made(message, facts)?;
-        self.connector.ahead(request.uri());
+        self.caller.transport.ahead(request.uri());
         let asks = self.caller.answers.asks(message, facts, &request);
         Ok(Box::new(HttpCall {
             caller: Arc::clone(&self.caller),
@@ -277,8 +243,9 @@ impl Downstream for HttpDownstream {
 
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            let warming = self.connector.warm(self.caller.warm_connections, bound);
-            let Some(tokens) = &self.caller.tokens else {
+            let caller = &self.caller;
+            let warming = caller.transport.warm(caller.warm_connections, bound);
+            let Some(tokens) = &caller.tokens else {
                 return warming.await;
             };
             let (warmed, token) = futures::join!(warming, timeout(bound, tokens.given()));
@@ -343,12 +310,11 @@ impl Call for HttpCall {
 impl Caller {
     async fn call(
         &self,
-        request: Request<Bytes>,
+        mut request: Request<Bytes>,
         asks: &Asks,
         leave_by: LeaveBy,
     ) -> Result<Judgement, TooLate> {
-        let deadline = Instant::now() + self.timeout;
-        let mut request = request.map(Full::new);
+        let began = Instant::now();
         if let Some(auth) = &self.auth {
             auth.renew(request.headers_mut());
         }
@@ -367,34 +333,25 @@ impl Caller {
                 Err(_) => return Err(TooLate),
             }
         }
-        let mut writing = Writing::new(leave_by, capture_connection(&mut request));
-        let mut calling = self.client.request(request);
-        let answer = poll_fn(|cx| {
-            let polled = calling.poll_unpin(cx);
-            writing.arm();
-            polled
-        });
-        let answer = timeout_at(deadline, answer).await;
-        Ok(match answer {
-            Ok(Ok(answer)) => {
+        let heard = self.transport.call(request, leave_by, began, self.timeout);
+        match heard.await {
+            Ok(Heard { answer, after }) => {
                 let is_replaced = self.answered(answer.status(), token);
-                writing.answered();
-                let rest = self.lifetimes.rest(answer.headers());
+                let deadline = began + self.timeout;
                 let mut judgement = self.answers.judge(answer, asks, deadline).await;
-                writing.rests(rest);
+                after.done();
                 let renewed = is_replaced || self.edition() != before;
                 judgement.renewed = judgement.refuses_credentials() && renewed;
-                judgement
+                Ok(judgement)
             }
-            Ok(Err(error)) if find::<TooLate>(&error).is_some() => {
-                if let Some(took) = writing.opened_in() {
-                    self.lost_slot(took);
+            Err(Unheard::TooLate { waited }) => {
+                if let Some(waited) = waited {
+                    self.lost_slot(waited);
                 }
-                return Err(TooLate);
+                Err(TooLate)
             }
-            Ok(Err(error)) => self.broken(&error, writing.maybe_begun()),
-            Err(_) => self.late(writing.maybe_begun()),
-        })
+            Err(Unheard::Silent(silence, failure)) => Ok(self.answers.silent(silence, failure)),
+        }
     }
 
     /// Of the secrets that a call has now.
@@ -429,22 +386,6 @@ impl Caller {
                 "calls lose their slots because no connection to the downstream is open: opening one takes {millis} ms; raise warm_connections (now {}){more}",
                 self.warm_connections
             );
-        }
-    }
-
-    fn broken(&self, error: &Error, begun: bool) -> Judgement {
-        self.answers
-            .silent(Silence::Connection, Failure::of(error, begun))
-    }
-
-    fn late(&self, begun: bool) -> Judgement {
-        let waited = self.timeout;
-        if begun {
-            let failure = Failure::unsure(format!("no answer within {waited:?}"));
-            self.answers.silent(Silence::Timeout, failure)
-        } else {
-            let failure = Failure::sure(format!("no connection within {waited:?}"));
-            self.answers.silent(Silence::Connection, failure)
         }
     }
 }

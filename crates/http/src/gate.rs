@@ -28,13 +28,14 @@ use std::time::Duration;
 
 use http::{Extensions, HeaderMap};
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::lifetime::{BestBefore, Lifetimes};
+use super::transport::AnswerBody;
 use sluiced_ports::dial::{connect_detail, find};
 use sluiced_ports::downstream::{LeaveBy, MAX_ANSWER, Silence, TooLate};
 use sluiced_ports::lock;
@@ -396,7 +397,7 @@ pub(super) enum AnswerRead {
 }
 
 /// Reads an answer to its end, if it is not too long. The body is in `kept`, if that is given.
-pub(super) async fn read_out(mut body: Incoming, mut kept: Option<&mut Vec<u8>>) -> AnswerRead {
+pub(super) async fn read_out(mut body: AnswerBody, mut kept: Option<&mut Vec<u8>>) -> AnswerRead {
     if kept.is_none() && body.size_hint().lower() > MAX_ANSWER as u64 {
         return AnswerRead::Enough;
     }

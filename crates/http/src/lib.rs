@@ -5,7 +5,7 @@
 //! proxy (`egress`); `lifetime` says for how long each is used, and `scarce` notices where they are too few. `gate` stops
 //! a call that is too late, and says what a failed call means. `answer` reads what comes back: `encoding` undoes what
 //! compresses it, `judge` says what it means (`table` shows that to an operator), `redirect` says where a redirect leads.
-//! `downstream` puts them together.
+//! `http1` calls with them, behind a `transport`. `downstream` puts all of it together.
 //!
 //! **The door**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Http`.
 //!
@@ -20,6 +20,7 @@ mod egress;
 mod encoding;
 mod gate;
 mod hosts;
+mod http1;
 mod judge;
 mod lifetime;
 mod oauth;
@@ -31,6 +32,7 @@ mod secrets;
 mod sign;
 mod spares;
 mod table;
+mod transport;
 mod url;
 
 pub use downstream::HttpDownstream;

@@ -1,0 +1,112 @@
+//! Calls over HTTP/1.1: each has its connection for itself, one that was opened before its slot.
+//!
+//! A call that cannot be written in time is not written at all (`gate`). One timeout covers it from its slot to the end
+//! of the answer.
+//!
+//! Answers that other clients take are taken: a space before the colon of a header, a header on several lines, a line
+//! that is no header, many headers. The message may have been taken, and a repeat would be a duplicate.
+//!
+//! **Can the client send twice?** It repeats a request by itself in one case: a connection of the
+//! pool died while the request waited for it. hyper hands back such a request only from the queue,
+//! as long as the connection's task has not taken it. Once taken it is never handed back, whether a
+//! byte was written or not. So a repeat by the client is always the first write, and repeats stay
+//! switched on (`retry_canceled_requests`): each repeat uses up one dead connection of the pool,
+//! and the timeout bounds them all. A connection that dies after the request was taken ends the
+//! call. The route decides whether that call is repeated, and `maybe_delivered` shows whether a
+//! repeat may be a duplicate.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use http::{Request, Uri};
+use http_body_util::Full;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::{Instant, timeout_at};
+
+use super::connect::WarmConnector;
+use super::gate::{Failure, Writing};
+use super::lifetime::Lifetimes;
+use super::transport::{AfterAnswer, AnswerBody, Heard, Unheard};
+use sluiced_ports::dial::find;
+use sluiced_ports::downstream::{LeaveBy, Silence, TooLate};
+
+/// So many headers an answer may have.
+const MAX_ANSWER_HEADERS: usize = 256;
+/// The largest header of an answer.
+pub(super) const MAX_ANSWER_HEAD: usize = 64 * 1024;
+
+/// A client for HTTP/1.1.
+pub(super) struct Http1 {
+    client: Client<WarmConnector, Full<Bytes>>,
+    connector: WarmConnector,
+    lifetimes: Arc<Lifetimes>,
+}
+
+impl Http1 {
+    pub(super) fn new(connector: WarmConnector, lifetimes: Arc<Lifetimes>) -> Self {
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(lifetimes.unused())
+            .pool_max_idle_per_host(usize::MAX)
+            .http1_max_buf_size(MAX_ANSWER_HEAD)
+            .http1_max_headers(MAX_ANSWER_HEADERS)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
+            .http1_ignore_invalid_headers_in_responses(true)
+            .retry_canceled_requests(true)
+            .build(connector.clone());
+        Self {
+            client,
+            connector,
+            lifetimes,
+        }
+    }
+
+    pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
+        self.connector.warm(wanted, bound).await
+    }
+
+    pub(super) fn ahead(&self, url: &Uri) {
+        self.connector.ahead(url);
+    }
+
+    pub(super) async fn call(
+        &self,
+        request: Request<Bytes>,
+        leave_by: LeaveBy,
+        began: Instant,
+        within: Duration,
+    ) -> Result<Heard, Unheard> {
+        let mut request = request.map(Full::new);
+        let mut writing = Writing::new(leave_by, capture_connection(&mut request));
+        let mut calling = self.client.request(request);
+        let answer = poll_fn(|cx| {
+            let polled = calling.poll_unpin(cx);
+            writing.arm();
+            polled
+        });
+        match timeout_at(began + within, answer).await {
+            Ok(Ok(answer)) => {
+                writing.answered();
+                let rest = self.lifetimes.rest(answer.headers());
+                Ok(Heard {
+                    answer: answer.map(AnswerBody::One),
+                    after: AfterAnswer::Rests(writing, rest),
+                })
+            }
+            Ok(Err(error)) if find::<TooLate>(&error).is_some() => Err(Unheard::TooLate {
+                waited: writing.opened_in(),
+            }),
+            Ok(Err(error)) => {
+                let failure = Failure::of(&error, writing.maybe_begun());
+                Err(Unheard::Silent(Silence::Connection, failure))
+            }
+            Err(_) => Err(Unheard::late(writing.maybe_begun(), within)),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! How a request travels: the only place where calls of one version of HTTP differ from those of another.
+//!
+//! A transport takes a request that is complete, and gives its answer or says why there is none. Everything before that
+//! (secrets, tokens, signatures) and after it (what an answer means) is the same for all, in `downstream` and `answer`.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::Instant;
+
+use super::gate::{Failure, Writing};
+use super::http1::Http1;
+use sluiced_ports::downstream::{LeaveBy, Silence};
+
+/// Sends requests, and opens connections ahead of them.
+pub(super) enum Transport {
+    One(Http1),
+}
+
+/// An answer whose head is there.
+pub(super) struct Heard {
+    pub(super) answer: Response<AnswerBody>,
+    pub(super) after: AfterAnswer,
+}
+
+/// What follows once the answer is read.
+pub(super) enum AfterAnswer {
+    /// The connection rests for so long.
+    Rests(Writing, Duration),
+}
+
+/// Why there is no answer.
+pub(super) enum Unheard {
+    /// Not a byte has left before the slot passed. With how long the call waited for a connection, if it was that.
+    TooLate { waited: Option<Duration> },
+    /// There is none, or it cannot be read.
+    Silent(Silence, Failure),
+}
+
+impl Transport {
+    /// Opens connections up to `wanted`, within `bound`. The error says what failed.
+    pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
+        match self {
+            Self::One(http) => http.warm(wanted, bound).await,
+        }
+    }
+
+    /// A message will be called at this URL.
+    pub(super) fn ahead(&self, url: &Uri) {
+        match self {
+            Self::One(http) => http.ahead(url),
+        }
+    }
+
+    /// One call, which is not written after `leave_by`, up to the head of its answer. `began`: when the call was asked for;
+    /// it takes no longer than `within`.
+    pub(super) async fn call(
+        &self,
+        request: Request<Bytes>,
+        leave_by: LeaveBy,
+        began: Instant,
+        within: Duration,
+    ) -> Result<Heard, Unheard> {
+        match self {
+            Self::One(http) => http.call(request, leave_by, began, within).await,
+        }
+    }
+}
+
+impl AfterAnswer {
+    /// The answer was read.
+    pub(super) fn done(self) {
+        match self {
+            Self::Rests(writing, rest) => writing.rests(rest),
+        }
+    }
+}
+
+impl Unheard {
+    /// No answer came in time.
+    pub(super) fn late(begun: bool, within: Duration) -> Self {
+        if begun {
+            let failure = Failure::unsure(format!("no answer within {within:?}"));
+            Self::Silent(Silence::Timeout, failure)
+        } else {
+            let failure = Failure::sure(format!("no connection within {within:?}"));
+            Self::Silent(Silence::Connection, failure)
+        }
+    }
+}
+
+/// The body of an answer.
+pub(super) enum AnswerBody {
+    One(Incoming),
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            Self::One(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::One(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::One(body) => body.size_hint(),
+        }
+    }
+}
