@@ -6,7 +6,7 @@
 //! else: it counts as no answer, unless its status or what came already means another try.
 
 use std::cell::OnceCell;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
@@ -19,6 +19,7 @@ use super::gate::{AnswerRead, Failure, joined, read_out};
 use super::judge::{HttpJudge, Read, Reply};
 use super::redirect;
 use super::transport::AnswerBody;
+use sluiced_core::judge::Outcome;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Answer, Facts, Judgement, Silence, Status};
 use sluiced_ports::message::Message;
@@ -201,6 +202,18 @@ impl AnswerReader {
             cut_from: judged.cut_from,
             rest: None,
             renewed: false,
+        }
+    }
+
+    /// The downstream said that it did not look at the call: another one finds a connection that takes it. If that `goes_on`,
+    /// it is a "not now" like that of a status. No attempt is spent in either case.
+    pub(super) fn refused(&self, detail: String, goes_on: bool) -> Judgement {
+        let again = Outcome::Held {
+            wait: Duration::ZERO,
+        };
+        Judgement {
+            outcome: if goes_on { self.judge.refused() } else { again },
+            ..self.silent(Silence::Connection, Failure::sure(detail))
         }
     }
 

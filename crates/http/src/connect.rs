@@ -9,9 +9,8 @@
 //!
 //! Where the host is from the message, no connection can be opened before the first message names it. So one is opened when
 //! a message comes for a host that has none ([`WarmConnector::ahead`]), and more for a host that takes more; the
-//! [`MANY`] hosts that were called last keep theirs.
+//! hosts that were called last (`places`) keep theirs.
 
-use std::collections::HashMap;
 use std::future::ready;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,18 +36,17 @@ use super::egress::{Dns, Egress, Proxy};
 use super::gate::GatedIo;
 use super::hosts::Allowed;
 use super::lifetime::Lifetimes;
+use super::places::Places;
 use super::spares::{Spares, State};
-use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::connect_detail;
 use sluiced_ports::lock;
+use sluiced_settings::types::HttpVersion;
 
 /// A peer that vanished without closing is noticed by the kernel after this long without traffic.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// How many connections are opened at the same time while warming.
 const WARM_AT_ONCE: usize = 32;
-/// So many hosts from messages have spare connections.
-const MANY: usize = 256;
 
 type Connection = GatedIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 type ConnectError = Box<dyn std::error::Error + Send + Sync>;
@@ -59,6 +57,7 @@ pub(super) fn network(
     connect_timeout: Duration,
     proxy: Option<Proxy>,
     allowed: Option<Allowed>,
+    version: HttpVersion,
 ) -> HttpsConnector<Egress> {
     let mut tcp = HttpConnector::new_with_resolver(Dns::new(allowed));
     tcp.enforce_http(false);
@@ -66,11 +65,14 @@ pub(super) fn network(
     tcp.set_keepalive(Some(TCP_KEEPALIVE));
     // Divided among the addresses of a host, so that a dead one leaves time for the next.
     tcp.set_connect_timeout(Some(connect_timeout));
-    HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(Egress::new(tcp, proxy, connect_timeout))
+    let egress = Egress::new(tcp, proxy, connect_timeout);
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls);
+    let builder = builder.https_or_http();
+    match version {
+        HttpVersion::One => builder.enable_http1().wrap_connector(egress),
+        // A server that has none says so by its choice of the other.
+        HttpVersion::Two => builder.enable_all_versions().wrap_connector(egress),
+    }
 }
 
 /// Opens connections, or returns one that is open already. Clones share the spare connections.
@@ -80,19 +82,8 @@ pub(super) struct WarmConnector {
     connect_timeout: Duration,
     lifetimes: Arc<Lifetimes>,
     clock: Clock,
-    places: Places,
+    places: Places<Idle>,
 }
-
-/// The places that calls lead to.
-#[derive(Clone)]
-enum Places {
-    One(Arc<Idle>),
-    /// From messages: those that were called last, each with the time when it was.
-    Many(Arc<Mutex<Hosts>>),
-}
-
-/// By scheme and authority.
-type Hosts = HashMap<Uri, (Mono, Arc<Idle>)>;
 
 /// The spare connections to one place, and what they need.
 struct Idle {
@@ -124,17 +115,14 @@ impl WarmConnector {
             network,
             connect_timeout,
             clock,
-            places: match origin {
-                Some(origin) => Places::One(Idle::new(origin, timeout, clock)),
-                None => Places::Many(Arc::default()),
-            },
+            places: Places::new(origin, |origin| Idle::new(origin, timeout, clock)),
             lifetimes,
         }
     }
 
     /// Opens spare connections up to `wanted`, within `bound`. The error says what failed.
     pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
-        let Places::One(idle) = &self.places else {
+        let Some(idle) = self.places.one() else {
             return Ok(());
         };
         idle.discard_stale();
@@ -149,7 +137,7 @@ impl WarmConnector {
     /// A message will be called at this URL: opens a connection in the background if its host is from the message and
     /// has no spare one. Must be called inside a tokio runtime.
     pub(super) fn ahead(&self, url: &Uri) {
-        if matches!(self.places, Places::Many(_))
+        if self.places.one().is_none()
             && let Some(idle) = self.idle_for(url)
         {
             let missing = lock(&idle.spares).first(self.clock.now());
@@ -170,29 +158,11 @@ impl WarmConnector {
         });
     }
 
-    /// The spare connections to a place. Of many places the one that was called longest ago is forgotten.
+    /// The spare connections to a place.
     fn idle_for(&self, to: &Uri) -> Option<Arc<Idle>> {
-        let places = match &self.places {
-            Places::One(idle) => return idle.leads_to(to).then(|| Arc::clone(idle)),
-            Places::Many(places) => places,
-        };
-        let origin = Uri::builder()
-            .scheme(to.scheme()?.clone())
-            .authority(to.authority()?.clone())
-            .path_and_query("/")
-            .build()
-            .ok()?;
-        let (mut places, now) = (lock(places), self.clock.now());
-        if !places.contains_key(&origin) && places.len() >= MANY {
-            let oldest = places.iter().min_by_key(|(_, (at, _))| *at);
-            let oldest = oldest.map(|(origin, _)| origin.clone());
-            oldest.and_then(|oldest| places.remove(&oldest));
-        }
-        let timeout = self.lifetimes.unused();
-        let new = || (now, Idle::new(origin.clone(), timeout, self.clock));
-        let (called, idle) = places.entry(origin.clone()).or_insert_with(new);
-        *called = now;
-        Some(Arc::clone(idle))
+        let (clock, timeout) = (self.clock, self.lifetimes.unused());
+        let new = |origin| Idle::new(origin, timeout, clock);
+        self.places.of(to, clock.now(), new)
     }
 
     /// Opens so many, within `bound`: how many it opened, and why not all of them.
@@ -272,14 +242,14 @@ impl Service<Uri> for WarmConnector {
 }
 
 impl Idle {
-    fn new(origin: Uri, timeout: Duration, clock: Clock) -> Arc<Self> {
-        Arc::new(Self {
+    fn new(origin: Uri, timeout: Duration, clock: Clock) -> Self {
+        Self {
             origin,
             timeout,
             clock,
             discards: AtomicBool::new(false),
             spares: Mutex::new(Spares::new()),
-        })
+        }
     }
 
     /// Closes connections that were not used when they are too old, as the pool does with its own.
@@ -302,11 +272,6 @@ impl Idle {
                 }
             }
         });
-    }
-
-    fn leads_to(&self, to: &Uri) -> bool {
-        let origin = &self.origin;
-        origin.scheme() == to.scheme() && origin.authority() == to.authority()
     }
 
     /// A good spare connection, if there is one.
@@ -345,9 +310,9 @@ impl Spare {
 impl fmt::Debug for WarmConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Hosts from messages are not shown.
-        let (origin, spare) = match &self.places {
-            Places::One(idle) => (Some(&idle.origin), lock(&idle.spares).ready()),
-            Places::Many(places) => (None, lock(places).len()),
+        let (origin, spare) = match self.places.one() {
+            Some(idle) => (Some(&idle.origin), lock(&idle.spares).ready()),
+            None => (None, self.places.len()),
         };
         f.debug_struct("WarmConnector")
             .field("origin", &origin)

@@ -30,8 +30,10 @@ use super::egress::Proxy;
 use super::gate::Failure;
 use super::hosts::Allowed;
 use super::http1::Http1;
+use super::http2::Http2;
 use super::lifetime::Lifetimes;
 use super::oauth::{Given, Tokens};
+use super::refusing::Refusing;
 use super::request::RequestTemplate;
 use super::scarce::Scarcity;
 use super::secrets::{Edition, NamedSecrets};
@@ -44,7 +46,7 @@ use sluiced_ports::downstream::{
 };
 use sluiced_ports::lock;
 use sluiced_ports::message::Message;
-use sluiced_settings::types::{Auth, Http};
+use sluiced_settings::types::{Auth, Http, HttpVersion};
 use sluiced_telemetry::LogLimit;
 use sluiced_telemetry::traces::RouteTraces;
 
@@ -72,6 +74,7 @@ struct Caller {
     warm_connections: usize,
     clock: Clock,
     scarcity: Mutex<Scarcity>,
+    refusing: Mutex<Refusing>,
     logs: LogLimit,
 }
 
@@ -142,7 +145,8 @@ impl HttpDownstream {
         let connect_timeout = http.connect_timeout.get();
         let tokens = match auth {
             Some((Auth::Oauth2(client), secret)) => {
-                let network = network(tls.clone(), connect_timeout, proxy.clone(), None);
+                let (tls, proxy) = (tls.clone(), proxy.clone());
+                let network = network(tls, connect_timeout, proxy, None, HttpVersion::One);
                 Some(Tokens::of(client, secret, http, network)?)
             }
             _ => None,
@@ -150,10 +154,18 @@ impl HttpDownstream {
         // Through a proxy only names are seen.
         let allowed = http.hosts_differ() && proxy.is_none();
         let allowed = allowed.then(|| Allowed::new(&http.allowed_hosts));
-        let network = network(tls, connect_timeout, proxy.clone(), allowed);
-        let lasts = Arc::clone(&lifetimes);
-        let connector = WarmConnector::new(network, origin, connect_timeout, lasts);
-        let transport = Transport::One(Http1::new(connector, lifetimes));
+        let network = network(tls, connect_timeout, proxy.clone(), allowed, http.http);
+        let transport = match http.http {
+            HttpVersion::One => {
+                let lasts = Arc::clone(&lifetimes);
+                let connector = WarmConnector::new(network, origin, connect_timeout, lasts);
+                Transport::One(Box::new(Http1::new(connector, lifetimes)))
+            }
+            HttpVersion::Two => {
+                let client = Http2::new(network, origin, connect_timeout, lifetimes);
+                Transport::Two(Box::new(client))
+            }
+        };
         Ok(Self {
             caller: Arc::new(Caller {
                 transport,
@@ -168,6 +180,7 @@ impl HttpDownstream {
                 warm_connections: usize::from(http.warm_connections),
                 clock: Clock::start(),
                 scarcity: Mutex::default(),
+                refusing: Mutex::default(),
                 logs: LogLimit::new(LOG_EVERY),
             }),
             template,
@@ -336,6 +349,7 @@ impl Caller {
         let heard = self.transport.call(request, leave_by, began, self.timeout);
         match heard.await {
             Ok(Heard { answer, after }) => {
+                lock(&self.refusing).answered();
                 let is_replaced = self.answered(answer.status(), token);
                 let deadline = began + self.timeout;
                 let mut judgement = self.answers.judge(answer, asks, deadline).await;
@@ -349,6 +363,10 @@ impl Caller {
                     self.lost_slot(waited);
                 }
                 Err(TooLate)
+            }
+            Err(Unheard::Refused(detail)) => {
+                let goes_on = lock(&self.refusing).refused(self.clock.now());
+                Ok(self.answers.refused(detail, goes_on))
             }
             Err(Unheard::Silent(silence, failure)) => Ok(self.answers.silent(silence, failure)),
         }

@@ -112,6 +112,11 @@ impl HttpJudge {
         self.0.silence(silence)
     }
 
+    /// What it means that the downstream refuses calls before it looks at them.
+    pub(crate) fn refused(&self) -> Outcome {
+        self.0.judged(Meaning::Throttled, Waits::default()).outcome
+    }
+
     /// Whether there are texts, so that the bodies of answers matter.
     pub(crate) fn reads(&self) -> bool {
         self.0.reads()

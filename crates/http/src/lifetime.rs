@@ -142,7 +142,7 @@ impl BestBefore {
 }
 
 /// So far in the future, or as far as the clock goes.
-fn later(after: Duration) -> Instant {
+pub(super) fn later(after: Duration) -> Instant {
     Instant::now() + after.min(FAR)
 }
 

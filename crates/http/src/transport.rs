@@ -3,6 +3,7 @@
 //! A transport takes a request that is complete, and gives its answer or says why there is none. Everything before that
 //! (secrets, tokens, signatures) and after it (what an answer means) is the same for all, in `downstream` and `answer`.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,11 +15,13 @@ use tokio::time::Instant;
 
 use super::gate::{Failure, Writing};
 use super::http1::Http1;
+use super::http2::{Http2, Received};
 use sluiced_ports::downstream::{LeaveBy, Silence};
 
 /// Sends requests, and opens connections ahead of them.
 pub(super) enum Transport {
-    One(Http1),
+    One(Box<Http1>),
+    Two(Box<Http2>),
 }
 
 /// An answer whose head is there.
@@ -29,6 +32,7 @@ pub(super) struct Heard {
 
 /// What follows once the answer is read.
 pub(super) enum AfterAnswer {
+    Nothing,
     /// The connection rests for so long.
     Rests(Writing, Duration),
 }
@@ -37,6 +41,8 @@ pub(super) enum AfterAnswer {
 pub(super) enum Unheard {
     /// Not a byte has left before the slot passed. With how long the call waited for a connection, if it was that.
     TooLate { waited: Option<Duration> },
+    /// The downstream said that it did not look at the call.
+    Refused(String),
     /// There is none, or it cannot be read.
     Silent(Silence, Failure),
 }
@@ -46,6 +52,7 @@ impl Transport {
     pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
         match self {
             Self::One(http) => http.warm(wanted, bound).await,
+            Self::Two(http) => http.warm(wanted, bound).await,
         }
     }
 
@@ -53,6 +60,7 @@ impl Transport {
     pub(super) fn ahead(&self, url: &Uri) {
         match self {
             Self::One(http) => http.ahead(url),
+            Self::Two(http) => http.ahead(url),
         }
     }
 
@@ -67,6 +75,7 @@ impl Transport {
     ) -> Result<Heard, Unheard> {
         match self {
             Self::One(http) => http.call(request, leave_by, began, within).await,
+            Self::Two(http) => http.call(request, leave_by, began, within).await,
         }
     }
 }
@@ -75,6 +84,7 @@ impl AfterAnswer {
     /// The answer was read.
     pub(super) fn done(self) {
         match self {
+            Self::Nothing => {}
             Self::Rests(writing, rest) => writing.rests(rest),
         }
     }
@@ -96,30 +106,38 @@ impl Unheard {
 /// The body of an answer.
 pub(super) enum AnswerBody {
     One(Incoming),
+    Two(Received),
 }
 
 impl Body for AnswerBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Box<dyn Error + Send + Sync>;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.get_mut() {
-            Self::One(body) => Pin::new(body).poll_frame(cx),
+            Self::One(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map(|frame| Some(frame?.map_err(Into::into))),
+            Self::Two(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map(|frame| Some(frame?.map_err(Into::into))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::One(body) => body.is_end_stream(),
+            Self::Two(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::One(body) => body.size_hint(),
+            Self::Two(body) => body.size_hint(),
         }
     }
 }

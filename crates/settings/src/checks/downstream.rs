@@ -8,11 +8,14 @@ use http::HeaderName;
 use super::{Bound, Checks};
 use crate::fault::KeyPath;
 use crate::schema::hint;
-use crate::types::{Auth, Http, Limit, Outcomes, Quota, Route};
+use crate::types::{Auth, Http, HttpVersion, Limit, Outcomes, Quota, Route};
 use sluiced_template::is_template;
 
 /// Headers that follow from the body and the connection.
 const OWN_HEADERS: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
+
+/// Those of a connection, which HTTP/2 does not allow (RFC 9113, section 8.2.2), beside our own.
+const OF_CONNECTION: [&str; 3] = ["keep-alive", "proxy-connection", "upgrade"];
 
 /// Whether calls to that URL leave this host.
 fn is_away(url: &str) -> bool {
@@ -37,6 +40,9 @@ impl Checks<'_> {
             } else {
                 self.header_name(at, name);
             }
+        }
+        if http.http == HttpVersion::Two {
+            self.headers_of_connection(path, http);
         }
         if let Some(written) = &http.auth {
             self.auth(&auth, written);
@@ -126,6 +132,29 @@ impl Checks<'_> {
             self.error(at, message);
         } else if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
             self.error(at, "sluiced sets this header itself; take it out");
+        }
+    }
+
+    /// Headers that HTTP/2 does not allow.
+    fn headers_of_connection(&mut self, path: &KeyPath, http: &Http) {
+        let of_call = [("headers", &http.headers)];
+        let signed = match &http.auth {
+            Some(Auth::Hmac(hmac)) => Some(("auth.headers", &hmac.headers)),
+            _ => None,
+        };
+        for (table, headers) in of_call.into_iter().chain(signed) {
+            let table = table
+                .split('.')
+                .fold(path.clone(), |path, step| path.join(step));
+            for (name, value) in headers {
+                let lower = name.to_ascii_lowercase();
+                let is_te = lower == "te" && !value.trim().eq_ignore_ascii_case("trailers");
+                if is_te || OF_CONNECTION.contains(&lower.as_str()) {
+                    let message =
+                        "HTTP/2 does not allow this header; take it out, or write http = \"1.1\"";
+                    self.error([table.join(name), path.join("http")], message);
+                }
+            }
         }
     }
 

@@ -101,7 +101,7 @@ fn an_unknown_kind_close_to_a_known_one() {
         changed("\"http\"", "\"htp\"\nfoo = 1"),
         [
             "a.toml:9:8: routes.sms.downstream.kind: `htp` is no kind; write \"http\" or \"smpp\"; did you mean \"http\"?",
-            "a.toml:10:1: routes.sms.downstream.foo: unknown key; known here: url, allowed_hosts, method, headers, body, auth, timeout, connect_timeout, latency, warm_connections, idle_timeout, max_connection_age, proxy, proxy_password_file, no_proxy, ca_file, cert_file, key_file, breaker, outcomes, outcome, wait, keep_answer, quota, throttles, throttle_wait, max_throttle_wait"
+            "a.toml:10:1: routes.sms.downstream.foo: unknown key; known here: url, allowed_hosts, method, headers, body, auth, timeout, connect_timeout, latency, http, warm_connections, idle_timeout, max_connection_age, proxy, proxy_password_file, no_proxy, ca_file, cert_file, key_file, breaker, outcomes, outcome, wait, keep_answer, quota, throttles, throttle_wait, max_throttle_wait"
         ]
     );
 }

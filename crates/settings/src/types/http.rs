@@ -13,7 +13,7 @@ use crate::forms::{
     PROXY_URL, TEXT,
 };
 use crate::schema::Shape::{Flag, List, Named, Section, Whole};
-use crate::schema::{SPAN, table};
+use crate::schema::{SPAN, table, words};
 use crate::show::Redacted;
 use crate::text::{Length, TemplateText};
 use sluiced_core::judge::{Lists, Texts};
@@ -48,7 +48,10 @@ table! {
         connect_timeout: Length = SPAN, Default "5s";
         /// How long a call usually takes. The default prefetch follows from it; it changes no timing.
         latency: Length = SPAN, Default "250ms";
-        /// Connections that are opened before the first slot.
+        /// The version of HTTP. With "2" many calls share a connection; the server must offer it in the handshake of TLS, and
+        /// is called with it at once where the URL begins with http://.
+        http: HttpVersion = HttpVersion::SHAPE, Default "1.1";
+        /// Connections that are opened before the first slot. Over HTTP/2 calls are spread over them.
         warm_connections: u16 = Whole(0..=1000), Default 4;
         /// Idle connections are closed after this, and earlier where the downstream closes them earlier: as its
         /// Keep-Alive header says, or as it was seen to do twice.
@@ -99,6 +102,14 @@ table! {
         throttle_wait: Length = SPAN, Default "1s";
         /// No answer is believed for longer than this, whatever it says of when to come back.
         max_throttle_wait: Length = SPAN, Default "1h";
+    }
+}
+
+words! {
+    /// A version of HTTP.
+    pub enum HttpVersion {
+        One = "1.1",
+        Two = "2",
     }
 }
 

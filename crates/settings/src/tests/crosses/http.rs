@@ -110,6 +110,27 @@ fn a_proxy_of_the_environment_is_named_as_ignored() {
 }
 
 #[test]
+fn headers_of_the_connection_over_http_2() {
+    let headers = "headers = { Keep-Alive = \"timeout=5\", TE = \"gzip\", Upgrade = \"h2c\" }";
+    let none: [&str; 0] = [];
+    assert_eq!(below(headers), none);
+    let why = "HTTP/2 does not allow this header; take it out, or write http = \"1.1\"";
+    assert_eq!(
+        below(&format!("http = \"2\"\n{headers}")),
+        [
+            format!("a.toml:12:13: routes.sms.downstream.headers.Keep-Alive: {why}"),
+            format!("a.toml:12:39: routes.sms.downstream.headers.TE: {why}"),
+            format!("a.toml:12:52: routes.sms.downstream.headers.Upgrade: {why}"),
+        ]
+    );
+    assert_eq!(below("http = \"2\"\nheaders = { te = \"trailers\" }"), none);
+    assert_eq!(
+        below("http = \"3\""),
+        ["a.toml:11:8: routes.sms.downstream.http: `3` is not possible; write \"1.1\" or \"2\""]
+    );
+}
+
+#[test]
 fn headers() {
     assert_eq!(
         below(

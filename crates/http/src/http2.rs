@@ -1,0 +1,323 @@
+//! Calls over HTTP/2 (RFC 9113): many at a time on a few connections, which are open before their slots.
+//!
+//! `opening` opens a connection, `link` is one, `pool` has those to one place and chooses, and `heads` is the gate: the
+//! clock is read where the head of a request is written. A call that finds no connection waits for one until its slot has
+//! passed.
+//!
+//! **May it have been taken?** From the first byte of its head on. Before that it certainly was not, and a call whose
+//! connection ends before that begins again on another one. It was not either where the downstream says so
+//! ([`Unheard::Refused`]): it refuses the stream (REFUSED_STREAM, section 8.7), or it ends the connection and names a last
+//! stream below (GOAWAY, section 6.8). All other errors leave it open.
+//!
+//! A call that takes too long resets its stream (CANCEL). The connection goes on with the others.
+
+mod heads;
+mod link;
+mod opening;
+mod pool;
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::{Reason, RecvStream, SendStream};
+use http::header::{CONTENT_LENGTH, HOST};
+use http::uri::{Authority, PathAndQuery, Uri};
+use http::{HeaderValue, Method, Request};
+use hyper::body::{Body, Frame, SizeHint};
+use hyper_rustls::HttpsConnector;
+use tokio::time::{Instant, timeout_at};
+
+use self::link::{Calling, NotBegun, Stream};
+use self::opening::Opener;
+use self::pool::Pool;
+use super::egress::Egress;
+use super::gate::Failure;
+use super::lifetime::{Lifetimes, later};
+use super::places::Places;
+use super::transport::{AfterAnswer, AnswerBody, Heard, Unheard};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::{LeaveBy, Silence};
+
+/// A client for HTTP/2.
+pub(super) struct Http2 {
+    places: Places<Pool>,
+    opener: Opener,
+    clock: Clock,
+    /// Connections that are not used for so long end.
+    idle: Duration,
+}
+
+/// A request as it is written.
+struct Written {
+    head: Request<()>,
+    body: Bytes,
+}
+
+impl Http2 {
+    /// For calls to `origin` (scheme and authority), or to any host without one.
+    pub(super) fn new(
+        network: HttpsConnector<Egress>,
+        origin: Option<Uri>,
+        connect_timeout: Duration,
+        lifetimes: Arc<Lifetimes>,
+    ) -> Self {
+        let (clock, idle) = (Clock::start(), lifetimes.unused());
+        let opener = Opener::new(network, connect_timeout, lifetimes);
+        let new = |origin| Pool::new(origin, opener.clone(), clock, idle);
+        Self {
+            places: Places::new(origin, new),
+            opener,
+            clock,
+            idle,
+        }
+    }
+
+    pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
+        match self.places.one() {
+            Some(pool) => pool.warm(wanted, bound).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn ahead(&self, url: &Uri) {
+        if self.places.one().is_none()
+            && let Some(pool) = self.pool(url)
+        {
+            pool.ahead();
+        }
+    }
+
+    fn pool(&self, to: &Uri) -> Option<Arc<Pool>> {
+        let new = |origin| Pool::new(origin, self.opener.clone(), self.clock, self.idle);
+        self.places.of(to, self.clock.now(), new)
+    }
+
+    pub(super) async fn call(
+        &self,
+        request: Request<Bytes>,
+        leave_by: LeaveBy,
+        began: Instant,
+        within: Duration,
+    ) -> Result<Heard, Unheard> {
+        let (deadline, last) = (began + within, later(leave_by.left()));
+        let pool = self.pool(request.uri());
+        let (Some(pool), Some(written)) = (pool, Written::of(request)) else {
+            return Err(wrong());
+        };
+        loop {
+            let stream = begin(&pool, &written, leave_by, last, deadline);
+            let stream = stream.await.map_err(|why| match why {
+                Some(why) => why,
+                None => Unheard::late(false, within),
+            })?;
+            match heard(stream, last, deadline).await {
+                Some(Ok(heard)) => return Ok(heard),
+                Some(Err(Lost::Late)) => return Err(Unheard::TooLate { waited: None }),
+                Some(Err(Lost::Unwritten)) => {}
+                Some(Err(Lost::Failed(why))) => return Err(why),
+                None => return Err(Unheard::late(true, within)),
+            }
+        }
+    }
+}
+
+fn wrong() -> Unheard {
+    let failure = Failure::sure("the request cannot be written in HTTP/2");
+    Unheard::Silent(Silence::Connection, failure)
+}
+
+/// Begins a call on a connection, or waits for one. The error: none came until its slot had passed, or why none will. Without
+/// a reason the call's time is over.
+async fn begin(
+    pool: &Arc<Pool>,
+    written: &Written,
+    leave_by: LeaveBy,
+    last: Instant,
+    deadline: Instant,
+) -> Result<Stream, Option<Unheard>> {
+    let (began, slack) = (Instant::now(), leave_by.left());
+    let mut waiting = None;
+    loop {
+        match pool.begin(&written.head, &written.body, leave_by) {
+            Ok(stream) => return Ok(stream),
+            Err(NotBegun::Late) => break,
+            Err(NotBegun::Wrong) => return Err(Some(wrong())),
+            Err(NotBegun::Elsewhere) if waiting.is_none() => waiting = Some(pool.wait()),
+            Err(NotBegun::Elsewhere) => {
+                let Some(waiting) = &mut waiting else {
+                    continue;
+                };
+                match timeout_at(deadline.min(last), waiting.changed()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(why)) => {
+                        let failure = Failure::sure(why);
+                        return Err(Some(Unheard::Silent(Silence::Connection, failure)));
+                    }
+                    Err(_) if deadline <= last => return Err(None),
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+    let waited = began.elapsed();
+    let is_long = waiting.is_some() && waited >= slack / 2;
+    let waited = is_long.then_some(waited);
+    Err(Some(Unheard::TooLate { waited }))
+}
+
+/// Why a call that began has no answer.
+enum Lost {
+    /// Its head was not written before its slot passed.
+    Late,
+    /// Its connection ended before its head was written.
+    Unwritten,
+    Failed(Unheard),
+}
+
+/// The head of its answer. `None`: its time is over.
+async fn heard(stream: Stream, last: Instant, deadline: Instant) -> Option<Result<Heard, Lost>> {
+    let Stream {
+        mut answer,
+        number,
+        rest,
+        calling,
+    } = stream;
+    let link = Arc::clone(calling.link());
+    let mut answered = Err(());
+    if !link.has_begun(number) {
+        // The socket took less than it seemed to.
+        answered = timeout_at(last.min(deadline), &mut answer)
+            .await
+            .map_err(drop);
+        if answered.is_err() && link.withdraw(number) {
+            return Some(Err(Lost::Late));
+        }
+    }
+    if answered.is_err() {
+        answered = timeout_at(deadline, &mut answer).await.map_err(drop);
+    }
+    let answered = answered.ok()?;
+    Some(match answered {
+        Ok(answer) => {
+            let length = answer.headers().get(CONTENT_LENGTH);
+            let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+            let body = |body| AnswerBody::Two(Received::new(body, length, rest, calling));
+            Ok(Heard {
+                answer: answer.map(body),
+                after: AfterAnswer::Nothing,
+            })
+        }
+        Err(_) if !link.has_begun(number) => Err(Lost::Unwritten),
+        Err(error) => Err(Lost::Failed(unheard(&error))),
+    })
+}
+
+/// What an error means for a call whose head was written.
+fn unheard(error: &h2::Error) -> Unheard {
+    let remote = error.reason().filter(|_| error.is_remote());
+    let unsure = |detail: String| Unheard::Silent(Silence::Connection, Failure::unsure(detail));
+    match (remote, error.reason(), error.get_io()) {
+        // Only calls above the last stream that it names have this error (section 6.8).
+        (Some(reason), ..) if error.is_go_away() => Unheard::Refused(format!(
+            "the downstream ended the connection before it looked at the call (GOAWAY, {reason:?})"
+        )),
+        (Some(Reason::REFUSED_STREAM), ..) => {
+            Unheard::Refused("the downstream refused the call unseen (REFUSED_STREAM)".to_owned())
+        }
+        (Some(reason), ..) => unsure(format!("the downstream broke the call off ({reason:?})")),
+        (None, Some(reason), _) => unsure(format!("the answer is not HTTP/2 ({reason:?})")),
+        (None, None, Some(io)) if io.kind() == io::ErrorKind::ConnectionReset => {
+            unsure("connection reset before the answer".to_owned())
+        }
+        (None, None, _) => unsure("connection closed before the answer".to_owned()),
+    }
+}
+
+impl Written {
+    /// `None`: it cannot be written.
+    fn of(request: Request<Bytes>) -> Option<Self> {
+        let (mut parts, body) = request.into_parts();
+        // Its place is `:authority` (section 8.3.1).
+        if let Some(host) = parts.headers.remove(HOST) {
+            let mut uri = parts.uri.into_parts();
+            uri.authority = Some(host.to_str().ok()?.parse::<Authority>().ok()?);
+            uri.path_and_query
+                .get_or_insert(PathAndQuery::from_static("/"));
+            parts.uri = Uri::from_parts(uri).ok()?;
+        }
+        let has_body = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
+        if has_body || !body.is_empty() {
+            let length = HeaderValue::from(body.len());
+            parts.headers.insert(CONTENT_LENGTH, length);
+        }
+        let mut head = Request::new(());
+        *head.method_mut() = parts.method;
+        *head.uri_mut() = parts.uri;
+        *head.headers_mut() = parts.headers;
+        Some(Self { head, body })
+    }
+}
+
+/// The body of an answer. Dropped before its end, its stream is reset.
+pub(super) struct Received {
+    body: RecvStream,
+    length: Option<u64>,
+    /// Not sent to its end, if the answer came before that.
+    _rest: SendStream<Bytes>,
+    _calling: Calling,
+}
+
+impl Received {
+    const fn new(
+        body: RecvStream,
+        length: Option<u64>,
+        rest: SendStream<Bytes>,
+        calling: Calling,
+    ) -> Self {
+        Self {
+            body,
+            length,
+            _rest: rest,
+            _calling: calling,
+        }
+    }
+}
+
+impl Body for Received {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let body = &mut self.get_mut().body;
+        Poll::Ready(match ready!(body.poll_data(cx)) {
+            // Trailers say nothing that is read.
+            None => None,
+            Some(Err(error)) if error.reason() == Some(Reason::NO_ERROR) => None,
+            Some(data) => Some(data.map(|data| {
+                // Read: the peer may send as much again. An error comes with the next frame.
+                body.flow_control().release_capacity(data.len()).ok();
+                Frame::data(data)
+            })),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = SizeHint::new();
+        hint.set_lower(self.length.unwrap_or(0));
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests;

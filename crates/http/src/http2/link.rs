@@ -1,0 +1,386 @@
+//! One connection of HTTP/2, and the calls on it.
+//!
+//! Problem: the client library writes when its own task runs. Between the look at the clock and that there may be other
+//! tasks, and a call would be late without anybody's fault.
+//!
+//! So a call takes the connection for a moment, looks at the clock, hands over its request, and lets the connection write at
+//! once ([`Link::begin`]). A task of its own does the rest: it reads, ends the connection with its rest or its age, and asks
+//! a silent peer for a sign of life (PING, RFC 9113, section 6.7).
+//!
+//! A connection takes no new call once the peer says GOAWAY, its age is over, or its gate is shut (`heads`): the calls on it
+//! come to their ends, and then it closes.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{Connection, ResponseFuture, SendRequest};
+use h2::{Ping, PingPong, SendStream};
+use http::{HeaderMap, Request};
+use tokio::select;
+use tokio::sync::Notify;
+use tokio::task::unconstrained;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::heads::{HeadGate, Heads};
+use super::opening::Io;
+use super::pool::Pool;
+use crate::lifetime::{BestBefore, Lifetimes};
+use sluiced_ports::downstream::LeaveBy;
+use sluiced_ports::lock;
+
+/// A peer that has sent nothing for so long, while calls are under way, is asked for a sign of life, …
+const QUIET: Duration = Duration::from_secs(2);
+/// … not more often than this: some take it for an attack.
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+/// Without a sign for so long it takes no new calls …
+const DOUBT: Duration = Duration::from_secs(2);
+/// … and after so long more it is gone.
+const GONE: Duration = Duration::from_secs(6);
+/// So long a connection may take to close.
+const CLOSING: Duration = Duration::from_secs(1);
+/// The last part of its age in which another one is opened ahead.
+const LEAD: u32 = 10;
+
+/// A connection that is open.
+pub(super) struct Link {
+    /// `None` once it has ended.
+    wire: Mutex<Option<Wire>>,
+    heads: Heads,
+    lifetimes: Arc<Lifetimes>,
+    /// From then on another one is opened ahead.
+    lead_from: Instant,
+    best_before: BestBefore,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+/// What the client library has of it.
+pub(super) struct Wire {
+    pub(super) connection: Connection<HeadGate<Io>>,
+    /// `None`: it takes no call and closes.
+    pub(super) send: Option<SendRequest<Bytes>>,
+}
+
+struct State {
+    calls: usize,
+    has_carried: bool,
+    /// Since when it has no call, and when it ends then.
+    rests: Instant,
+    ends: Instant,
+    /// The last call began.
+    called: Instant,
+    is_retired: bool,
+    is_doubted: bool,
+    /// Of its own task.
+    waker: Waker,
+}
+
+/// A call on a connection. Dropped, its stream is reset if it has not ended.
+pub(super) struct Stream {
+    pub(super) answer: ResponseFuture,
+    pub(super) number: u32,
+    /// The body that is not sent yet.
+    pub(super) rest: SendStream<Bytes>,
+    pub(super) calling: Calling,
+}
+
+/// Counts a call. The last of its parts to be dropped.
+pub(super) struct Calling {
+    link: Arc<Link>,
+    pool: Weak<Pool>,
+}
+
+/// Why a call did not begin.
+pub(super) enum NotBegun {
+    /// It is too late for it.
+    Late,
+    /// This connection takes no call now.
+    Elsewhere,
+    /// It is no request of HTTP/2.
+    Wrong,
+}
+
+impl Link {
+    pub(super) fn new(wire: Wire, heads: Heads, lifetimes: Arc<Lifetimes>) -> Arc<Self> {
+        let now = Instant::now();
+        let age = lifetimes.age(rand::random());
+        let best_before = BestBefore::after(age);
+        Arc::new(Self {
+            wire: Mutex::new(Some(wire)),
+            heads,
+            lead_from: now + age / LEAD * (LEAD - 1),
+            best_before,
+            state: Mutex::new(State {
+                calls: 0,
+                has_carried: false,
+                rests: now,
+                ends: best_before.rest(lifetimes.unused()),
+                called: now,
+                is_retired: false,
+                is_doubted: false,
+                waker: Waker::noop().clone(),
+            }),
+            lifetimes,
+            changed: Notify::new(),
+        })
+    }
+
+    /// How many calls are on it. `None`: it takes no other one now, as far as is known.
+    pub(super) fn load(&self) -> Option<usize> {
+        let state = lock(&self.state);
+        let takes = !state.is_retired && !state.is_doubted && !self.best_before.is_over();
+        (takes && self.heads.are_free()).then_some(state.calls)
+    }
+
+    /// Whether it will take calls for a while.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.load().is_some() && Instant::now() < self.lead_from
+    }
+
+    /// Whether it ends with its calls.
+    pub(super) fn is_retired(&self) -> bool {
+        lock(&self.state).is_retired
+    }
+
+    pub(super) fn has_carried(&self) -> bool {
+        lock(&self.state).has_carried
+    }
+
+    /// How many calls the peer allows at a time.
+    pub(super) fn streams(&self) -> usize {
+        let wire = lock(&self.wire);
+        let send = wire.as_ref().and_then(|wire| wire.send.as_ref());
+        send.map_or(0, SendRequest::current_max_send_streams)
+    }
+
+    pub(super) fn has_begun(&self, stream: u32) -> bool {
+        self.heads.has_begun(stream)
+    }
+
+    /// A call is given up, if its head is not written. Returns whether that is so.
+    pub(super) fn withdraw(&self, stream: u32) -> bool {
+        self.heads.withdraw(stream)
+    }
+
+    /// Begins a call, if it is in time: its head is written before this returns, as far as the socket takes it.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        request: &Request<()>,
+        body: &Bytes,
+        leave_by: LeaveBy,
+        pool: &Arc<Pool>,
+    ) -> Result<Stream, NotBegun> {
+        let waker = lock(&self.state).waker.clone();
+        let mut cx = Context::from_waker(&waker);
+        let mut wire = lock(&self.wire);
+        self.turn_now(&mut wire, &mut cx);
+        let Some(load) = self.load() else {
+            return Err(NotBegun::Elsewhere);
+        };
+        let send = wire.as_mut().and_then(|wire| wire.send.as_mut());
+        let send = send.filter(|send| load < send.current_max_send_streams());
+        let send = send.ok_or(NotBegun::Elsewhere)?;
+        if leave_by.has_passed() {
+            return Err(NotBegun::Late);
+        }
+        let is_whole = body.is_empty();
+        // The connection was looked at just now: what fails is the request.
+        let sent = send.send_request(request.clone(), is_whole);
+        let (answer, mut rest) = sent.map_err(|_| NotBegun::Wrong)?;
+        let number = answer.stream_id().as_u32();
+        self.heads.expect(number, leave_by);
+        if !is_whole {
+            // If this fails, so does the answer.
+            rest.send_data(body.clone(), true).ok();
+        }
+        let calling = Calling::new(self, pool);
+        self.turn_now(&mut wire, &mut cx);
+        Ok(Stream {
+            answer,
+            number,
+            rest,
+            calling,
+        })
+    }
+
+    /// In the time of a call, and whatever its task has done before: to the runtime that may be too much, and a socket would
+    /// seem to take nothing.
+    fn turn_now(&self, place: &mut Option<Wire>, cx: &mut Context<'_>) {
+        let turn = poll_fn(|cx| {
+            self.turn(place, cx);
+            Poll::Ready(())
+        });
+        let mut turn = std::pin::pin!(unconstrained(turn));
+        // It never waits.
+        let (Poll::Ready(()) | Poll::Pending) = turn.as_mut().poll(cx);
+    }
+
+    /// Reads and writes what can be, and sees whether it takes calls.
+    fn turn(&self, place: &mut Option<Wire>, cx: &mut Context<'_>) {
+        let Some(wire) = place else { return };
+        self.heads.turn();
+        let is_over = Pin::new(&mut wire.connection).poll(cx).is_ready();
+        // An error is the peer's GOAWAY, or the end of all numbers.
+        let send = wire.send.as_mut();
+        let is_last = send.is_some_and(|send| matches!(send.poll_ready(cx), Poll::Ready(Err(_))));
+        if is_over {
+            *place = None;
+            lock(&self.state).waker.wake_by_ref();
+        }
+        if is_over || is_last || self.heads.are_shut() {
+            self.retire();
+        }
+    }
+
+    /// It takes no call any more.
+    fn retire(&self) {
+        let mut state = lock(&self.state);
+        if !state.is_retired {
+            state.is_retired = true;
+            if state.calls == 0 {
+                self.lifetimes.closed(state.rests, Instant::now());
+            }
+            self.changed.notify_one();
+        }
+    }
+
+    /// Its own task, until it has ended.
+    pub(super) async fn run(self: Arc<Self>, pool: Weak<Pool>, pings: Option<PingPong>) {
+        select! {
+            () = self.drive() => {}
+            () = self.gone(pings, &pool) => {}
+            () = self.over(&pool) => self.close().await,
+        }
+        // Its calls end with it.
+        self.retire();
+        lock(&self.wire).take();
+        if let Some(pool) = pool.upgrade() {
+            pool.ended(&self);
+        }
+    }
+
+    /// Until the connection has ended by itself.
+    async fn drive(&self) {
+        poll_fn(|cx| {
+            lock(&self.state).waker.clone_from(cx.waker());
+            let mut wire = lock(&self.wire);
+            self.turn(&mut wire, cx);
+            match *wire {
+                None => Poll::Ready(()),
+                Some(_) => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
+    /// Until its age or its rest is over, or it takes no call any more, and none is on it.
+    async fn over(&self, pool: &Weak<Pool>) {
+        let mut leads = true;
+        loop {
+            let now = Instant::now();
+            let is_over = self.best_before.is_over();
+            let (calls, ends, retired) = {
+                let state = lock(&self.state);
+                (state.calls, state.ends, state.is_retired)
+            };
+            let is_last = retired || is_over || pool.strong_count() == 0;
+            if calls == 0 && (is_last || ends <= now) {
+                return;
+            }
+            if is_last || (leads && self.lead_from <= now) {
+                leads &= !is_last && self.lead_from > now;
+                lock(&self.state).is_retired |= is_last;
+                if let Some(pool) = pool.upgrade() {
+                    pool.changed();
+                }
+            }
+            let rest = (calls == 0).then_some(ends);
+            let lead = leads.then_some(self.lead_from);
+            let age = (!is_last).then(|| self.best_before.rest(Duration::MAX));
+            let next = [rest, lead, age].into_iter().flatten().min();
+            select! {
+                () = self.changed.notified() => {}
+                () = sleep_until(next.unwrap_or(now)), if next.is_some() => {}
+            }
+        }
+    }
+
+    /// Until the peer gives no sign of life any more.
+    async fn gone(&self, pings: Option<PingPong>, pool: &Weak<Pool>) {
+        let Some(mut pings) = pings else {
+            return std::future::pending().await;
+        };
+        loop {
+            sleep(QUIET).await;
+            let (calls, called) = {
+                let state = lock(&self.state);
+                (state.calls, state.called)
+            };
+            if calls == 0 || called.max(self.heads.last_read()).elapsed() < QUIET {
+                continue;
+            }
+            let mut pong = std::pin::pin!(pings.ping(Ping::opaque()));
+            if timeout(DOUBT, &mut pong).await.is_err() {
+                lock(&self.state).is_doubted = true;
+                if let Some(pool) = pool.upgrade() {
+                    pool.changed();
+                }
+                if timeout(GONE, &mut pong).await.is_err() {
+                    return;
+                }
+                lock(&self.state).is_doubted = false;
+            }
+            sleep(ASKED_EVERY).await;
+        }
+    }
+
+    /// Says goodbye.
+    async fn close(&self) {
+        // The peer did not close it: that says nothing of its idle timeout.
+        lock(&self.state).is_retired = true;
+        if let Some(wire) = lock(&self.wire).as_mut() {
+            wire.send = None;
+        }
+        // A peer that does not take it is not waited for.
+        timeout(CLOSING, self.drive()).await.ok();
+    }
+}
+
+impl Calling {
+    fn new(link: &Arc<Link>, pool: &Arc<Pool>) -> Self {
+        let mut state = lock(&link.state);
+        state.calls += 1;
+        state.has_carried = true;
+        state.called = Instant::now();
+        Self {
+            link: Arc::clone(link),
+            pool: Arc::downgrade(pool),
+        }
+    }
+
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        let link = &self.link;
+        let mut state = lock(&link.state);
+        state.calls -= 1;
+        if state.calls == 0 {
+            state.rests = Instant::now();
+            let rest = link.lifetimes.rest(&HeaderMap::new());
+            state.ends = link.best_before.rest(rest);
+            link.changed.notify_one();
+        }
+        drop(state);
+        if let Some(pool) = self.pool.upgrade() {
+            pool.freed();
+        }
+    }
+}
