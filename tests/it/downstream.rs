@@ -2,6 +2,7 @@
 mod answers;
 mod calls;
 mod connections;
+mod http2;
 mod peers;
 mod proxied;
 mod secure;

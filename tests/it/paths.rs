@@ -18,6 +18,7 @@ mod guides;
 mod held;
 mod hosts;
 mod hours;
+mod http2;
 mod interop;
 pub(crate) mod journal;
 mod moved;

@@ -23,12 +23,18 @@ pub(crate) type Answer = fn(&Parts) -> Response<Full<Bytes>>;
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) connections: AtomicUsize,
+    ended: AtomicUsize,
     pub(crate) requests: Mutex<Vec<(Parts, Bytes)>>,
 }
 
 impl Seen {
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many are open.
+    pub(crate) fn open(&self) -> usize {
+        self.connections() - self.ended.load(Ordering::SeqCst)
     }
 
     pub(crate) fn requests(&self) -> usize {
@@ -61,7 +67,11 @@ impl Peer {
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 shared.connections.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(serve(stream, Arc::clone(&shared)));
+                let (serving, seen) = (serve(stream, Arc::clone(&shared)), Arc::clone(&shared));
+                tokio::spawn(async move {
+                    serving.await;
+                    seen.ended.fetch_add(1, Ordering::SeqCst);
+                });
             }
         })
         .abort_handle();

@@ -15,7 +15,7 @@ use crate::support::http_proxy::HttpProxy;
 use crate::support::wait::eventually;
 
 /// With that password of the proxy's user.
-fn with(options: &Http, password: &str) -> HttpDownstream {
+pub(super) fn with(options: &Http, password: &str) -> HttpDownstream {
     let password = SecretString::from(password.to_owned());
     let credentials = Credentials {
         proxy: Some(Secret::from(password)),

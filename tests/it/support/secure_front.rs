@@ -69,14 +69,26 @@ pub fn for_anybody(signed: &Signed) -> TlsAcceptor {
 /// Shows that certificate to clients that `clients` accepts.
 #[must_use]
 pub fn acceptor(signed: &Signed, clients: Arc<dyn ClientCertVerifier>) -> TlsAcceptor {
+    TlsAcceptor::from(Arc::new(config(signed, clients)))
+}
+
+/// Shows that certificate to each client, and speaks one of these protocols (ALPN).
+#[must_use]
+pub fn speaking(signed: &Signed, protocols: &[&str]) -> TlsAcceptor {
+    let mut config = config(signed, WebPkiClientVerifier::no_client_auth());
+    let protocols = protocols.iter().map(|name| name.as_bytes().to_vec());
+    config.alpn_protocols = protocols.collect();
+    TlsAcceptor::from(Arc::new(config))
+}
+
+fn config(signed: &Signed, clients: Arc<dyn ClientCertVerifier>) -> ServerConfig {
     let certificate = CertificateDer::from_pem_slice(signed.certificate.as_bytes()).unwrap();
     let key = PrivateKeyDer::from_pem_slice(signed.key.as_bytes()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_client_cert_verifier(clients)
         .with_single_cert(vec![certificate], key)
-        .unwrap();
-    TlsAcceptor::from(Arc::new(config))
+        .unwrap()
 }
