@@ -7,8 +7,8 @@
 //! the idle timeout, not closed by the peer, and silent. `egress` is the network, perhaps through a proxy; `lifetime`
 //! says for how long each connection is used.
 //!
-//! Where the host is from the message, no connection can be opened before the first message names it. So one is opened when
-//! a message comes for a host that has none ([`WarmConnector::ahead`]), and more for a host that takes more; the
+//! Where the host is from the message, no connection can be opened before the first message names it. So one is opened
+//! when a message comes for a host that has none ([`WarmConnector::ahead`]), and more for a host that takes more; the
 //! hosts that were called last (`places`) keep theirs.
 
 use std::future::ready;

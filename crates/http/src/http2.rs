@@ -1,13 +1,13 @@
 //! Calls over HTTP/2 (RFC 9113): many at a time on a few connections, which are open before their slots.
 //!
 //! `opening` opens a connection, `link` is one, `pool` has those to one place and chooses, and `heads` is the gate: the
-//! clock is read where the head of a request is written. A call that finds no connection waits for one until its slot has
-//! passed.
+//! clock is read where the head of a request is written. A call that finds no connection waits for one until its slot
+//! has passed.
 //!
 //! **May it have been taken?** From the first byte of its head on. Before that it certainly was not, and a call whose
 //! connection ends before that begins again on another one. It was not either where the downstream says so
-//! ([`Unheard::Refused`]): it refuses the stream (REFUSED_STREAM, section 8.7), or it ends the connection and names a last
-//! stream below (GOAWAY, section 6.8). All other errors leave it open.
+//! ([`Unheard::Refused`]): it refuses the stream (REFUSED_STREAM, section 8.7), or it ends the connection and names a
+//! last stream below (GOAWAY, section 6.8). All other errors leave it open.
 //!
 //! A call that takes too long resets its stream (CANCEL). The connection goes on with the others.
 
@@ -130,8 +130,8 @@ fn wrong() -> Unheard {
     Unheard::Silent(Silence::Connection, failure)
 }
 
-/// Begins a call on a connection, or waits for one. The error: none came until its slot had passed, or why none will. Without
-/// a reason the call's time is over.
+/// Begins a call on a connection, or waits for one. The error: none came until its slot had passed, or why none will.
+/// Without a reason the call's time is over.
 async fn begin(
     pool: &Arc<Pool>,
     written: &Written,

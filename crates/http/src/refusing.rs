@@ -1,8 +1,8 @@
 //! Notices a downstream that refuses calls before it looks at them, and does nothing else.
 //!
-//! Over HTTP/2 such refusals are usual where a connection ends, and a message that met one goes to another connection at
-//! once. A downstream that refuses all of them would be called without a pause. So it counts whether that goes on, with no
-//! answer in between, for [`LASTS`].
+//! Over HTTP/2 such refusals are usual where a connection ends, and a message that met one goes to another connection
+//! at once. A downstream that refuses all of them would be called without a pause. So it counts whether that goes on,
+//! with no answer in between, for [`LASTS`].
 
 use std::time::Duration;
 

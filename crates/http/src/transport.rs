@@ -64,8 +64,8 @@ impl Transport {
         }
     }
 
-    /// One call, which is not written after `leave_by`, up to the head of its answer. `began`: when the call was asked for;
-    /// it takes no longer than `within`.
+    /// One call, which is not written after `leave_by`, up to the head of its answer. `began`: when the call was asked
+    /// for; it takes no longer than `within`.
     pub(super) async fn call(
         &self,
         request: Request<Bytes>,

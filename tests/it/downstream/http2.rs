@@ -1,5 +1,5 @@
-//! Calls over HTTP/2: to proper servers, one of them written by others. `refusals` has servers that refuse, `hostile` those
-//! that misbehave.
+//! Calls over HTTP/2: to proper servers, one of them written by others. `refusals` has servers that refuse, `hostile`
+//! those that misbehave.
 mod hostile;
 mod refusals;
 
@@ -348,7 +348,7 @@ async fn a_server_of_others_takes_a_flow_of_calls() {
     let authority = Authority::new();
     for (server, scheme) in [
         (Nghttpd::start(None, ""), "http"),
-        (Nghttpd::start(Some(&authority), "-m 5"), "https"),
+        (Nghttpd::start(Some(&authority), "-m 20"), "https"),
     ] {
         let url = format!("{scheme}://127.0.0.1:{}/send", server.port());
         let mut options = options2(&url);
@@ -372,6 +372,7 @@ async fn a_server_of_others_takes_a_flow_of_calls() {
         eventually(BOUND, "its log is written", all).await;
         let connections = server.connections();
         println!("{scheme}: {CALLS} calls on {connections} connections");
-        assert!((1..=8).contains(&connections), "{connections}");
+        // Four, unless this machine stands still: each takes twenty calls at a time.
+        assert!((1..=CALLS / 20).contains(&connections), "{connections}");
     }
 }

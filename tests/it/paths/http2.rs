@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,18 +19,25 @@ const LATENCY: Duration = Duration::from_millis(30);
 /// After so many calls a connection ends.
 const EACH: usize = 25;
 
+/// Calls that a connection got after its goodbye.
+static ABOVE: AtomicUsize = AtomicUsize::new(0);
+
 /// The messages that were taken, and how often.
 type Taken = Arc<Mutex<BTreeMap<u64, usize>>>;
 
 /// Refuses each seventh call, and says goodbye after [`EACH`]: without a look at the last two.
 async fn restless(mut peer: Peer, taken: Taken) {
     peer.settings(&[]).await;
-    let (mut under_way, mut calls) = (VecDeque::new(), 0);
+    let (mut under_way, mut calls, mut goodbye) = (VecDeque::new(), 0, None);
     loop {
         let far = Instant::now() + LONG;
         let next = under_way.front().map_or(far, |(due, _)| *due);
         match timeout_at(next, peer.call()).await {
             Ok(None) => return,
+            // They crossed the goodbye: it said that they are not looked at.
+            Ok(Some(call)) if goodbye.is_some_and(|last| call.stream > last) => {
+                ABOVE.fetch_add(1, Ordering::SeqCst);
+            }
             Ok(Some(call)) => {
                 calls += 1;
                 if calls % 7 == 0 {
@@ -41,6 +49,7 @@ async fn restless(mut peer: Peer, taken: Taken) {
                     under_way.truncate(under_way.len().saturating_sub(2));
                     let last = under_way.iter().map(|(_, call)| call.stream).max();
                     let last = last.unwrap_or(2 * (EACH as u32 - 2) - 1);
+                    goodbye = Some(last);
                     peer.go_away(last, NO_ERROR).await;
                 }
             }
@@ -104,7 +113,10 @@ async fn goodbyes_and_refused_streams_cost_no_attempt_and_no_message() {
     let dead = broker.counts(&format!("{name}.dead")).await;
     assert_eq!(dead, Some((0, 0)));
     let (heads, connections) = server.seen(|seen| (seen.heads, seen.connections));
-    println!("{MESSAGES} messages, {heads} calls, {connections} connections");
+    let above = ABOVE.load(Ordering::SeqCst);
+    println!(
+        "{MESSAGES} messages, {heads} calls, {connections} connections, {above} crossed a goodbye"
+    );
     assert!(heads > MESSAGES as usize, "none was refused");
 }
 

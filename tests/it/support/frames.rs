@@ -1,4 +1,5 @@
-//! A server of HTTP/2 that writes what a test tells it, frame by frame (RFC 9113, section 4.1), and counts what clients send.
+//! A server of HTTP/2 that writes what a test tells it, frame by frame (RFC 9113, section 4.1), and counts what clients
+//! send.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -172,8 +173,8 @@ impl Peer {
         self.write(GOAWAY, 0, 0, &payload).await;
     }
 
-    /// The next whole request; `None`: the client closed. What is not a request is answered as it must be. May be dropped
-    /// while it waits.
+    /// The next whole request; `None`: the client closed. What is not a request is answered as it must be. May be
+    /// dropped while it waits.
     pub async fn call(&mut self) -> Option<Call> {
         loop {
             let frame = self.frames.recv().await?;

@@ -1,16 +1,16 @@
 //! What a connection of HTTP/2 may write: no head of a call after its slot has passed.
 //!
-//! Problem: many calls share a connection, so a call may be handed over in time and written much later, behind the bodies
-//! of others, when the socket takes no more. A head that waits cannot be taken out (each is compressed against those before
-//! it, RFC 7541), and an error would end the calls that are under way.
+//! Problem: many calls share a connection, so a call may be handed over in time and written much later, behind the
+//! bodies of others, when the socket takes no more. A head that waits cannot be taken out (each is compressed against
+//! those before it, RFC 7541), and an error would end the calls that are under way.
 //!
-//! So what the connection writes passes a gate that follows its frames (RFC 9113, section 4.1). Where the head of a call
-//! begins, all before it must be in the kernel, and the socket must take more; then the gate looks at the clock. If the
-//! slot has passed, the gate shuts: nothing more is written, the answers to what was written are read, and the connection
-//! takes no call any more.
+//! So what the connection writes passes a gate that follows its frames (RFC 9113, section 4.1). Where the head of a
+//! call begins, all before it must be in the kernel, and the socket must take more; then the gate looks at the clock.
+//! If the slot has passed, the gate shuts: nothing more is written, the answers to what was written are read, and the
+//! connection takes no call any more.
 //!
-//! A connection whose socket takes no more bytes takes no call either. [`super::opening`] lets the kernel keep little that
-//! it has not sent.
+//! A connection whose socket takes no more bytes takes no call either. [`super::opening`] lets the kernel keep little
+//! that it has not sent.
 
 use std::collections::HashMap;
 use std::io;

@@ -3,12 +3,12 @@
 //! Problem: the client library writes when its own task runs. Between the look at the clock and that there may be other
 //! tasks, and a call would be late without anybody's fault.
 //!
-//! So a call takes the connection for a moment, looks at the clock, hands over its request, and lets the connection write at
-//! once ([`Link::begin`]). A task of its own does the rest: it reads, ends the connection with its rest or its age, and asks
-//! a silent peer for a sign of life (PING, RFC 9113, section 6.7).
+//! So a call takes the connection for a moment, looks at the clock, hands over its request, and lets the connection
+//! write at once ([`Link::begin`]). A task of its own does the rest: it reads, ends the connection with its rest or its
+//! age, and asks a silent peer for a sign of life (PING, RFC 9113, section 6.7).
 //!
-//! A connection takes no new call once the peer says GOAWAY, its age is over, or its gate is shut (`heads`): the calls on it
-//! come to their ends, and then it closes.
+//! A connection takes no new call once the peer says GOAWAY, its age is over, or its gate is shut (`heads`): the calls
+//! on it come to their ends, and then it closes.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -207,8 +207,8 @@ impl Link {
         })
     }
 
-    /// In the time of a call, and whatever its task has done before: to the runtime that may be too much, and a socket would
-    /// seem to take nothing.
+    /// In the time of a call, and whatever its task has done before: to the runtime that may be too much, and a socket
+    /// would seem to take nothing.
     fn turn_now(&self, place: &mut Option<Wire>, cx: &mut Context<'_>) {
         let turn = poll_fn(|cx| {
             self.turn(place, cx);

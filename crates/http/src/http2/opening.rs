@@ -1,8 +1,8 @@
 //! Opens connections of HTTP/2, up to the point where they take calls.
 //!
-//! The peer must speak HTTP/2: over TLS it says so in the handshake (ALPN, RFC 7301), without TLS it is known before (RFC
-//! 9113, section 3.3). A connection is open once the peer has said how many calls it allows at a time. Pushed answers are
-//! refused, and what the peer may send unasked is bounded.
+//! The peer must speak HTTP/2: over TLS it says so in the handshake (ALPN, RFC 7301), without TLS it is known before
+//! (RFC 9113, section 3.3). A connection is open once the peer has said how many calls it allows at a time. Pushed
+//! answers are refused, and what the peer may send unasked is bounded.
 
 use std::future::poll_fn;
 use std::io;

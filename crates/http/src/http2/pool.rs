@@ -1,11 +1,11 @@
 //! The connections of HTTP/2 to one place.
 //!
-//! Problem: all calls would fit on one connection, and a lost segment would stall all of them. And the peer says how many
-//! it allows at a time, may say less at any time, and ends connections when it likes.
+//! Problem: all calls would fit on one connection, and a lost segment would stall all of them. And the peer says how
+//! many it allows at a time, may say less at any time, and ends connections when it likes.
 //!
-//! So calls go to the connection with the fewest calls, of as many as `warm_connections`. When half of these are gone, old
-//! or stalled, others are opened ahead; so are more where calls wait because the peer allows no more on those that are
-//! there. Where they cannot be opened, or are of no use, attempts become rare.
+//! So calls go to the connection with the fewest calls, of as many as `warm_connections`. When half of these are gone,
+//! old or stalled, others are opened ahead; so are more where calls wait because the peer allows no more on those that
+//! are there. Where they cannot be opened, or are of no use, attempts become rare.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -189,8 +189,8 @@ impl Pool {
         self.freed();
     }
 
-    /// Opens one in the background, which was counted already, and tells when it is there. Must be called inside a tokio
-    /// runtime.
+    /// Opens one in the background, which was counted already, and tells when it is there. Must be called inside a
+    /// tokio runtime.
     fn open(self: &Arc<Self>) -> oneshot::Receiver<Result<(), String>> {
         let (tell, told) = oneshot::channel();
         let (opener, origin) = (self.opener.clone(), self.origin.clone());

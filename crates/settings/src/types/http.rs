@@ -48,8 +48,8 @@ table! {
         connect_timeout: Length = SPAN, Default "5s";
         /// How long a call usually takes. The default prefetch follows from it; it changes no timing.
         latency: Length = SPAN, Default "250ms";
-        /// The version of HTTP. With "2" many calls share a connection; the server must offer it in the handshake of TLS, and
-        /// is called with it at once where the URL begins with http://.
+        /// The version of HTTP. With "2" many calls share a connection; the server must offer it in the handshake of
+        /// TLS, and is called with it at once where the URL begins with http://.
         http: HttpVersion = HttpVersion::SHAPE, Default "1.1";
         /// Connections that are opened before the first slot. Over HTTP/2 calls are spread over them.
         warm_connections: u16 = Whole(0..=1000), Default 4;

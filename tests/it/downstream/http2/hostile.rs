@@ -1,4 +1,5 @@
-//! Servers that read nothing, say nothing, or say what they must not. Each call ends, and once the server behaves, calls pass.
+//! Servers that read nothing, say nothing, or say what they must not. Each call ends, and once the server behaves,
+//! calls pass.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,8 @@ use crate::support::frames::{
     OK, PING, PUSH_PROMISE, Peer, RST_STREAM, WINDOW_UPDATE,
 };
 
-/// One connection is full, and no other one is open yet. What was too late for its slot is not written afterwards, either.
+/// One connection is full, and no other one is open yet. What was too late for its slot is not written afterwards,
+/// either.
 #[tokio::test]
 async fn behind_a_peer_that_reads_nothing_no_call_leaves_late() {
     const SLACK: Duration = Duration::from_millis(10);
