@@ -50,6 +50,7 @@ pub(super) fn add(
         let options = CallersOptions {
             route: Arc::clone(&route),
             limits: asked(settings, callers),
+            store: pacers.store_link(),
             keyed: KeyedLimits::new(pacers.keyed_store(), pacers.keyed(&callers.limits)),
             max_wait: callers.max_wait.get(),
             max_waiting: callers.max_waiting,

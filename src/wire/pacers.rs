@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue, Request};
+use tokio::sync::watch;
 
 use super::downstreams::{Built, Uses, downstream, without_secrets};
 use super::stores::rows;
@@ -22,6 +23,7 @@ use sluiced_core::schedule::Pace;
 use sluiced_pipeline::{
     Counted, Counting, FreezeRow, KeyedPolicy, PacedRows, PacerSpec, RouteRules, RouteSpec,
 };
+use sluiced_ports::connect::Link;
 use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::limits::{KeyedLimit, Label, LimitStore};
 use sluiced_ports::message::Message;
@@ -95,6 +97,11 @@ impl<'a> Pacers<'a> {
             .iter()
             .filter_map(|name| self.limits.get(name.as_str()));
         known.cloned().collect()
+    }
+
+    /// Whether the store of the limits can be reached.
+    pub(super) fn store_link(&self) -> watch::Receiver<Link> {
+        self.store.link()
     }
 
     /// Where keyed limits are asked.

@@ -6,7 +6,7 @@ mod hostile;
 mod scripts;
 mod shared;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::support::caller::Client;
 use crate::support::daemon::{Daemon, LONG};
@@ -52,8 +52,12 @@ impl Alone {
     }
 }
 
-fn text(name: &str, socket: &std::path::Path, limits: &str, callers: &str) -> String {
-    let (redis, socket) = (RedisServer::shared().url(), socket.display());
+fn text(name: &str, socket: &Path, limits: &str, callers: &str) -> String {
+    on(&RedisServer::shared().url(), name, socket, limits, callers)
+}
+
+fn on(redis: &str, name: &str, socket: &Path, limits: &str, callers: &str) -> String {
+    let socket = socket.display();
     format!(
         "[redis]\nurl = \"{redis}\"\nprefix = \"{name}\"\nfleet = \"{name}\"\nresponse_timeout = \"5s\"\n\
          [admin]\nlisten = \"127.0.0.1:0\"\n{limits}\n\

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep};
 use tracing::error;
 
@@ -69,6 +69,8 @@ pub struct CallersOptions {
     pub route: Arc<str>,
     pub limits: Vec<AskedLimit>,
     pub keyed: KeyedLimits,
+    /// Whether the store of the limits can be reached.
+    pub store: watch::Receiver<Link>,
     pub max_wait: Duration,
     /// At least 1.
     pub max_waiting: u16,
@@ -139,6 +141,7 @@ async fn serve(
         deliveries,
         tap,
         is_open: AtomicBool::new(false),
+        store: options.store,
         sink,
         clock,
         token: options.token.map(|token| Token::new(token, clock.now())),

@@ -28,7 +28,8 @@ use super::reply;
 use super::request::Offer;
 use super::token::Token;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::queue::{Delivery, Sink, Tap};
+use sluiced_ports::connect::Link;
+use sluiced_ports::queue::{Delivery, Sink, Tap, Verdict};
 
 /// The largest request.
 const MAX_BODY: usize = 16 * 1024;
@@ -56,6 +57,7 @@ pub(crate) struct Desk {
     pub(crate) tap: watch::Receiver<Tap>,
     pub(crate) sink: Sink,
     pub(crate) is_open: AtomicBool,
+    pub(crate) store: watch::Receiver<Link>,
     pub(crate) clock: Clock,
     pub(crate) token: Option<Token>,
     pub(crate) use_within: Duration,
@@ -210,6 +212,16 @@ impl Desk {
         }
     }
 
+    /// Whether turns could come: the limits can be asked.
+    fn is_able(&self) -> bool {
+        *self.tap.borrow() == Tap::Open && self.store.borrow().is_up()
+    }
+
+    /// Whether a limit says something, and not only the clock: without the store nothing is known of the limits.
+    fn is_told(&self, verdict: &Verdict) -> bool {
+        !matches!(verdict, Verdict::Later { delay, .. } if delay.is_zero()) || self.is_able()
+    }
+
     /// Waits for the turn.
     async fn answer(&self, mut waits: Waiting, wait: Duration) -> Response {
         let end = Instant::now() + wait + SLACK;
@@ -229,9 +241,11 @@ impl Desk {
                         false => reply::unavailable("this replica stops"),
                     };
                 }
-                Some(Heard::Settled(verdict)) => return reply::settled(&verdict, wait),
-                None if *self.tap.borrow() == Tap::Open => return reply::others_first(wait),
-                None => return reply::unavailable(UNDECIDED),
+                Some(Heard::Settled(verdict)) if self.is_told(&verdict) => {
+                    return reply::settled(&verdict, wait);
+                }
+                None if self.is_able() => return reply::others_first(wait),
+                _ => return reply::unavailable(UNDECIDED),
             }
         }
     }

@@ -6,8 +6,10 @@ use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::Alone;
-use crate::support::daemon::{LONG, NEW_SCHEDULE, program};
+use super::{Alone, on};
+use crate::support::caller::Client;
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, program};
+use crate::support::redis::RedisServer;
 use crate::support::wait::within;
 
 const PROVIDER: &str = "[limits.provider]\nkind = \"paced\"\nrate = \"200/1s\"\n";
@@ -223,4 +225,37 @@ async fn a_wrong_request_is_told_what_is_right() {
         .daemon
         .stop(&[DECLARED, &["dead letter"]].concat())
         .await;
+}
+
+/// Without the store nothing is known of the limits: that is no denial.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_store_it_is_said_that_nothing_is_known() {
+    let redis = RedisServer::start();
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("callers.sock");
+    let callers = "limits = [\"provider\"]";
+    let text = on(&redis.url(), "callers-lost", &socket, PROVIDER, callers);
+    let mut daemon = Daemon::start_with(&text, |_| {});
+    daemon.ready().await;
+    let mut client = Client::at_path(&socket).await;
+    client.ask(&json!({"wait": "20s"})).await.granted();
+    redis.kill();
+    let told = async {
+        loop {
+            // Slots that were leased before are still used.
+            let answer = client.ask(&json!({"wait": "500ms"})).await;
+            if answer.status != StatusCode::OK {
+                return answer;
+            }
+        }
+    };
+    let answer = within(LONG, "an answer without a turn", told).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    let error = answer.body["error"].as_str().unwrap();
+    assert!(error.contains("the store of the limits"), "{answer:?}");
+    redis.boot();
+    let back = async { while client.ask(&json!({"wait": "2s"})).await.status != StatusCode::OK {} };
+    within(LONG, "turns come again", back).await;
+    let lost = ["lost", "Redis", "store", "connect", "no call leaves"];
+    daemon.stop(&[DECLARED, &lost].concat()).await;
 }
