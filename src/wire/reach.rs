@@ -28,6 +28,10 @@ const APART: Duration = Duration::from_millis(20);
 /// … for at most this long, if they are slow.
 const ALL: Duration = Duration::from_secs(5);
 
+/// What handshakes do not show.
+const UNSEEN: &str =
+    "; measured by handshakes: what is behind a proxy, a load balancer or a CDN is not seen";
+
 /// The result of some handshakes, in words. Nothing, if too few could be made.
 pub(super) async fn measured(
     downstream: &dyn Downstream,
@@ -51,7 +55,8 @@ pub(super) async fn measured(
         tokio::time::sleep(APART).await;
     }
     let seen = way.spread(clock.now());
-    seen.map(|seen| words(seen, limits)).unwrap_or_default()
+    let said = seen.map(|seen| words(seen, limits) + UNSEEN);
+    said.unwrap_or_default()
 }
 
 /// What the result means for the limits of the route.

@@ -202,7 +202,7 @@ impl Listed {
         if let Some(parts) = followed(&policy.text) {
             let (whole, late, way) = (Span(parts.all()), Span(parts.late), Span(parts.way));
             let text = format!(
-                "{whole}: {late} for calls that leave late, {way} for how much their way varies, as handshakes show it"
+                "{whole}: {late} for calls that leave late, {way} for how much their way varies, as handshakes show it (not what is behind a proxy, a load balancer or a CDN)"
             );
             all.push(("headroom", text));
         }
