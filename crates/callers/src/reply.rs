@@ -2,7 +2,7 @@
 //!
 //! | status | when | the caller |
 //! |---|---|---|
-//! | 200 | its turn has come | makes its call within `use_within_ms` |
+//! | 200 | its turn has come, so long after its request (`waited_ms`) | makes its call within `use_within_ms` |
 //! | 400 | the request cannot be counted | corrects it |
 //! | 401 | no token, or a wrong one | |
 //! | 429 | it would not come within its wait | comes back after `Retry-After` |
@@ -30,13 +30,16 @@ const LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// A request comes back no sooner, where nothing says when.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Its turn has come.
-pub(crate) fn go(id: PermitId, use_within: Duration) -> Response {
-    // Cut to microseconds.
-    let millis = use_within.as_micros() as f64 / 1e3;
+/// Its turn has come. A caller that stood still before it read this knows how old its permit is: it has the time of its
+/// own request, and how long that waited here.
+pub(crate) fn go(id: PermitId, waited: Duration, use_within: Duration) -> Response {
+    // Of whole microseconds, so that no digits follow which mean nothing.
+    let micros = |span: Duration| u32::try_from(span.as_micros()).unwrap_or(u32::MAX);
+    let millis = |span| f64::from(micros(span)) / 1e3;
+    let (waited, use_within) = (millis(waited), millis(use_within));
     answer(
         StatusCode::OK,
-        &json!({ "id": id.to_string(), "use_within_ms": millis }),
+        &json!({ "id": id.to_string(), "waited_ms": waited, "use_within_ms": use_within }),
     )
 }
 

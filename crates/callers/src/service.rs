@@ -27,6 +27,7 @@ use super::permits::{End, Heard, PermitId, Permits, Waiting};
 use super::reply;
 use super::request::Offer;
 use super::token::Token;
+use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::queue::{Delivery, Sink, Tap, Verdict};
@@ -89,6 +90,7 @@ async fn ask(
     Query(asking): Query<Asking>,
     request: Request<Body>,
 ) -> Response {
+    let came = desk.clock.now();
     let (head, body) = request.into_parts();
     if !desk.may_ask(&head.headers) {
         return unknown();
@@ -99,7 +101,7 @@ async fn ask(
     }
     match timeout(BODY_BOUND, to_bytes(body, MAX_BODY)).await {
         Ok(Ok(text)) if asking.mode == Some(Mode::Check) => desk.look(&text).await,
-        Ok(Ok(text)) => desk.ask(&text).await,
+        Ok(Ok(text)) => desk.ask(&text, came).await,
         Ok(Err(_)) => {
             let why = format!("a request has {MAX_BODY} bytes at most");
             reply::wrong(StatusCode::PAYLOAD_TOO_LARGE, &why)
@@ -179,7 +181,7 @@ impl Desk {
         }
     }
 
-    async fn ask(&self, text: &[u8]) -> Response {
+    async fn ask(&self, text: &[u8], came: Mono) -> Response {
         let asked = match self.offer.read(text) {
             Ok(asked) => asked,
             Err(why) => return reply::wrong(StatusCode::BAD_REQUEST, &why.to_string()),
@@ -199,7 +201,7 @@ impl Desk {
         if self.deliveries.send(delivery).is_err() {
             return reply::unavailable("this replica stops");
         }
-        self.answer(waits, wait).await
+        self.answer(waits, wait, came).await
     }
 
     /// Waits until the limits can be asked for the first time.
@@ -223,7 +225,7 @@ impl Desk {
     }
 
     /// Waits for the turn.
-    async fn answer(&self, mut waits: Waiting, wait: Duration) -> Response {
+    async fn answer(&self, mut waits: Waiting, wait: Duration, came: Mono) -> Response {
         let end = Instant::now() + wait + SLACK;
         loop {
             let heard = tokio::select! {
@@ -231,13 +233,18 @@ impl Desk {
                 () = sleep_until(end) => None,
             };
             match heard {
-                // The clock is read once more, as when a request is written. Its message waits for another turn.
-                Some(Heard::Turn(turn)) if turn.leave_by.has_passed() => {}
                 Some(Heard::Turn(turn)) => {
+                    // How long it waited counts up to here at most, so that a pause between these lines is in what its
+                    // caller measures.
+                    let waited = self.clock.now().since(came);
+                    // The clock is read once more, as when a request is written. Its message waits for another turn.
+                    if turn.leave_by.has_passed() {
+                        continue;
+                    }
                     // What is left of its slot's lateness is the caller's, too.
                     let (id, within) = (waits.id, turn.leave_by.left() + self.use_within);
                     return match waits.goes(turn) {
-                        true => reply::go(id, within),
+                        true => reply::go(id, waited, within),
                         false => reply::unavailable("this replica stops"),
                     };
                 }

@@ -38,6 +38,8 @@ async fn a_turn_comes_or_is_refused_with_its_time() {
             answer.body["use_within_ms"].as_f64() >= Some(5.0),
             "{answer:?}"
         );
+        let waited = answer.body["waited_ms"].as_f64().unwrap();
+        assert!((0.0..6_000.0).contains(&waited), "{answer:?}");
         assert_eq!(answer.id().len(), 16);
     }
     // It would come in an hour: that is said at once, and not after the five seconds.
