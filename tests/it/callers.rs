@@ -3,8 +3,10 @@
 mod admitted;
 mod asks;
 mod hostile;
+mod libraries;
 mod scripts;
 mod shared;
+mod workers;
 
 use std::path::{Path, PathBuf};
 

@@ -32,10 +32,11 @@ const LIMITS: &str = include_str!("../../../docs/limits.md");
 const DEAD: &str = include_str!("../../../docs/dead-letters.md");
 const SMPP: &str = include_str!("../../../docs/smpp.md");
 const RUNBOOK: &str = include_str!("../../../docs/runbook.md");
+const CALLERS: &str = include_str!("../../../docs/callers.md");
 const README: &str = include_str!("../../../README.md");
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 12] = [
     STARTED, MIGRATION, PACING, COMPARISON, OPERATING, MONITORING, LIMITS, DEAD, RUNBOOK, README,
-    SMPP,
+    SMPP, CALLERS,
 ];
 const SLUICED: &str = env!("CARGO_BIN_EXE_sluiced");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -131,6 +132,7 @@ fn every_command_of_the_guides_is_one() {
         ("sluiced", &*help),
         ("sed", "#!/bin/sh\n"),
         ("python3", "#!/bin/sh\n"),
+        ("curl", "#!/bin/sh\n"),
     ];
     for (name, script) in known {
         let path = file(folder.path(), name, script);

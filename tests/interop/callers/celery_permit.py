@@ -1,0 +1,19 @@
+"""A Celery task that waits for its turn: `@app.task(bind=True, acks_late=True)` above `@permitted(…)`."""
+import functools
+
+import permit
+
+
+def permitted(keys=lambda *args, **kwargs: {}, **wanted):
+    def around(call):
+        @functools.wraps(call)
+        def task(self, *args, **kwargs):
+            try:
+                turn = permit.ask(keys=keys(*args, **kwargs), **wanted)
+            except permit.Denied as denied:
+                self.request.retries -= 1  # a denial is no failure
+                raise self.retry(countdown=denied.seconds)
+            with turn:
+                return call(self, *args, **kwargs)
+        return task
+    return around

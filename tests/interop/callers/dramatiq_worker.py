@@ -1,0 +1,28 @@
+"""Messages of the test as Dramatiq messages. With an argument: publishes so many."""
+import http.client
+import os
+import sys
+
+import dramatiq
+from dramatiq.brokers.rabbitmq import RabbitmqBroker
+
+from dramatiq_permit import Permits
+
+broker = RabbitmqBroker(url=os.environ["BROKER"], confirm_delivery=True)
+broker.add_middleware(Permits())
+dramatiq.set_broker(broker)
+
+
+# A denial that counted as a retry would be the last.
+@dramatiq.actor(queue_name=os.environ["QUEUE"], max_retries=0, permit_keys=lambda number: {"sender": f"s{number % 4}"})
+def send(number):
+    headers = {"x-message-id": f"c{number}", "x-caller": os.environ["CALLER"], "x-key": f"s{number % 4}"}
+    provider = http.client.HTTPConnection(os.environ["PROVIDER"])
+    provider.request("POST", "/send", headers=headers)
+    if provider.getresponse().status != 202:
+        raise RuntimeError("not taken")
+
+
+if __name__ == "__main__":
+    for number in range(int(sys.argv[1])):
+        send.send(number)
