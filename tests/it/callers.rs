@@ -4,6 +4,7 @@ mod admitted;
 mod asks;
 mod hostile;
 mod libraries;
+mod migration;
 mod scripts;
 mod shared;
 mod workers;

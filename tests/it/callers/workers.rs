@@ -29,6 +29,12 @@ pub(super) const CELERY: Library = Library {
            --without-gossip --without-mingle",
 };
 
+/// The same without a key.
+pub(super) const CELERY_PACED: Library = Library {
+    publish: "../venv/bin/python celery_worker.py paced",
+    ..CELERY
+};
+
 pub(super) const DRAMATIQ: Library = Library {
     name: "dramatiq",
     is_there: "test -x ../venv/bin/dramatiq",

@@ -27,9 +27,21 @@ pub fn share() {
 /// # Panics
 /// If this test has a share already: two tests that want more would wait for each other.
 pub fn two() {
+    take_first(2);
+}
+
+/// Takes all shares, until the test ends: for programs of others that must wake in time, on a machine of their own.
+///
+/// # Panics
+/// As [`two`].
+pub fn all() {
+    take_first(SHARES);
+}
+
+fn take_first(shares: usize) {
     let held = MINE.with_borrow(|mine| mine.as_ref().map(|held| held.0));
     assert_eq!(held, None, "a test asks for more before anything else");
-    take(2);
+    take(shares);
 }
 
 #[derive(Debug)]

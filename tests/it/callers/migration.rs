@@ -1,0 +1,171 @@
+//! A migration without a cut, as `docs/migration.md` shows it: old workers and replicas on one limit. Three workers of
+//! Celery ask for permits, two replicas consume a queue, and one of each is killed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use lapin::BasicProperties;
+use sluiced_provider::{Behaviour, Expect, Provider};
+
+use super::workers::{CELERY_PACED, Place};
+use crate::support::broker::Broker;
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::judge::{Made, repeated_without_reason};
+use crate::support::machine;
+use crate::support::rabbit::Rabbit;
+use crate::support::soak::at_length;
+use crate::support::wait::{eventually, eventually_async};
+
+const RATE: &str = "400/1s";
+/// The prefetch of a replica. A worker of Celery holds fewer: two for each of its 8 threads.
+const HELD: usize = 100;
+/// So many calls of each: then all of them work.
+const WORKS: u64 = 5;
+
+fn replica(name: &str, caller: &str, provider: &Provider, socket: &Path) -> Daemon {
+    let route = Route {
+        keys: format!("prefetch = {HELD}\n"),
+        caller: caller.to_owned(),
+        ..Route::new(name, provider.address())
+    };
+    let mut config = Config::shared(name, RATE, vec![route]);
+    config.tables = format!(
+        "[callers.old]\nlisten = \"unix:{}\"\nlimits = [\"provider\"]\n",
+        socket.display()
+    );
+    let text = config.text();
+    // The default of both.
+    let text = text.replace("headroom = \"50ms\"\nhorizon = \"200ms\"\n", "");
+    let headers = "x-message-id = \"{{ message_id }}\", x-key =";
+    let key = format!("{headers} \"{caller} {{{{ message_id }}}}\", x-caller =");
+    Daemon::start_with(&text.replace("x-caller =", &key), |_| {})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_workers_and_replicas_share_one_limit_and_one_of_each_is_killed() {
+    if !CELERY_PACED.is_there() {
+        return;
+    }
+    machine::all();
+    let name = "callers-migration";
+    let (tasks, messages) = (at_length(300, 3_000), at_length(4_000, 40_000));
+    let provider = Provider::start(
+        "127.0.0.1:0".parse().unwrap(),
+        Behaviour::judging(RATE.parse().unwrap()),
+    )
+    .unwrap();
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(name, "quorum").await;
+    let dir = tempfile::tempdir().unwrap();
+    let sockets = [0, 1].map(|n| dir.path().join(format!("{n}.sock")));
+    let mut replicas = Vec::new();
+    for (number, socket) in sockets.iter().enumerate() {
+        replicas.push(replica(name, &format!("r{number}"), &provider, socket));
+    }
+    for replica in &mut replicas {
+        replica.ready().await;
+    }
+    let tasks_of = format!("{name}.celery");
+    // Two of the workers ask the replica that is killed.
+    let place = |number: usize| Place {
+        sockets: in_order(&sockets, number / 2),
+        provider: provider.address(),
+        broker: Rabbit::shared().url(),
+        queue: tasks_of.clone(),
+        caller: format!("w{number}"),
+    };
+    let mut workers = Vec::new();
+    for number in 0..3 {
+        workers.push(CELERY_PACED.start(&place(number)));
+    }
+    eventually_async(LONG * 2, "the workers consume", || async {
+        let counts = broker.counts(&tasks_of).await;
+        counts.is_some_and(|(_, consumers)| consumers == 3)
+    })
+    .await;
+    let publishing = (0..messages).map(|n| {
+        let properties = BasicProperties::default().with_message_id(format!("q{n}").into());
+        (b"{}".to_vec(), properties)
+    });
+    let publisher = place(0);
+    let published = CELERY_PACED.publish(&publisher, tasks as u64);
+    futures::join!(published, broker.publish(name, publishing));
+
+    let all = (tasks + messages) as u64;
+    let half = || provider.live().unique >= all / 2;
+    eventually(LONG * 2, "half arrives", half).await;
+    let works = || provider.report(&Expect::Nothing).callers.get("w0") >= Some(&WORKS);
+    eventually(LONG * 2, "the worker that is killed works", works).await;
+    let before = provider.clock().now();
+    workers.remove(0).kill();
+    replicas.remove(0).kill(&[NEW_SCHEDULE]).await;
+    let died = before..provider.clock().now();
+    let deaths = BTreeMap::from(["w0", "r0"].map(|one| (one.to_owned(), died.clone())));
+
+    let arrived = || provider.live().unique >= all;
+    eventually(LONG * 4, "all arrive", arrived).await;
+    for replica in replicas {
+        replica.stop(&[NEW_SCHEDULE]).await;
+    }
+    drop(workers);
+    let ids = (0..tasks).map(|n| format!("c{n}"));
+    let ids = ids.chain((0..messages).map(|n| format!("q{n}")));
+    let report = provider.report(&Expect::Ids(ids.collect()));
+    let keyed = provider.keyed();
+    let calls: Vec<_> = keyed
+        .iter()
+        .map(|(at, key)| {
+            let (by, message) = key.split_once(' ').unwrap();
+            Made {
+                at: *at,
+                message,
+                by,
+                copy: "",
+            }
+        })
+        .collect();
+    eprintln!(
+        "{name}: {:.2} % used while all had work, worst window {}, {} calls, {} of them again, by {:?}",
+        100.0 * used(&calls),
+        report.worst,
+        report.calls,
+        report.repeated,
+        report.callers
+    );
+    let judged = (report.over, report.lost, report.unexpected);
+    assert_eq!(judged, (0, Some(0), 0), "{report:?}");
+    assert_eq!(repeated_without_reason(calls, &deaths, HELD), [""; 0]);
+    // Each of them worked.
+    for caller in ["w0", "w1", "w2", "r0", "r1"] {
+        assert!(report.callers.contains_key(caller), "{report:?}");
+    }
+    broker.delete(name).await;
+    broker.delete(&tasks_of).await;
+}
+
+/// The sockets, from that one on.
+fn in_order(sockets: &[PathBuf; 2], first: usize) -> Vec<PathBuf> {
+    let mut sockets = sockets.to_vec();
+    sockets.rotate_left(first);
+    sockets
+}
+
+/// The share of the limit that was used between the time when all work and the end of the backlog.
+fn used(calls: &[Made<'_>]) -> f64 {
+    let mut counts = BTreeMap::new();
+    let all_work = calls.iter().position(|call| {
+        *counts.entry(call.by).or_insert(0_u64) += 1;
+        counts.len() == 5 && counts.values().all(|count| *count >= WORKS)
+    });
+    // Both have messages until one of them has none: the last tenth of the queue may be with one replica.
+    let mut queued = calls.iter().rposition(|call| call.by.starts_with('r'));
+    queued = queued.map(|last| last * 9 / 10);
+    let (Some(first), Some(last)) = (all_work, queued) else {
+        return 0.0;
+    };
+    let Some(count) = last.checked_sub(first).filter(|count| *count > 0) else {
+        return 0.0;
+    };
+    let span = calls[last].at.since(calls[first].at);
+    f64::from(u32::try_from(count).unwrap()) / (400.0 * span.as_secs_f64())
+}
