@@ -115,12 +115,13 @@ async fn old_workers_and_replicas_share_one_limit_and_one_of_each_is_killed() {
     let calls: Vec<_> = keyed
         .iter()
         .map(|(at, key)| {
-            let (by, message) = key.split_once(' ').unwrap();
+            let mut words = key.splitn(3, ' ');
+            let mut word = || words.next().unwrap_or_default();
             Made {
                 at: *at,
-                message,
-                by,
-                copy: "",
+                by: word(),
+                message: word(),
+                copy: word(),
             }
         })
         .collect();
