@@ -13,7 +13,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::daemon::program;
 use common::table::{Table, headline, percentile};
@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use support::caller::Client;
 use support::redis::RedisServer;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 const RATE: u64 = 5_000;
 /// So many ask at a time.
@@ -163,5 +164,6 @@ async fn wait_for(waiting: &mut JoinSet<Value>, socket: &Path) {
         let mut client = Client::at_path(socket).await;
         waiting.spawn(async move { client.ask(&json!({"wait": "10m"})).await.body });
     }
+    // All of them are asked by then.
     tokio::time::sleep(Duration::from_secs(2)).await;
 }
