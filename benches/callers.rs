@@ -93,7 +93,7 @@ async fn measure() {
 
 fn start(dir: &Path, redis: &RedisServer, fast: &Path, slow: &Path) -> Watched {
     let text = format!(
-        "[redis]\nurl = \"{}\"\nfleet = \"bench\"\n[admin]\nlisten = \"\"\n[log]\nlevel = \"warn\"\n\
+        "[redis]\nurl = \"{}\"\nfleet = \"bench\"\n[admin]\nlisten = \"\"\n[log]\nlevel = \"warn\"\n[service]\ngrace = \"10m\"\n\
          [limits.provider]\nkind = \"paced\"\nrate = \"{RATE}/1s\"\nheadroom = \"{HEADROOM}ms\"\n\
          [limits.hourly]\nkind = \"concurrency\"\nlimit = 1\nlease = \"1h\"\n\
          [callers.fast]\nlisten = \"unix:{}\"\nlimits = [\"provider\"]\n\

@@ -72,9 +72,9 @@ pub struct ThrottleArgs {
     /// With --limit: how many units to take
     #[arg(long, value_name = "N", requires = "limit", default_value_t = NonZeroU32::MIN)]
     pub units: NonZeroU32,
-    /// With --limit: how long to wait for the turn
-    #[arg(long, value_name = "DURATION", requires = "limit", default_value = "10s", value_parser = length)]
-    pub wait: Duration,
+    /// With --limit: how long to wait for the turn (10s, or the max_wait of the callers if that is less)
+    #[arg(long, value_name = "DURATION", requires = "limit", value_parser = length)]
+    pub wait: Option<Duration>,
     /// Where Redis is: `redis://user:password@host:port/db`
     #[arg(long, value_name = "URL")]
     pub redis: Option<SecretString>,

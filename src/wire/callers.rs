@@ -8,7 +8,7 @@ use super::WireError;
 use super::options::rotating;
 use super::pacers::Pacers;
 use sluiced_callers::{
-    AskedLimit, Callers, CallersOptions, Identity, KeyedLimits, Listener, NamesKey,
+    AskedLimit, Callers, CallersOptions, Identity, Inherited, KeyedLimits, Listener, NamesKey,
 };
 use sluiced_core::after_call::CallRules;
 use sluiced_core::backoff::Backoff;
@@ -41,9 +41,10 @@ pub(super) fn add(
     health: &Health,
     pacers: &mut Pacers<'_>,
 ) -> Result<(), WireError> {
+    let mut inherited = Inherited::from_environment();
     for (name, callers) in &settings.callers {
         let at = |key: &str| format!("callers.{name}.{key}");
-        let listener = Listener::bind(&callers.listen);
+        let listener = Listener::bind(&callers.listen, &mut inherited);
         let listener = listener.map_err(|e| WireError::new(at("listen"), e))?;
         let route: Arc<str> = callers_route(name).into();
         let meters = Arc::new(RouteMeters::new(&route));

@@ -63,7 +63,7 @@ fn on(redis: &str, name: &str, socket: &Path, limits: &str, callers: &str) -> St
     let socket = socket.display();
     format!(
         "[redis]\nurl = \"{redis}\"\nprefix = \"{name}\"\nfleet = \"{name}\"\nresponse_timeout = \"5s\"\n\
-         [admin]\nlisten = \"127.0.0.1:0\"\n{limits}\n\
+         [admin]\nlisten = \"127.0.0.1:0\"\n[service]\ngrace = \"1m\"\n{limits}\n\
          [callers.web]\nlisten = \"unix:{socket}\"\n{callers}\n"
     )
 }

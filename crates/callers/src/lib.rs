@@ -39,7 +39,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep};
 use tracing::error;
 
-pub use listener::{ListenError, Listener};
+pub use listener::{Inherited, ListenError, Listener};
 pub use look::KeyedLimits;
 pub use request::{AskedLimit, NamesKey};
 pub use tls::{Identity, IdentityError};
@@ -145,6 +145,7 @@ async fn serve(
         sink,
         clock,
         token: options.token.map(|token| Token::new(token, clock.now())),
+        is_at_address: listener.is_at_address(),
         use_within: options.use_within,
         route: options.route,
     });
@@ -167,10 +168,13 @@ async fn serve(
     };
     // The pipeline has given everything back: what still waits is answered.
     let end = end.min(Instant::now() + STOP);
-    while let Ok(settlement) = settlements.try_recv() {
-        settled(&permits, &meters, settlement);
-    }
-    while open.is_busy() && Instant::now() < end {
+    loop {
+        while let Ok(settlement) = settlements.try_recv() {
+            settled(&permits, &meters, settlement);
+        }
+        if !open.is_busy() || Instant::now() >= end {
+            break;
+        }
         sleep(LOOK).await;
     }
     drop(open);

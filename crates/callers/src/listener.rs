@@ -8,14 +8,14 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net as unix;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use std::{env, fs, net};
+use std::{env, fmt, fs, net};
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -43,6 +43,8 @@ const MAX_HEAD: usize = 16 * 1024;
 const MORE_CONNECTIONS: usize = 1_000;
 /// Files that everything else may open.
 const OTHER_FILES: u64 = 500;
+/// So many connections that ended are kept in the list at least.
+const FEW: usize = 64;
 /// A pause after an accept that failed because of missing file descriptors, instead of a hot loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Who may write to the socket: its user and its group.
@@ -61,8 +63,44 @@ pub struct ListenError {
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
-    /// Removed at the end.
-    path: Option<PathBuf>,
+    file: Option<SocketFile>,
+}
+
+/// The sockets that systemd opened for this process. They can be taken once.
+pub struct Inherited {
+    sockets: ListenFd,
+    names: String,
+}
+
+impl Inherited {
+    /// What the environment says (sd_listen_fds(3)).
+    #[must_use]
+    pub fn from_environment() -> Self {
+        Self {
+            names: env::var("LISTEN_FDNAMES").unwrap_or_default(),
+            sockets: ListenFd::from_env(),
+        }
+    }
+
+    fn take(&mut self, name: &str) -> io::Result<Socket> {
+        let place = self.names.split(':').position(|known| known == name);
+        let place = place.ok_or(io::ErrorKind::NotFound)?;
+        if let Ok(Some(socket)) = self.sockets.take_unix_listener(place) {
+            return Ok(Socket::Unix(socket));
+        }
+        match self.sockets.take_tcp_listener(place)? {
+            Some(socket) => Ok(Socket::Tcp(socket)),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+impl fmt::Debug for Inherited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inherited")
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -76,8 +114,8 @@ impl Listener {
     ///
     /// # Errors
     /// When another process has the place, it is not allowed, or systemd did not open it.
-    pub fn bind(at: &ListenOn) -> Result<Self, ListenError> {
-        Self::bound(at).map_err(|reason| ListenError {
+    pub fn bind(at: &ListenOn, inherited: &mut Inherited) -> Result<Self, ListenError> {
+        Self::bound(at, inherited).map_err(|reason| ListenError {
             at: at.to_string(),
             advice: advice(at, reason.kind()),
             reason,
@@ -92,9 +130,9 @@ impl Listener {
         if let ListenOn::Systemd(_) = at {
             return Ok("systemd opens it for the unit");
         }
-        match Self::bind(at) {
+        match Self::bind(at, &mut Inherited::from_environment()) {
             Ok(bound) => {
-                drop(Removed(bound.path));
+                drop(bound);
                 Ok("nothing listens there yet")
             }
             Err(why) if why.reason.kind() == io::ErrorKind::AddrInUse => {
@@ -104,26 +142,22 @@ impl Listener {
         }
     }
 
-    fn bound(at: &ListenOn) -> io::Result<Self> {
-        let (socket, path) = match at {
-            ListenOn::Unix(path) => (Socket::Unix(at_path(path)?), Some(path.clone())),
+    fn bound(at: &ListenOn, inherited: &mut Inherited) -> io::Result<Self> {
+        let (socket, file) = match at {
+            ListenOn::Unix(path) => (Socket::Unix(at_path(path)?), SocketFile::at(path)),
             ListenOn::Tcp(place) => (Socket::Tcp(net::TcpListener::bind(place)?), None),
-            ListenOn::Systemd(name) => (of_systemd(name)?, None),
+            ListenOn::Systemd(name) => (inherited.take(name)?, None),
         };
         match &socket {
             Socket::Unix(socket) => socket.set_nonblocking(true)?,
             Socket::Tcp(socket) => socket.set_nonblocking(true)?,
         }
-        Ok(Self { socket, path })
+        Ok(Self { socket, file })
     }
 
-    /// The address, where it has one: a test takes a free port.
-    #[must_use]
-    pub fn address(&self) -> Option<net::SocketAddr> {
-        match &self.socket {
-            Socket::Tcp(socket) => socket.local_addr().ok(),
-            Socket::Unix(_) => None,
-        }
+    /// Whether it is an address, and not a socket of this machine.
+    pub(crate) const fn is_at_address(&self) -> bool {
+        matches!(self.socket, Socket::Tcp(_))
     }
 
     /// Answers requests for as long as it is polled. `waiting`: how many may wait at a time.
@@ -134,7 +168,7 @@ impl Listener {
         waiting: usize,
         open: &mut Connections,
     ) -> io::Result<()> {
-        let _removed = Removed(self.path);
+        let _file = self.file;
         open.most = connections_for(waiting);
         match self.socket {
             Socket::Unix(socket) => {
@@ -167,15 +201,32 @@ async fn failed(error: &io::Error) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-/// Removes the socket's file.
-struct Removed(Option<PathBuf>);
+/// The file of a socket, which is removed when it is dropped: unless another process has put one of its own there.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
 
-impl Drop for Removed {
+impl SocketFile {
+    fn at(path: &Path) -> Option<Self> {
+        let path = path.to_owned();
+        let identity = identity_of(&path)?;
+        Some(Self { path, identity })
+    }
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            fs::remove_file(path).ok();
+        if identity_of(&self.path) == Some(self.identity) {
+            fs::remove_file(&self.path).ok();
         }
     }
+}
+
+fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    let facts = fs::symlink_metadata(path).ok()?;
+    Some((facts.dev(), facts.ino()))
 }
 
 /// Binds a path. A file that an earlier process left, at which nobody listens, is replaced.
@@ -192,21 +243,6 @@ fn at_path(path: &Path) -> io::Result<unix::UnixListener> {
     let socket = unix::UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(MODE))?;
     Ok(socket)
-}
-
-/// The socket that systemd opened under this name (sd_listen_fds(3)).
-fn of_systemd(name: &str) -> io::Result<Socket> {
-    let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
-    let place = names.split(':').position(|known| known == name);
-    let place = place.ok_or(io::ErrorKind::NotFound)?;
-    let mut sockets = ListenFd::from_env();
-    if let Ok(Some(socket)) = sockets.take_unix_listener(place) {
-        return Ok(Socket::Unix(socket));
-    }
-    match sockets.take_tcp_listener(place)? {
-        Some(socket) => Ok(Socket::Tcp(socket)),
-        None => Err(io::ErrorKind::NotFound.into()),
-    }
 }
 
 const fn advice(at: &ListenOn, kind: io::ErrorKind) -> &'static str {
@@ -271,7 +307,7 @@ impl Connections {
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         while self.tasks.try_join_next().is_some() {}
-        if self.open.len() >= self.most {
+        if self.open.len() >= self.most || self.open.len() > 2 * self.tasks.len() + FEW {
             self.open.retain(|(task, _)| !task.is_finished());
         }
         if self.open.len() >= self.most && !self.end_oldest_idle() {
@@ -372,30 +408,43 @@ impl Drop for UnderWay {
 mod tests {
     use super::*;
 
+    fn none() -> Inherited {
+        Inherited {
+            sockets: ListenFd::empty(),
+            names: String::new(),
+        }
+    }
+
     #[test]
     fn a_file_that_an_earlier_process_left_is_replaced_and_a_living_listener_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("callers.sock");
         let at = ListenOn::Unix(path.clone());
         drop(unix::UnixListener::bind(&path).expect("a socket"));
-        let first = Listener::bind(&at).expect("it is replaced");
+        let first = Listener::bind(&at, &mut none()).expect("it is replaced");
         let mode = fs::metadata(&path).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, MODE);
-        let why = Listener::bind(&at).expect_err("it lives").to_string();
+        let why = Listener::bind(&at, &mut none())
+            .expect_err("it lives")
+            .to_string();
         assert!(why.contains("another process has it"), "{why}");
         drop(first);
         fs::write(dir.path().join("file"), "").expect("a file");
-        let why = Listener::bind(&ListenOn::Unix(dir.path().join("file")));
+        let why = Listener::bind(&ListenOn::Unix(dir.path().join("file")), &mut none());
         assert!(why.is_err(), "a file of others is not removed");
         let nowhere = ListenOn::Unix(dir.path().join("no/callers.sock"));
-        let why = Listener::bind(&nowhere).expect_err("nowhere").to_string();
+        let why = Listener::bind(&nowhere, &mut none())
+            .expect_err("nowhere")
+            .to_string();
         assert!(why.contains("RuntimeDirectory=sluiced"), "{why}");
     }
 
     #[test]
     fn a_name_that_systemd_did_not_open_is_told() {
         let at = ListenOn::Systemd("callers".to_owned());
-        let why = Listener::bind(&at).expect_err("no such socket").to_string();
+        let why = Listener::bind(&at, &mut none())
+            .expect_err("no such socket")
+            .to_string();
         assert!(why.contains("FileDescriptorName"), "{why}");
     }
 }

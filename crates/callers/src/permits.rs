@@ -3,7 +3,7 @@
 //! This is where the two sides meet. A request waits under its id ([`Permits::wait`]). When its turn has come, the
 //! downstream's side hands it over ([`Permits::turn_of`]), and the request says whether its caller is still there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
@@ -16,6 +16,9 @@ use sluiced_core::time::Mono;
 use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 use sluiced_ports::queue::{Sink, Verdict};
+
+/// Reports are believed about so many permits: those of the last seconds.
+const REMEMBERED: usize = 10_000;
 
 /// The id of a permit. It is random, so that no other caller can guess it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,6 +75,7 @@ pub(crate) enum End {
 pub(crate) struct Permits {
     waiting: Mutex<HashMap<PermitId, mpsc::UnboundedSender<Heard>>>,
     open: Mutex<HashMap<PermitId, oneshot::Sender<End>>>,
+    given: Mutex<Given>,
     /// How long after their permits callers made their calls, as they report it.
     used: Mutex<Way>,
     /// What is kept for that in any case.
@@ -83,6 +87,7 @@ impl Permits {
         Arc::new(Self {
             waiting: Mutex::default(),
             open: Mutex::default(),
+            given: Mutex::default(),
             used: Mutex::default(),
             use_within,
         })
@@ -138,21 +143,50 @@ impl Permits {
         open.is_some_and(|open| open.send(end).is_ok())
     }
 
-    /// A caller reports that it made its call so long after its permit.
-    pub(crate) fn used_after(&self, took: Duration, now: Mono) {
-        lock(&self.used).saw(took, now);
+    /// A caller reports that it made its call so long after its permit. Believed once for each permit that was given.
+    pub(crate) fn used_after(&self, id: PermitId, took: Duration, now: Mono) {
+        if lock(&self.given).take(id) {
+            lock(&self.used).saw(took, now);
+        }
     }
 
     /// By how much the time from a permit to the call varies: as configured, or more where callers report it.
+    ///
+    /// Calls of routes leave at their slots, so what counts is how late callers are, and not only by how much that
+    /// varies: no more than the median and the spread together.
     pub(crate) fn way(&self, now: Mono) -> Spread {
         let reported = lock(&self.used).spread(now);
         let median = reported.map_or(Duration::ZERO, |seen| seen.median);
-        let reported = reported.map_or(Duration::ZERO, |seen| seen.spread);
+        let latest = reported.map_or(Duration::ZERO, |seen| seen.median + seen.spread);
         Spread {
             median,
-            spread: reported.max(self.use_within),
+            spread: latest.max(self.use_within),
             of_few: false,
         }
+    }
+}
+
+/// The permits that were given last, and that no caller has reported about.
+#[derive(Debug, Default)]
+struct Given {
+    ids: HashSet<PermitId>,
+    /// The oldest first. Some of them may be reported.
+    order: VecDeque<PermitId>,
+}
+
+impl Given {
+    fn add(&mut self, id: PermitId) {
+        if self.order.len() >= REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+        self.order.push_back(id);
+        self.ids.insert(id);
+    }
+
+    fn take(&mut self, id: PermitId) -> bool {
+        self.ids.remove(&id)
     }
 }
 
@@ -171,6 +205,9 @@ impl Waiting {
     /// Its caller takes the turn. Returns whether it is still its own.
     pub(crate) fn goes(mut self, turn: Turn) -> bool {
         self.goes = turn.goes.send(()).is_ok();
+        if self.goes {
+            lock(&self.permits.given).add(self.id);
+        }
         self.goes
     }
 }
@@ -189,7 +226,7 @@ mod tests {
     use super::*;
     use sluiced_ports::clock::Clock;
 
-    fn permits() -> (Arc<Permits>, Sink, LeaveBy) {
+    fn permits_of() -> (Arc<Permits>, Sink, LeaveBy) {
         let leave_by = LeaveBy::any_time(Clock::start());
         (
             Permits::new(Duration::from_millis(5)),
@@ -216,7 +253,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_is_taken_by_a_caller_that_is_there() {
-        let (permits, sink, leave_by) = permits();
+        let (permits, sink, leave_by) = permits_of();
         let mut waits = permits.wait(sink);
         let id = waits.id;
         let turn = permits.turn_of(id, leave_by);
@@ -232,7 +269,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_caller_that_left_takes_nothing_and_its_delivery_is_stale() {
-        let (permits, sink, leave_by) = permits();
+        let (permits, sink, leave_by) = permits_of();
         let waits = permits.wait(sink.clone());
         let id = waits.id;
         drop(waits);
@@ -249,7 +286,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_permit_ends_once() {
-        let (permits, ..) = permits();
+        let (permits, ..) = permits_of();
         let end = permits.open(PermitId(7));
         assert!(permits.end(PermitId(7), End::Unused));
         assert!(!permits.end(PermitId(7), End::Used));
@@ -259,18 +296,33 @@ mod tests {
         assert!(!permits.end(PermitId(8), End::Used) && end.await.is_err());
     }
 
+    fn report(permits: &Permits, id: u64, millis: u64, now: Mono) {
+        lock(&permits.given).add(PermitId(id));
+        permits.used_after(PermitId(id), Duration::from_millis(millis), now);
+    }
+
     #[test]
     fn reports_widen_the_way_and_never_narrow_it() {
-        let (permits, ..) = permits();
+        let (permits, ..) = permits_of();
         let now = Mono::from_micros(1_000_000);
         assert_eq!(permits.way(now).spread, Duration::from_millis(5));
-        for number in 0..40_u64 {
-            permits.used_after(Duration::from_millis(number % 3), now);
+        // A report about no permit, or a second one, counts for nothing.
+        report(&permits, 0, 1, now);
+        permits.used_after(PermitId(0), Duration::from_millis(90), now);
+        permits.used_after(PermitId(u64::MAX), Duration::from_millis(90), now);
+        for number in 1..40_u64 {
+            report(&permits, number, number % 2, now);
         }
         assert_eq!(permits.way(now).spread, Duration::from_millis(5));
-        for number in 0..200_u64 {
-            permits.used_after(Duration::from_millis(number % 20), now);
+        for number in 40..240_u64 {
+            report(&permits, number, number % 20, now);
         }
-        assert_eq!(permits.way(now).spread, Duration::from_millis(19));
+        assert!(permits.way(now).spread >= Duration::from_millis(19));
+        // All of them are late, by nearly the same.
+        let (permits, ..) = permits_of();
+        for number in 0..200_u64 {
+            report(&permits, number, 29 + number % 3, now);
+        }
+        assert!(permits.way(now).spread >= Duration::from_millis(31));
     }
 }

@@ -106,10 +106,12 @@ fn denied(delay: Duration, headers: &HeaderPatch, wait: Duration) -> Response {
     let number = |name| find(headers, name).and_then(Said::as_int);
     let back = delay.max(SOON);
     let span = Span(wait);
-    let error = match limit {
-        Some(limit) => format!("no turn within {span}: the limit {limit} is used up"),
-        None if delay.is_zero() => format!("no turn within {span}: others came first"),
-        None => format!("no turn within {span}"),
+    let told = find(headers, header::DETAIL).and_then(Said::as_text);
+    let error = match (limit, told) {
+        (Some(limit), _) => format!("no turn within {span}: the limit {limit} is used up"),
+        (None, Some(why)) => format!("no turn within {span}: {why}"),
+        (None, None) if delay.is_zero() => format!("no turn within {span}: others came first"),
+        (None, None) => format!("no turn within {span}"),
     };
     let body = json!({
         "error": error,

@@ -221,13 +221,13 @@ impl AskedLimit {
 }
 
 impl Asked {
-    /// The message that waits for the turn.
-    pub(crate) fn message(self, id: PermitId) -> Message {
+    /// The message that waits for the turn, for so long that is `left` of the wait.
+    pub(crate) fn message(self, id: PermitId, left: Duration) -> Message {
         Message {
             body: self.body,
             properties: Properties {
                 message_id: Some(id.to_string()),
-                expiration: Some(u64::try_from(self.wait.as_millis()).unwrap_or(u64::MAX)),
+                expiration: Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
                 ..Properties::default()
             },
             ..Message::default()
@@ -259,7 +259,7 @@ mod tests {
     fn read(text: &str) -> Result<(Value, Duration), String> {
         let asked = offer().read(text.as_bytes()).map_err(|e| e.to_string())?;
         let wait = asked.wait;
-        let body = asked.message(PermitId(1)).body;
+        let body = asked.message(PermitId(1), wait).body;
         Ok((serde_json::from_slice(&body).expect("JSON"), wait))
     }
 

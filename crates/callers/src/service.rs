@@ -7,6 +7,7 @@
 //! A page in a browser must not spend a limit of this machine. It may send only a few types of content to other
 //! hosts without asking first, and `application/json` is none of them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,11 +17,12 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Query, Request, State};
 use axum::response::Response;
 use axum::routing::{delete, post};
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HOST};
+use http::uri::Authority;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::look::KeyedLimits;
 use super::permits::{End, Heard, PermitId, Permits, Waiting};
@@ -41,7 +43,7 @@ const SLACK: Duration = Duration::from_millis(50);
 /// The longest report that is believed.
 const LONGEST_USE: f64 = 60_000.0;
 
-const UNDECIDED: &str = "nothing was decided within the wait: this replica starts, or cannot reach the store of the limits";
+const UNDECIDED: &str = "nothing was decided within the wait: this replica starts, an operator paused it, or it cannot reach the store of the limits";
 
 /// What the requests of one listener need.
 #[derive(Debug)]
@@ -61,6 +63,8 @@ pub(crate) struct Desk {
     pub(crate) store: watch::Receiver<Link>,
     pub(crate) clock: Clock,
     pub(crate) token: Option<Token>,
+    /// It listens at an address, and not at a socket of this machine.
+    pub(crate) is_at_address: bool,
     pub(crate) use_within: Duration,
 }
 
@@ -74,6 +78,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
 
 /// What is asked.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Asking {
     mode: Option<Mode>,
 }
@@ -113,8 +118,18 @@ async fn ask(
     }
 }
 
+/// Whether a request is to an address, or to a name of loopback that no page can have.
+fn names_address(headers: &HeaderMap) -> bool {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = host.and_then(|host| host.parse::<Authority>().ok());
+    host.is_some_and(|host| {
+        let name = host.host().trim_matches(['[', ']']);
+        name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
+    })
+}
+
 fn unknown() -> Response {
-    let why = "write Authorization: Bearer TOKEN, with the token of this listener";
+    let why = "write Authorization: Bearer TOKEN, with the token of this listener; without a token, ask it by its address";
     reply::wrong(StatusCode::UNAUTHORIZED, why)
 }
 
@@ -126,6 +141,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// How a permit ends.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Ending {
     /// No call was made: what can be given back is.
     #[serde(default)]
@@ -153,7 +169,7 @@ async fn end(
             return reply::wrong(StatusCode::BAD_REQUEST, &why);
         }
         let took = Duration::from_secs_f64(millis / 1e3);
-        desk.permits.used_after(took, desk.clock.now());
+        desk.permits.used_after(id, took, desk.clock.now());
     }
     let how = if ending.unused {
         End::Unused
@@ -164,10 +180,13 @@ async fn end(
 }
 
 impl Desk {
+    /// With a token, those that carry it. Without one, over an address, those that name it as such: any page in a
+    /// browser could have another name lead there (DNS rebinding).
     fn may_ask(&self, headers: &HeaderMap) -> bool {
-        let now = self.clock.now();
-        let token = self.token.as_ref();
-        token.is_none_or(|token| token.is_in(headers, now))
+        match &self.token {
+            Some(token) => token.is_in(headers, self.clock.now()),
+            None => !self.is_at_address || names_address(headers),
+        }
     }
 
     /// What its keyed limits have left.
@@ -190,18 +209,20 @@ impl Desk {
             return reply::unavailable("as many requests wait here as may (max_waiting)");
         };
         let wait = asked.wait;
-        if timeout(wait, self.opened()).await.is_err() {
+        let end = Instant::now() + wait;
+        if timeout_at(end, self.opened()).await.is_err() {
             return reply::unavailable(UNDECIDED);
         }
+        let left = end.saturating_duration_since(Instant::now());
         let waits = self.permits.wait(self.sink.apart());
         let id = waits.id;
         let session = waits.session.clone();
         let (now, route) = (self.clock.now(), Arc::clone(&self.route));
-        let delivery = Delivery::new(asked.message(id), now, id.0, route, session);
+        let delivery = Delivery::new(asked.message(id, left), now, id.0, route, session);
         if self.deliveries.send(delivery).is_err() {
             return reply::unavailable("this replica stops");
         }
-        self.answer(waits, wait, came).await
+        self.answer(waits, wait, end, came).await
     }
 
     /// Waits until the limits can be asked for the first time.
@@ -225,8 +246,14 @@ impl Desk {
     }
 
     /// Waits for the turn.
-    async fn answer(&self, mut waits: Waiting, wait: Duration, came: Mono) -> Response {
-        let end = Instant::now() + wait + SLACK;
+    async fn answer(
+        &self,
+        mut waits: Waiting,
+        wait: Duration,
+        end: Instant,
+        came: Mono,
+    ) -> Response {
+        let end = end + SLACK;
         loop {
             let heard = tokio::select! {
                 heard = waits.heard.recv() => heard,

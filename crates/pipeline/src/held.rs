@@ -78,8 +78,9 @@ pub(super) fn sweep(
     };
     let comes_too_late = |waiting: &Waiting| comes_too_late(waiting, availability, now);
     for waiting in scheduler.extract(|waiting| comes_too_late(waiting).is_some()) {
-        let at = comes_too_late(&waiting).unwrap_or(now);
-        refuse(waiting, at, pacer, now);
+        if let Some(late) = comes_too_late(&waiting) {
+            refuse(waiting, late, pacer, now);
+        }
     }
     let is_old = |waiting: &Waiting| waiting.deadline().is_some_and(|end| end <= now);
     let out =

@@ -3,11 +3,19 @@
 //! Such a message could wait, and would be too old then. So it leaves as soon as that is known, with the time at which
 //! its limit lets it pass. A keyed limit says so when it is asked (`core::scheduler::answers`). Here are the other
 //! reasons: the paced limit is frozen, paused or spent, or the route itself is shut.
+//!
+//! A pause or a freeze may end earlier than is known, and nobody can tell that to a caller that went away. So it is told to
+//! come back no later than [`COMES_BACK`].
 
-use sluiced_core::leases::Availability;
+use std::time::Duration;
+
+use sluiced_core::gate::{Sends, Shut};
+use sluiced_core::leases::{Availability, Wait};
 use sluiced_core::limits::Room;
 use sluiced_core::scheduler::Queued as _;
 use sluiced_core::time::Mono;
+use sluiced_ports::message::{HeaderValue, header};
+use sluiced_ports::queue::Verdict;
 
 use super::handle::PacerHandle;
 use super::job::Waiting;
@@ -15,37 +23,67 @@ use super::journal::Why;
 use super::route_rules::OnDenied;
 use super::verdict::{DeniedHeaders, explain, later};
 
+/// The longest time that is told where the wait may end earlier.
+const COMES_BACK: Duration = Duration::from_secs(30);
+
+/// When a message has its turn at the earliest, and why not before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NoTurn {
+    at: Mono,
+    why: Reason,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Reason {
+    /// The paced limit.
+    Slots(Wait),
+    /// The route itself.
+    Route(Shut),
+}
+
 /// When the message has its turn at the earliest, if that is known and after its end.
 pub(super) fn comes_too_late(
     waiting: &Waiting,
     availability: Availability,
     now: Mono,
-) -> Option<Mono> {
+) -> Option<NoTurn> {
     let route = &waiting.job.route;
-    if route.rules.on_denied != OnDenied::Refuse {
+    // One that hung up hears nothing.
+    if route.rules.on_denied != OnDenied::Refuse || waiting.is_stale() {
         return None;
     }
     let end = waiting.deadline()?;
     let paced = match availability {
-        Availability::Until(at, _) => Some(at),
+        Availability::Until(at, why) => Some((at, Reason::Slots(why))),
         Availability::Open | Availability::OutOfReach(_) => None,
     };
-    let shut = route.gate.sends().held_until();
-    let turn = paced.max(shut).filter(|at| *at > now)?;
-    (turn >= end).then_some(turn)
+    let sends = route.gate.sends();
+    let shut = match sends {
+        Sends::Nothing(_, why) => Reason::Route(why),
+        Sends::All(_) | Sends::Granted { .. } => Reason::Route(Shut::Limit),
+    };
+    let shut = sends.held_until().map(|at| (at, shut));
+    let latest = paced.into_iter().chain(shut).max_by_key(|(at, _)| *at);
+    let (at, why) = latest.filter(|(at, _)| *at > now && *at >= end)?;
+    Some(NoTurn { at, why })
 }
 
-/// Settles a message that has its turn only at `at`.
-pub(super) fn refuse(waiting: Waiting, at: Mono, pacer: &PacerHandle, now: Mono) {
+/// Settles a message that has its turn too late.
+pub(super) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: Mono) {
     let job = waiting.job;
     job.route.meters.denials.increment(1);
-    let (wait, store_now) = (at.since(now), pacer.store_time(now));
-    let mut verdict = later(&job.history, wait, store_now);
-    if let Some(rows) = pacer.rows() {
-        explain(
+    let (wait, store_now) = (late.at.since(now), pacer.store_time(now));
+    let told = match late.why {
+        Reason::Slots(Wait::Turn) => wait,
+        Reason::Slots(Wait::Frozen | Wait::Paused) | Reason::Route(_) => wait.min(COMES_BACK),
+    };
+    let mut verdict = later(&job.history, told, store_now);
+    let name = &pacer.name;
+    match (late.why, pacer.rows()) {
+        (Reason::Slots(Wait::Turn), Some(rows)) => explain(
             &mut verdict,
             &DeniedHeaders {
-                name: &pacer.name,
+                name,
                 limit: rows.main.pace.units(),
                 room: Room {
                     remaining: 0,
@@ -54,7 +92,29 @@ pub(super) fn refuse(waiting: Waiting, at: Mono, pacer: &PacerHandle, now: Mono)
                 retry_after: wait,
                 now: store_now,
             },
-        );
+        ),
+        (why, _) => say(&mut verdict, why.in_words(name)),
     }
-    job.settle_because(verdict, Some(Why::DeniedBy(&pacer.name)));
+    job.settle_because(verdict, Some(Why::DeniedBy(name)));
+}
+
+impl Reason {
+    fn in_words(self, limit: &str) -> String {
+        match self {
+            Self::Slots(Wait::Turn) => format!("the limit {limit} is used up"),
+            Self::Slots(Wait::Frozen) => {
+                format!("the limit {limit} is frozen, because the downstream refused calls")
+            }
+            Self::Slots(Wait::Paused) => format!("an operator paused the limit {limit}"),
+            Self::Route(Shut::Paused) => "an operator paused these callers".to_owned(),
+            Self::Route(Shut::Limit) => "a limit is paused, or lets nothing pass now".to_owned(),
+            Self::Route(Shut::Hours | Shut::Away) => "nothing passes now".to_owned(),
+        }
+    }
+}
+
+fn say(verdict: &mut Verdict, why: String) {
+    if let Verdict::Later { headers, .. } = verdict {
+        headers.push((header::DETAIL, HeaderValue::Text(why)));
+    }
 }

@@ -26,6 +26,8 @@ use sluiced_settings::Loaded;
 use sluiced_settings::sockets::ListenOn;
 use sluiced_settings::types::{Callers, Limit};
 
+/// How long a script waits that says nothing else, unless the longest wait is shorter.
+const WAIT: Duration = Duration::from_secs(10);
 /// Longer than the wait, for the answer itself.
 const SLACK: Duration = Duration::from_secs(5);
 /// Where systemd opens the socket of `sluiced-callers.socket`.
@@ -37,7 +39,8 @@ pub(super) struct Wanted<'a> {
     pub(super) limit: &'a str,
     pub(super) key: Option<&'a str>,
     pub(super) units: u32,
-    pub(super) wait: Duration,
+    /// `None`: it was not said.
+    pub(super) wait: Option<Duration>,
 }
 
 /// The callers that a script may ask, and what they listen on.
@@ -91,10 +94,13 @@ pub(super) async fn ask(
     (name, callers): (&str, &Callers),
     wanted: Wanted<'_>,
 ) -> Result<Found, Refusal> {
-    let failed = |why: String| Refusal::Arguments(format!("callers.{name}: {why}"));
+    let failed = |why: String| Refusal::Failed(format!("callers.{name}: {why}"));
+    let wait = wanted
+        .wait
+        .unwrap_or_else(|| WAIT.min(callers.max_wait.get()));
     let mut body = json!({
         "cost": { wanted.limit: wanted.units },
-        "wait": Span(wanted.wait).to_string(),
+        "wait": Span(wait).to_string(),
     });
     if let Some(key) = wanted.key {
         body["keys"] = json!({ wanted.limit: key });
@@ -111,7 +117,7 @@ pub(super) async fn ask(
     let request = request.body(Full::from(body.to_string()));
     let request = request.map_err(|e| failed(e.to_string()))?;
     let asking = exchange(callers, request);
-    let answer = timeout(wanted.wait + SLACK, asking).await;
+    let answer = timeout(wait + SLACK, asking).await;
     let (status, headers, body) = answer
         .map_err(|_| failed("no answer came".to_owned()))?
         .map_err(|why| failed(format!("{}: {why}", callers.listen)))?;
@@ -119,6 +125,7 @@ pub(super) async fn ask(
     match status {
         StatusCode::OK => Ok(granted(&body)),
         StatusCode::TOO_MANY_REQUESTS => Ok(limited(&headers, &body)),
+        StatusCode::BAD_REQUEST => Err(Refusal::Arguments(error())),
         _ => Err(failed(format!("{status}: {}", error()))),
     }
 }

@@ -72,7 +72,7 @@ impl Pacer {
                 let availability = self.scheduler.availability(now, false);
                 for waiting in messages {
                     match comes_too_late(&waiting, availability, now) {
-                        Some(at) => refuse(waiting, at, &self.handle, now),
+                        Some(late) => refuse(waiting, late, &self.handle, now),
                         None => self.hold(waiting, Comes::First, now),
                     }
                 }

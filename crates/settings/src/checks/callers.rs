@@ -1,6 +1,6 @@
 //! Callers: where they ask, who may, their limits, and the headroom that they need.
 
-use super::Checks;
+use super::{Bound, Checks};
 use crate::fault::KeyPath;
 use crate::types::{Callers, QueueBackend};
 use sluiced_core::rate::Span;
@@ -16,6 +16,7 @@ impl Checks<'_> {
             self.never_once(&path, callers);
             self.listens(&path, name, callers);
             self.keeps_use(&path, callers);
+            self.ends_in_time(&path, callers);
             self.secret_file(&path.join("token_file"), callers.token_file.as_deref());
             let files = [&None, &callers.cert_file, &callers.key_file];
             self.tls_files(&path, files);
@@ -100,6 +101,20 @@ impl Checks<'_> {
                 ),
             };
             self.error(keys, message);
+        }
+    }
+
+    /// A permit that nobody ends is a call under way, which a replica that stops waits for.
+    fn ends_in_time(&mut self, path: &KeyPath, callers: &Callers) {
+        if self.settings.counts_after(callers) {
+            let bound = Bound {
+                key: KeyPath::of(&["service", "grace"]),
+                name: "service.grace",
+                time: self.settings.service.grace.get(),
+                why: ": a replica that stops would not wait for the end of its permits",
+                or: ", or a longer grace",
+            };
+            self.at_most(path.join("ends_after"), callers.ends_after.get(), bound);
         }
     }
 

@@ -38,6 +38,10 @@ fn faults_of_callers_name_the_key_and_what_is_right() {
             "callers.b.use_within: a call may come 2s after its permit",
         ),
         (
+            "[callers.b]\nlisten = \"127.0.0.1:9470\"\nlimits = [\"calls\"]\nends_after = \"1m\"\n[limits.calls]\nkind = \"concurrency\"\nlimit = 3\nlease = \"1m\"",
+            "callers.b.ends_after: 1m is longer than service.grace of 20s",
+        ),
+        (
             "[callers.b]\nlisten = \"nowhere\"\nlimits = [\"provider\"]",
             "callers.b.listen: `nowhere` is no place to listen at",
         ),
