@@ -305,6 +305,7 @@ async fn connections_end_with_their_age_and_their_rest() {
 async fn calls_go_through_a_proxy() {
     let authority = Authority::new();
     let proxy = HttpProxy::start("");
+    let mut connections = 0;
     for (peer, scheme) in [
         (plain(ok).await, "http"),
         (encrypted(&authority, &["h2"]).await, "https"),
@@ -317,9 +318,12 @@ async fn calls_go_through_a_proxy() {
         downstream.warm(BOUND).await.unwrap();
         let judgements = all_at_once(&downstream, 20).await;
         assert!(judgements.iter().all(|call| call.detail == "200 OK"));
-        assert_eq!((peer.seen.requests(), peer.seen.connections()), (20, 2));
+        assert_eq!(peer.seen.requests(), 20);
+        // More than the two that are kept where a busy machine lets a socket take nothing for a moment.
+        connections += peer.seen.connections();
     }
-    let asked = || proxy.asked() >= 4;
+    assert!(connections >= 4, "{connections} connections");
+    let asked = || proxy.asked() >= connections;
     eventually(BOUND, "the proxy was asked for the connections", asked).await;
 }
 
