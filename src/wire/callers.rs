@@ -127,6 +127,9 @@ fn asked(settings: &Settings, callers: &types::Callers) -> Vec<AskedLimit> {
                 // What the template makes of a message says nothing of a request.
                 Costing::Made(_) => NonZeroU32::MIN,
             },
+            most: limit
+                .as_paced()
+                .and_then(|paced| NonZeroU32::new(paced.largest_cost().get())),
         })
     });
     known.collect()

@@ -144,6 +144,7 @@ async fn serve(
         store: options.store,
         sink,
         clock,
+        meters: Arc::clone(&meters),
         token: options.token.map(|token| Token::new(token, clock.now())),
         is_at_address: listener.is_at_address(),
         use_within: options.use_within,

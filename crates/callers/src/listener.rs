@@ -47,7 +47,7 @@ const OTHER_FILES: u64 = 500;
 const FEW: usize = 64;
 /// A pause after an accept that failed because of missing file descriptors, instead of a hot loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Who may write to the socket: its user and its group.
+/// Its user and its group may write to the socket.
 const MODE: u32 = 0o660;
 
 /// Why nothing listens.
@@ -229,7 +229,7 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
     Some((facts.dev(), facts.ino()))
 }
 
-/// Binds a path. A file that an earlier process left, at which nobody listens, is replaced.
+/// Binds a path. A file that an earlier process left, at which no process listens, is replaced.
 fn at_path(path: &Path) -> io::Result<unix::UnixListener> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|facts| facts.file_type().is_socket());
     if is_socket {

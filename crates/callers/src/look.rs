@@ -37,6 +37,16 @@ impl KeyedLimits {
         Self { store, limits }
     }
 
+    /// Why a request costs more than a limit can ever let pass, if it does: it would be a message that dies.
+    pub(crate) fn too_dear(&self, takes: &[Takes]) -> Option<String> {
+        takes.iter().find_map(|one| {
+            let limit = self.limits.iter().find(|limit| *limit.name == *one.limit)?;
+            let most = limit.policy().rule.most();
+            let cost = u64::from(one.cost.get());
+            (cost > most).then(|| one.dearer_than(most))
+        })
+    }
+
     /// Looks at those that a request takes from.
     pub(crate) async fn look(&self, takes: &[Takes]) -> Result<Vec<Found>, StoreError> {
         let mut found = Vec::new();

@@ -143,9 +143,14 @@ impl Permits {
         open.is_some_and(|open| open.send(end).is_ok())
     }
 
+    /// Whether the permit was given, and this is the first that its caller says of it.
+    pub(crate) fn is_first_word(&self, id: PermitId) -> bool {
+        lock(&self.given).take(id)
+    }
+
     /// A caller reports that it made its call so long after its permit. Believed once for each permit that was given.
     pub(crate) fn used_after(&self, id: PermitId, took: Duration, now: Mono) {
-        if lock(&self.given).take(id) {
+        if self.is_first_word(id) {
             lock(&self.used).saw(took, now);
         }
     }

@@ -33,6 +33,8 @@ pub struct AskedLimit {
     pub key: NamesKey,
     /// What a request costs that says nothing else.
     pub cost: NonZeroU32,
+    /// The most that a request may cost. `None`: that is in the policy of the limit, which may change.
+    pub most: Option<NonZeroU32>,
 }
 
 /// Whether requests name a key of a limit.
@@ -97,6 +99,14 @@ pub(crate) struct Takes {
     pub(crate) cost: NonZeroU32,
 }
 
+impl Takes {
+    /// For a cost that can never be granted.
+    pub(crate) fn dearer_than(&self, most: u64) -> String {
+        let (limit, cost) = (&self.limit, self.cost);
+        format!("cost.{limit}: {cost}, and no more than {most} can ever fit")
+    }
+}
+
 /// Why a request cannot be counted: the field, and what would be right.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -129,11 +139,15 @@ impl Offer {
             let units = written.cost.remove(name).unwrap_or(limit.cost);
             // Without a key it is counted only by limits that have none.
             if key != Some(None) {
-                takes.push(Takes {
+                let taken = Takes {
                     limit: limit.name.clone(),
                     key: key.clone().flatten(),
                     cost: units,
-                });
+                };
+                if let Some(most) = limit.most.filter(|most| units > *most) {
+                    return wrong(taken.dearer_than(most.get().into()));
+                }
+                takes.push(taken);
             }
             if let Some(key) = key {
                 keys.insert(name, key);
@@ -147,6 +161,9 @@ impl Offer {
             if let Some(unknown) = unknown {
                 return wrong(format!("{what}.{unknown}: {}", self.names()));
             }
+        }
+        if takes.is_empty() {
+            return wrong("keys: all are null, so that no limit counts it; name a key");
         }
         let body = Body {
             keys,
@@ -245,6 +262,7 @@ mod tests {
             name: name.to_owned(),
             key,
             cost: NonZeroU32::new(cost).expect("a cost"),
+            most: NonZeroU32::new(8),
         };
         Offer {
             limits: vec![
@@ -299,6 +317,15 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_no_limit_counts_is_wrong() {
+        let mut offer = offer();
+        offer.limits.retain(|limit| limit.key == NamesKey::OrNull);
+        let why = offer.read(br#"{"keys": {"class": null}}"#);
+        let why = why.expect_err("nothing counts it").to_string();
+        assert!(why.contains("no limit counts it"), "{why}");
+    }
+
+    #[test]
     fn a_fault_names_its_field_and_what_is_right() {
         for (text, said) in [
             ("", "keys.sender: missing"),
@@ -328,6 +355,10 @@ mod tests {
                 "cost.all: no such limit here",
             ),
             (r#"{"cost": {"provider": 0}}"#, "nonzero"),
+            (
+                r#"{"cost": {"provider": 9}}"#,
+                "cost.provider: 9, and no more than 8 can ever fit",
+            ),
             (r#"{"wait": "5"}"#, "wait: `5` is "),
             (r#"{"wait": "31s"}"#, "longer than 30s, the max_wait here"),
             (

@@ -33,6 +33,7 @@ use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::queue::{Delivery, Sink, Tap, Verdict};
+use sluiced_telemetry::meters::RouteMeters;
 
 /// The largest request.
 const MAX_BODY: usize = 16 * 1024;
@@ -62,6 +63,7 @@ pub(crate) struct Desk {
     pub(crate) is_open: AtomicBool,
     pub(crate) store: watch::Receiver<Link>,
     pub(crate) clock: Clock,
+    pub(crate) meters: Arc<RouteMeters>,
     pub(crate) token: Option<Token>,
     /// It listens at an address, and not at a socket of this machine.
     pub(crate) is_at_address: bool,
@@ -171,12 +173,13 @@ async fn end(
         let took = Duration::from_secs_f64(millis / 1e3);
         desk.permits.used_after(id, took, desk.clock.now());
     }
-    let how = if ending.unused {
-        End::Unused
-    } else {
-        End::Used
-    };
-    reply::ended(desk.permits.end(id, how))
+    if !ending.unused {
+        return reply::ended(desk.permits.end(id, End::Used));
+    }
+    if desk.permits.is_first_word(id) {
+        desk.meters.unused_permits.increment(1);
+    }
+    reply::ended(desk.permits.end(id, End::Unused))
 }
 
 impl Desk {
@@ -205,6 +208,9 @@ impl Desk {
             Ok(asked) => asked,
             Err(why) => return reply::wrong(StatusCode::BAD_REQUEST, &why.to_string()),
         };
+        if let Some(why) = self.keyed.too_dear(&asked.takes) {
+            return reply::wrong(StatusCode::BAD_REQUEST, &why);
+        }
         let Ok(_place) = self.places.try_acquire() else {
             return reply::unavailable("as many requests wait here as may (max_waiting)");
         };

@@ -305,6 +305,8 @@ metrics! {
             "Copies that had to leave headers behind to fit a frame; x-sluiced-shortened names them.";
         forged: Counter = FORGED, "sluiced_forged_total",
             "Messages with headers that only sluiced may write and that no replica of this fleet wrote. The headers are ignored.";
+        unused_permits: Counter = UNUSED_PERMITS, "sluiced_unused_permits_total",
+            "Permits that callers returned without a call: each was a slot that passed unused.";
         queue_messages: Gauges("part", PARTS) = QUEUE_MESSAGES, "sluiced_queue_messages",
             "Messages of the route at the broker, of the whole fleet, as last counted: ready in the work queue, waiting in wait queues, parked, dead.";
         vanished: Counters("part", PARTS) = VANISHED, "sluiced_vanished_messages_total",

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{Request, StatusCode};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -94,33 +94,70 @@ async fn over_tls_with_the_token_of_the_file() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_a_socket_that_was_opened_before_the_daemon() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("callers.sock");
-    let socket: OwnedFd = UnixListener::bind(&path).unwrap().into();
+    let paths = ["callers", "others"].map(|name| dir.path().join(name));
+    let sockets = paths.each_ref().map(|path| {
+        let socket: OwnedFd = UnixListener::bind(path).unwrap().into();
+        Stdio::from(socket)
+    });
+    let callers = "listen = \"systemd:callers\"\n\
+                   [callers.others]\nlimits = [\"provider\"]\nlisten = \"systemd:others\"";
     let config = file(
         dir.path(),
         "sluiced.toml",
-        &text("callers-systemd", "listen = \"systemd:callers\""),
+        &text("callers-systemd", callers),
     );
     let sluiced = program(&[]);
-    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=callers exec \"$0\" run --config \"$1\"";
+    let script = "exec 3<&0 4<&1 </dev/null >/dev/null; \
+        LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=callers:others exec \"$0\" run --config \"$1\"";
+    let [first, second] = sockets;
     let mut daemon = std::process::Command::new("sh")
         .args(["-c", script])
         .arg(sluiced.get_program())
         .arg(&config)
-        .stdin(Stdio::from(socket))
-        .stdout(Stdio::null())
+        .stdin(first)
+        .stdout(second)
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let granted = || async {
-        let mut client = Client::at_path(&path).await;
-        let answer = client.try_ask(&json!({"wait": "5s"})).await;
-        answer.is_ok_and(|answer| answer.status == StatusCode::OK)
-    };
-    eventually_async(LONG, "a permit", granted).await;
+    for path in &paths {
+        let granted = || async {
+            let mut client = Client::at_path(path).await;
+            let answer = client.try_ask(&json!({"wait": "5s"})).await;
+            answer.is_ok_and(|answer| answer.status == StatusCode::OK)
+        };
+        eventually_async(LONG, "a permit", granted).await;
+    }
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    assert!(path.exists(), "the socket is not the daemon's to remove");
+    let are_there = paths.iter().all(|path| path.exists());
+    assert!(are_there, "the sockets are not the daemon's to remove");
+}
+
+/// A page in a browser may have a name that leads here (DNS rebinding), and then it may ask for anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_without_a_token_answers_to_no_name_that_a_page_could_have() {
+    let port = free_port();
+    let callers = format!("listen = \"127.0.0.1:{port}\"");
+    let mut daemon = Daemon::start_with(&text("callers-names", &callers), |_| {});
+    daemon.ready().await;
+    let mut client = Client::at(([127, 0, 0, 1], port).into()).await;
+    for (host, status) in [
+        ("evil.example:9470", 401),
+        ("localhost.evil.example", 401),
+        ("", 401),
+        ("localhost", 200),
+        ("[::1]:9470", 200),
+        ("127.0.0.1", 200),
+    ] {
+        let request = Request::post("/v1/permits")
+            .header("host", host)
+            .header("content-type", "application/json")
+            .body("{\"wait\": \"20s\"}".to_owned().into())
+            .unwrap();
+        let answer = within(LONG, "an answer", client.request(request)).await;
+        assert_eq!(answer.unwrap().status.as_u16(), status, "{host}");
+    }
+    daemon.stop(DECLARED).await;
 }
 
 #[test]

@@ -107,8 +107,26 @@ async fn what_was_not_used_is_given_back_and_a_caller_that_leaves_takes_nothing(
     alone.daemon.stop(DECLARED).await;
 }
 
+/// As many wait as `max_waiting` says, also for a key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_permit_that_nobody_ends_ends_by_itself() {
+async fn the_only_one_that_may_wait_waits_for_its_key() {
+    let limits =
+        "[limits.sender]\nkind = \"sliding_log\"\nrate = \"1/2s\"\nkey = \"{{ body.from }}\"\n";
+    let callers = "limits = [\"sender\"]\nmax_waiting = 1";
+    let mut alone = Alone::start("callers-one", limits, callers).await;
+    let mut client = alone.client().await;
+    let waits = json!({"keys": {"sender": "A"}, "wait": "20s"});
+    client.ask(&waits).await.granted();
+    let id = client.ask(&waits).await.id();
+    assert!(client.end(&id, "?unused=true").await);
+    assert!(!client.end(&id, "?unused=true").await);
+    let unused = "sluiced_unused_permits_total{route=\"callers.web\"}";
+    assert_eq!(alone.daemon.metric(unused).await, 1.0);
+    alone.daemon.stop(DECLARED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permit_that_no_caller_ends_ends_by_itself() {
     let limits = "[limits.calls]\nkind = \"concurrency\"\nlimit = 1\nlease = \"1m\"\n";
     let callers = "limits = [\"calls\"]\nends_after = \"1s\"";
     let alone = Alone::start("callers-end", limits, callers).await;
@@ -148,7 +166,7 @@ async fn a_paused_limit_is_told_at_once() {
     };
     let answer = within(LONG, "the pause is known", known).await;
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
-    // The operator may end it earlier: nobody waits for five minutes because of it.
+    // The operator may end it earlier, so no caller waits for five minutes because of it.
     assert_eq!(answer.header("retry-after"), "30", "{answer:?}");
     let error = answer.body["error"].as_str().unwrap();
     let told = "no turn within 2s: an operator paused the limit provider";
@@ -235,10 +253,8 @@ async fn a_wrong_request_is_told_what_is_right() {
         assert!(error.contains(said), "{path} {body}: {answer:?}");
     }
     client.ask(&json!({})).await.granted();
-    alone
-        .daemon
-        .stop(&[DECLARED, &["dead letter"]].concat())
-        .await;
+    // It is no message, so none of them is a dead letter.
+    alone.daemon.stop(DECLARED).await;
 }
 
 /// Without the store nothing is known of the limits: that is no denial.

@@ -77,7 +77,7 @@ async fn a_crowd_that_says_nothing_leaves_room() {
     alone.client().await.ask(&json!({})).await.granted();
     let open = alone.daemon.sockets() - before;
     assert!(open <= 1_060, "{open} connections");
-    // One that asks without end and reads nothing stops nobody either.
+    // One that asks without end and reads nothing stops no other one either.
     let one = format!("{ASK}content-length: 2\r\n\r\n{{}}");
     let mut greedy = UnixStream::connect(&alone.socket).await.unwrap();
     let many = one.repeat(5_000);

@@ -5,7 +5,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use super::Alone;
-use crate::support::daemon::{LONG, program};
+use crate::support::daemon::{LONG, file, program};
 use crate::support::wait::within;
 
 const LIMITS: &str = "[limits.provider]\nkind = \"paced\"\nrate = \"200/1s\"\n\
@@ -73,5 +73,20 @@ async fn a_script_waits_for_its_turn_of_a_limit_that_routes_share() {
         let why = String::from_utf8_lossy(&refused.stderr).into_owned() + &text(&refused);
         assert!(why.contains(said), "{arguments:?}: {why}");
     }
+    let config = alone.daemon.config();
+    let text = std::fs::read_to_string(config).unwrap();
     alone.daemon.stop(DECLARED).await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = file(dir.path(), "sluiced.toml", &text);
+    let arguments = [
+        "--config",
+        config.to_str().unwrap(),
+        "--limit",
+        "sender",
+        "x",
+    ];
+    let failed = program(&["throttle"]).args(arguments).output().unwrap();
+    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+    let why = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(why.contains("is the daemon running?"), "{why}");
 }
