@@ -1,5 +1,5 @@
-//! Callers over a socket of the machine: how many permits a second, how late they come, and what ten thousand that wait
-//! cost.
+//! Callers over a socket of the machine: how many permits a second, how late they come, what ten thousand that wait
+//! cost, and how a limit is used that callers share with the replicas of a queue.
 //!
 //! The time from a slot to the answer is what is missing of `use_within_ms` there. The way of the answer to the caller is
 //! less than a whole round trip of another request at the same time, which is measured, too: the sum is a bound.
@@ -11,6 +11,7 @@ mod support;
 
 mod common;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,10 +19,17 @@ use std::time::Duration;
 use common::daemon::program;
 use common::table::{Table, headline, percentile};
 use common::watched::Watched;
+use lapin::BasicProperties;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
+use sluiced_core::time::Mono;
+use sluiced_ports::clock::Clock;
+use sluiced_provider::{Behaviour, Expect, Provider, Report};
+use support::broker::Broker;
 use support::caller::Client;
+use support::rabbit::Rabbit;
 use support::redis::RedisServer;
+use support::wait::eventually;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -33,6 +41,11 @@ const LENGTH: Duration = Duration::from_secs(10);
 const HEADROOM: f64 = 20.0;
 const WAITING: usize = 10_000;
 const PAIRS: usize = 3;
+/// The rate that a queue and callers share.
+const SHARED: u64 = 400;
+const QUEUED: u64 = 5_000;
+/// So many messages each caller has.
+const OWN: usize = 200;
 
 fn main() -> ExitCode {
     headline(&format!(
@@ -46,7 +59,124 @@ fn main() -> ExitCode {
     setrlimit(Resource::Nofile, files).expect("as many files as are allowed");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(measure());
-    ExitCode::SUCCESS
+    match runtime.block_on(beside_a_queue()) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// Two replicas with a backlog and the default headroom, and four callers that go first. Returns whether no window was
+/// over and no message was lost.
+async fn beside_a_queue() -> bool {
+    let (rabbit, redis) = (Rabbit::start(), RedisServer::start());
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut table = Table::new(&[
+        "run",
+        "calls",
+        "of callers",
+        "over",
+        "worst",
+        "used %",
+        "lost",
+        "of the queue between",
+    ]);
+    println!("\n2 replicas with a queue, 4 urgent callers, {SHARED}/1s together, default headroom");
+    let mut is_kept = true;
+    for run in 1..=PAIRS {
+        let (report, overtaken) = shared(run, &rabbit, &redis, dir.path()).await;
+        is_kept &= report.over == 0 && report.lost == Some(0);
+        let of_queue = report.callers.get("queue").copied().unwrap_or(0);
+        table.row(&[
+            run.to_string(),
+            report.calls.to_string(),
+            (report.calls - of_queue).to_string(),
+            report.over.to_string(),
+            report.worst.to_string(),
+            format!("{:.1}", 100.0 * report.used.unwrap_or(0.0)),
+            report.lost.unwrap_or(0).to_string(),
+            overtaken.to_string(),
+        ]);
+    }
+    table.print();
+    is_kept
+}
+
+async fn shared(run: usize, rabbit: &Rabbit, redis: &RedisServer, dir: &Path) -> (Report, usize) {
+    let name = format!("shared-{run}");
+    let behaviour = Behaviour::judging(format!("{SHARED}/1s").parse().expect("a rate"));
+    let provider = Provider::start("127.0.0.1:0".parse().expect("an address"), behaviour);
+    let provider = provider.expect("a provider");
+    let broker = Broker::connect(&rabbit.url()).await;
+    broker.declare(&name, "quorum").await;
+    let messages = (0..QUEUED).map(|n| {
+        let body = format!("{{\"id\":\"q{n}\"}}").into_bytes();
+        (body, BasicProperties::default())
+    });
+    broker.publish(&name, messages).await;
+    let sockets = [0, 1].map(|n| dir.join(format!("{name}-{n}.sock")));
+    let replicas = sockets.each_ref().map(|socket| {
+        let text = format!(
+            "[rabbitmq]\nurls = [\"{}\"]\n[redis]\nurl = \"{}\"\nprefix = \"{name}\"\n[admin]\nlisten = \"\"\n\
+             [log]\nlevel = \"warn\"\n[limits.provider]\nrate = \"{SHARED}/1s\"\n\
+             [routes.r]\nqueue = \"{name}\"\nlimits = [\"provider\"]\n[routes.r.downstream]\nkind = \"http\"\n\
+             url = \"http://{}/send\"\nheaders = {{ x-caller = \"queue\", x-key = \"{{{{ body.id }}}}\" }}\n\
+             [callers.web]\nlisten = \"unix:{}\"\nlimits = [\"provider\"]\npriority = 5\n",
+            rabbit.url(),
+            redis.url(),
+            provider.address(),
+            socket.display(),
+        );
+        let config = socket.with_extension("toml");
+        std::fs::write(&config, text).expect("a configuration");
+        let arguments = ["run", "--config", config.to_str().expect("a path in UTF-8")];
+        Watched::start(program(), &arguments, &[], socket.with_extension("log"))
+    });
+    let flows = || provider.live().unique > SHARED;
+    eventually(Duration::from_secs(60), "the queue flows", flows).await;
+    let mut working = JoinSet::new();
+    for number in 0..4 {
+        let (socket, address) = (sockets[number % 2].clone(), provider.address());
+        let clock = provider.clock();
+        working.spawn(work(format!("w{number}"), socket, address, clock));
+    }
+    let called = working.join_all().await.concat();
+    let all = QUEUED + called.len() as u64;
+    let arrived = || provider.live().unique >= all;
+    eventually(Duration::from_secs(120), "the rest arrives", arrived).await;
+    drop(replicas);
+    let ids = (0..QUEUED).map(|n| format!("q{n}"));
+    let ids = ids.chain(called.iter().map(|(id, _)| id.clone()));
+    let report = provider.report(&Expect::Ids(ids.collect()));
+    let calls = provider.keyed();
+    let between = called.iter().map(|(id, asked)| {
+        let place = calls.iter().position(|(_, known)| **known == **id);
+        let before = calls[..place.unwrap_or(0)].iter().rev();
+        let since = before.take_while(|(at, _)| at > asked);
+        since.filter(|(_, id)| id.starts_with('q')).count()
+    });
+    (report, between.max().unwrap_or(0))
+}
+
+/// A program with messages of its own. Returns their ids, and when it asked for each.
+async fn work(
+    name: String,
+    socket: PathBuf,
+    provider: SocketAddr,
+    clock: Clock,
+) -> Vec<(String, Mono)> {
+    let mut permits = Client::at_path(&socket).await;
+    let mut provider = Client::at(provider).await;
+    let mut called = Vec::new();
+    for number in 0..OWN {
+        // The queue has its share, too.
+        tokio::time::sleep(Duration::from_millis(41)).await;
+        let asked = clock.now();
+        permits.ask(&json!({"wait": "20s"})).await.granted();
+        let id = format!("{name}-{number}");
+        provider.call(&name, &id).await.expect("an answer");
+        called.push((id, asked));
+    }
+    called
 }
 
 async fn measure() {
