@@ -4,8 +4,8 @@
 //! its limit lets it pass. A keyed limit says so when it is asked (`core::scheduler::answers`). Here are the other
 //! reasons: the paced limit is frozen, paused or spent, or the route itself is shut.
 //!
-//! A pause or a freeze may end earlier than is known, and nobody can tell that to a caller that went away. So it is told to
-//! come back no later than [`COMES_BACK`].
+//! A pause or a freeze may end earlier than is known, and a caller that went away does not hear of that. So its answer
+//! asks it to come back no later than [`COMES_BACK`].
 
 use std::time::Duration;
 

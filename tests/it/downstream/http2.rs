@@ -9,11 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use http::request::Parts;
-use http::{Request, Response, Version};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use http::{Response, Version};
+use http_body_util::Full;
 use hyper::server::conn::http2;
-use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use sluiced_core::judge::Outcome;
 use sluiced_http::HttpDownstream;
@@ -24,7 +22,7 @@ use sluiced_settings::text::Length;
 use sluiced_settings::types::{Http, HttpVersion};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::peers::{Answer, Peer, Seen, ok, serve_http};
+use super::peers::{Answer, Peer, Seen, answering, ok, serve_http};
 use super::{BOUND, FACTS, call, downstream, message, options};
 use crate::support::authority::Authority;
 use crate::support::http_proxy::HttpProxy;
@@ -77,20 +75,10 @@ async fn serve_http2<S>(stream: S, seen: Arc<Seen>, answer: Answer)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let seen = Arc::clone(&seen);
-        async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect().await?.to_bytes();
-            let response = answer(&parts);
-            seen.requests.lock().unwrap().push((parts, body));
-            Ok::<_, hyper::Error>(response)
-        }
-    });
     // An error here is a client that went away.
     drop(
         http2::Builder::new(TokioExecutor::new())
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(stream), answering(seen, answer))
             .await,
     );
 }

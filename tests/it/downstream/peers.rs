@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -94,12 +94,17 @@ impl Drop for Peer {
     }
 }
 
-/// Serves HTTP/1.1 with keep-alive on one connection.
-pub(crate) async fn serve_http<S>(stream: S, seen: Arc<Seen>, answer: Answer)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let service = service_fn(move |request: Request<Incoming>| {
+/// Answers requests, and notes what they were.
+pub(crate) fn answering(
+    seen: Arc<Seen>,
+    answer: Answer,
+) -> impl Service<
+    Request<Incoming>,
+    Response = Response<Full<Bytes>>,
+    Error = hyper::Error,
+    Future: Send,
+> + Send {
+    service_fn(move |request: Request<Incoming>| {
         let seen = Arc::clone(&seen);
         async move {
             let (parts, body) = request.into_parts();
@@ -108,11 +113,18 @@ where
             seen.requests.lock().unwrap().push((parts, body));
             Ok::<_, hyper::Error>(response)
         }
-    });
+    })
+}
+
+/// Serves HTTP/1.1 with keep-alive on one connection.
+pub(crate) async fn serve_http<S>(stream: S, seen: Arc<Seen>, answer: Answer)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     // An error here is a client that went away.
     drop(
         http1::Builder::new()
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(stream), answering(seen, answer))
             .await,
     );
 }

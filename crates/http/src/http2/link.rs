@@ -1,7 +1,7 @@
 //! One connection of HTTP/2, and the calls on it.
 //!
 //! Problem: the client library writes when its own task runs. Between the look at the clock and that there may be other
-//! tasks, and a call would be late without anybody's fault.
+//! tasks, and a call would be late although it was handed over in time.
 //!
 //! So a call takes the connection for a moment, looks at the clock, hands over its request, and lets the connection
 //! write at once ([`Link::begin`]). A task of its own does the rest: it reads, ends the connection with its rest or its

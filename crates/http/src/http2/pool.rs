@@ -39,7 +39,7 @@ pub(super) struct Pool {
     origin: Uri,
     opener: Opener,
     clock: Clock,
-    /// Nobody needs a connection that was not used for so long.
+    /// A connection that was not used for so long is not needed.
     idle: Duration,
     state: Mutex<State>,
     /// Counts what calls that wait must know of.
@@ -200,7 +200,7 @@ impl Pool {
             let Some(strong) = pool.upgrade() else { return };
             strong.opened(opened.as_ref().map(|(link, _)| link));
             drop(strong);
-            // Nobody waits where it was opened ahead.
+            // No call waits where it was opened ahead.
             drop(tell.send(opened.as_ref().map(drop).map_err(Clone::clone)));
             if let Ok((link, pings)) = opened {
                 link.run(pool, pings).await;

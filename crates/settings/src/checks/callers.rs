@@ -1,4 +1,4 @@
-//! Callers: where they ask, who may, their limits, and the headroom that they need.
+//! Callers: where they ask, what protects that, their limits, and the headroom that they need.
 
 use super::{Bound, Checks};
 use crate::fault::KeyPath;
@@ -104,7 +104,7 @@ impl Checks<'_> {
         }
     }
 
-    /// A permit that nobody ends is a call under way, which a replica that stops waits for.
+    /// A permit that its caller does not end is a call under way, and a replica that stops waits for it.
     fn ends_in_time(&mut self, path: &KeyPath, callers: &Callers) {
         if self.settings.counts_after(callers) {
             let bound = Bound {

@@ -158,7 +158,7 @@ async fn what_a_peer_must_not_write_ends_its_connection_and_nothing_else() {
             );
             frames
         }),
-        ("an answer to nobody", |stream| {
+        ("an answer to no request", |stream| {
             vec![(HEADERS, END_HEADERS, stream + 100, vec![OK])]
         }),
         ("a pushed answer", |stream| {
@@ -169,7 +169,7 @@ async fn what_a_peer_must_not_write_ends_its_connection_and_nothing_else() {
                 vec![0, 0, 0, 2, 0x82, 0x84, 0x87],
             )]
         }),
-        ("resets of streams that nobody opened", |stream| {
+        ("resets of streams that were never opened", |stream| {
             (1..2_000)
                 .map(|n| (RST_STREAM, 0, stream + 2 * n, vec![0, 0, 0, 8]))
                 .collect()
