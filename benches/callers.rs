@@ -14,6 +14,8 @@ mod common;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::daemon::program;
@@ -44,8 +46,6 @@ const PAIRS: usize = 3;
 /// The rate that a queue and callers share.
 const SHARED: u64 = 400;
 const QUEUED: u64 = 5_000;
-/// So many messages each caller has.
-const OWN: usize = 200;
 
 fn main() -> ExitCode {
     headline(&format!(
@@ -133,12 +133,17 @@ async fn shared(run: usize, rabbit: &Rabbit, redis: &RedisServer, dir: &Path) ->
     });
     let flows = || provider.live().unique > SHARED;
     eventually(Duration::from_secs(60), "the queue flows", flows).await;
-    let mut working = JoinSet::new();
+    let (mut working, stop) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
     for number in 0..4 {
         let (socket, address) = (sockets[number % 2].clone(), provider.address());
         let clock = provider.clock();
-        working.spawn(work(format!("w{number}"), socket, address, clock));
+        let name = format!("w{number}");
+        working.spawn(work(name, socket, address, clock, Arc::clone(&stop)));
     }
+    // They end while the queue has a backlog: without one there is no call for some slots.
+    let enough = || provider.live().unique >= QUEUED * 9 / 10;
+    eventually(Duration::from_secs(60), "most of it arrives", enough).await;
+    stop.store(true, Ordering::Relaxed);
     let called = working.join_all().await.concat();
     let all = QUEUED + called.len() as u64;
     let arrived = || provider.live().unique >= all;
@@ -163,11 +168,15 @@ async fn work(
     socket: PathBuf,
     provider: SocketAddr,
     clock: Clock,
+    stop: Arc<AtomicBool>,
 ) -> Vec<(String, Mono)> {
     let mut permits = Client::at_path(&socket).await;
     let mut provider = Client::at(provider).await;
     let mut called = Vec::new();
-    for number in 0..OWN {
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
         // The queue has its share, too.
         tokio::time::sleep(Duration::from_millis(41)).await;
         let asked = clock.now();
