@@ -1,6 +1,7 @@
 //! The tests that need no server: the fleet under a virtual clock, and what the files of this
 //! repository must contain.
 
+mod chart;
 mod keyed;
 mod manifests;
 mod monitoring;
