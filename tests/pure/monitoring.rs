@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluiced_telemetry::names::{ALL, MetricKind};
 
 fn root() -> PathBuf {
@@ -141,4 +141,48 @@ fn the_dashboard_is_whole() {
             assert!(!targets.is_empty() && targets.iter().all(asks), "{title}");
         }
     }
+}
+
+/// An import replaces `${DS_PROMETHEUS}` by the chosen data source. A provisioned dashboard keeps the words, and
+/// Grafana takes the first data source where a variable has a value that is none: so only that variable has them.
+#[test]
+fn the_dashboard_can_be_imported_and_provisioned() {
+    let text = read("monitoring/grafana-dashboard.json");
+    let board: Value = serde_json::from_str(&text).expect("it is JSON");
+    // Grafana and its catalogue of dashboards give these.
+    for name in ["id", "gnetId"] {
+        assert_eq!(board.get(name), Some(&Value::Null), "{name}");
+    }
+    let inputs = board["__inputs"].as_array().expect("inputs");
+    assert_eq!(inputs.len(), 1);
+    let chosen = format!("${{{}}}", inputs[0]["name"].as_str().expect("a name"));
+    let variable = &board["templating"]["list"][0];
+    assert_eq!(variable["type"], "datasource");
+    assert_eq!(variable["query"], inputs[0]["pluginId"]);
+    assert_eq!(
+        variable["current"],
+        json!({ "text": chosen, "value": chosen })
+    );
+    assert_eq!(text.matches(&chosen).count(), 2);
+
+    let source = json!({ "type": "prometheus", "uid": "${datasource}" });
+    assert_eq!(variable["name"], "datasource");
+    let mut kinds = BTreeSet::new();
+    for panel in board["panels"].as_array().expect("panels") {
+        if panel["type"] == "row" {
+            continue;
+        }
+        kinds.insert(panel["type"].as_str().expect("a kind"));
+        let targets = panel["targets"].as_array().expect("queries").iter();
+        for asked in targets.chain([panel]) {
+            assert_eq!(asked["datasource"], source, "{}", panel["title"]);
+        }
+    }
+    let needed = board["__requires"]
+        .as_array()
+        .expect("what it needs")
+        .iter();
+    let needed = needed.filter(|part| part["type"] == "panel");
+    let needed: BTreeSet<_> = needed.filter_map(|part| part["id"].as_str()).collect();
+    assert_eq!(needed, kinds);
 }
