@@ -3,6 +3,7 @@
 
 mod chart;
 mod keyed;
+mod links;
 mod manifests;
 mod monitoring;
 mod names;
