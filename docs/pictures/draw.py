@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/pacing.md.
+"""Draws the pictures of docs/pacing.md and docs/limits.md.
 
     docs/pictures/draw.py [--sluiced PROGRAM] [--into FOLDER]
 
 leases.svg and restart.svg show one run of the simulation, which drives the production code under a virtual
 clock: they are drawn from what `sluiced sim --seed 316 --verbose` prints. bursts.svg is drawn from the formulas
-of a fixed window, a token bucket and a row of slots, as they stand in this file.
+of a fixed window, a token bucket and a row of slots, as they stand in this file. campaign.svg is drawn by
+`sluiced plan`, with the arguments that the page shows.
 
 Only the standard library is needed. The same program draws the same files.
 """
@@ -226,6 +227,16 @@ def bursts(into):
     picture.save(into / "bursts.svg")
 
 
+def campaign(program, into):
+    """The plan of docs/limits.md. Exit code 1 would say that the backlog does not end."""
+    path = into / "campaign.svg"
+    config = pathlib.Path(__file__).parents[2] / "config" / "sms.toml"
+    messages = ["--arrivals", "300/1s", "--burst", "6000@1m", "--for", "3m"]
+    command = [program, "plan", "--config", str(config), *messages, "--svg", str(path)]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    print(path)
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--sluiced", default="target/release/sluiced", help="the program (default: %(default)s)")
@@ -236,6 +247,7 @@ def main():
     leases(run, given.into)
     restart(run, given.into)
     bursts(given.into)
+    campaign(given.sluiced, given.into)
 
 
 if __name__ == "__main__":

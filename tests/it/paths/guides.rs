@@ -220,9 +220,10 @@ fn the_pictures_are_made_by_their_command() {
         return;
     };
     succeeded(&script, &output);
-    let named = PACING.split("](pictures/").skip(1);
+    let named = [PACING, LIMITS].into_iter();
+    let named = named.flat_map(|page| page.split("](pictures/").skip(1));
     let named: BTreeSet<_> = named.map(|rest| rest.split(')').next().unwrap()).collect();
-    assert_eq!(named.len(), 3);
+    assert_eq!(named.len(), 4);
     for name in named {
         let drawn = fs::read_to_string(folder.path().join(name)).unwrap();
         assert!(drawn.trim_end().ends_with("</svg>"), "{name}");
