@@ -133,11 +133,6 @@ fn the_values_of_the_chart_are_those_of_the_manifest() {
             &manifest["Secret"]["metadata"]["name"],
         ),
         (
-            "terminationGracePeriodSeconds",
-            &values["terminationGracePeriodSeconds"],
-            &pod["terminationGracePeriodSeconds"],
-        ),
-        (
             "maxUnavailable",
             &values["podDisruptionBudget"]["maxUnavailable"],
             &budget["maxUnavailable"],
@@ -246,6 +241,28 @@ fn helm_makes_other_pods_for_another_configuration() {
         (Err(missing), _) | (_, Err(missing)) => return println!("{missing}"),
     };
     assert_ne!(first, other);
+}
+
+#[test]
+fn helm_gives_the_pods_of_the_chart_more_time_than_their_grace() {
+    for (values, wanted) in [
+        (&["--set=config=[service]\ngrace = \"1m30s\""][..], 115),
+        (
+            &[
+                "--set=config=[service]\ngrace = \"1m30s\"",
+                "--set=terminationGracePeriodSeconds=100",
+            ],
+            100,
+        ),
+    ] {
+        match rendered(values) {
+            Ok(made) => {
+                let pod = &made["Deployment"]["spec"]["template"]["spec"];
+                assert_eq!(pod["terminationGracePeriodSeconds"], wanted, "{values:?}");
+            }
+            Err(missing) => return println!("{missing}"),
+        }
+    }
 }
 
 #[test]
