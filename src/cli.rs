@@ -21,6 +21,7 @@ pub mod routes;
 pub mod run;
 pub mod shell;
 pub mod status;
+pub mod test;
 pub mod text;
 pub mod throttle;
 pub mod top;
@@ -72,6 +73,8 @@ enum Command {
     Status(status::StatusArgs),
     /// The same, live, until q
     Top(top::TopArgs),
+    /// What a configuration makes of messages and answers, as a file of tests expects it
+    Test(test::TestArgs),
     /// Take units of a limit in Redis, as CL.THROTTLE does (for scripts)
     Throttle(throttle::ThrottleArgs),
     /// What would happen to a message, and why it waits; makes no call and takes no units
@@ -158,6 +161,7 @@ async fn dispatch(name: &str, command: Command) -> Result<ExitCode, Box<dyn std:
         Command::Top(_) => Err(Refusal::Arguments(
             "needs a terminal; `sluiced status` prints the same once".to_owned(),
         )),
+        Command::Test(args) => test::run(&args, env, &mut out),
         Command::Throttle(args) => throttle::run(&args, env, &mut out).await,
         Command::Try(args) => trial::run(&args, &mut out).await,
         Command::Completions(args) => Ok(shell::completions(&args, &mut out)?),

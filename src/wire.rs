@@ -12,6 +12,7 @@ mod reach;
 mod routes;
 mod standing;
 mod stores;
+mod trials;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub use self::standing::{Standing, closed_why, kind, lost};
 pub use self::stores::{Policies, replica};
 pub use self::stores::{family, keyed_limit, redis_at, redis_of, replicas, store};
 
-pub use self::pacers::{Planned, PlannedLimit, Rendered, Trial};
+pub use self::trials::{Foreseen, Given, Planned, PlannedLimit, Rendered, Trial, Unforeseen};
 
 use self::downstreams::Uses;
 use self::pacers::Pacers;

@@ -53,7 +53,7 @@ pub async fn check(
     colour: bool,
 ) -> io::Result<Exit> {
     let loaded = if args.no_secrets {
-        settings::load_with(Some(settings::NO_SECTION), &args.config, None, env)
+        settings::load_with(settings::Needs::Nothing, &args.config, None, env)
     } else {
         settings::load(&args.config, env)
     };

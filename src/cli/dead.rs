@@ -145,7 +145,12 @@ impl Location {
                 route: None,
             });
         }
-        let loaded = settings::load_with(Some("rabbitmq"), &self.config, None, std::env::vars());
+        let loaded = settings::load_with(
+            settings::Needs::Section("rabbitmq"),
+            &self.config,
+            None,
+            std::env::vars(),
+        );
         let loaded = loaded.map_err(Refusal::Faults)?;
         if loaded.settings.backend.queue == QueueBackend::Embedded {
             return Err(Refusal::Failed(format!(

@@ -78,7 +78,12 @@ struct FoundKey {
 /// Writes what is known of the message to `out`.
 pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
     // These questions need no secret of a downstream, and not always one of Redis.
-    let loaded = settings::load_with(Some("rabbitmq"), &args.config, None, std::env::vars());
+    let loaded = settings::load_with(
+        settings::Needs::Section("rabbitmq"),
+        &args.config,
+        None,
+        std::env::vars(),
+    );
     let settings = loaded.map_err(Refusal::Faults)?.settings;
     if let Some(route) = &args.route {
         super::trial::chosen(&settings, Some(route))?;
@@ -246,7 +251,7 @@ impl FoundKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluiced_settings::{Extra, load_with};
+    use sluiced_settings::{Extra, Needs, load_with};
 
     #[test]
     fn a_key_that_is_made_of_the_id_alone_need_not_be_named() {
@@ -258,7 +263,12 @@ mod tests {
             routes.mail = { queue = "mail", limits = ["id"], downstream = { kind = "http", url = "http://h/" } }
         "#;
         let (name, text) = ("test".to_owned(), text.to_owned());
-        let loaded = load_with(None, &[], Some(Extra { name, text }), std::iter::empty());
+        let loaded = load_with(
+            Needs::All,
+            &[],
+            Some(Extra { name, text }),
+            std::iter::empty(),
+        );
         let settings = loaded
             .map_err(|faults| faults.to_string())
             .expect("it loads")

@@ -150,7 +150,12 @@ impl Location {
             options.settings.prefix.clone_from(&self.prefix);
             (options, None)
         } else {
-            let loaded = settings::load_with(Some("redis"), &self.config, None, std::env::vars());
+            let loaded = settings::load_with(
+                settings::Needs::Section("redis"),
+                &self.config,
+                None,
+                std::env::vars(),
+            );
             let loaded = loaded.map_err(Refusal::Faults)?;
             if loaded.settings.backend.limits == LimitBackend::Memory {
                 return Err(Refusal::Failed(

@@ -98,7 +98,7 @@ pub(super) fn run(
     env: impl Iterator<Item = (String, String)>,
     out: &mut impl Write,
 ) -> Result<Exit, Refusal> {
-    let loaded = settings::load_with(Some(settings::NO_SECTION), &args.config, None, env);
+    let loaded = settings::load_with(settings::Needs::Nothing, &args.config, None, env);
     let Loaded { settings, .. } = loaded.map_err(Refusal::Faults)?;
     let (name, whole) = chosen(&settings, args.route.as_deref())?;
     let (route, once) = without_once(&settings, whole)?;

@@ -17,7 +17,7 @@ use clap_mangen::Man;
 
 use super::exit::Exit;
 use sluiced_settings::types::Settings;
-use sluiced_settings::{self as settings, NO_SECTION};
+use sluiced_settings::{self as settings, Needs};
 
 const NAME: &str = env!("CARGO_PKG_NAME");
 /// Set by the script, to the name of the shell.
@@ -74,7 +74,7 @@ fn names(of: fn(Settings) -> Vec<String>) -> Vec<CompletionCandidate> {
     if files.is_empty() {
         files.extend(std::env::var_os("SLUICED_CONFIG").map(PathBuf::from));
     }
-    let loaded = settings::load_with(Some(NO_SECTION), &files, None, std::env::vars());
+    let loaded = settings::load_with(Needs::Nothing, &files, None, std::env::vars());
     let names = loaded.map_or_else(|_| Vec::new(), |loaded| of(loaded.settings));
     names.into_iter().map(CompletionCandidate::new).collect()
 }

@@ -118,7 +118,7 @@ impl ReplicaArgs {
             let mut env = env;
             env.find_map(|(name, value)| (name == LISTEN).then_some(value))
         } else {
-            let loaded = settings::load_with(Some(settings::NO_SECTION), &self.config, None, env);
+            let loaded = settings::load_with(settings::Needs::Nothing, &self.config, None, env);
             let listen = loaded.map_err(Refusal::Faults)?.settings.admin.listen;
             Some(listen)
         };

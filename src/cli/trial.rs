@@ -6,7 +6,7 @@
 //! without secrets (`rendered`).
 
 mod ahead;
-mod rendered;
+pub(super) mod rendered;
 
 use std::io::{self, IsTerminal as _, Read as _, Write};
 use std::path::PathBuf;

@@ -16,7 +16,7 @@ use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::{Credentials, Misconfigured};
 use sluiced_ports::downstream::{Arrival, Downstream};
 use sluiced_settings::secrets::{HIDDEN, SecretError, Secrets};
-use sluiced_settings::types::{self, Auth, Route};
+use sluiced_settings::types::{self, Auth, Route, SecretEncoding};
 use sluiced_smpp::SmppDownstream;
 use sluiced_telemetry::traces::RouteTraces;
 
@@ -99,8 +99,12 @@ pub(super) fn downstream(
         .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
 }
 
-/// The route, or a copy without the parts that need a secret if secrets must not be read.
+/// The route, or a copy without the parts that need a secret if secrets must not be read. Where secrets are made up, a
+/// copy without certificates and proxies: nothing is connected.
 pub(super) fn without_secrets<'a>(route: &'a Route, secrets: &Secrets) -> Cow<'a, Route> {
+    if secrets.are_made_up() {
+        return Cow::Owned(unconnected(route.clone()));
+    }
     if secrets.are_complete() {
         return Cow::Borrowed(route);
     }
@@ -120,6 +124,20 @@ pub(super) fn without_secrets<'a>(route: &'a Route, secrets: &Secrets) -> Cow<'a
     Cow::Owned(route)
 }
 
+fn unconnected(mut route: Route) -> Route {
+    let (ca, certificate, key) = match &mut route.downstream {
+        types::Downstream::Http(http) => {
+            (http.proxy, http.proxy_password_file) = (None, None);
+            (&mut http.ca_file, &mut http.cert_file, &mut http.key_file)
+        }
+        types::Downstream::Smpp(smpp) => {
+            (&mut smpp.ca_file, &mut smpp.cert_file, &mut smpp.key_file)
+        }
+    };
+    (*ca, *certificate, *key) = (None, None, None);
+    route
+}
+
 /// Where a secret stands: in the configuration or in a file; and what its key is called.
 type SecretPlace<'a> = (Option<&'a SecretString>, Option<&'a Path>, &'static str);
 
@@ -127,6 +145,9 @@ fn credentials(
     downstream: &types::Downstream,
     secrets: &Secrets,
 ) -> Result<Credentials, SecretError> {
+    if secrets.are_made_up() {
+        return Ok(made_up(downstream, secrets));
+    }
     let mut proxy = None;
     let (place, cert_file, key_file) = match downstream {
         types::Downstream::Http(http) => {
@@ -146,6 +167,36 @@ fn credentials(
         proxy,
         named: named(secrets)?,
     })
+}
+
+/// In place of each secret: the word `secret`, in the form that its key asks for; for one that templates name, with its
+/// name.
+fn made_up(downstream: &types::Downstream, secrets: &Secrets) -> Credentials {
+    let secret = |text: String| Secret::from(SecretString::from(text));
+    let word = match downstream {
+        types::Downstream::Http(http) => match &http.auth {
+            Some(Auth::Aws(aws)) => format!(
+                "[{}]\naws_access_key_id = secret\naws_secret_access_key = secret",
+                aws.profile
+            ),
+            Some(Auth::Hmac(hmac)) => match hmac.secret_encoding {
+                SecretEncoding::Text => "secret".to_owned(),
+                SecretEncoding::Hex => "736563726574".to_owned(),
+                SecretEncoding::Base64 => "c2VjcmV0".to_owned(),
+            },
+            _ => "secret".to_owned(),
+        },
+        types::Downstream::Smpp(_) => "secret".to_owned(),
+    };
+    let named = secrets.named().keys();
+    Credentials {
+        secret: Some(secret(word)),
+        certificate: None,
+        proxy: None,
+        named: named
+            .map(|name| (name.clone(), secret(format!("secret-{name}"))))
+            .collect(),
+    }
 }
 
 /// The secrets that templates name. Where no secrets are needed, their files are not read.

@@ -1,38 +1,23 @@
 //! From the limits and routes of the configuration to the pacers of the pipeline: routes that share a paced
-//! limit share a pacer, and a route without one has a pacer of its own. And a route with its limits in terms
-//! of the core, without queues, stores or calls: for `sluiced plan` and `sluiced try`.
-//!
-//! An operator must not need the downstream's token to find out why a message waits. So a secret that is not
-//! available is left out of a trial, and the request shows that there would be one.
+//! limit share a pacer, and a route without one has a pacer of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::header::AUTHORIZATION;
-use http::{HeaderName, HeaderValue, Request};
 use tokio::sync::watch;
 
-use super::downstreams::{Built, Uses, downstream, without_secrets};
-use super::stores::rows;
-use super::{Policies, WireError, keyed_limit, routes};
+use super::{Policies, WireError, keyed_limit};
 use sluiced_core::breaker::BreakerRule;
-use sluiced_core::limits::Rule;
 use sluiced_core::policy::PolicyVersion;
-use sluiced_core::schedule::Pace;
 use sluiced_pipeline::{
-    Counted, Counting, FreezeRow, KeyedPolicy, PacedRows, PacerSpec, RouteRules, RouteSpec,
+    Counted, Counting, FreezeRow, KeyedPolicy, PacedRows, PacerSpec, RouteSpec,
 };
 use sluiced_ports::connect::Link;
-use sluiced_ports::downstream::{Facts, Undecodable};
-use sluiced_ports::limits::{KeyedLimit, Label, LimitStore};
-use sluiced_ports::message::Message;
+use sluiced_ports::limits::{KeyedLimit, LimitStore};
 use sluiced_ports::store::{PacedLimit, Store};
-use sluiced_settings::Loaded;
 use sluiced_settings::made::ZoneText;
 use sluiced_settings::text::Costing;
-use sluiced_settings::types::{Auth, Downstream, Limit, Paced, Route, Settings};
-use sluiced_smpp::Submission;
+use sluiced_settings::types::{Paced, Route, Settings};
 use sluiced_template::{
     CostOf, LabelCounting, OwnRules, QuotaIn, RouteLabels, RouteQuotas, SegmentCounting,
 };
@@ -223,143 +208,5 @@ fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
         }),
         main,
         store: Arc::clone(store),
-    }
-}
-
-/// A route that is planned or tried.
-#[derive(Debug)]
-pub struct Planned {
-    name: String,
-    labels: RouteLabels,
-    /// In the order of the route.
-    pub limits: Vec<PlannedLimit>,
-    /// The pace of the paced limit, and that of its reserve.
-    pub rows: Vec<Pace>,
-    pub rules: RouteRules,
-}
-
-/// A limit of the route.
-#[derive(Clone, Debug)]
-pub struct PlannedLimit {
-    pub name: String,
-    pub limit: Limit,
-    /// `None`: it is paced.
-    pub rule: Option<Rule>,
-}
-
-impl Planned {
-    /// A route of the configuration.
-    ///
-    /// # Errors
-    /// When a template cannot be used, which a checked configuration excludes.
-    pub fn new(settings: &Settings, name: &str, route: &Route) -> Result<Self, WireError> {
-        let mut limits = Vec::new();
-        for limit_name in &route.limits {
-            let Some(limit) = settings.limits.get(limit_name) else {
-                continue;
-            };
-            let rule = limit.rule();
-            limits.push(PlannedLimit {
-                name: limit_name.clone(),
-                limit: limit.clone(),
-                rule: rule.map_err(|e| WireError::new(format!("limits.{limit_name}"), e))?,
-            });
-        }
-        Ok(Self {
-            labels: route_labels(settings, name, route)?,
-            limits,
-            rows: rows(settings.paced_limit(route).map(|(_, paced)| paced)),
-            rules: routes::rules(settings, name, route)?,
-            name: name.to_owned(),
-        })
-    }
-
-    /// The cost of the message for each limit, in the order of the route.
-    ///
-    /// # Errors
-    /// When a limit cannot count it.
-    pub fn label(&self, message: &Message) -> Result<Label, Undecodable> {
-        self.labels.of(message, self.facts())
-    }
-
-    /// The facts of its first call.
-    pub(super) fn facts(&self) -> Facts<'_> {
-        Facts {
-            route: &self.name,
-            attempt: 1,
-            max_body: self.rules.max_body,
-        }
-    }
-}
-
-/// A route that is tried.
-#[derive(Debug)]
-pub struct Trial {
-    pub route: Planned,
-    downstream: Built,
-    /// The headers that would be made with a secret that is not available.
-    lacks: Vec<HeaderName>,
-}
-
-impl Trial {
-    /// The trial of a route of the configuration.
-    ///
-    /// # Errors
-    /// When a template or an option cannot be used.
-    pub fn new(loaded: &Loaded, name: &str, route: &Route) -> Result<Self, WireError> {
-        let bare = without_secrets(route, &loaded.secrets);
-        let auth = |route: &Route| match &route.downstream {
-            Downstream::Http(http) => http.auth.clone(),
-            // Its password is in no message.
-            Downstream::Smpp(_) => None,
-        };
-        Ok(Self {
-            lacks: match (auth(route), auth(&bare)) {
-                (Some(auth), None) => authorizing(&auth),
-                _ => Vec::new(),
-            },
-            downstream: downstream(name, &bare, false, &loaded.secrets, Uses::default())?,
-            route: Planned::new(&loaded.settings, name, route)?,
-        })
-    }
-
-    /// What its first call would send.
-    ///
-    /// # Errors
-    /// When nothing can be made from the message.
-    pub fn request(&self, message: &Message) -> Result<Rendered, Undecodable> {
-        let http = match &self.downstream {
-            Built::Http(http) => http,
-            Built::Smpp(smpp) => {
-                let submission = smpp.submission(message, self.route.facts())?;
-                return Ok(Rendered::Smpp(submission));
-            }
-        };
-        let mut request = http.request(message, self.route.facts())?;
-        for name in &self.lacks {
-            let mut unknown = HeaderValue::from_static("unknown");
-            unknown.set_sensitive(true);
-            request.headers_mut().insert(name.clone(), unknown);
-        }
-        Ok(Rendered::Http(request))
-    }
-}
-
-/// What would be sent.
-#[derive(Debug)]
-pub enum Rendered {
-    Http(Request<Bytes>),
-    Smpp(Submission),
-}
-
-/// The headers that carry credentials or a signature.
-fn authorizing(auth: &Auth) -> Vec<HeaderName> {
-    match auth {
-        Auth::Basic(_) | Auth::Bearer(_) | Auth::Oauth2(_) | Auth::Aws(_) => vec![AUTHORIZATION],
-        Auth::Hmac(hmac) => hmac
-            .headers
-            .keys()
-            .filter_map(|name| name.parse().ok())
-            .collect(),
     }
 }

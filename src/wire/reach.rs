@@ -179,7 +179,8 @@ mod tests {
             name: "a test".to_owned(),
             text,
         };
-        let loaded = settings::load_with(None, &[], Some(extra), std::iter::empty());
+        let loaded =
+            settings::load_with(settings::Needs::All, &[], Some(extra), std::iter::empty());
         let limits = loaded.expect("a good one").settings.limits;
         let limits: Vec<_> = limits.into_iter().collect();
         let seen = Spread {

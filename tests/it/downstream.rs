@@ -16,7 +16,7 @@ use sluiced_ports::dial::Credentials;
 use sluiced_ports::downstream::{Downstream as _, Facts, Judgement, LeaveBy};
 use sluiced_ports::message::{Message, Properties};
 use sluiced_settings::types::{Downstream, Http};
-use sluiced_settings::{Extra, load_with};
+use sluiced_settings::{Extra, Needs, load_with};
 
 use crate::support::machine;
 
@@ -41,7 +41,12 @@ fn options(url: &str) -> Http {
         max_throttle_wait = "60s"
     "#;
     let (name, text) = ("test".to_owned(), text.to_owned());
-    let loaded = load_with(None, &[], Some(Extra { name, text }), std::iter::empty());
+    let loaded = load_with(
+        Needs::All,
+        &[],
+        Some(Extra { name, text }),
+        std::iter::empty(),
+    );
     let Downstream::Http(http) = &loaded.expect("it loads").settings.routes["sms"].downstream
     else {
         panic!("another kind");

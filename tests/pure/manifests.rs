@@ -36,7 +36,7 @@ fn admin_port() -> u64 {
 
 fn loaded(path: &Path) -> Loaded {
     let files = [path.to_owned()];
-    settings::load_with(Some(settings::NO_SECTION), &files, None, std::iter::empty())
+    settings::load_with(settings::Needs::Nothing, &files, None, std::iter::empty())
         .unwrap_or_else(|faults| panic!("{faults:?}"))
 }
 

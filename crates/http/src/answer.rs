@@ -21,7 +21,7 @@ use super::redirect;
 use super::transport::AnswerBody;
 use sluiced_core::judge::Outcome;
 use sluiced_ports::dial::Misconfigured;
-use sluiced_ports::downstream::{Answer, Facts, Judgement, Silence, Status};
+use sluiced_ports::downstream::{Answer, Facts, Judgement, MAX_ANSWER, Silence, Status};
 use sluiced_ports::message::Message;
 use sluiced_settings::text::TemplateText;
 use sluiced_settings::types::Http;
@@ -64,6 +64,23 @@ struct Received {
     why: Option<String>,
     /// If it matters.
     body: Bytes,
+}
+
+impl Received {
+    /// Undoes the coding of a body of which `read` was received.
+    fn decoded(mut head: Parts, body: Vec<u8>, read: AnswerRead) -> Self {
+        let decoded = decode(&head.headers, body, read);
+        // They are about the bytes on the wire.
+        if head.headers.remove(CONTENT_ENCODING).is_some() {
+            head.headers.remove(CONTENT_LENGTH);
+        }
+        Self {
+            head,
+            read: decoded.read,
+            why: decoded.why,
+            body: decoded.body.into(),
+        }
+    }
 }
 
 impl AnswerReader {
@@ -121,7 +138,7 @@ impl AnswerReader {
 
     /// Reads an answer. One that goes on after the deadline is cut off by dropping it.
     async fn receive(&self, answer: Response<AnswerBody>, deadline: Instant) -> Received {
-        let (mut head, body) = answer.into_parts();
+        let (head, body) = answer.into_parts();
         let is_wanted = self.keeps_answers || self.judge.reads() || !self.words.is_empty();
         let mut kept = is_wanted.then(Vec::new);
         let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
@@ -134,17 +151,18 @@ impl AnswerReader {
                 body: Bytes::new(),
             };
         };
-        let decoded = decode(&head.headers, kept, read);
-        // They are about the bytes on the wire.
-        if head.headers.remove(CONTENT_ENCODING).is_some() {
-            head.headers.remove(CONTENT_LENGTH);
-        }
-        Received {
-            head,
-            read: decoded.read,
-            why: decoded.why,
-            body: decoded.body.into(),
-        }
+        Received::decoded(head, kept, read)
+    }
+
+    /// What an answer means that is already there.
+    pub(super) fn judge_whole(&self, answer: Response<Bytes>, asks: &Asks) -> Judgement {
+        let (head, mut body) = answer.into_parts();
+        let read = match body.len() > MAX_ANSWER {
+            true => AnswerRead::Enough,
+            false => AnswerRead::Whole,
+        };
+        body.truncate(MAX_ANSWER);
+        self.judged(Received::decoded(head, body.into(), read), asks)
     }
 
     fn judged(&self, received: Received, asks: &Asks) -> Judgement {

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::uri::Scheme;
-use http::{Request, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
@@ -199,6 +199,34 @@ impl HttpDownstream {
         facts: Facts<'_>,
     ) -> Result<Request<Bytes>, Undecodable> {
         Ok(self.made(message, facts)?.request)
+    }
+
+    /// What this answer to a call of the message would mean. Calls nothing.
+    ///
+    /// # Errors
+    /// When no request can be made from the message.
+    pub fn judged(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+        answer: Response<Bytes>,
+    ) -> Result<Judgement, Undecodable> {
+        let request = self.request(message, facts)?;
+        let answers = &self.caller.answers;
+        Ok(answers.judge_whole(answer, &answers.asks(message, facts, &request)))
+    }
+
+    /// What it would mean that a call has no answer. Calls nothing.
+    #[must_use]
+    pub fn unanswered(&self, silence: Silence) -> Judgement {
+        let failure = match silence {
+            Silence::Timeout => {
+                Failure::unsure(format!("no answer within {:?}", self.caller.timeout))
+            }
+            Silence::Connection => Failure::sure("no connection"),
+            Silence::Unreadable => Failure::unsure("the answer cannot be read"),
+        };
+        self.caller.answers.silent(silence, failure)
     }
 
     /// The request with the secrets and a signature of this moment, and the data to sign it again when it is sent.

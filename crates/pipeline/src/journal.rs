@@ -67,7 +67,13 @@ impl Journal {
     }
 
     /// The provider's id of the message, if the answer has one.
-    fn provider_id(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> Option<String> {
+    #[must_use]
+    pub fn provider_id(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+        answer: &Answer,
+    ) -> Option<String> {
         let (templates, template) = self.id.as_ref()?;
         let context = templates.context_with(message, facts, Some(answer)).ok()?;
         let id = templates.render(template, &context).ok()?;

@@ -41,8 +41,9 @@ mod words;
 mod tests;
 
 pub use fault::{Fault, Faults, KeyPath, Place, Severity};
-pub use load::{Extra, Loaded, NO_SECTION, load, load_with};
+pub use load::{Extra, Loaded, load, load_with};
 pub use reference::{json_schema, reference};
 pub use schema::nearest;
+pub use secrets::Needs;
 pub use show::{Effective, Origins};
 pub use variables::PREFIX;

@@ -12,7 +12,7 @@ use super::collector::Collector;
 use super::conform::conform;
 use super::fault::{Fault, Faults, KeyPath, Severity};
 use super::layers::Layers;
-use super::secrets::Secrets;
+use super::secrets::{Needs, Secrets};
 use super::show::Origins;
 use super::types::{ROOT, Settings};
 use super::{checks, defaults, variables};
@@ -49,14 +49,11 @@ pub fn load(
     files: &[PathBuf],
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Loaded, Faults> {
-    load_with(None, files, None, env)
+    load_with(Needs::All, files, None, env)
 }
 
 /// Variables that lead other programs to a proxy.
 const PROXIES: [&str; 3] = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
-
-/// For a command that needs no secrets at all.
-pub const NO_SECTION: &str = "";
 
 /// A text with precedence over all files and variables: the arguments of a command.
 #[derive(Clone, Debug)]
@@ -66,14 +63,13 @@ pub struct Extra {
     pub text: String,
 }
 
-/// Like [`load`], for a command that needs only the secrets of one section: the operator may not be
-/// allowed to read the others. With one more layer above all others, if there is an extra text. No
-/// section: the secrets of all.
+/// Like [`load`], for a command that `needs` only some of the secrets. With one more layer above all others, if there is
+/// an extra text.
 ///
 /// # Errors
 /// Every fault that was found, with the warnings.
 pub fn load_with(
-    section: Option<&'static str>,
+    needs: Needs,
     files: &[PathBuf],
     extra: Option<Extra>,
     env: impl Iterator<Item = (String, String)>,
@@ -89,7 +85,7 @@ pub fn load_with(
             ours.insert(name, value);
         }
     }
-    let secrets = Secrets::new(credentials).of(section);
+    let secrets = Secrets::new(credentials).of(needs);
     let mut layers = Layers::default();
     for file in files {
         layers.file(file.display().to_string(), read(file));

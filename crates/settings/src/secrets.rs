@@ -7,6 +7,9 @@
 //!
 //! Secrets that templates name (the table `[secrets]`) are files only. Where a command needs no secrets, or shows what a
 //! call would send, each of them is [`HIDDEN`], and its file is not read.
+//!
+//! A test of a configuration needs no secrets, but shows where they go: there they are made up
+//! ([`Secrets::are_made_up`]), and no file is read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,12 +53,23 @@ pub enum SecretError {
     Choice(&'static str),
 }
 
+/// Which secrets a command needs: the operator may not be allowed to read the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Needs {
+    #[default]
+    All,
+    /// Those of one section, such as `rabbitmq`.
+    Section(&'static str),
+    Nothing,
+    /// None, and no certificate either: nothing is connected, and a made-up word stands for each secret.
+    MadeUp,
+}
+
 /// Finds and reads files with secrets.
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
     credentials: Option<PathBuf>,
-    /// The only section whose secrets are needed; `None`: those of all.
-    section: Option<&'static str>,
+    needs: Needs,
     /// The files of the secrets that templates name.
     named: BTreeMap<String, PathBuf>,
 }
@@ -66,16 +80,22 @@ impl Secrets {
     pub const fn new(credentials: Option<PathBuf>) -> Self {
         Self {
             credentials,
-            section: None,
+            needs: Needs::All,
             named: BTreeMap::new(),
         }
     }
 
-    /// Only those of this section, such as `rabbitmq`: the others need not exist.
+    /// Only those that a command needs: the others need not exist.
     #[must_use]
-    pub const fn of(mut self, section: Option<&'static str>) -> Self {
-        self.section = section;
+    pub(super) const fn of(mut self, needs: Needs) -> Self {
+        self.needs = needs;
         self
+    }
+
+    /// Whether no file is read, and a word stands for each secret.
+    #[must_use]
+    pub const fn are_made_up(&self) -> bool {
+        matches!(self.needs, Needs::MadeUp)
     }
 
     /// With the files of the secrets that templates name.
@@ -94,14 +114,16 @@ impl Secrets {
     /// Whether those of all sections are needed.
     #[must_use]
     pub const fn are_complete(&self) -> bool {
-        self.section.is_none()
+        matches!(self.needs, Needs::All)
     }
 
     /// Whether the secret that this key names is needed.
     pub(super) fn wants(&self, key: &KeyPath) -> bool {
-        let first = key.steps().first();
-        self.section
-            .is_none_or(|section| first.is_some_and(|first| first == section))
+        match self.needs {
+            Needs::All => true,
+            Needs::Section(section) => key.steps().first().is_some_and(|first| first == section),
+            Needs::Nothing | Needs::MadeUp => false,
+        }
     }
 
     /// The file that `path` stands for.

@@ -144,6 +144,48 @@ impl SmppDownstream {
         Ok(submission)
     }
 
+    /// What it would mean that every part of the message is answered with this status, and a made-up id. Calls nothing.
+    ///
+    /// # Errors
+    /// When nothing can be made from the message.
+    pub fn judged(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+        status: CommandStatus,
+    ) -> Result<Judgement, Undecodable> {
+        let rest = Rest::all(self.submission(message, facts)?.pdus()?);
+        let each = (1..=rest.left.len()).map(|number| Response {
+            heard: Heard::Response(status),
+            message_id: format!("id-{number}"),
+        });
+        let each = each.collect();
+        Ok(self.caller.judged(rest, each))
+    }
+
+    /// What it would mean that no part of the message is answered. Calls nothing.
+    ///
+    /// # Errors
+    /// When nothing can be made from the message.
+    pub fn unanswered(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+        silence: Silence,
+    ) -> Result<Judgement, Undecodable> {
+        let rest = Rest::all(self.submission(message, facts)?.pdus()?);
+        if silence == Silence::Connection {
+            let why = "no connection".to_owned();
+            return Ok(self.caller.silent(rest, why, false));
+        }
+        let nothing = |_: &Vec<u8>| Response {
+            heard: Heard::Nothing(silence),
+            message_id: String::new(),
+        };
+        let each = rest.left.iter().map(nothing).collect();
+        Ok(self.caller.judged(rest, each))
+    }
+
     /// The centre, for a person: `smpp.example.com:2775`.
     #[must_use]
     pub fn name(&self) -> String {

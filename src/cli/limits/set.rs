@@ -254,7 +254,7 @@ pub(super) fn configured(
         text: document(name, words, opened.loaded.is_none()),
     };
     let loaded = settings::load_with(
-        Some("redis"),
+        settings::Needs::Section("redis"),
         &opened.location.config,
         Some(extra),
         std::env::vars(),

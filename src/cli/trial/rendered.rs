@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::text::printable;
 use crate::wire::Rendered;
@@ -36,6 +36,26 @@ pub(super) fn as_json(rendered: &Rendered) -> Value {
         }),
         Rendered::Smpp(submission) => submission_as_json(submission),
     }
+}
+
+/// For comparison: with headers by their names, and with secrets.
+pub(in crate::cli) fn bare(rendered: &Rendered) -> Value {
+    let Rendered::Http(request) = rendered else {
+        return as_json(rendered);
+    };
+    let mut headers = Map::new();
+    for name in request.headers().keys() {
+        let all = request.headers().get_all(name).iter();
+        let all = all.map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let all: Vec<_> = all.collect();
+        headers.insert(name.to_string(), all.join(", ").into());
+    }
+    json!({
+        "method": request.method().as_str(),
+        "url": request.uri().to_string(),
+        "headers": headers,
+        "body": String::from_utf8_lossy(request.body()),
+    })
 }
 
 fn write_request(request: &Request<Bytes>, out: &mut impl Write) -> io::Result<()> {

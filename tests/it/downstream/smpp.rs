@@ -16,7 +16,7 @@ use sluiced_ports::dial::Credentials;
 use sluiced_ports::downstream::{Downstream as _, Facts, Judgement, LeaveBy, TooLate};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Downstream, Smpp};
-use sluiced_settings::{Extra, load_with};
+use sluiced_settings::{Extra, Needs, load_with};
 use sluiced_smpp::SmppDownstream;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -151,7 +151,7 @@ fn smpp(address: SocketAddr, keys: &str) -> Smpp {
         name: "a test".to_owned(),
         text,
     };
-    let loaded = load_with(None, &[], Some(extra), std::iter::empty());
+    let loaded = load_with(Needs::All, &[], Some(extra), std::iter::empty());
     let mut routes = loaded
         .unwrap_or_else(|faults| panic!("{faults}"))
         .settings

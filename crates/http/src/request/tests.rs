@@ -4,7 +4,7 @@ use secrecy::SecretString;
 use super::*;
 use sluiced_ports::message::{self, Properties};
 use sluiced_settings::types::Downstream;
-use sluiced_settings::{Extra, load_with};
+use sluiced_settings::{Extra, Needs, load_with};
 
 const FACTS: Facts<'_> = Facts {
     route: "sms",
@@ -22,7 +22,12 @@ fn options(url: &str, headers: &[(&str, &str)]) -> Http {
         downstream = { kind = "http", url = "http://h/" }
     "#;
     let (name, text) = ("test".to_owned(), text.to_owned());
-    let loaded = load_with(None, &[], Some(Extra { name, text }), std::iter::empty());
+    let loaded = load_with(
+        Needs::All,
+        &[],
+        Some(Extra { name, text }),
+        std::iter::empty(),
+    );
     let Downstream::Http(http) = &loaded.expect("it loads").settings.routes["sms"].downstream
     else {
         panic!("another kind");

@@ -3,7 +3,7 @@
 use secrecy::ExposeSecret as _;
 
 use super::{Files, GOOD, lines};
-use crate::{Effective, Extra, KeyPath, Loaded, Place, load_with};
+use crate::{Effective, Extra, KeyPath, Loaded, Needs, Place, load_with};
 
 fn origin<'a>(loaded: &'a Loaded, steps: &[&str]) -> &'a Effective {
     let path = KeyPath::of(steps);
@@ -345,7 +345,7 @@ fn what_a_command_was_told_counts_above_variables() {
     };
     let variable = ("SLUICED__LIMITS__X__RATE", "100/1s");
     let variables = [variable].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let loaded = load_with(None, &files.paths, Some(extra), variables.into_iter());
+    let loaded = load_with(Needs::All, &files.paths, Some(extra), variables.into_iter());
     let limits = loaded.expect("it loads").settings.limits;
     assert!(limits["x"].policy_line().contains("rate=90/1s"));
 }

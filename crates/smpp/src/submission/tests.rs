@@ -1,7 +1,7 @@
 use super::*;
 use sluiced_pdu::frame;
 use sluiced_settings::types::Downstream;
-use sluiced_settings::{Extra, load_with};
+use sluiced_settings::{Extra, Needs, load_with};
 
 fn smpp(keys: &str) -> Smpp {
     let mut text = format!(
@@ -15,7 +15,12 @@ fn smpp(keys: &str) -> Smpp {
         }
     }
     let name = "a test".to_owned();
-    let loaded = load_with(None, &[], Some(Extra { name, text }), std::iter::empty());
+    let loaded = load_with(
+        Needs::All,
+        &[],
+        Some(Extra { name, text }),
+        std::iter::empty(),
+    );
     let mut routes = loaded
         .unwrap_or_else(|faults| panic!("{faults}"))
         .settings

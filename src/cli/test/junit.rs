@@ -1,0 +1,35 @@
+//! The results as a file in the form of JUnit, which CI systems read.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::Ran;
+
+/// Writes the tests of each file to `path`.
+pub(super) fn write(path: &Path, files: &[(String, Vec<Ran>)]) -> io::Result<()> {
+    let mut report = Report::new("sluiced test");
+    for (file, ran) in files {
+        let mut suite = TestSuite::new(file.clone());
+        for ran in ran {
+            let status = match &*ran.failures {
+                [] => TestCaseStatus::success(),
+                failures => {
+                    let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+                    status.set_message(failures.join("\n"));
+                    status
+                }
+            };
+            let mut case = TestCase::new(ran.name.clone(), status);
+            case.set_classname(file.clone());
+            case.extra
+                .insert("line".into(), ran.line.to_string().into());
+            suite.add_test_case(case);
+        }
+        report.add_test_suite(suite);
+    }
+    let text = report.to_string().map_err(io::Error::other)?;
+    fs::write(path, text)
+}

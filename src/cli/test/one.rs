@@ -1,0 +1,263 @@
+//! One test: the message is made, then its request, its keys and costs, and what follows from answers are compared.
+
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Map, Value, json};
+
+use super::cases::{Answered, Case, Content, Counts, Incoming, Then};
+use super::compare::{differences, lower_headers};
+use crate::cli::trial::chosen;
+use crate::cli::trial::rendered::bare;
+use crate::wire::{Foreseen, Given, Trial};
+use sluiced_core::after_call::Next;
+use sluiced_core::judge::{DeadReason, Outcome};
+use sluiced_core::rate::Span;
+use sluiced_ports::limits::Label;
+use sluiced_ports::message::{HeaderValue, Message, Properties};
+use sluiced_settings::Loaded;
+
+/// What is not as expected: of the message itself, and of each answer by its name.
+type Results = Vec<(Option<String>, Vec<String>)>;
+
+/// Runs a test. The error says what is wrong with the test itself.
+pub(super) fn run(case: &Case, loaded: &Loaded) -> Result<Results, String> {
+    let route = case.route.as_deref();
+    let (name, route) = chosen(&loaded.settings, route).map_err(|why| why.to_string())?;
+    let trial = Trial::new(loaded, name, route).map_err(|why| why.to_string())?;
+    let attempt = case.attempt.map_or(1, |attempt| attempt.get());
+    let message = message(&case.message, &route.queue)?;
+    let mut results = vec![(None, of_message(case, &trial, &message, attempt)?)];
+    for answer in &case.answers {
+        let given = given(answer).map_err(|why| format!("answer `{}`: {why}", answer.name))?;
+        let failures = match trial.answered(&message, attempt, given) {
+            Ok(foreseen) => of_answer(answer, &foreseen),
+            Err(why) => vec![why.to_string()],
+        };
+        results.push((Some(answer.name.clone()), failures));
+    }
+    Ok(results)
+}
+
+fn message(incoming: &Incoming, queue: &str) -> Result<Message, String> {
+    let properties = &incoming.properties;
+    let mut headers = sluiced_ports::message::Headers::new();
+    for (name, value) in &incoming.headers {
+        headers.insert(
+            name.clone(),
+            header(value).ok_or_else(|| {
+                format!("message.headers.{name}: write a text, a number, true or false")
+            })?,
+        );
+    }
+    let routing_key = incoming.routing_key.as_deref();
+    Ok(Message {
+        body: Bytes::from(incoming.body.bytes()),
+        properties: Properties {
+            message_id: incoming.id.clone(),
+            correlation_id: properties.correlation_id.clone(),
+            content_type: properties.content_type.clone(),
+            content_encoding: properties.content_encoding.clone(),
+            kind: properties.kind.clone(),
+            app_id: properties.app_id.clone(),
+            reply_to: properties.reply_to.clone(),
+            priority: properties.priority,
+            timestamp: properties.timestamp,
+            expiration: properties.expiration,
+        },
+        headers,
+        exchange: incoming.exchange.clone(),
+        routing_key: routing_key.unwrap_or(queue).to_owned(),
+        redelivered: incoming.redelivered,
+        made_id: incoming
+            .id
+            .is_none()
+            .then(|| "made-when-it-comes".to_owned()),
+    })
+}
+
+fn header(value: &Value) -> Option<HeaderValue> {
+    match value {
+        Value::Bool(value) => Some(HeaderValue::Bool(*value)),
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => Some(HeaderValue::Int(number)),
+            None => number.as_f64().map(HeaderValue::Float),
+        },
+        Value::String(text) => Some(HeaderValue::Text(text.clone())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// The request, and what the limits count.
+fn of_message(
+    case: &Case,
+    trial: &Trial,
+    message: &Message,
+    attempt: u32,
+) -> Result<Vec<String>, String> {
+    let label = trial.label_at(message, attempt);
+    let request = trial.request_at(message, attempt);
+    let mut found = Vec::new();
+    if let Some(expected) = &case.invalid {
+        if case.request.is_some() || !case.limits.is_empty() || !case.answers.is_empty() {
+            return Err("a message that is invalid has no request, limits or answers".to_owned());
+        }
+        match label.err().or(request.err()) {
+            Some(why) if why.to_string().contains(expected) => {}
+            Some(why) => found.push(format!("invalid: expected `{expected}`, got `{why}`")),
+            None => found.push(format!(
+                "invalid: expected `{expected}`, but a call can be made"
+            )),
+        }
+        return Ok(found);
+    }
+    match &label {
+        Ok(label) => of_limits(case, trial, label, &mut found)?,
+        Err(why) => found.push(format!("a limit cannot count it: {why}")),
+    }
+    match (request, &case.request) {
+        (Ok(request), Some(expected)) => {
+            let real = bare(&request);
+            differences("request", &lower_headers(expected), Some(&real), &mut found);
+        }
+        (Ok(_), None) => {}
+        (Err(why), _) => found.push(format!("no request can be made of it: {why}")),
+    }
+    Ok(found)
+}
+
+fn of_limits(
+    case: &Case,
+    trial: &Trial,
+    label: &Label,
+    found: &mut Vec<String>,
+) -> Result<(), String> {
+    for (name, counts) in &case.limits {
+        let mut limits = trial.route.limits.iter().zip(&label.charges);
+        let Some((_, charge)) = limits.find(|(limit, _)| limit.name == *name) else {
+            return Err(format!("limits.{name}: the route has no such limit"));
+        };
+        let at = format!("limits.{name}");
+        match (counts, charge) {
+            (Counts::Whether(is_counted), charge) if *is_counted == charge.is_some() => {}
+            (Counts::Whether(false), _) => found.push(format!("{at}: it counts the message")),
+            (_, None) => found.push(format!("{at}: it does not count the message")),
+            (Counts::Whether(true), Some(_)) => {}
+            (Counts::Of(count), Some(charge)) => {
+                let real = json!({ "key": charge.key.0, "cost": charge.cost.get() });
+                let key = count.key.as_ref().map(|key| ("key", json!(key)));
+                let cost = count.cost.map(|cost| ("cost", json!(cost)));
+                let expected: Map<String, Value> = key
+                    .into_iter()
+                    .chain(cost)
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect();
+                differences(&at, &Value::Object(expected), Some(&real), found);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The answer of the test, as the downstream gets it.
+fn given(answer: &Answered) -> Result<Given, String> {
+    match (answer.status, answer.smpp, answer.silence) {
+        (Some(status), None, None) => http(answer, status).map(Given::Http),
+        (None, Some(code), None) => Ok(Given::Smpp(code.0)),
+        (None, None, Some(silence)) => Ok(Given::Silence(silence.into())),
+        _ => Err("write one of `status`, `smpp` and `silence`".to_owned()),
+    }
+}
+
+fn http(answer: &Answered, status: u16) -> Result<Response<Bytes>, String> {
+    let mut built = Response::builder().status(status);
+    for (name, value) in &answer.headers {
+        built = built.header(name, value);
+    }
+    let has_type = answer
+        .headers
+        .keys()
+        .any(|name| name.eq_ignore_ascii_case("content-type"));
+    if answer.body.is_json() && !has_type {
+        built = built.header("content-type", "application/json");
+    }
+    let content: &Content = &answer.body;
+    built
+        .body(content.bytes().into())
+        .map_err(|why| why.to_string())
+}
+
+/// What follows from an answer.
+fn of_answer(answer: &Answered, foreseen: &Foreseen) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut compare = |what: &str, expected: Option<String>, real: Option<String>| {
+        let Some(expected) = expected else {
+            return;
+        };
+        match real {
+            Some(real) if real == expected => {}
+            Some(real) => found.push(format!("{what}: expected {expected}, got {real}")),
+            None => found.push(format!("{what}: expected {expected}, but there is none")),
+        }
+    };
+    let outcome = foreseen.judgement.outcome;
+    let word = |meaning: super::cases::Outcome| meaning.0.word().to_owned();
+    compare(
+        "outcome",
+        answer.outcome.map(word),
+        Some(outcome.label().to_owned()),
+    );
+    let span = |wait| Span(wait).to_string();
+    let wait = answer.wait.map(|wait| span(wait.get()));
+    compare("wait", wait, asked(outcome).map(span));
+    compare(
+        "throttles",
+        answer.throttles.clone(),
+        foreseen.throttles.clone(),
+    );
+    let (then, reason) = then(foreseen.follows.next);
+    let real = match reason {
+        Some(reason) => format!("{then} ({})", reason.label()),
+        None => then.to_string(),
+    };
+    // The reason is shown where it is not as expected.
+    let expected = answer.then.map(|expected| match expected == then {
+        true => real.clone(),
+        false => expected.to_string(),
+    });
+    compare("then", expected, Some(real));
+    let spends = answer.spends_attempt.map(|spends| spends.to_string());
+    compare(
+        "spends_attempt",
+        spends,
+        Some(foreseen.spends_attempt.to_string()),
+    );
+    compare("id", answer.id.clone(), foreseen.provider_id.clone());
+    for (what, expected, real) in [
+        ("used", &answer.used, &foreseen.used),
+        ("left", &answer.left, &foreseen.left),
+    ] {
+        for (limit, units) in expected {
+            let real = real.iter().find(|(name, _)| name == limit);
+            let real = real.map(|(_, units)| units.to_string());
+            compare(&format!("{what}.{limit}"), Some(units.to_string()), real);
+        }
+    }
+    found
+}
+
+/// How long the answer asks to wait.
+const fn asked(outcome: Outcome) -> Option<std::time::Duration> {
+    match outcome {
+        Outcome::Accepted | Outcome::Permanent => None,
+        Outcome::Throttled { wait } | Outcome::Held { wait } => Some(wait),
+        Outcome::Transient { wait } => wait,
+    }
+}
+
+const fn then(next: Next) -> (Then, Option<DeadReason>) {
+    match next {
+        Next::Done => (Then::Done, None),
+        Next::Dead(reason) => (Then::Dead, Some(reason)),
+        Next::Again { .. } => (Then::Again, None),
+    }
+}

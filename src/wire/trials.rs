@@ -1,0 +1,408 @@
+//! A route with its limits in terms of the core, without queues, stores or calls: for `sluiced plan`, `sluiced try` and
+//! `sluiced test`.
+//!
+//! An operator must not need the downstream's token to find out why a message waits. So a secret that is not
+//! available is left out of a trial, and the request shows that there would be one.
+//!
+//! What would follow from an answer is decided by the code that decides it for real calls: the downstream judges the
+//! answer, and `core::after_call` says what becomes of the message, as if it were the first call of a replica.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue, Request, Response};
+
+use super::downstreams::{Built, Uses, downstream, without_secrets};
+use super::pacers::{route_labels, route_quotas};
+use super::stores::rows;
+use super::{WireError, routes};
+use sluiced_core::after_call::{
+    AnswerStatus, CallEnd, Follows, OnceRule, Throttles, Tries, follow,
+};
+use sluiced_core::gate::Gate;
+use sluiced_core::judge::Outcome;
+use sluiced_core::limits::Rule;
+use sluiced_core::refusals::Refusals;
+use sluiced_core::schedule::Pace;
+use sluiced_core::time::{Mono, Now, StoreTime};
+use sluiced_pdu::CommandStatus;
+use sluiced_pipeline::{Journal, RouteRules};
+use sluiced_ports::downstream::{Answer, Facts, Judgement, Silence, Undecodable};
+use sluiced_ports::limits::{Label, key_id, message_key};
+use sluiced_ports::message::Message;
+use sluiced_settings::Loaded;
+use sluiced_settings::types::{Auth, Downstream, Limit, Route, Settings};
+use sluiced_smpp::Submission;
+use sluiced_template::{RouteActuals, RouteLabels, RouteQuotas, RouteThrottles, WrongLabel};
+
+/// A route that is planned or tried.
+#[derive(Debug)]
+pub struct Planned {
+    name: String,
+    labels: RouteLabels,
+    /// In the order of the route.
+    pub limits: Vec<PlannedLimit>,
+    /// The pace of the paced limit, and that of its reserve.
+    pub rows: Vec<Pace>,
+    pub rules: RouteRules,
+}
+
+/// A limit of the route.
+#[derive(Clone, Debug)]
+pub struct PlannedLimit {
+    pub name: String,
+    pub limit: Limit,
+    /// `None`: it is paced.
+    pub rule: Option<Rule>,
+}
+
+impl Planned {
+    /// A route of the configuration.
+    ///
+    /// # Errors
+    /// When a template cannot be used, which a checked configuration excludes.
+    pub fn new(settings: &Settings, name: &str, route: &Route) -> Result<Self, WireError> {
+        let mut limits = Vec::new();
+        for limit_name in &route.limits {
+            let Some(limit) = settings.limits.get(limit_name) else {
+                continue;
+            };
+            let rule = limit.rule();
+            limits.push(PlannedLimit {
+                name: limit_name.clone(),
+                limit: limit.clone(),
+                rule: rule.map_err(|e| WireError::new(format!("limits.{limit_name}"), e))?,
+            });
+        }
+        Ok(Self {
+            labels: route_labels(settings, name, route)?,
+            limits,
+            rows: rows(settings.paced_limit(route).map(|(_, paced)| paced)),
+            rules: routes::rules(settings, name, route)?,
+            name: name.to_owned(),
+        })
+    }
+
+    /// The cost of the message for each limit, in the order of the route.
+    ///
+    /// # Errors
+    /// When a limit cannot count it.
+    pub fn label(&self, message: &Message) -> Result<Label, Undecodable> {
+        self.labels.of(message, self.facts())
+    }
+
+    /// The facts of its first call.
+    fn facts(&self) -> Facts<'_> {
+        self.facts_of(1)
+    }
+
+    /// The facts of this call of it, from 1.
+    fn facts_of(&self, attempt: u32) -> Facts<'_> {
+        Facts {
+            route: &self.name,
+            attempt,
+            max_body: self.rules.max_body,
+        }
+    }
+}
+
+/// A route that is tried.
+#[derive(Debug)]
+pub struct Trial {
+    pub route: Planned,
+    downstream: Built,
+    /// The headers that would be made with a secret that is not available, and what stands there instead.
+    lacks: Vec<(HeaderName, &'static str)>,
+    reads: Readers,
+}
+
+/// What else is read from answers.
+#[derive(Debug)]
+struct Readers {
+    throttles: RouteThrottles,
+    actuals: RouteActuals,
+    quotas: RouteQuotas,
+    journal: Option<Journal>,
+}
+
+/// What the downstream is said to answer.
+#[derive(Debug)]
+pub enum Given {
+    Http(Response<Bytes>),
+    /// To every part of the message.
+    Smpp(CommandStatus),
+    /// Nothing.
+    Silence(Silence),
+}
+
+/// What an answer would mean, and what would follow from it.
+#[derive(Debug)]
+pub struct Foreseen {
+    pub judgement: Judgement,
+    /// The limit that the answer names as the one that refused the call.
+    pub throttles: Option<String>,
+    /// What becomes of the message, if this is the only call that is made.
+    pub follows: Follows,
+    /// Whether the call counts as one of `max_attempts`.
+    pub spends_attempt: bool,
+    /// The provider's id of the message.
+    pub provider_id: Option<String>,
+    /// What the call used, for each limit of which the answer says it.
+    pub used: Vec<(String, u64)>,
+    /// What is left of the provider's own quotas, for each limit of which the answer says it.
+    pub left: Vec<(String, u64)>,
+}
+
+impl Trial {
+    /// The trial of a route of the configuration.
+    ///
+    /// # Errors
+    /// When a template or an option cannot be used.
+    pub fn new(loaded: &Loaded, name: &str, route: &Route) -> Result<Self, WireError> {
+        let bare = without_secrets(route, &loaded.secrets);
+        let auth = |route: &Route| match &route.downstream {
+            Downstream::Http(http) => http.auth.clone(),
+            // Its password is in no message.
+            Downstream::Smpp(_) => None,
+        };
+        let lacks = match (auth(route), auth(&bare)) {
+            (Some(auth), None) => authorizing(&auth, "unknown"),
+            // A token is asked for when it is needed.
+            (Some(auth @ Auth::Oauth2(_)), _) if loaded.secrets.are_made_up() => {
+                authorizing(&auth, "Bearer secret")
+            }
+            _ => Vec::new(),
+        };
+        Ok(Self {
+            lacks,
+            downstream: downstream(name, &bare, true, &loaded.secrets, Uses::default())?,
+            reads: Readers::new(&loaded.settings, name, route)?,
+            route: Planned::new(&loaded.settings, name, route)?,
+        })
+    }
+
+    /// What the limits of the route count of the message at this call, from 1.
+    ///
+    /// # Errors
+    /// When a limit cannot count it, or can never let it pass.
+    pub fn label_at(&self, message: &Message, attempt: u32) -> Result<Label, Undecodable> {
+        let label = self
+            .route
+            .labels
+            .of(message, self.route.facts_of(attempt))?;
+        for (limit, charge) in self.route.limits.iter().zip(&label.charges) {
+            let most = limit.rule.as_ref().map(Rule::most);
+            if let (Some(most), Some(charge)) = (most, charge)
+                && charge.cost.units() > most
+            {
+                return Err(Undecodable {
+                    what: format!("limits.{}", limit.name),
+                    why: format!("it costs more than the {most} that can ever fit"),
+                });
+            }
+        }
+        Ok(label)
+    }
+
+    /// What its first call would send.
+    ///
+    /// # Errors
+    /// When nothing can be made from the message.
+    pub fn request(&self, message: &Message) -> Result<Rendered, Undecodable> {
+        self.request_at(message, 1)
+    }
+
+    /// What this call of it would send, from 1.
+    ///
+    /// # Errors
+    /// As [`Trial::request`].
+    pub fn request_at(&self, message: &Message, attempt: u32) -> Result<Rendered, Undecodable> {
+        let facts = self.route.facts_of(attempt);
+        let http = match &self.downstream {
+            Built::Http(http) => http,
+            Built::Smpp(smpp) => return Ok(Rendered::Smpp(smpp.submission(message, facts)?)),
+        };
+        let mut request = http.request(message, facts)?;
+        for (name, text) in &self.lacks {
+            let mut value = HeaderValue::from_static(text);
+            value.set_sensitive(true);
+            request.headers_mut().insert(name.clone(), value);
+        }
+        Ok(Rendered::Http(request))
+    }
+
+    /// What would follow if this call of the message, from 1, were answered like that.
+    ///
+    /// # Errors
+    /// When no call can be made for the message; or when the answer is of another protocol than the downstream.
+    pub fn answered(
+        &self,
+        message: &Message,
+        attempt: u32,
+        given: Given,
+    ) -> Result<Foreseen, Unforeseen> {
+        let facts = self.route.facts_of(attempt);
+        let judgement = match (&self.downstream, given) {
+            (Built::Http(http), Given::Http(answer)) => http.judged(message, facts, answer)?,
+            (Built::Http(http), Given::Silence(silence)) => http.unanswered(silence),
+            (Built::Smpp(smpp), Given::Smpp(status)) => smpp.judged(message, facts, status)?,
+            (Built::Smpp(smpp), Given::Silence(silence)) => {
+                smpp.unanswered(message, facts, silence)?
+            }
+            (Built::Http(_), Given::Smpp(_)) => return Err(Unforeseen::NotSmpp),
+            (Built::Smpp(_), Given::Http(_)) => return Err(Unforeseen::NotHttp),
+        };
+        let throttles = self.reads.throttles(message, facts, &judgement);
+        let before = Tries {
+            attempts: attempt.saturating_sub(1),
+            ..Tries::default()
+        };
+        let follows = self.follows(message, before, &judgement, throttles.as_deref())?;
+        let answer = judgement.answer.as_ref();
+        let numbers = answer.map(|answer| self.reads.numbers(message, facts, answer));
+        let [used, left] = numbers.unwrap_or_default();
+        let journal = self.reads.journal.as_ref();
+        Ok(Foreseen {
+            spends_attempt: follows.tries.attempts > before.attempts,
+            provider_id: journal
+                .zip(answer)
+                .and_then(|(journal, answer)| journal.provider_id(message, facts, answer)),
+            throttles,
+            follows,
+            used,
+            left,
+            judgement,
+        })
+    }
+
+    fn follows(
+        &self,
+        message: &Message,
+        tries: Tries,
+        judgement: &Judgement,
+        throttles: Option<&str>,
+    ) -> Result<Follows, Undecodable> {
+        let label = self.label_at(message, tries.attempts.saturating_add(1))?;
+        let now = Now {
+            local: Mono::from_micros(0),
+            store: StoreTime::from_micros(0),
+        };
+        let call = CallEnd {
+            now,
+            outcome: judgement.outcome,
+            throttles: throttles.map_or(Throttles::Unsaid, |name| self.named(&label, name)),
+            reply: judgement.reply.map(|status| AnswerStatus {
+                number: status.number(),
+                is_about_us: status.is_about_us(),
+                refuses_credentials: status.is_about_credentials(),
+            }),
+            maybe_delivered: judgement.maybe_delivered,
+            has_rest: judgement.rest.is_some(),
+            renewed: false,
+            message: 0,
+            keys: &[],
+            tries,
+            once: OnceRule::MayRepeat,
+            rules: self.route.rules.calls,
+            interval: Duration::ZERO,
+            used: &[],
+            quotas: &[],
+            fraction: 1.0,
+        };
+        // No breaker: the first failures of a route do not open it.
+        let mut gate = Gate::new(None, None);
+        Ok(follow(&call, &mut gate, &mut Refusals::default(), |at| at))
+    }
+
+    /// The limit of this name, as the one that refused a call of the message.
+    fn named(&self, label: &Label, name: &str) -> Throttles {
+        let mut limits = self.route.limits.iter().zip(&label.charges);
+        let Some((limit, charge)) = limits.find(|(limit, _)| limit.name == name) else {
+            return Throttles::Unsaid;
+        };
+        match charge {
+            Some(_) if limit.rule.is_none() => Throttles::All,
+            Some(charge) => Throttles::Key {
+                key: key_id(name, message_key(None, charge.key.0.as_deref())),
+                is_for_all: charge.key.0.is_none(),
+            },
+            None => Throttles::Unsaid,
+        }
+    }
+}
+
+impl Readers {
+    fn new(settings: &Settings, name: &str, route: &Route) -> Result<Self, WireError> {
+        let wrong = |e: WrongLabel| WireError::new(e.key, e.wrong);
+        let id = route.journal_id.as_ref().map(|text| text.as_str());
+        let journal = id.map(|id| Journal::new(Some(id), None)).transpose();
+        let journal = journal.map_err(|e| WireError::new(format!("routes.{name}.journal_id"), e));
+        Ok(Self {
+            throttles: RouteThrottles::new(name, route.throttles()).map_err(wrong)?,
+            actuals: RouteActuals::new(settings.actuals(route)).map_err(wrong)?,
+            quotas: route_quotas(name, route)?,
+            journal: journal?,
+        })
+    }
+
+    fn throttles(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+        judgement: &Judgement,
+    ) -> Option<String> {
+        let is_throttled = matches!(judgement.outcome, Outcome::Throttled { .. });
+        let answer = judgement.answer.as_ref().filter(|_| is_throttled)?;
+        self.throttles.read(message, facts, answer)
+    }
+
+    /// What the call used, and what is left of quotas.
+    fn numbers(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> [Numbers; 2] {
+        let units = self.actuals.read(message, facts, answer);
+        let limits = self.actuals.limits().map(|(limit, _)| limit.to_owned());
+        let used = limits
+            .zip(units)
+            .filter_map(|(limit, units)| Some((limit, units?)));
+        let quotas = self.quotas.read(message, facts, answer, SystemTime::now());
+        let left = quotas.into_iter().filter_map(|said| {
+            let least = said.left?.iter().map(|left| left.units).min()?;
+            Some((said.limit.to_owned(), least))
+        });
+        [used.collect(), left.collect()]
+    }
+}
+
+/// Units by the names of limits.
+type Numbers = Vec<(String, u64)>;
+
+/// Why it is not known what would follow from an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Unforeseen {
+    #[error(transparent)]
+    Undecodable(#[from] Undecodable),
+    #[error("the route calls over HTTP: write `status`, not `smpp`")]
+    NotSmpp,
+    #[error("the route calls over SMPP: write `smpp`, not `status`")]
+    NotHttp,
+}
+
+/// What would be sent.
+#[derive(Debug)]
+pub enum Rendered {
+    Http(Request<Bytes>),
+    Smpp(Submission),
+}
+
+/// The headers that carry credentials or a signature, each with this text.
+fn authorizing(auth: &Auth, text: &'static str) -> Vec<(HeaderName, &'static str)> {
+    let names = match auth {
+        Auth::Basic(_) | Auth::Bearer(_) | Auth::Oauth2(_) | Auth::Aws(_) => vec![AUTHORIZATION],
+        Auth::Hmac(hmac) => hmac
+            .headers
+            .keys()
+            .filter_map(|name| name.parse().ok())
+            .collect(),
+    };
+    names.into_iter().map(|name| (name, text)).collect()
+}
