@@ -2,15 +2,18 @@
 //! them. `sluiced provider`: the judging provider as a process of its own, for fleet tests and benchmarks. Its address is
 //! the first line on stdout; on SIGTERM or Ctrl-C it prints its report.
 
+use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::exit::{Exit, Refusal, StopSignals};
 use sluiced_core::rate::{Rate, parse_duration};
-use sluiced_provider::{Behaviour, Expect, Failure, Provider};
+use sluiced_provider::{Behaviour, Double, Expect, Failure, Provider};
 use sluiced_simulation::drawn::Coverage;
 use sluiced_simulation::verdict::longest_gap;
 use sluiced_simulation::{FleetOutcome, Scenario, run as simulate};
@@ -205,6 +208,9 @@ pub struct ProviderArgs {
     /// Answer 429 with Retry-After to what is over, instead of only judging it
     #[arg(long)]
     pub enforce: bool,
+    /// Answer as the provider of this file does: one of crates/provider/doubles
+    #[arg(long = "as", value_name = "FILE")]
+    pub answers_as: Option<PathBuf>,
 }
 
 /// Serves until SIGTERM or Ctrl-C.
@@ -214,7 +220,14 @@ pub(super) async fn provider(
 ) -> Result<Exit, Refusal> {
     // Before the address is printed: a test that reads it may stop this process at once.
     let mut signals = StopSignals::new()?;
+    let double = args.answers_as.map(|file| {
+        let text = fs::read_to_string(&file).map_err(|why| why.to_string());
+        let double = text.and_then(|text| Double::parse(&text).map_err(|why| why.to_string()));
+        let failed = |why| Refusal::Arguments(format!("{}: {why}", file.display()));
+        double.map(Arc::new).map_err(failed)
+    });
     let behaviour = Behaviour {
+        double: double.transpose()?,
         rate: args.rate,
         key_rate: args.key_rate,
         latency: args.latency,

@@ -9,6 +9,7 @@
 mod admin;
 mod broker_faults;
 mod callers;
+mod catalogue;
 mod check;
 mod commands;
 mod containers;

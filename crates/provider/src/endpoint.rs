@@ -2,7 +2,7 @@
 //! receipts.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -10,6 +10,7 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Way;
+use super::double::Double;
 use super::ledger::Ledger;
 use super::script::{Act, Behaviour, ResponsePlan, Script, ScriptFull, ScriptStep};
 use sluiced_core::time::Mono;
@@ -80,6 +81,17 @@ impl Endpoint {
         &self.ledger
     }
 
+    /// As which it answers, if no step is scripted.
+    pub(super) fn double(&self) -> Option<Arc<Double>> {
+        let is_scripted = !self.state().script.is_empty();
+        self.behaviour.double.clone().filter(|_| !is_scripted)
+    }
+
+    /// Whether it answers as a named provider does, which may speak HTTP/2.
+    pub(super) const fn is_double(&self) -> bool {
+        self.behaviour.double.is_some()
+    }
+
     pub(super) fn script(&self, step: ScriptStep) -> Result<(), ScriptFull> {
         self.state().script.push(step, self.clock.now())
     }
@@ -114,8 +126,13 @@ impl Endpoint {
         is_whole
     }
 
+    /// How long an answer takes.
+    pub(super) fn latency(&self) -> Duration {
+        self.behaviour.latency + self.behaviour.jitter.mul_f64(rand::random())
+    }
+
     pub(super) fn plan(&self, at: Mono) -> ResponsePlan {
-        let usual = self.behaviour.latency + self.behaviour.jitter.mul_f64(rand::random());
+        let usual = self.latency();
         let mut state = self.state();
         if let Some(step) = state.script.next(at) {
             let status = step.status.unwrap_or(StatusCode::ACCEPTED);

@@ -4,6 +4,7 @@
 //! Everything else is a call. Its stamp is the kernel's (`stamp`): the arrival of the bytes that completed the
 //! request's head.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,13 +14,15 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::connection::LastArrival;
+use super::double::Double;
 use super::endpoint::Endpoint;
 use super::ledger::{Arrival, Entry, Expect};
 use super::script::{Act, ResponsePlan, ScriptStep};
@@ -38,14 +41,23 @@ type PlainResponse = Response<Full<Bytes>>;
 struct Closed;
 
 pub(super) async fn serve(
-    socket: impl AsyncRead + AsyncWrite + Unpin,
+    socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     endpoint: Arc<Endpoint>,
     arrival: LastArrival,
 ) {
+    let speaks_both = endpoint.is_double();
     let service = service_fn(move |request| respond(Arc::clone(&endpoint), request, arrival.get()));
-    let served = http1::Builder::new()
-        .serve_connection(TokioIo::new(socket), service)
-        .await;
+    let socket = TokioIo::new(socket);
+    let served: Result<(), Box<dyn Error + Send + Sync>> = match speaks_both {
+        true => {
+            let server = auto::Builder::new(TokioExecutor::new());
+            server.serve_connection(socket, service).await
+        }
+        false => {
+            let served = http1::Builder::new().serve_connection(socket, service);
+            served.await.map_err(Into::into)
+        }
+    };
     if let Err(error) = served {
         tracing::debug!(%error, "a connection of the provider ended");
     }
@@ -88,6 +100,9 @@ async fn answer_call(
     request: Request<Incoming>,
     at: Mono,
 ) -> Result<PlainResponse, Closed> {
+    if let Some(double) = endpoint.double() {
+        return answer_as(&double, &endpoint, request, at).await;
+    }
     let plan = endpoint.plan(at);
     let (head, body) = request.into_parts();
     let header = |name| head.headers.get(name).and_then(text);
@@ -107,6 +122,34 @@ async fn answer_call(
         Act::Close => Err(Closed),
         Act::Hang => std::future::pending().await,
     }
+}
+
+/// As a named provider answers. Its messages are known by what they hold.
+async fn answer_as(
+    double: &Double,
+    endpoint: &Endpoint,
+    request: Request<Incoming>,
+    at: Mono,
+) -> Result<PlainResponse, Closed> {
+    let (head, body) = request.into_parts();
+    let body = Limited::new(body, MAX_BODY).collect().await;
+    let body = body.map_err(|_| Closed)?.to_bytes();
+    let said = double.answer(&head, &body, at);
+    let text = format!("{} {}", head.uri, String::from_utf8_lossy(&body));
+    endpoint.ledger().read(Entry {
+        id: Some(text.into()),
+        caller: None,
+        accepted: said.accepted,
+    });
+    let latency = endpoint.latency();
+    if !latency.is_zero() {
+        sleep(latency).await;
+    }
+    double.answered(said.under_way);
+    if said.is_lost {
+        return Err(Closed);
+    }
+    Ok(said.answer.map(Full::new))
 }
 
 impl ResponsePlan {

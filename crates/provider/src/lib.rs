@@ -6,7 +6,7 @@
 //! messages were lost or taken twice. Like most real providers it answers 202 to everything; it can also
 //! enforce its limit, be slow, fail, or hang. It speaks TLS if a test needs that, and causes the faults of
 //! the way to it ([`Way`]): there is nothing between it and its callers. A connection that begins with an
-//! octet of zero speaks SMPP, at the same address (`smpp`).
+//! octet of zero speaks SMPP, at the same address (`smpp`). It can answer as a named provider does ([`Double`]).
 //!
 //! `sluiced demo`, the fleet tests and the benchmarks use it, in their own process ([`Provider`])
 //! or as a process of its own (`sluiced provider`).
@@ -16,6 +16,7 @@
 //! **May know**: `core`, `pdu`, `ports`, `simulation` (the judge of windows), texts of `settings`.
 
 pub mod connection;
+mod double;
 mod endpoint;
 mod http;
 mod ledger;
@@ -40,6 +41,7 @@ use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 
 pub use self::connection::Way;
+pub use self::double::{Double, DoubleError, Fleet};
 pub use self::ledger::Expect;
 pub use self::script::{Act, Behaviour, Failure, FailureError, ScriptFull, ScriptStep};
 

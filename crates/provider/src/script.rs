@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
 use serde::Deserialize;
 
+use super::double::Double;
 use sluiced_core::rate::Rate;
 use sluiced_core::time::Mono;
 use sluiced_settings::text::Length;
@@ -29,6 +31,8 @@ pub struct Behaviour {
     pub failures: Vec<Failure>,
     /// Whether a call over the limit is answered with 429 and `Retry-After`, instead of only judged.
     pub enforce: bool,
+    /// Answers to calls as this provider does. What is scripted goes before.
+    pub double: Option<Arc<Double>>,
 }
 
 impl Behaviour {
@@ -42,6 +46,7 @@ impl Behaviour {
             jitter: Duration::ZERO,
             failures: Vec::new(),
             enforce: false,
+            double: None,
         }
     }
 }
@@ -137,6 +142,10 @@ pub(super) struct Script {
 }
 
 impl Script {
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
     pub(super) fn push(&mut self, step: ScriptStep, now: Mono) -> Result<(), ScriptFull> {
         if self.steps.len() >= MAX_STEPS {
             return Err(ScriptFull);

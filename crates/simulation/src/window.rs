@@ -89,10 +89,17 @@ impl Tally {
     /// How long a call at `at` must wait so as not to be over; zero if it may come.
     #[must_use]
     pub fn wait(&self, at: Mono) -> Duration {
+        self.wait_for(at, 1)
+    }
+
+    /// How long after `at` a call of so many units would fit.
+    #[must_use]
+    pub fn wait_for(&self, at: Mono, units: u32) -> Duration {
         let mut filled = self.filled;
         let mut wait = Duration::ZERO;
+        let most = self.limit.saturating_sub(u64::from(units.max(1) - 1));
         for (oldest, units) in &self.recent {
-            if filled < self.limit {
+            if filled < most {
                 break;
             }
             filled -= u64::from(*units);

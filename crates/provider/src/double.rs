@@ -1,0 +1,336 @@
+//! Answers as a named provider does, from data (`doubles/*.toml`).
+//!
+//! Problem: a test provider that answers as our code would like it proves nothing about the one that is called in the end.
+//! So a double says what its documentation says: which calls it refuses for what they hold, what it counts and how it
+//! refuses what is too much, what an accepted call gets back, and what a repeat means. The words of the answers are the
+//! provider's, with their source in the same file.
+//!
+//! `data` is the form of these files. A call is looked at in this order: the path; the answers, of which the first one
+//! whose condition holds is given; a repeat of an accepted call, where the provider knows repeats; the limits, of which
+//! the first that has no room refuses, and then none counts the call; else it is accepted.
+
+mod data;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode};
+use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior, Value, context};
+
+use self::data::{Data, Refusal, Reply};
+pub use self::data::{DoubleError, Fleet};
+use sluiced_core::time::Mono;
+use sluiced_ports::lock;
+use sluiced_simulation::window::Tally;
+
+/// A provider that answers as it is documented.
+#[derive(Debug)]
+pub struct Double {
+    data: Data,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What each key of each limit had.
+    tallies: HashMap<(usize, String), Tally>,
+    /// Calls at a time, by limit and key.
+    under_way: HashMap<(usize, String), u32>,
+    /// The answers to accepted calls, by what makes them one.
+    repeats: HashMap<String, (StatusCode, HeaderMap, Bytes)>,
+    /// How many calls each limit still refuses although it has room.
+    refuses: Vec<u32>,
+    /// How many accepted calls get no answer.
+    loses: u32,
+    calls: u64,
+    refused: u64,
+}
+
+/// What a call counts in, until it is answered.
+#[derive(Debug, Default)]
+pub(super) struct UnderWay(Vec<(usize, String)>);
+
+/// A double's answer to a call.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) answer: Response<Bytes>,
+    /// It took the message: a repeat that it knows is not taken again.
+    pub(super) accepted: bool,
+    /// Its connection ends without the answer.
+    pub(super) is_lost: bool,
+    /// Must be handed to [`Double::answered`] when the answer is sent.
+    pub(super) under_way: UnderWay,
+}
+
+impl Double {
+    /// Reads the text of a file of `doubles/`.
+    ///
+    /// # Errors
+    /// When it is not in its form, or has an expression that cannot be read.
+    pub fn parse(text: &str) -> Result<Self, DoubleError> {
+        let data: Data = toml::from_str(text).map_err(DoubleError::Form)?;
+        data.check(&environment())?;
+        Ok(Self {
+            state: Mutex::new(State {
+                refuses: vec![0; data.limit.len()],
+                ..State::default()
+            }),
+            data,
+        })
+    }
+
+    /// What its file says of a test with a fleet.
+    #[must_use]
+    pub fn fleet(&self) -> Option<&Fleet> {
+        self.data.fleet.as_ref()
+    }
+
+    /// The names of its limits.
+    pub fn limits(&self) -> impl Iterator<Item = &str> {
+        self.data.limit.iter().map(|limit| limit.name.as_str())
+    }
+
+    /// Each limit refuses so many of the next calls, one limit after the other.
+    pub fn refuse_next(&self, calls: u32) {
+        lock(&self.state).refuses.fill(calls);
+    }
+
+    /// Whether it recognises repeats.
+    #[must_use]
+    pub const fn knows_repeats(&self) -> bool {
+        self.data.idempotency.is_some()
+    }
+
+    /// So many of the next calls are accepted, and their connection ends without an answer.
+    pub fn lose_next(&self, calls: u32) {
+        lock(&self.state).loses = calls;
+    }
+
+    /// How many calls came, and how many of them a limit refused.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        let state = lock(&self.state);
+        (state.calls, state.refused)
+    }
+
+    /// The answer to a call that arrived at `at`.
+    pub(super) fn answer(&self, head: &Parts, body: &[u8], at: Mono) -> Said {
+        let env = environment();
+        let mut state = lock(&self.state);
+        state.calls += 1;
+        let number = state.calls;
+        let call = call(head, body, number);
+        if !self.is_here(head.uri.path()) {
+            return Said::plain(StatusCode::NOT_FOUND, "no such path");
+        }
+        let holds = |when: &str| eval(&env, when, &call).is_true();
+        if let Some(answer) = self.data.answer.iter().find(|answer| holds(&answer.when)) {
+            return Said::refused(answer.reply.made(&env, &call));
+        }
+        let repeat = self.data.idempotency.as_ref();
+        let repeat = repeat.map(|known| eval(&env, &known.key, &call));
+        let repeat = repeat.filter(|key| !key.is_undefined() && !key.is_none());
+        let repeat = repeat.map(|key| key.to_string());
+        if let Some(known) = repeat.as_ref().and_then(|key| state.repeats.get(key)) {
+            return Said::refused(known.clone());
+        }
+        let counted = self.counted(&env, &call);
+        if let Some((refusal, wait)) = self.refusal(&mut state, &counted, at) {
+            state.refused += 1;
+            let wait = context! { wait => wait.as_secs_f64(), ..call };
+            return Said::refused(refusal.reply.made(&env, &wait));
+        }
+        let under_way = self.count(&mut state, counted, at);
+        let (status, headers, body) = self.data.accepted.made(&env, &call);
+        if let Some(key) = repeat {
+            let known = (status, headers.clone(), body.clone());
+            state.repeats.insert(key, known);
+        }
+        let is_lost = state.loses > 0;
+        state.loses = state.loses.saturating_sub(1);
+        Said {
+            under_way,
+            accepted: true,
+            is_lost,
+            ..Said::refused((status, headers, body))
+        }
+    }
+
+    /// The answer was sent: the call is no longer under way.
+    pub(super) fn answered(&self, under_way: UnderWay) {
+        let mut state = lock(&self.state);
+        for key in under_way.0 {
+            if let Some(number) = state.under_way.get_mut(&key) {
+                *number = number.saturating_sub(1);
+            }
+        }
+    }
+
+    fn is_here(&self, path: &str) -> bool {
+        let Some(fleet) = &self.data.fleet else {
+            return true;
+        };
+        let (mut wanted, mut there) = (fleet.url.split('/'), path.split('/'));
+        loop {
+            match (wanted.next(), there.next()) {
+                (None, None) => return true,
+                (Some("*"), Some(_)) => {}
+                (Some(one), Some(other)) if one == other => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// The key and the units of a call in each limit.
+    fn counted(&self, env: &Environment<'_>, call: &Value) -> Vec<(String, u32)> {
+        let limits = self.data.limit.iter();
+        let counted = limits.map(|limit| {
+            let key = limit
+                .key
+                .as_ref()
+                .map(|key| eval(env, key, call).to_string());
+            let cost = limit.cost.as_ref().map(|cost| eval(env, cost, call));
+            let units = cost.and_then(|cost| cost.to_string().parse().ok());
+            (key.unwrap_or_default(), units.unwrap_or(1))
+        });
+        counted.collect()
+    }
+
+    /// The first limit that refuses, and when it has room.
+    fn refusal(
+        &self,
+        state: &mut State,
+        counted: &[(String, u32)],
+        at: Mono,
+    ) -> Option<(&Refusal, Duration)> {
+        for (number, limit) in self.data.limit.iter().enumerate() {
+            if state.refuses[number] > 0 {
+                state.refuses[number] -= 1;
+                return Some((limit, Duration::from_secs(1)));
+            }
+        }
+        for (number, (limit, (key, units))) in self.data.limit.iter().zip(counted).enumerate() {
+            let key = (number, key.clone());
+            let is_full = |under_way: u32| limit.at_once.is_some_and(|most| under_way >= most);
+            if is_full(state.under_way.get(&key).copied().unwrap_or_default()) {
+                return Some((limit, Duration::from_secs(1)));
+            }
+            let Some(rate) = limit.rate else {
+                continue;
+            };
+            let tally = state
+                .tallies
+                .entry(key)
+                .or_insert_with(|| Tally::new(rate.0));
+            let wait = tally.wait_for(at, *units);
+            if !wait.is_zero() {
+                return Some((limit, wait));
+            }
+        }
+        None
+    }
+
+    fn count(&self, state: &mut State, counted: Vec<(String, u32)>, at: Mono) -> UnderWay {
+        let mut under_way = UnderWay::default();
+        for (number, (key, units)) in counted.into_iter().enumerate() {
+            let limit = &self.data.limit[number];
+            let key = (number, key);
+            if let Some(tally) = state.tallies.get_mut(&key) {
+                tally.record_units(at, units);
+            }
+            if limit.at_once.is_some() {
+                *state.under_way.entry(key.clone()).or_default() += 1;
+                under_way.0.push(key);
+            }
+        }
+        under_way
+    }
+}
+
+impl Said {
+    fn refused((status, headers, body): (StatusCode, HeaderMap, Bytes)) -> Self {
+        let mut answer = Response::new(body);
+        *answer.status_mut() = status;
+        *answer.headers_mut() = headers;
+        Self {
+            answer,
+            accepted: false,
+            is_lost: false,
+            under_way: UnderWay::default(),
+        }
+    }
+
+    fn plain(status: StatusCode, body: &'static str) -> Self {
+        Self::refused((
+            status,
+            HeaderMap::new(),
+            Bytes::from_static(body.as_bytes()),
+        ))
+    }
+}
+
+impl Reply {
+    fn made(&self, env: &Environment<'_>, call: &Value) -> (StatusCode, HeaderMap, Bytes) {
+        let text = |template: &str| env.render_str(template, call).unwrap_or_default();
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.headers {
+            if let (Ok(name), Ok(value)) = (
+                http::HeaderName::try_from(name.as_str()),
+                http::HeaderValue::try_from(text(value)),
+            ) {
+                headers.insert(name, value);
+            }
+        }
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, headers, text(&self.body).into())
+    }
+}
+
+/// Fields that are missing are empty, at any depth: a condition about them does not hold.
+fn environment() -> Environment<'static> {
+    let mut env = Environment::new();
+    env.set_undefined_behavior(UndefinedBehavior::Chainable);
+    env
+}
+
+fn eval(env: &Environment<'_>, expression: &str, call: &Value) -> Value {
+    let value = env
+        .compile_expression(expression)
+        .and_then(|compiled| compiled.eval(call));
+    value.unwrap_or(Value::UNDEFINED)
+}
+
+/// What expressions and texts of answers know of a call.
+fn call(head: &Parts, body: &[u8], number: u64) -> Value {
+    let headers = head.headers.iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        (name.as_str().to_owned(), value)
+    });
+    let json: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.unwrap_or_default();
+    context! {
+        method => head.method.as_str(),
+        path => head.uri.path(),
+        query => form(head.uri.query().unwrap_or_default().as_bytes()),
+        headers => Value::from(headers.collect::<BTreeMap<_, _>>()),
+        body => json.map_or_else(|| form(body), |json| Value::from(Serde(json))),
+        text => String::from_utf8_lossy(body).into_owned(),
+        id => format!("{:08x}{number:08x}", now.as_secs()),
+        now => now.as_secs_f64(),
+    }
+}
+
+/// The fields of a form, or of a query.
+fn form(text: &[u8]) -> Value {
+    let pairs = url::form_urlencoded::parse(text);
+    let pairs = pairs.map(|(name, value)| (name.into_owned(), value.into_owned()));
+    Value::from(pairs.collect::<BTreeMap<_, _>>())
+}
+
+#[cfg(test)]
+mod tests;
