@@ -18,6 +18,7 @@ pub(crate) mod passwords;
 mod priority;
 mod smpp;
 mod unpaced;
+mod upgrade;
 
 use std::sync::Arc;
 use std::time::Duration;
