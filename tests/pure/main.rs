@@ -6,6 +6,7 @@ mod manifests;
 mod monitoring;
 mod names;
 mod progress;
+mod release;
 mod simulation;
 #[path = "../it/support/soak.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the other binary uses it too")]
