@@ -24,7 +24,7 @@ COPY benches benches
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/build/target \
     find src crates lua config -type f -exec touch {} + \
-    && cargo build --profile dist --locked --bin sluiced \
+    && cargo build --profile dist --locked --features traces --bin sluiced \
     && strip --strip-all -o /sluiced target/dist/sluiced
 
 # ---- what the image holds ----------------------------------------------------------------------
@@ -48,6 +48,8 @@ RUN ldd usr/local/bin/sluiced | grep -o '/[^ ]*' | xargs cp --dereference --pare
 # No shell, no package, nothing to update but sluiced itself and these few files.
 FROM scratch
 COPY --from=root /image /
+LABEL org.opencontainers.image.title=sluiced org.opencontainers.image.licenses="MIT OR Apache-2.0" \
+    org.opencontainers.image.description="From a RabbitMQ queue to a rate-limited downstream"
 USER 10001:10001
 
 # Inside a container, loopback is not reachable from outside: publishing the port decides

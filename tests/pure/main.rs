@@ -9,6 +9,7 @@ mod monitoring;
 mod names;
 mod progress;
 mod providers;
+mod release;
 mod simulation;
 #[path = "../it/support/soak.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the other binary uses it too")]
