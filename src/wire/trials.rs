@@ -23,6 +23,7 @@ use sluiced_core::after_call::{
 use sluiced_core::gate::Gate;
 use sluiced_core::judge::Outcome;
 use sluiced_core::limits::Rule;
+use sluiced_core::limits::once::OnUnknown;
 use sluiced_core::refusals::Refusals;
 use sluiced_core::schedule::Pace;
 use sluiced_core::time::{Mono, Now, StoreTime};
@@ -253,12 +254,15 @@ impl Trial {
             (Built::Http(_), Given::Smpp(_)) => return Err(Unforeseen::NotSmpp),
             (Built::Smpp(_), Given::Http(_)) => return Err(Unforeseen::NotHttp),
         };
+        let label = self.label_at(message, attempt)?;
+        // A limit that does not count the message is not believed to have refused it.
         let throttles = self.reads.throttles(message, facts, &judgement);
+        let throttles = throttles.filter(|name| self.named(&label, name) != Throttles::Unsaid);
         let before = Tries {
             attempts: attempt.saturating_sub(1),
             ..Tries::default()
         };
-        let follows = self.follows(message, before, &judgement, throttles.as_deref())?;
+        let follows = self.follows(&label, before, &judgement, throttles.as_deref());
         let answer = judgement.answer.as_ref();
         let numbers = answer.map(|answer| self.reads.numbers(message, facts, answer));
         let [used, left] = numbers.unwrap_or_default();
@@ -278,12 +282,11 @@ impl Trial {
 
     fn follows(
         &self,
-        message: &Message,
+        label: &Label,
         tries: Tries,
         judgement: &Judgement,
         throttles: Option<&str>,
-    ) -> Result<Follows, Undecodable> {
-        let label = self.label_at(message, tries.attempts.saturating_add(1))?;
+    ) -> Follows {
         let now = Now {
             local: Mono::from_micros(0),
             store: StoreTime::from_micros(0),
@@ -291,7 +294,7 @@ impl Trial {
         let call = CallEnd {
             now,
             outcome: judgement.outcome,
-            throttles: throttles.map_or(Throttles::Unsaid, |name| self.named(&label, name)),
+            throttles: throttles.map_or(Throttles::Unsaid, |name| self.named(label, name)),
             reply: judgement.reply.map(|status| AnswerStatus {
                 number: status.number(),
                 is_about_us: status.is_about_us(),
@@ -303,7 +306,7 @@ impl Trial {
             message: 0,
             keys: &[],
             tries,
-            once: OnceRule::MayRepeat,
+            once: self.once(label),
             rules: self.route.rules.calls,
             interval: Duration::ZERO,
             used: &[],
@@ -312,7 +315,19 @@ impl Trial {
         };
         // No breaker: the first failures of a route do not open it.
         let mut gate = Gate::new(None, None);
-        Ok(follow(&call, &mut gate, &mut Refusals::default(), |at| at))
+        follow(&call, &mut gate, &mut Refusals::default(), |at| at)
+    }
+
+    /// Whether the message may be called again if it may have been accepted.
+    fn once(&self, label: &Label) -> OnceRule {
+        let limits = self.route.limits.iter().zip(&label.charges);
+        let counting = limits.filter(|(_, charge)| charge.is_some());
+        let never = |rule: &Rule| matches!(rule, Rule::Once(once) if once.on_unknown() == OnUnknown::DeadLetter);
+        let mut rules = counting.filter_map(|(limit, _)| limit.rule.as_ref());
+        match rules.any(never) {
+            true => OnceRule::NeverRepeats,
+            false => OnceRule::MayRepeat,
+        }
     }
 
     /// The limit of this name, as the one that refused a call of the message.

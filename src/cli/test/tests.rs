@@ -237,3 +237,48 @@ fn the_guide_is_right() {
     assert_eq!(exit, Ok(Exit::Done), "{out}");
     assert!(out.ends_with("4 passed, 0 failed\n"), "{out}");
 }
+
+#[test]
+fn a_limit_that_does_not_count_the_message_has_refused_nothing() {
+    let tests = r#"
+[[test]]
+name = "no sender"
+message = { body = { text = "Hello" } }
+[[test.answers]]
+name = "refused for the sender"
+status = 429
+body = { about = "sender" }
+throttles = "sender"
+"#;
+    let (exit, out) = ran(CONFIG, tests, None);
+    assert_eq!(exit, Ok(Exit::Failed), "{out}");
+    assert!(
+        out.contains("throttles: expected sender, but there is none"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_message_that_must_not_be_repeated_dies_where_it_may_have_been_taken() {
+    let once = "[limits.once]\nkind = \"once\"\nkey = \"{{ message_id }}\"\non_unknown = \"dead_letter\"\n[routes.sms]\n";
+    let config = CONFIG.replace("[routes.sms]\n", once).replace(
+        r#"["account", "sender"]"#,
+        r#"["account", "sender", "once"]"#,
+    );
+    let tests = r#"
+[[test]]
+name = "an order"
+message = { id = "m-1", body = { from = "ACME", text = "Hello" } }
+limits = { once = { key = "m-1" } }
+[[test.answers]]
+name = "no answer"
+silence = "timeout"
+then = "dead"
+[[test.answers]]
+name = "no connection"
+silence = "connection"
+then = "again"
+"#;
+    let (exit, out) = ran(&config, tests, None);
+    assert_eq!(exit, Ok(Exit::Done), "{out}");
+}
