@@ -173,9 +173,12 @@ fn a_first_configuration_passes_the_check_and_is_never_overwritten() {
         let init = ["config", "init", "--kind", kind, "--output", file];
         let said = printed(&init);
         assert!(said.contains(file), "{said}");
-        assert_eq!(fs::read_to_string(file).unwrap(), text);
+        let written = format!("#:schema ./sluiced.schema.json\n{text}");
+        assert_eq!(fs::read_to_string(file).unwrap(), written);
         let said = printed(&["check", "--config", file]);
         assert!(said.ends_with("\nconfiguration ok\n"), "{said}");
+        let said = printed(&["test", "--config", file, &format!("{file}.tests.toml")]);
+        assert!(said.ends_with(" passed, 0 failed\n"), "{said}");
 
         fs::write(file, "mine").unwrap();
         let output = ran(&init);
@@ -184,8 +187,15 @@ fn a_first_configuration_passes_the_check_and_is_never_overwritten() {
         assert!(said.contains("exists already"), "{said}");
         assert_eq!(fs::read_to_string(file).unwrap(), "mine");
     }
-    let output = ran(&["config", "init", "--kind", "fax"]);
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    for wrong in [
+        &["--kind", "fax"][..],
+        &["--provider", "fax"],
+        &["--kind", "sms", "--provider", "twilio"],
+        &[],
+    ] {
+        let output = ran(&[&["config", "init"], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
 }
 
 #[test]
