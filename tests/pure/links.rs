@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// What is not of this repository.
-const FOREIGN: [&str; 4] = [".git", "target", "node_modules", "venv"];
+/// What is not of this repository, or is no page.
+const FOREIGN: [&str; 5] = [".git", ".github", "target", "node_modules", "venv"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
