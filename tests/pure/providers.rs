@@ -166,7 +166,7 @@ fn each_fact_has_a_source() {
         }
         let config = root().join(format!("config/providers/{name}.toml"));
         let config = fs::read_to_string(config).unwrap();
-        let known = ["202", "our choice", "by contract"];
+        let known = ["202", "our choice", "contract"];
         let has = known.iter().any(|word| config.contains(word));
         assert!(
             has,
