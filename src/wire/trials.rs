@@ -17,9 +17,7 @@ use super::downstreams::{Built, Uses, downstream, without_secrets};
 use super::pacers::{route_labels, route_quotas};
 use super::stores::rows;
 use super::{WireError, routes};
-use sluiced_core::after_call::{
-    AnswerStatus, CallEnd, Follows, OnceRule, Throttles, Tries, follow,
-};
+use sluiced_core::after_call::{CallEnd, Follows, OnceRule, Throttles, Tries, follow};
 use sluiced_core::gate::Gate;
 use sluiced_core::judge::Outcome;
 use sluiced_core::limits::Rule;
@@ -29,7 +27,7 @@ use sluiced_core::schedule::Pace;
 use sluiced_core::time::{Mono, Now, StoreTime};
 use sluiced_pdu::CommandStatus;
 use sluiced_pipeline::{Journal, RouteRules};
-use sluiced_ports::downstream::{Answer, Facts, Judgement, Silence, Undecodable};
+use sluiced_ports::downstream::{Answer, Facts, Judgement, Silence, Status, Undecodable};
 use sluiced_ports::limits::{Label, key_id, message_key};
 use sluiced_ports::message::Message;
 use sluiced_settings::Loaded;
@@ -295,11 +293,7 @@ impl Trial {
             now,
             outcome: judgement.outcome,
             throttles: throttles.map_or(Throttles::Unsaid, |name| self.named(label, name)),
-            reply: judgement.reply.map(|status| AnswerStatus {
-                number: status.number(),
-                is_about_us: status.is_about_us(),
-                refuses_credentials: status.is_about_credentials(),
-            }),
+            reply: judgement.reply.map(Status::as_answer),
             maybe_delivered: judgement.maybe_delivered,
             has_rest: judgement.rest.is_some(),
             renewed: false,

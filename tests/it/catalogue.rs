@@ -258,10 +258,23 @@ async fn proves(name: &str) {
     let taken = provider.taken();
     assert_eq!(taken.len(), 2 * HALF as usize);
     assert!(taken.values().all(|times| *times == 1), "none twice");
-    daemon.stop(DECLARED).await;
+    let lost = u64::from(double.knows_repeats());
+    let log = daemon.stop(DECLARED).await;
+    // Only the call whose answer was lost has spent an attempt: no refusal has.
+    let again = log.lines().filter(|line| {
+        let line: Value = serde_json::from_str(line).unwrap_or_default();
+        line["message"] == "call" && line["attempt"].as_u64() > Some(1)
+    });
+    assert_eq!(again.count() as u64, lost, "{log}");
     let (_, letter) = broker.drain(&dead).await.remove(0);
-    let headers = format!("{:?}", letter.headers());
-    assert!(headers.contains(&fleet.dead_reason), "{headers}");
+    let headers = letter.headers().as_ref().expect("headers").inner();
+    let text = |name: &str| match headers.get(name) {
+        Some(AMQPValue::LongString(text)) => text.to_string(),
+        other => panic!("{name}: {other:?}"),
+    };
+    assert_eq!(text("x-sluiced-reason"), "rejected");
+    let detail = text("x-sluiced-detail");
+    assert!(detail.starts_with(&fleet.dead_reason), "{detail}");
     let mut seen = BTreeSet::new();
     for (body, _) in broker.drain(&results).await {
         let result: Value = serde_json::from_slice(&body).expect("JSON");

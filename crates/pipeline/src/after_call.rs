@@ -9,13 +9,13 @@ use rand::RngExt as _;
 use tracing::warn;
 
 use sluiced_core::after_call::{
-    AnswerStatus, CallEnd, Cause, ClaimsEnd, Follows, KeysFollow, Next, OnceRule, Waits, follow,
+    CallEnd, Cause, ClaimsEnd, Follows, KeysFollow, Next, OnceRule, Waits, follow,
 };
 use sluiced_core::judge::{DeadReason, Outcome};
 use sluiced_core::leases::Slot;
 use sluiced_core::rate::Span;
 use sluiced_core::time::{Mono, Now};
-use sluiced_ports::downstream::Judgement;
+use sluiced_ports::downstream::{Judgement, Status};
 use sluiced_ports::limits::Granted;
 use sluiced_ports::lock;
 use sluiced_ports::queue::Verdict;
@@ -109,11 +109,7 @@ impl Answered {
             now,
             outcome: judgement.outcome,
             throttles: figures.throttles(),
-            reply: judgement.reply.map(|status| AnswerStatus {
-                number: status.number(),
-                is_about_us: status.is_about_us(),
-                refuses_credentials: status.is_about_credentials(),
-            }),
+            reply: judgement.reply.map(Status::as_answer),
             maybe_delivered: judgement.maybe_delivered,
             has_rest: judgement.rest.is_some(),
             renewed: judgement.renewed,

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::clock::Clock;
 use super::message::Message;
+use sluiced_core::after_call::AnswerStatus;
 use sluiced_core::headroom::Spread;
 use sluiced_core::judge::Outcome;
 pub use sluiced_core::judge::Silence;
@@ -107,6 +108,16 @@ impl Status {
         match self {
             Self::Http(code) => matches!(code, 401 | 403 | 407),
             Self::Smpp(status) => status.is_about_credentials(),
+        }
+    }
+
+    /// As what follows from a call is decided by it.
+    #[must_use]
+    pub const fn as_answer(self) -> AnswerStatus {
+        AnswerStatus {
+            number: self.number(),
+            is_about_us: self.is_about_us(),
+            refuses_credentials: self.is_about_credentials(),
         }
     }
 

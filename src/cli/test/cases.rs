@@ -141,8 +141,8 @@ pub(super) struct Answered {
     pub(super) outcome: Option<Outcome>,
     /// How long the answer asks to wait.
     pub(super) wait: Option<Length>,
-    /// The limit that the answer names.
-    pub(super) throttles: Option<String>,
+    /// The limit that the answer names, or `false`: none.
+    pub(super) throttles: Option<Named>,
     pub(super) then: Option<Then>,
     pub(super) spends_attempt: Option<bool>,
     /// What `journal_id` makes of it.
@@ -153,6 +153,30 @@ pub(super) struct Answered {
     /// What it says that is left of the provider's quotas, by the names of limits.
     #[serde(default)]
     pub(super) left: BTreeMap<String, u64>,
+}
+
+/// A limit that an answer names.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Value")]
+pub(super) struct Named(Option<String>);
+
+impl Named {
+    /// `None`: it names none.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl TryFrom<Value> for Named {
+    type Error = &'static str;
+
+    fn try_from(value: Value) -> Result<Self, &'static str> {
+        match value {
+            Value::Bool(false) => Ok(Self(None)),
+            Value::String(name) if !name.is_empty() => Ok(Self(Some(name))),
+            _ => Err("write the name of a limit, or false if the answer names none"),
+        }
+    }
 }
 
 /// The status of SMPP: a name or a number.

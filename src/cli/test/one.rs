@@ -209,11 +209,10 @@ fn of_answer(answer: &Answered, foreseen: &Foreseen) -> Vec<String> {
     let span = |wait| Span(wait).to_string();
     let wait = answer.wait.map(|wait| span(wait.get()));
     compare("wait", wait, asked(outcome).map(span));
-    compare(
-        "throttles",
-        answer.throttles.clone(),
-        foreseen.throttles.clone(),
-    );
+    let limit = |name: Option<&str>| name.unwrap_or("no limit").to_owned();
+    let named = answer.throttles.as_ref().map(|named| limit(named.name()));
+    let real = limit(foreseen.throttles.as_deref());
+    compare("throttles", named, Some(real));
     let (then, reason) = then(foreseen.follows.next);
     let real = match reason {
         Some(reason) => format!("{then} ({})", reason.label()),

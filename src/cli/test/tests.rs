@@ -253,9 +253,12 @@ throttles = "sender"
     let (exit, out) = ran(CONFIG, tests, None);
     assert_eq!(exit, Ok(Exit::Failed), "{out}");
     assert!(
-        out.contains("throttles: expected sender, but there is none"),
+        out.contains("throttles: expected sender, got no limit"),
         "{out}"
     );
+    let none = tests.replace("throttles = \"sender\"", "throttles = false");
+    let (exit, out) = ran(CONFIG, &none, None);
+    assert_eq!(exit, Ok(Exit::Done), "{out}");
 }
 
 #[test]

@@ -107,7 +107,7 @@ pub struct Fleet {
     pub bad: String,
     /// Its headers; absent: those of the other messages.
     pub bad_headers: Option<BTreeMap<String, String>>,
-    /// In the reason of its dead letter.
+    /// How the detail of its dead letter begins.
     pub dead_reason: String,
     /// The id of a message in its result begins like this.
     #[serde(default)]
