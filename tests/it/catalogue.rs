@@ -1,8 +1,9 @@
 //! The catalogue: each configuration of `config/providers` calls a double that answers as that provider is documented.
 //!
-//! With real servers and the program itself: within the limits nothing is refused. What each of the provider's limits
-//! refuses comes back and is delivered. A message that the provider refuses for good is a dead letter with the reason. The
-//! provider's id is in the results. Where the provider knows repeats, a call whose answer is lost is harmless.
+//! With real servers and the program itself: within the limits nothing is refused; without them it is, where so few
+//! messages reach one. What each of the provider's limits refuses comes back and is delivered, and spends no attempt. A
+//! message that the provider refuses for good is a dead letter with the reason. The provider's id is in the results. Where
+//! the provider knows repeats, a call whose answer is lost is harmless.
 //!
 //! The files are used as they are, but for the addresses, the files of secrets, the names of queues, the results, which
 //! are switched on, and waits that nothing says, which are short.
@@ -24,12 +25,14 @@ use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, NEW_SCHEDULE, THROTTLED, file, program};
 use crate::support::rabbit::Rabbit;
 use crate::support::redis::RedisServer;
-use crate::support::wait::eventually_async;
+use crate::support::wait::{eventually, eventually_async};
 
 /// For messages that a limit of one a second paces, on a busy machine.
 const BOUND: Duration = Duration::from_secs(150);
-/// So many messages before the refusals, and as many with them.
-const HALF: u32 = 15;
+/// So many messages of so many keys before the refusals, and so many messages with them.
+const FEW: u32 = 24;
+const KEYS: u32 = 4;
+const MANY: u32 = 15;
 /// So often each limit refuses although it has room.
 const REFUSALS: u32 = 3;
 /// What a replica may log.
@@ -42,6 +45,8 @@ const DECLARED: &[&str] = &[
     "nothing is kept on disk",
     // A refused message has no id of the provider.
     "a result gets the default body",
+    // Much too large a limit, to lift it.
+    "a log of 10000 units for each key is dear",
     // It refused on purpose.
     "the downstream refused calls though the limit was kept",
     "the answer does not say what is left of the quota",
@@ -74,47 +79,68 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text[start..].split('"').next()
 }
 
-fn adapted(name: &str, fleet: &Fleet, to: SocketAddr, dir: &Path) -> Adapted {
-    let text = fs::read_to_string(folder("config/providers").join(format!("{name}.toml"))).unwrap();
+/// Writes the files of secrets that a configuration names.
+fn secrets(text: &str, fleet: &Fleet, dir: &Path) {
     for (key, secret) in &fleet.credentials {
-        let key = key
-            .strip_prefix("secret.")
-            .map_or_else(|| format!("{key}_file"), str::to_owned);
-        let path = value(&text, &key).unwrap_or_else(|| panic!("{name}: no {key}"));
-        let _path = file(
-            dir,
-            Path::new(path).file_name().unwrap().to_str().unwrap(),
-            secret,
-        );
+        let named = key.strip_prefix("secret.").map(str::to_owned);
+        let key = named.unwrap_or_else(|| format!("{key}_file"));
+        let path = value(text, &key).unwrap_or_else(|| panic!("no {key}"));
+        let name = Path::new(path).file_name().unwrap().to_str().unwrap();
+        let _path = file(dir, name, secret);
     }
-    let (head, results) = text
-        .split_once("\n#[routes.")
-        .expect("results to switch on");
-    // The last of the lines that are switched off are the results.
-    let results: Vec<_> = format!("#[routes.{results}")
-        .lines()
-        .map(|line| match line.strip_prefix('#') {
-            Some(key) if !key.starts_with(' ') => key.to_owned(),
-            _ => line.to_owned(),
-        })
-        .collect();
-    let results = results.join("\n");
-    let (old, queue) = (
-        value(head, "queue").unwrap().to_owned(),
-        format!("catalogue-{name}"),
+}
+
+/// The last of the lines that are switched off are the results: they are switched on.
+fn with_results(text: &str, into: &str) -> String {
+    let (head, results) = text.split_once("\n#[routes.").expect("results");
+    let results = format!("#[routes.{results}");
+    let lines = results.lines().map(|line| match line.strip_prefix('#') {
+        Some(key) if !key.starts_with(' ') => key,
+        _ => line,
+    });
+    let results = lines.collect::<Vec<_>>().join("\n");
+    let old = format!(
+        "routing_key = \"{}\"",
+        value(&results, "routing_key").unwrap()
     );
-    let into = value(&results, "routing_key").unwrap();
-    let (begin, downstream) = head.split_once(".downstream]").unwrap();
+    let new = format!("routing_key = \"{into}\"");
+    format!("{head}\n{}", results.replace(&old, &new))
+}
+
+/// Calls the double instead of the provider.
+fn calling(text: &str, to: SocketAddr) -> String {
+    let (begin, downstream) = text.split_once(".downstream]").unwrap();
     let url = downstream.find("\nurl = ").expect("a URL");
     let origin = &downstream[url + downstream[url..].find("https://").unwrap()..];
     let origin = &origin[..8 + origin[8..].find(['/', '"']).unwrap()];
     let downstream = downstream.replace(origin, &format!("http://{to}"));
-    let text = format!(
-        "{begin}.downstream]{downstream}\n{}",
-        results.replace(
-            &format!("routing_key = \"{into}\""),
-            &format!("routing_key = \"{queue}.out\"")
+    format!("{begin}.downstream]{downstream}")
+}
+
+/// Each line that begins with one of these keys has the value that stands beside it.
+fn with_values(text: &str, values: &[(&str, &str)]) -> String {
+    let changed = text.lines().map(|line| {
+        let key = line.split(" = ").next().unwrap_or_default();
+        let value = values.iter().find(|(name, _)| *name == key);
+        value.map_or_else(
+            || line.to_owned(),
+            |(key, value)| format!("{key} = {value}"),
         )
+    });
+    changed.collect::<Vec<_>>().join("\n")
+}
+
+fn adapted(name: &str, queue: String, fleet: &Fleet, to: SocketAddr, dir: &Path) -> Adapted {
+    let text = fs::read_to_string(folder("config/providers").join(format!("{name}.toml"))).unwrap();
+    secrets(&text, fleet, dir);
+    let results = format!("{queue}.out");
+    let text = calling(&with_results(&text, &results), to);
+    let text = with_values(
+        &text,
+        &[
+            ("throttle_wait", "\"1s\""),
+            ("queue", &format!("{queue:?}")),
+        ],
     )
     .replace(
         "amqp://guest:guest@127.0.0.1:5672/%2f",
@@ -125,53 +151,51 @@ fn adapted(name: &str, fleet: &Fleet, to: SocketAddr, dir: &Path) -> Adapted {
         "#prefix = \"sluiced\"",
         &format!("prefix = \"{queue}\"\nresponse_timeout = \"5s\""),
     )
-    .replace(
-        &format!("queue = \"{old}\""),
-        &format!("queue = \"{queue}\""),
-    )
     .replace("/etc/sluiced/secrets", dir.to_str().unwrap());
-    let waits = text
-        .lines()
-        .filter(|line| line.starts_with("throttle_wait = "));
-    let waits: Vec<_> = waits.map(str::to_owned).collect();
-    let text = waits.iter().fold(text, |text, wait| {
-        text.replace(wait, "throttle_wait = \"1s\"")
-    });
     Adapted {
         text: format!("{text}\n[admin]\nlisten = \"127.0.0.1:0\"\n"),
-        results: format!("{queue}.out"),
+        results,
         queue,
     }
 }
 
-fn messages(fleet: &Fleet, which: std::ops::Range<u32>) -> Vec<(Vec<u8>, BasicProperties)> {
-    let made = |text: &str, n| Fleet::made(text, n).expect("a text of the double");
-    let message = |n| {
-        let mut headers = FieldTable::default();
-        for (name, text) in &fleet.headers {
-            headers.insert(
-                name.as_str().into(),
-                AMQPValue::LongString(made(text, n).into()),
-            );
-        }
-        let properties = BasicProperties::default()
-            .with_message_id(format!("m-{n}").into())
-            .with_headers(headers);
-        (made(&fleet.message, n).into_bytes(), properties)
-    };
-    which.map(message).collect()
+/// A message with the content of number `n`.
+fn message(fleet: &Fleet, id: String, n: u32) -> (Vec<u8>, BasicProperties) {
+    let made = |text: &str| Fleet::made(text, n).expect("a text of the double");
+    let mut headers = FieldTable::default();
+    for (name, text) in &fleet.headers {
+        headers.insert(
+            name.as_str().into(),
+            AMQPValue::LongString(made(text).into()),
+        );
+    }
+    let properties = BasicProperties::default()
+        .with_message_id(id.into())
+        .with_headers(headers);
+    (made(&fleet.message).into_bytes(), properties)
+}
+
+/// Few recipients, senders or chats with several messages each: more than the tightest limits let pass at once.
+fn few(fleet: &Fleet) -> Vec<(Vec<u8>, BasicProperties)> {
+    let same = |i| message(fleet, format!("few-{i}"), 100 + i % KEYS);
+    (0..FEW).map(same).collect()
+}
+
+/// Each to another one.
+fn many(fleet: &Fleet) -> Vec<(Vec<u8>, BasicProperties)> {
+    (0..MANY)
+        .map(|n| message(fleet, format!("m-{n}"), n))
+        .collect()
 }
 
 fn bad(fleet: &Fleet) -> (Vec<u8>, BasicProperties) {
+    let headers = fleet.bad_headers.clone();
     let like = Fleet {
         message: fleet.bad.clone(),
-        headers: fleet
-            .bad_headers
-            .clone()
-            .unwrap_or_else(|| fleet.headers.clone()),
+        headers: headers.unwrap_or_else(|| fleet.headers.clone()),
         ..fleet.clone()
     };
-    messages(&like, 99..100).remove(0)
+    message(&like, "bad".to_owned(), 99)
 }
 
 async fn holds(broker: &Broker, queue: &str, count: u32, daemon: &Daemon) {
@@ -208,65 +232,117 @@ fn ids(result: &Value, found: &mut Vec<String>) {
     }
 }
 
-async fn proves(name: &str) {
-    let text = fs::read_to_string(folder("crates/provider/doubles").join(format!("{name}.toml")));
-    let double = Arc::new(Double::parse(&text.unwrap()).unwrap());
-    let fleet = double.fleet().expect("a fleet").clone();
-    let provider = Provider::start(
-        "127.0.0.1:0".parse().unwrap(),
-        Behaviour {
+/// A provider's double, and a replica that calls it.
+struct Pair {
+    double: Arc<Double>,
+    fleet: Fleet,
+    provider: Provider,
+    broker: Broker,
+    daemon: Daemon,
+    queue: String,
+    results: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Pair {
+    /// With its configuration after `change`, and few keys of a queue of this name to send.
+    async fn start(name: &str, queue: String, change: impl FnOnce(String) -> String) -> Self {
+        let text = folder("crates/provider/doubles").join(format!("{name}.toml"));
+        let text = fs::read_to_string(text).unwrap();
+        let double = Arc::new(Double::parse(&text).unwrap());
+        let fleet = double.fleet().expect("a fleet").clone();
+        let behaviour = Behaviour {
             double: Some(Arc::clone(&double)),
             ..Behaviour::judging("1000000/1s".parse::<Rate>().unwrap())
-        },
-    )
-    .unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let Adapted {
-        text,
-        queue,
-        results,
-    } = adapted(name, &fleet, provider.address(), dir.path());
-    let broker = Broker::connect(&Rabbit::shared().url()).await;
-    broker.declare(&queue, "quorum").await;
-    broker.declare(&results, "quorum").await;
-    broker.publish(&queue, messages(&fleet, 0..HALF)).await;
-    let mut daemon = Daemon::start_with(&text, |_| {});
-    daemon.ready().await;
-    holds(&broker, &results, HALF, &daemon).await;
+        };
+        let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let Adapted {
+            text,
+            queue,
+            results,
+        } = adapted(name, queue, &fleet, provider.address(), dir.path());
+        let broker = Broker::connect(&Rabbit::shared().url()).await;
+        broker.declare(&queue, "quorum").await;
+        broker.declare(&results, "quorum").await;
+        broker.publish(&queue, few(&fleet)).await;
+        let mut daemon = Daemon::start_with(&change(text), |_| {});
+        daemon.ready().await;
+        Self {
+            double,
+            fleet,
+            provider,
+            broker,
+            daemon,
+            queue,
+            results,
+            _dir: dir,
+        }
+    }
+
+    async fn has(&self, queue: &str, count: u32) {
+        holds(&self.broker, queue, count, &self.daemon).await;
+    }
+}
+
+/// Without its limits the double refuses what it does not refuse with them.
+async fn refuses_without_limits(name: &str) {
+    let lifted = |text: String| {
+        let much = [("rate", "\"10000/1s\""), ("burst", "9999")];
+        with_values(&text, &much)
+    };
+    let pair = Pair::start(name, format!("unlimited-{name}"), lifted).await;
+    let refused = || pair.double.counts().1 > 0;
+    eventually(BOUND, "a limit of the provider refuses", refused).await;
+    pair.daemon.stop(DECLARED).await;
+}
+
+async fn proves(name: &str) {
+    let pair = Pair::start(name, format!("catalogue-{name}"), |text| text).await;
+    pair.has(&pair.results, FEW).await;
     assert_eq!(
-        double.counts(),
-        (HALF.into(), 0),
+        pair.double.counts(),
+        (FEW.into(), 0),
         "within the limits nothing is refused"
     );
-    double.refuse_next(REFUSALS);
-    if double.knows_repeats() {
-        double.lose_next(1);
-    }
-    broker
-        .publish(&queue, messages(&fleet, HALF..2 * HALF))
-        .await;
-    holds(&broker, &results, 2 * HALF, &daemon).await;
-    let limits = u32::try_from(double.limits().count()).unwrap();
-    let refused = double.counts().1;
+    pair.double.refuse_next(REFUSALS);
+    let lost = u64::from(pair.double.knows_repeats());
+    pair.double.lose_next(u32::from(lost > 0));
+    pair.broker.publish(&pair.queue, many(&pair.fleet)).await;
+    pair.has(&pair.results, FEW + MANY).await;
+    let limits = pair.double.limits().count() as u64;
+    let refused = pair.double.counts().1;
     assert!(
-        refused >= u64::from(REFUSALS * limits),
+        refused >= u64::from(REFUSALS) * limits,
         "{refused} refusals of {limits} limits"
     );
-    broker.publish(&queue, [bad(&fleet)]).await;
-    let dead = format!("{queue}.dead");
-    holds(&broker, &dead, 1, &daemon).await;
-    let taken = provider.taken();
-    assert_eq!(taken.len(), 2 * HALF as usize);
-    assert!(taken.values().all(|times| *times == 1), "none twice");
-    let lost = u64::from(double.knows_repeats());
-    let log = daemon.stop(DECLARED).await;
-    // Only the call whose answer was lost has spent an attempt: no refusal has.
-    let again = log.lines().filter(|line| {
-        let line: Value = serde_json::from_str(line).unwrap_or_default();
-        line["message"] == "call" && line["attempt"].as_u64() > Some(1)
-    });
+    pair.broker.publish(&pair.queue, [bad(&pair.fleet)]).await;
+    let dead = format!("{}.dead", pair.queue);
+    pair.has(&dead, 1).await;
+    let taken: u32 = pair.provider.taken().values().sum();
+    assert_eq!(taken, FEW + MANY, "none twice");
+    let log = pair.daemon.stop(DECLARED).await;
+    spent(&log, lost);
+    letter(&pair.broker, &dead, &pair.fleet).await;
+    has_ids(&pair.broker, &pair.results, &pair.fleet).await;
+}
+
+/// Only the call whose answer was lost has spent an attempt: no refusal has.
+fn spent(log: &str, lost: u64) {
+    let lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let calls: Vec<_> = lines.filter(|line| line["message"] == "call").collect();
+    assert!(calls.len() > (FEW + MANY) as usize, "each call has a line");
+    let again = calls
+        .iter()
+        .filter(|line| line["attempt"].as_u64() > Some(1));
     assert_eq!(again.count() as u64, lost, "{log}");
-    let (_, letter) = broker.drain(&dead).await.remove(0);
+}
+
+/// The dead letter has the reason.
+async fn letter(broker: &Broker, dead: &str, fleet: &Fleet) {
+    let (_, letter) = broker.drain(dead).await.remove(0);
     let headers = letter.headers().as_ref().expect("headers").inner();
     let text = |name: &str| match headers.get(name) {
         Some(AMQPValue::LongString(text)) => text.to_string(),
@@ -275,21 +351,27 @@ async fn proves(name: &str) {
     assert_eq!(text("x-sluiced-reason"), "rejected");
     let detail = text("x-sluiced-detail");
     assert!(detail.starts_with(&fleet.dead_reason), "{detail}");
+}
+
+/// Each accepted message has a result with an id of its own.
+async fn has_ids(broker: &Broker, results: &str, fleet: &Fleet) {
     let mut seen = BTreeSet::new();
-    for (body, _) in broker.drain(&results).await {
+    for (body, _) in broker.drain(results).await {
         let result: Value = serde_json::from_slice(&body).expect("JSON");
-        if result["message_id"] == "m-99" {
+        if result["message_id"] == "bad" {
             continue;
         }
         let mut all = Vec::new();
         ids(&result, &mut all);
-        // Codes and numbers of parts are shorter.
-        let like = all.iter().filter(|id| id.starts_with(&fleet.id));
-        let id = like.max_by_key(|id| id.len());
-        let id = id.unwrap_or_else(|| panic!("no id `{}…` in {result}", fleet.id));
-        assert!(seen.insert(id.clone()), "{id} is in two results");
+        // Codes are the same in each result, and an id in none.
+        all.retain(|id| id.starts_with(&fleet.id));
+        assert!(!all.is_empty(), "no id `{}…` in {result}", fleet.id);
+        assert!(
+            seen.insert(all.join(" ")),
+            "the ids of {result} are in two results"
+        );
     }
-    assert_eq!(seen.len(), 2 * HALF as usize);
+    assert_eq!(seen.len(), (FEW + MANY) as usize);
 }
 
 macro_rules! providers {
@@ -298,6 +380,7 @@ macro_rules! providers {
         async fn $test() {
             proves($name).await;
         })*
+
 
         #[test]
         fn none_is_left_out() {
@@ -326,6 +409,16 @@ providers! {
     telegram = "telegram",
     twilio = "twilio",
     vonage = "vonage",
+}
+
+/// The limits of these bind for so few messages: what the other test shows of them is the work of their limits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_limits_a_provider_refuses() {
+    for name in [
+        "apns", "aws-sns", "discord", "postmark", "sinch", "slack", "telegram",
+    ] {
+        refuses_without_limits(name).await;
+    }
 }
 
 #[test]

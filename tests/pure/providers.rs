@@ -27,10 +27,11 @@ sluiced test --config sms.toml sms.tests.toml
 
 It has the provider's limits, its authentication, what its answers mean, where a wait stands and what a refusal is about,
 as documented. Write your account, your own rates and your secrets. A double of each provider, which answers as this page
-says, proves it: within the limits nothing is refused; what a limit refuses comes back and is delivered; what is refused
-for good becomes a dead letter with the reason; the provider's id is in the results; and where the provider knows
-repeats, a call whose answer is lost is harmless (`tests/it/catalogue.rs`). None of them was run against the provider
-itself.
+says, proves it with 40 messages (`tests/it/catalogue.rs`): within the limits nothing is refused (so few messages reach
+the limits of APNs, Discord, Postmark, Sinch, Slack, SNS and Telegram: without its limits the same configuration is
+refused there); what a limit refuses comes back, is delivered and spends no attempt; what is refused for good becomes a
+dead letter with the reason; the provider's id is in the results; and where the provider knows repeats, a call whose
+answer is lost is harmless. None of them was run against the provider itself.
 
 This page is made of the files in `crates/provider/doubles`.
 
