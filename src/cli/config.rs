@@ -97,7 +97,7 @@ fn start(file: &Path, texts: Texts, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "wrote {file}, {tests} with tests of it, and {schema} for editors\n\
-         write your own values, then: sluiced test --config {file} {tests}\n\
+         write your own values in both, then: sluiced test --config {file} {tests}\n\
          and: sluiced check --connect --config {file}"
     )
 }

@@ -27,7 +27,13 @@ pub(super) fn run(case: &Case, loaded: &Loaded) -> Result<Results, String> {
     let attempt = case.attempt.map_or(1, |attempt| attempt.get());
     let message = message(&case.message, &route.queue)?;
     let mut results = vec![(None, of_message(case, &trial, &message, attempt)?)];
-    for answer in &case.answers {
+    for (number, answer) in case.answers.iter().enumerate() {
+        if case.answers[..number]
+            .iter()
+            .any(|other| other.name == answer.name)
+        {
+            return Err(format!("a second answer is called `{}`", answer.name));
+        }
         let given = given(answer).map_err(|why| format!("answer `{}`: {why}", answer.name))?;
         let failures = match trial.answered(&message, attempt, given) {
             Ok(foreseen) => of_answer(answer, &foreseen),

@@ -191,6 +191,10 @@ fn a_file_that_cannot_be_read_is_a_wrong_argument_with_its_place() {
             "[[test]]\nname = \"a\"\nmessage = { body = { from = \"x\", text = \"y\" } }\n[[test.answers]]\nname = \"b\"\n",
             "answer `b`: write one of `status`, `smpp` and `silence`",
         ),
+        (
+            "[[test]]\nname = \"a\"\nmessage = { body = { from = \"x\", text = \"y\" } }\n[[test.answers]]\nname = \"b\"\nstatus = 200\n[[test.answers]]\nname = \"b\"\nstatus = 500\n",
+            "line 2: a: a second answer is called `b`",
+        ),
     ] {
         let (exit, _) = ran(CONFIG, tests, None);
         let why = exit.expect_err(said);
