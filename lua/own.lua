@@ -1,17 +1,17 @@
--- A replica claims the limits and routes that its fleet uses, unless another fleet uses one of them:
--- `core::owner::claim`.
+-- A replica claims the limits and routes that its fleet uses, unless another fleet uses one of them, or a replica whose
+-- states have another form: `core::owner::claim`.
 --
 -- KEYS[1]  the claims: a hash: replica -> lines: the time of its claim, the names of its fleet with a tab between
---          them, then its limits and routes; one starts with `+` if its file shares it with other fleets,
---          otherwise with `-`
+--          them, then `=` and the form of its states, then its limits and routes; one starts with `+` if its file
+--          shares it with other fleets, otherwise with `-`. Without a form it is 1
 -- ARGV     1 act      claim, look (nothing is written) or leave (only the claim of this replica is deleted)
 --          2 replica  3 fleet   as in the hash   4 kept  microseconds for which a claim counts
---          5 … the limits and routes, as in the hash
--- Reply    for each claim of another fleet on one of them: limit or route, first name of the fleet, replica,
---          microseconds since the claim, 1 if it is shared there; empty: all are free for this fleet
+--          5 form of the states   6 … the limits and routes, as in the hash
+-- Reply    for each claim on one of them of another fleet or form: limit or route, first name of the fleet, replica,
+--          microseconds since the claim, 1 if it is shared there, form; empty: all are free for this fleet
 --
 -- Invariant: all are claimed or none. Two fleets, which have no name in common, have the same limit only if both
---            share it. A claim ends `kept` after it was made last, and the hash with the last claim.
+--            share it. Two forms never have the same limit or route. A claim ends `kept` after it was made last, and the hash with the last claim.
 
 if ARGV[1] == 'leave' then
   redis.call('HDEL', KEYS[1], ARGV[2])
@@ -33,7 +33,7 @@ local function is_ours(other)
 end
 
 local wanted = {}
-for i = 5, #ARGV do wanted[ARGV[i]:sub(2)] = ARGV[i]:sub(1, 1) end
+for i = 6, #ARGV do wanted[ARGV[i]:sub(2)] = ARGV[i]:sub(1, 1) end
 
 local foreign = {}
 local all = redis.call('HGETALL', KEYS[1])
@@ -42,10 +42,13 @@ for i = 1, #all, 2 do
   local ago = at and math.abs(now - tonumber(at))
   if not ago or ago > kept then
     if ARGV[1] == 'claim' then redis.call('HDEL', KEYS[1], all[i]) end
-  elseif not is_ours(other) then
+  else
+    local form, of_fleet = names:match('\n=(%d+)') or '1', is_ours(other)
     for sign, name in names:gmatch('\n([+-])([^\n]+)') do
-      if wanted[name] and not (sign == '+' and wanted[name] == '+') then
-        for _, value in ipairs({ name, other:match('^[^\t]*'), all[i], text(ago), sign == '+' and '1' or '0' }) do
+      local fits = form == ARGV[5] and (of_fleet or sign == '+' and wanted[name] == '+')
+      if wanted[name] and not fits then
+        local first = other:match('^[^\t]*')
+        for _, value in ipairs({ name, first, all[i], text(ago), sign == '+' and '1' or '0', form }) do
           foreign[#foreign + 1] = value
         end
       end
@@ -53,8 +56,8 @@ for i = 1, #all, 2 do
   end
 end
 if #foreign == 0 and ARGV[1] == 'claim' then
-  redis.call('HSET', KEYS[1], ARGV[2], text(now) .. '\n' .. fleet
-    .. (#ARGV > 4 and '\n' .. table.concat(ARGV, '\n', 5) or ''))
+  redis.call('HSET', KEYS[1], ARGV[2], text(now) .. '\n' .. fleet .. '\n=' .. ARGV[5]
+    .. (#ARGV > 5 and '\n' .. table.concat(ARGV, '\n', 6) or ''))
   redis.call('PEXPIRE', KEYS[1], text(math.ceil(kept / 1000)))
 end
 return foreign

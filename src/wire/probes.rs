@@ -17,7 +17,7 @@ use sluiced_amqp::rabbit::management;
 use sluiced_amqp::rabbit::probe::{self, QueueState};
 use sluiced_amqp::rabbit::{RabbitError, RabbitOptions, RouteOptions};
 use sluiced_core::headroom::Headroom;
-use sluiced_core::owner::{self, Claim};
+use sluiced_core::owner::{self, Claim, FORM};
 use sluiced_core::policy::as_written;
 use sluiced_core::stall::{TooFar, horizon_needed, millis};
 use sluiced_ports::connect::TlsError;
@@ -166,7 +166,11 @@ fn fleet(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<
                 named.to_vec()
             }
         };
-        let claim = Claim { fleet, names };
+        let claim = Claim {
+            form: FORM,
+            fleet,
+            names,
+        };
         let store = stores::store(&redis).await.map_err(|e| e.to_string())?;
         let foreign = store.own(Owning::Look, "", &claim).await;
         let foreign = foreign.map_err(|e| e.to_string())?;

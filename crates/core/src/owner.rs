@@ -3,7 +3,7 @@
 //! Problem: limits and breakers are kept by name, and two fleets of one store may have the same names without knowing
 //! of each other. Each would then follow the rate of the other one, or stop when the other's downstream is away.
 //! So each replica *claims* the names of its limits and routes for its fleet before it uses any of them, and again
-//! every few seconds. A name that a replica of another fleet has claimed is refused, unless the files of both say that
+//! every half a minute. A name that a replica of another fleet has claimed is refused, unless the files of both say that
 //! it is shared. All names are claimed or none.
 //!
 //! A replica that stops takes its claim back. One that died leaves it behind for [`KEPT`]: longer than a restart takes,
@@ -15,6 +15,10 @@
 //! asked, unless an operator gave it a name: so replicas of one fleet may see different names of one cluster, and what
 //! they have in common are the addresses in their files.
 //!
+//! **Forms.** A later version of sluiced may keep its state in the store in another form ([`FORM`]). Replicas of two forms
+//! would each read the other's state wrongly and together go over a limit. So a claim says the form, and a name that was
+//! claimed under another form is refused, whatever the fleet. Two versions with the same form run side by side.
+//!
 //! `lua/own.lua` is the same inside Redis.
 
 use std::collections::BTreeMap;
@@ -25,9 +29,15 @@ use super::time::StoreTime;
 /// A claim that was not made again for so long is over.
 pub const KEPT: Duration = Duration::from_secs(3600);
 
+/// The form of what this version keeps in the store. It rises when a replica of the version before would read a state
+/// wrongly; fields that the version before does not read leave it as it is.
+pub const FORM: u32 = 1;
+
 /// What the replicas of a fleet use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
+    /// The form of the states that the replica reads and writes: [`FORM`] of its version.
+    pub form: u32,
     /// The names of the fleet, the one to show first. They have no control characters.
     pub fleet: Vec<String>,
     /// The names, such as `limits.account`, each with whether the file shares it with other fleets.
@@ -54,7 +64,7 @@ impl Claim {
     }
 }
 
-/// A name that another fleet has claimed.
+/// A name that another fleet has claimed, or a replica of another version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Foreign {
     pub name: String,
@@ -65,6 +75,8 @@ pub struct Foreign {
     pub ago: Duration,
     /// The file of that replica shares it: it is refused because the other file does not.
     pub shared: bool,
+    /// The form of the states of that replica.
+    pub form: u32,
 }
 
 /// `replica` claims. Returns what is refused, in order; if nothing is, the claim is in `all` afterwards.
@@ -86,18 +98,20 @@ pub fn claim(
 /// What of `claim` would be refused.
 #[must_use]
 pub fn foreign(all: &BTreeMap<String, Claimed>, claim: &Claim, now: StoreTime) -> Vec<Foreign> {
-    let others = all
-        .iter()
-        .filter(|(_, other)| !other.claim.is_of(claim) && ago(other, now) <= KEPT);
+    let others = all.iter().filter(|(_, other)| ago(other, now) <= KEPT);
     let refused = others.flat_map(|(replica, other)| {
+        let same_form = other.claim.form == claim.form;
+        let same_fleet = other.claim.is_of(claim);
         other.claim.names.iter().filter_map(move |(name, shared)| {
             let ours = claim.names.get(name)?;
-            (!(*ours && *shared)).then(|| Foreign {
+            let fits = same_form && (same_fleet || *ours && *shared);
+            (!fits).then(|| Foreign {
                 name: name.clone(),
                 fleet: other.claim.shown().to_owned(),
                 replica: replica.clone(),
                 ago: ago(other, now),
                 shared: *shared,
+                form: other.claim.form,
             })
         })
     });
@@ -111,10 +125,21 @@ fn ago(claimed: &Claimed, now: StoreTime) -> Duration {
     now.since(claimed.at).max(claimed.at.since(now))
 }
 
-/// Why a replica of `fleet` is refused: the names, both fleets, and what to write. `foreign` is not empty; `prefix` is
-/// that of the store.
+/// Why a replica of `fleet` is refused: the names, both fleets or both forms, and what to do. `foreign` is not empty;
+/// `prefix` is that of the store.
 #[must_use]
 pub fn in_words(fleet: &str, prefix: &str, foreign: &[Foreign]) -> String {
+    let of_another_form = foreign.iter().filter(|one| one.form != FORM);
+    if let Some(latest) = of_another_form.min_by_key(|one| one.ago) {
+        return format!(
+            "this version keeps its state in Redis in form {FORM}, and the replica {} in form {} under the same prefix `{prefix}` (it was there {} s ago): \
+             the two cannot keep one limit together. Stop all replicas of the other version first (one that was killed counts for an hour), \
+             or write another prefix in [redis] of this one, if the two share no limit",
+            latest.replica,
+            latest.form,
+            latest.ago.as_secs()
+        );
+    }
     let Some(first) = foreign.first() else {
         return format!("every name is free for the fleet `{fleet}`");
     };

@@ -3,7 +3,7 @@
 //! `core::owner` says why, and the store decides. Until the names are claimed this replica declares no policy and
 //! decodes no message, so that it changes nothing of another fleet. If another fleet has a name, the process
 //! ends (`cli::run`): going on would mix two fleets, and waiting would look like an outage. The claim is made again
-//! every few seconds and whenever the store comes back, because a store that lost its state has lost the claims, too.
+//! every half a minute and whenever the store comes back, because a store that lost its state has lost the claims, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
-use sluiced_core::owner::{self, Claim};
+use sluiced_core::owner::{self, Claim, FORM};
 use sluiced_ports::connect::Link;
 use sluiced_ports::store::{FleetNames, Owning, Store};
 
 /// Two claims of a replica are this far apart.
-const RENEWED: Duration = Duration::from_secs(10);
+const RENEWED: Duration = Duration::from_secs(30);
 /// The first wait after a claim that was not answered; it doubles up to [`RENEWED`].
 const RETRY: Duration = Duration::from_millis(100);
 /// A replica that stops takes its claim back within this.
@@ -118,7 +118,11 @@ impl Owner {
         let fleet = self.fleet.wait_for(Option::is_some).await;
         let fleet = fleet.ok()?.as_deref()?.to_vec();
         let names = self.names.iter().cloned().collect();
-        Some(Claim { fleet, names })
+        Some(Claim {
+            form: FORM,
+            fleet,
+            names,
+        })
     }
 }
 
@@ -205,6 +209,7 @@ impl Owned {
             return;
         }
         let nothing = Claim {
+            form: FORM,
             fleet: Vec::new(),
             names: BTreeMap::new(),
         };

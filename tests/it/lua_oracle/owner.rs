@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluiced_core::owner::{Claim, Claimed, KEPT, claim, foreign};
+use sluiced_core::owner::{Claim, Claimed, FORM, KEPT, claim, foreign};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::store::{Owning, Store as _};
 
@@ -15,7 +15,7 @@ use crate::support::redis::RedisServer;
 #[derive(Clone, Debug)]
 enum Step {
     /// A replica of a fleet claims or looks.
-    Claims(Owning, usize, usize, BTreeMap<String, bool>),
+    Claims(Owning, usize, usize, u32, BTreeMap<String, bool>),
     Leaves(usize),
     /// All claims become older: Redis' clock cannot be set.
     Older(u64),
@@ -31,8 +31,8 @@ fn steps() -> impl Strategy<Value = Step> {
     let names = prop::collection::btree_map(name.prop_map(str::to_owned), any::<bool>(), 0..4);
     let act = prop_oneof![4 => Just(Owning::Claim), 1 => Just(Owning::Look)];
     prop_oneof![
-        6 => (act, 0..4_usize, 0..FLEETS.len(), names)
-            .prop_map(|(act, replica, fleet, names)| Step::Claims(act, replica, fleet, names)),
+        6 => (act, 0..4_usize, 0..FLEETS.len(), prop_oneof![4 => Just(FORM), 1 => Just(FORM + 1)], names)
+            .prop_map(|(act, replica, fleet, form, names)| Step::Claims(act, replica, fleet, form, names)),
         1 => (0..4_usize).prop_map(Step::Leaves),
         1 => prop_oneof![0..2_000_u64, 3_599_000_000..3_600_100_000_u64].prop_map(Step::Older),
     ]
@@ -87,9 +87,9 @@ proptest! {
         let mut all = BTreeMap::new();
         for step in steps {
             match step {
-                Step::Claims(act, replica, fleet, names) => {
+                Step::Claims(act, replica, fleet, form, names) => {
                     let fleet = FLEETS[fleet].iter().map(|&name| name.to_owned()).collect();
-                    let (replica, own) = (format!("replica {replica}"), Claim { fleet, names });
+                    let (replica, own) = (format!("replica {replica}"), Claim { form, fleet, names });
                     let now = redis_time(&mut connection);
                     prop_assume!(!is_at_its_end(&all, now));
                     let answer = world.runtime.block_on(store.own(act, &replica, &own)).unwrap();
@@ -98,14 +98,14 @@ proptest! {
                         _ => foreign(&all, &own, now),
                     };
                     let plain = |all: Vec<sluiced_core::owner::Foreign>| {
-                        let plain = all.into_iter().map(|one| (one.name, one.fleet, one.replica, one.shared));
+                        let plain = all.into_iter().map(|one| (one.name, one.fleet, one.replica, one.shared, one.form));
                         plain.collect::<Vec<_>>()
                     };
                     prop_assert_eq!(plain(answer), plain(expected));
                 }
                 Step::Leaves(replica) => {
                     let replica = format!("replica {replica}");
-                    let none = Claim { fleet: Vec::new(), names: BTreeMap::new() };
+                    let none = Claim { form: FORM, fleet: Vec::new(), names: BTreeMap::new() };
                     let leaving = store.own(Owning::Leave, &replica, &none);
                     prop_assert_eq!(world.runtime.block_on(leaving).unwrap(), []);
                     all.remove(&replica);

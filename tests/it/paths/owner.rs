@@ -273,3 +273,49 @@ async fn after_a_loss_the_fleet_that_runs_has_its_names_again() {
     eventually(LONG, "it works", || downstream.count() >= 10).await;
     daemon.stop(&[NEW_SCHEDULE, "Redis", "out of reach"]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_whose_states_have_another_form_is_not_joined() {
+    let provider = Provider::start(
+        "127.0.0.1:0".parse().unwrap(),
+        Behaviour::judging("200/1s".parse().unwrap()),
+    )
+    .unwrap();
+    let config = in_vhost("owner-form", "owner-form", "200/1s", provider.address()).await;
+    let daemon = Daemon::start(&config);
+    publish(&config, "sms", 10).await;
+    eventually(LONG, "it works", || provider.live().unique >= 10).await;
+
+    // What a replica of the next form would have written, if this one had not been there.
+    let key = "owner-form:{fleet}:owners";
+    let redis = RedisServer::shared();
+    let claims: Vec<(String, String)> = redis.ask(redis::cmd("HGETALL").arg(key)).unwrap();
+    daemon.stop(&[NEW_SCHEDULE]).await;
+    let [(_, claim)] = &*claims else {
+        panic!("one replica, not {claims:?}");
+    };
+    assert!(claim.contains("\n=1\n"), "{claim:?}");
+    let next = claim.replace("\n=1\n", "\n=2\n");
+    let written: redis::RedisResult<()> =
+        redis.ask(redis::cmd("HSET").arg(key).arg("next:7").arg(next));
+    written.unwrap();
+
+    const WORDS: &str = "keeps its state in Redis in form 1, and the replica next:7 in form 2 under the same prefix `owner-form`";
+    let (code, line) = check(&config);
+    assert_eq!(code, Some(1), "{line}");
+    assert!(line.contains(WORDS), "{line}");
+    publish(&config, "sms", 10).await;
+    let mut refused = Daemon::start(&config);
+    let status = refused.ended().await;
+    assert_eq!(status.code(), Some(78), "{}", refused.log());
+    assert!(refused.log().contains(WORDS), "{}", refused.log());
+    refused.complaints(&["keeps its state in Redis in form"]);
+    assert_eq!(provider.live().unique, 10, "not one call beside it");
+
+    // Once the other one has left, the messages are called.
+    let left: redis::RedisResult<()> = redis.ask(redis::cmd("HDEL").arg(key).arg("next:7"));
+    left.unwrap();
+    let daemon = Daemon::start(&config);
+    eventually(LONG, "it goes on", || provider.live().calls >= 20).await;
+    daemon.stop(&[NEW_SCHEDULE]).await;
+}

@@ -7,6 +7,7 @@ fn of(fleet: &str, names: &[(&str, bool)]) -> Claim {
         .iter()
         .map(|(name, shared)| ((*name).to_owned(), *shared));
     Claim {
+        form: FORM,
         fleet: vec![fleet.to_owned()],
         names: names.collect(),
     }
@@ -26,6 +27,7 @@ fn a_name_of_another_fleet_is_refused_and_nothing_is_claimed() {
         replica: "one".to_owned(),
         ago: Duration::from_secs(3),
         shared: false,
+        form: FORM,
     };
     assert_eq!(refused, [expected]);
     assert_eq!(all.keys().collect::<Vec<_>>(), ["one"]);
@@ -116,4 +118,37 @@ fn one_name_in_common_makes_one_fleet() {
     ] {
         assert_eq!(foreign(&all, &of(fleet), NOW).len(), refused, "{fleet:?}");
     }
+}
+
+#[test]
+fn a_replica_of_another_form_is_refused_even_of_the_same_fleet() {
+    let names = [("limits.account", true), ("routes.sms", false)];
+    let mut all = BTreeMap::new();
+    claim(&mut all, "host:7", &of("a", &names), NOW);
+    for fleet in ["a", "b"] {
+        let next = Claim {
+            form: FORM + 1,
+            ..of(fleet, &names[..1])
+        };
+        let refused = claim(&mut all, "host:8", &next, NOW + Duration::from_secs(3));
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        assert_eq!(
+            (&*refused[0].name, refused[0].form),
+            ("limits.account", FORM)
+        );
+    }
+    // Without a name in common they do not meet.
+    let apart = Claim {
+        form: FORM + 1,
+        ..of("a", &[("limits.mail", false)])
+    };
+    assert_eq!(claim(&mut all, "host:9", &apart, NOW), []);
+    // The words are those of this version, which meets a later one.
+    let refused = foreign(&all, &of("a", &[("limits.mail", false)]), NOW);
+    assert_eq!(
+        in_words("a", "sluiced", &refused),
+        "this version keeps its state in Redis in form 1, and the replica host:9 in form 2 under the same prefix `sluiced` (it was there 0 s ago): \
+         the two cannot keep one limit together. Stop all replicas of the other version first (one that was killed counts for an hour), \
+         or write another prefix in [redis] of this one, if the two share no limit"
+    );
 }

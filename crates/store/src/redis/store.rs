@@ -210,19 +210,21 @@ impl Store for RedisStore {
                 Arg::Text(replica),
                 Arg::Text(&fleet),
                 Arg::Number(micros(owner::KEPT)),
+                Arg::Number(claim.form.into()),
             ];
             args.extend(names.iter().map(|name| Arg::Text(name)));
             let key = format!("{}:{{fleet}}:owners", self.scripts.prefix());
             let call = ScriptCall::new(&self.scripts.own, key, Vec::new(), args);
-            let reply: Vec<(String, String, String, u64, u8)> = self.call(call).await?;
+            let reply: Vec<(String, String, String, u64, u8, u32)> = self.call(call).await?;
             let foreign = reply
                 .into_iter()
-                .map(|(name, fleet, replica, ago, shared)| Foreign {
+                .map(|(name, fleet, replica, ago, shared, form)| Foreign {
                     name,
                     fleet,
                     replica,
                     ago: Duration::from_micros(ago),
                     shared: shared > 0,
+                    form,
                 });
             let mut foreign: Vec<_> = foreign.collect();
             foreign.sort();
