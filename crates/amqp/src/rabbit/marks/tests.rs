@@ -103,3 +103,18 @@ fn nonsense_is_no_mark() {
     number.insert(MARK, HeaderValue::Int(1));
     assert_eq!(trust(MESSAGE, &number, &key), Trust::Nothing);
 }
+
+/// Replicas of an earlier version read these marks: the values are RFC 2104's over the text that the first version signs,
+/// made by another program. A change that breaks this needs a mark of another name.
+#[test]
+fn the_marks_are_those_of_the_first_version() {
+    let bytes: String = (0..32).map(|byte: u8| format!("{byte:02x}")).collect();
+    let key = MarkKey::read(&bytes).unwrap();
+    let marks = MESSAGE.sign(|name| headers().get(name).cloned(), &key);
+    let first = "6e309b6694af3e3b01f01420e3874a32bd3c9e00f13debe967b80c179b048fe3";
+    let round = "efd977473487c08b79121aab77c8ffaa8b72b9198978e37318b8f5969e97d8d5";
+    assert_eq!(
+        marks,
+        [(MARK, first.to_owned()), (ROUND_MARK, round.to_owned())]
+    );
+}
