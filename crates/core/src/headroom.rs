@@ -229,18 +229,24 @@ const STEPS: usize = 32;
 const FADES: Duration = Duration::from_secs(30);
 /// Fewer calls are not enough.
 const FEWEST_CALLS: u64 = 20;
+/// The first calls leave late because connections and replicas are starting, which says nothing of those that follow.
+const STARTS: Duration = Duration::from_secs(1);
 
 /// The latenesses of the last calls.
 #[derive(Clone, Debug, Default)]
 pub struct Lateness {
     counts: [u64; STEPS],
+    began: Option<Mono>,
     faded: Option<Mono>,
 }
 
 impl Lateness {
-    /// A call left so late, or did not leave because it was too late.
+    /// A call left so late, or did not leave because it was too late. Those of the first second do not count.
     pub fn saw(&mut self, late: Duration, now: Mono) {
-        self.saw_many(late, 1, now);
+        let began = *self.began.get_or_insert(now);
+        if now.since(began) >= STARTS {
+            self.saw_many(late, 1, now);
+        }
     }
 
     fn saw_many(&mut self, late: Duration, calls: u64, now: Mono) {
@@ -261,7 +267,8 @@ impl Lateness {
         let mut later = all;
         let losses = self.counts.iter().zip(ends()).map(|(count, end)| {
             later -= count;
-            let lost = later as f64 / all as f64;
+            // The latest one alone may be chance.
+            let lost = later.saturating_sub(1) as f64 / all as f64;
             (end, lost + end.as_secs_f64() / window.as_secs_f64())
         });
         let least = losses.min_by(|(_, one), (_, other)| one.total_cmp(other));

@@ -220,11 +220,32 @@ mod lateness {
         assert!(worth >= Duration::from_millis(4), "{worth:?}");
         // One in a thousand is 20 ms late: 2 % of a second for 0.1 % of the slots, but little of a minute.
         let mut seen = Lateness::default();
-        seen.saw_many(Duration::from_micros(300), 999, at(1));
-        seen.saw_many(Duration::from_millis(20), 1, at(1));
+        seen.saw_many(Duration::from_micros(300), 9_990, at(1));
+        seen.saw_many(Duration::from_millis(20), 10, at(1));
         let worth = seen.worth(SECOND, at(1)).expect("many");
         assert!(worth < Duration::from_millis(1), "{worth:?}");
         let worth = seen.worth(MINUTE, at(1)).expect("many");
+        assert!(worth >= Duration::from_millis(20), "{worth:?}");
+    }
+
+    /// A process that starts is busy, and what it does then says nothing of the next minute.
+    #[test]
+    fn calls_of_the_first_second_and_a_single_late_one_do_not_count() {
+        let mut seen = Lateness::default();
+        for n in 0..1_000 {
+            seen.saw(Duration::from_millis(20), Mono::from_micros(n * 999));
+        }
+        assert_eq!(seen.worth(SECOND, at(1)), None);
+        for n in 0..99 {
+            seen.saw(Duration::from_micros(300), at(1) + Duration::from_millis(n));
+        }
+        seen.saw(Duration::from_millis(20), at(2));
+        let worth = seen.worth(SECOND, at(2)).expect("many");
+        assert!(worth < Duration::from_millis(1), "{worth:?}");
+        for _ in 0..9 {
+            seen.saw(Duration::from_millis(20), at(2));
+        }
+        let worth = seen.worth(SECOND, at(2)).expect("many");
         assert!(worth >= Duration::from_millis(20), "{worth:?}");
     }
 
