@@ -128,6 +128,8 @@ fn unconnected(mut route: Route) -> Route {
     let (ca, certificate, key) = match &mut route.downstream {
         types::Downstream::Http(http) => {
             (http.proxy, http.proxy_password_file) = (None, None);
+            // No token is signed with a word.
+            http.auth.take_if(|auth| matches!(auth, Auth::Jwt(_)));
             (&mut http.ca_file, &mut http.cert_file, &mut http.key_file)
         }
         types::Downstream::Smpp(smpp) => {
@@ -215,6 +217,7 @@ fn named(secrets: &Secrets) -> Result<BTreeMap<String, Secret>, SecretError> {
 fn secret_of(auth: &Auth) -> SecretPlace<'_> {
     let (value, file, name) = match auth {
         Auth::Aws(aws) => return (None, Some(&aws.credentials_file), "credentials"),
+        Auth::Jwt(jwt) => return (None, Some(&jwt.key_file), "key"),
         Auth::Basic(basic) => (&basic.password, &basic.password_file, "password"),
         Auth::Bearer(bearer) => (&bearer.token, &bearer.token_file, "token"),
         Auth::Hmac(hmac) => (&hmac.secret, &hmac.secret_file, "secret"),

@@ -166,11 +166,11 @@ impl Trial {
             Downstream::Smpp(_) => None,
         };
         let lacks = match (auth(route), auth(&bare)) {
-            (Some(auth), None) => authorizing(&auth, "unknown"),
-            // A token is asked for when it is needed.
-            (Some(auth @ Auth::Oauth2(_)), _) if loaded.secrets.are_made_up() => {
+            // A token is asked for, or made, when it is needed.
+            (Some(auth @ (Auth::Oauth2(_) | Auth::Jwt(_))), _) if loaded.secrets.are_made_up() => {
                 authorizing(&auth, "Bearer secret")
             }
+            (Some(auth), None) => authorizing(&auth, "unknown"),
             _ => Vec::new(),
         };
         Ok(Self {
@@ -184,8 +184,15 @@ impl Trial {
     /// What the limits of the route count of the message at this call, from 1.
     ///
     /// # Errors
-    /// When a limit cannot count it, or can never let it pass.
+    /// When it is too large, or a limit cannot count it or can never let it pass.
     pub fn label_at(&self, message: &Message, attempt: u32) -> Result<Label, Undecodable> {
+        let (bytes, most) = (message.body.len() as u64, self.route.rules.max_body);
+        if bytes > most {
+            return Err(Undecodable {
+                what: "body".to_owned(),
+                why: format!("it has {bytes} bytes; max_body is {most}"),
+            });
+        }
         let label = self
             .route
             .labels
@@ -406,7 +413,9 @@ pub enum Rendered {
 /// The headers that carry credentials or a signature, each with this text.
 fn authorizing(auth: &Auth, text: &'static str) -> Vec<(HeaderName, &'static str)> {
     let names = match auth {
-        Auth::Basic(_) | Auth::Bearer(_) | Auth::Oauth2(_) | Auth::Aws(_) => vec![AUTHORIZATION],
+        Auth::Basic(_) | Auth::Bearer(_) | Auth::Oauth2(_) | Auth::Jwt(_) | Auth::Aws(_) => {
+            vec![AUTHORIZATION]
+        }
         Auth::Hmac(hmac) => hmac
             .headers
             .keys()

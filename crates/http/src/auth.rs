@@ -33,7 +33,7 @@ pub(super) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>
         }
         Auth::Bearer(_) => format!("Bearer {secret}"),
         // Made for each call.
-        Auth::Hmac(_) | Auth::Oauth2(_) | Auth::Aws(_) => return Ok(None),
+        Auth::Hmac(_) | Auth::Oauth2(_) | Auth::Jwt(_) | Auth::Aws(_) => return Ok(None),
     };
     let mut value = HeaderValue::try_from(text)
         .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;

@@ -32,7 +32,7 @@ use super::hosts::Allowed;
 use super::http1::Http1;
 use super::http2::Http2;
 use super::lifetime::Lifetimes;
-use super::oauth::{Given, Tokens};
+use super::oauth::{Given, TokenAuth, Tokens};
 use super::refusing::Refusing;
 use super::request::RequestTemplate;
 use super::scarce::Scarcity;
@@ -126,12 +126,9 @@ impl HttpDownstream {
         let secrets = NamedSecrets::new(&named.cloned().collect(), &credentials.named)?;
         let origin = template.origin().cloned();
         let is_tls = |origin: &Uri| origin.scheme() == Some(&Scheme::HTTPS);
-        let asks_by_tls = |auth: &Auth| match auth {
-            Auth::Oauth2(client) => client.token_url.starts_with("https:"),
-            Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) | Auth::Aws(_) => false,
-        };
-        let may_be_tls =
-            origin.as_ref().is_none_or(is_tls) || http.auth.as_ref().is_some_and(asks_by_tls);
+        let tokens_of = http.auth.as_ref().and_then(TokenAuth::of);
+        let may_be_tls = origin.as_ref().is_none_or(is_tls)
+            || tokens_of.as_ref().is_some_and(TokenAuth::asks_by_tls);
         let lifetimes = Arc::new(Lifetimes::new(
             http.idle_timeout.get(),
             http.max_connection_age.get(),
@@ -143,11 +140,11 @@ impl HttpDownstream {
             may_be_tls,
         )?;
         let connect_timeout = http.connect_timeout.get();
-        let tokens = match auth {
-            Some((Auth::Oauth2(client), secret)) => {
+        let tokens = match (tokens_of, auth) {
+            (Some(tokens), Some((_, secret))) => {
                 let (tls, proxy) = (tls.clone(), proxy.clone());
                 let network = network(tls, connect_timeout, proxy, None, HttpVersion::One);
-                Some(Tokens::of(client, secret, http, network)?)
+                Some(Tokens::of(&tokens, secret, http, network)?)
             }
             _ => None,
         };

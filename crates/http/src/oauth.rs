@@ -1,4 +1,5 @@
-//! Tokens of OAuth 2.0 for the header `Authorization`, asked for with the credentials of a client (RFC 6749, section 4.4).
+//! Tokens for the header `Authorization`: asked for with the credentials of a client (OAuth 2.0, RFC 6749, section 4.4) or
+//! with claims that are signed (RFC 7523, section 2.1), or the signed claims themselves, as Apple wants them.
 //!
 //! Problem: a token lasts for minutes or hours, and a call whose token has to be fetched first leaves too late for its slot.
 //! So a task of its own fetches it before the first slot, and again after three to four fifths of its life, while calls go on
@@ -13,6 +14,8 @@
 //! otherwise a client that may not call would call for ever.
 
 mod grant;
+mod key;
+mod source;
 mod state;
 
 use std::collections::HashMap;
@@ -20,13 +23,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderValue, Request, StatusCode};
+use http::StatusCode;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
@@ -37,16 +37,16 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
-use url::form_urlencoded;
 
-use self::grant::{granted, refusal};
+use self::grant::{granted, lasting, refusal};
+use self::source::{Source, Step};
 pub(super) use self::state::Given;
 use self::state::{State, Token};
 use super::egress::Egress;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::{Misconfigured, connect_detail};
 use sluiced_ports::lock;
-use sluiced_settings::types::{ClientAuth, Http, Oauth2};
+use sluiced_settings::types::{Auth, Http, Jwt, Oauth2};
 
 /// How long a request for a token may take.
 const BOUND: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ const MAX_ANSWER: usize = 64 * 1024;
 /// The tokens of one client.
 pub(super) struct Tokens {
     client: Client<HttpsConnector<Egress>, Full<Bytes>>,
-    settings: Oauth2,
+    source: Source,
     secret: Secret,
     state: Mutex<State>,
     /// Told of each change of the state.
@@ -71,16 +71,52 @@ pub(super) struct Tokens {
 /// What makes two clients the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Identity {
-    token_url: String,
-    client_id: String,
-    in_body: bool,
+    source: Source,
     /// The secret itself, as a digest, and its file.
     secret: [u8; 32],
     file: Option<PathBuf>,
-    scope: Option<String>,
-    audience: Option<String>,
     /// The way to the server: the proxy, and files of certificates.
     way: [Option<String>; 4],
+}
+
+/// What a configuration says of a client whose tokens are kept here.
+pub(super) enum TokenAuth<'a> {
+    Oauth2(&'a Oauth2),
+    Jwt(&'a Jwt),
+}
+
+impl<'a> TokenAuth<'a> {
+    /// `None`: this way to be recognized has no tokens of its own.
+    pub(super) fn of(auth: &'a Auth) -> Option<Self> {
+        match auth {
+            Auth::Oauth2(client) => Some(Self::Oauth2(client)),
+            Auth::Jwt(jwt) => Some(Self::Jwt(jwt)),
+            Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) | Auth::Aws(_) => None,
+        }
+    }
+
+    fn source(&self) -> Source {
+        match self {
+            Self::Oauth2(client) => Source::from(*client),
+            Self::Jwt(jwt) => Source::from(*jwt),
+        }
+    }
+
+    /// The file of the secret.
+    fn file(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Oauth2(client) => client.client_secret_file.as_ref(),
+            Self::Jwt(jwt) => Some(&jwt.key_file),
+        }
+    }
+
+    /// Whether a server is asked by TLS.
+    pub(super) fn asks_by_tls(&self) -> bool {
+        let source = self.source();
+        source
+            .token_url()
+            .is_some_and(|url| url.starts_with("https:"))
+    }
 }
 
 static SHARED: Mutex<Option<HashMap<Identity, Weak<Tokens>>>> = Mutex::new(None);
@@ -89,32 +125,30 @@ impl Tokens {
     /// Those of this client, shared with all other routes of this process that have the same.
     ///
     /// # Errors
-    /// When the client cannot be written in a request.
+    /// When the client cannot be written in a request, or its key cannot be read.
     pub(super) fn of(
-        settings: &Oauth2,
+        auth: &TokenAuth<'_>,
         secret: &Secret,
         http: &Http,
         network: HttpsConnector<Egress>,
     ) -> Result<Arc<Self>, Misconfigured> {
-        let digest = ring::digest::digest(
-            &ring::digest::SHA256,
-            secret.last().expose_secret().as_bytes(),
-        );
+        let source = auth.source();
+        let text = secret.last();
+        if let TokenAuth::Jwt(_) = auth {
+            key::check(text.expose_secret())
+                .map_err(|why| Misconfigured::new("auth.key_file", why))?;
+        }
+        let digest = ring::digest::digest(&ring::digest::SHA256, text.expose_secret().as_bytes());
         let mut identity = Identity {
-            token_url: settings.token_url.clone(),
-            client_id: settings.client_id.clone(),
-            in_body: settings.client_auth == ClientAuth::Body,
+            source: source.clone(),
             secret: [0; 32],
-            file: settings.client_secret_file.clone(),
-            scope: settings.scope.clone(),
-            audience: settings.audience.clone(),
+            file: auth.file().cloned(),
             way: way_of(http),
         };
         identity.secret.copy_from_slice(digest.as_ref());
-        settings
-            .token_url
-            .parse::<http::Uri>()
-            .map_err(|_| Misconfigured::new("auth.token_url", "is no URL"))?;
+        if let Some(Err(_)) = source.token_url().map(str::parse::<http::Uri>) {
+            return Err(Misconfigured::new("auth.token_url", "is no URL"));
+        }
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = shared.get_or_insert_default();
         shared.retain(|_, tokens| tokens.strong_count() > 0);
@@ -128,7 +162,7 @@ impl Tokens {
             .build(network);
         let tokens = Arc::new(Self {
             client,
-            settings: settings.clone(),
+            source,
             secret: secret.clone(),
             state: Mutex::default(),
             changes: watch::Sender::new(()),
@@ -195,7 +229,16 @@ impl Tokens {
 
     async fn ask(&self) -> Result<Token, String> {
         let since = Instant::now();
-        let answer = self.client.request(self.request()?).await;
+        let fraction = rand::rng().random_range(0.0..1.0);
+        let secret = self.secret.get();
+        let step = self
+            .source
+            .step(secret.expose_secret(), SystemTime::now())?;
+        let request = match step {
+            Step::Made(token, lasts) => return lasting(&token, lasts, since, fraction),
+            Step::Ask(request) => request,
+        };
+        let answer = self.client.request(request).await;
         let answer = answer.map_err(|error| connect_detail(&error))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
@@ -204,47 +247,15 @@ impl Tokens {
         if !status.is_success() {
             return Err(refusal(status, &body));
         }
-        granted(status, &body, since, rand::rng().random_range(0.0..1.0))
-    }
-
-    /// A POST of a form (RFC 6749, section 4.4.2).
-    fn request(&self) -> Result<Request<Full<Bytes>>, String> {
-        let settings = &self.settings;
-        let secret = self.secret.get();
-        let secret = secret.expose_secret();
-        let mut form = form_urlencoded::Serializer::new(String::new());
-        form.append_pair("grant_type", "client_credentials");
-        for (name, value) in [("scope", &settings.scope), ("audience", &settings.audience)] {
-            if let Some(value) = value {
-                form.append_pair(name, value);
-            }
-        }
-        let mut request = Request::post(&settings.token_url)
-            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .header(ACCEPT, "application/json");
-        match settings.client_auth {
-            ClientAuth::Body => {
-                form.append_pair("client_id", &settings.client_id);
-                form.append_pair("client_secret", secret);
-            }
-            ClientAuth::Basic => {
-                // Both are encoded like a form first (section 2.3.1).
-                let part = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect();
-                let (id, secret): (String, String) = (part(&settings.client_id), part(secret));
-                let pair = BASE64_STANDARD.encode(format!("{id}:{secret}"));
-                let value = HeaderValue::try_from(format!("Basic {pair}"));
-                let mut value = value.map_err(|_| "the client cannot be written".to_owned())?;
-                value.set_sensitive(true);
-                request = request.header(AUTHORIZATION, value);
-            }
-        }
-        let request = request.body(Full::new(Bytes::from(form.finish())));
-        request.map_err(|_| "token_url is no URL".to_owned())
+        granted(status, &body, since, fraction)
     }
 
     /// The host of the token's server, for a person.
     pub(super) fn server(&self) -> String {
-        let url = self.settings.token_url.parse::<http::Uri>().ok();
+        let Some(url) = self.source.token_url() else {
+            return "the key in key_file".to_owned();
+        };
+        let url = url.parse::<http::Uri>().ok();
         let host = url.as_ref().and_then(|url| url.authority());
         host.map_or_else(|| "token_url".to_owned(), ToString::to_string)
     }

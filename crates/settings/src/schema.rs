@@ -166,7 +166,7 @@ macro_rules! words {
         }
     ) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
         pub enum $name {
             $($(#[$inner])* #[serde(rename = $word)] $variant,)*
         }

@@ -35,7 +35,7 @@ use super::text::Length;
 use sluiced_core::backoff::Backoff;
 use sluiced_core::breaker::BreakerRule;
 
-pub use auth::{Auth, AwsSigv4, ClientAuth, HashFunction, Hmac, Oauth2, SecretEncoding};
+pub use auth::{Auth, AwsSigv4, ClientAuth, HashFunction, Hmac, Jwt, Oauth2, SecretEncoding};
 pub use callers::{Callers, Shown, callers_route};
 pub use http::{Breaker, Http, HttpVersion, Outcomes};
 pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};

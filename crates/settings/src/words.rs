@@ -355,6 +355,19 @@ impl Route {
                     aws.service, aws.region
                 ));
             }
+            Auth::Jwt(jwt) => {
+                let url = jwt
+                    .token_url
+                    .as_deref()
+                    .and_then(|url| Url::parse(url).ok());
+                let server = url.as_ref().and_then(Url::host_str);
+                return Some(match server {
+                    Some(server) => format!(
+                        "each call has a token, which {server} gives for claims that are signed with a private key; without one nothing is sent"
+                    ),
+                    None => "each call has a token that is signed with a private key, a new one at least once in its lifetime".to_owned(),
+                });
+            }
             Auth::Oauth2(client) => {
                 let url = Url::parse(&client.token_url).ok();
                 let server = url.as_ref().and_then(Url::host_str).unwrap_or("its server");

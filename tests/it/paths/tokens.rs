@@ -1,11 +1,14 @@
-//! Calls with a token of OAuth 2.0, from its first one to one that is refused.
+//! Calls with a token of OAuth 2.0, from its first one to one that is refused, and with claims that are signed.
 
 use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 use super::{config, numbered, queue};
 use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, get};
 use crate::support::recorder::{Recorder, Reply};
-use crate::support::token_server::TokenServer;
+use crate::support::token_server::{TokenServer, is_token_of};
 use crate::support::wait::eventually;
 
 /// A downstream that takes calls with a good token of this server.
@@ -122,4 +125,132 @@ async fn without_a_token_nothing_is_called_and_the_reason_is_named() {
     assert!(!log.contains("wr0ng") && !log.contains("s3cret"), "{log}");
     let dead = broker.counts(&format!("{name}.dead")).await;
     assert_eq!(dead, Some((0, 0)));
+}
+
+/// The key of RFC 7515, appendix A.2, which is no secret.
+const KEY: &str = include_str!("../../../crates/http/src/oauth/key/rfc7515.pem");
+
+/// A route to it with claims that are signed; `more`: further keys of `auth`.
+fn signing(name: &str, downstream: &Recorder, key: &std::path::Path, more: &str) -> Route {
+    let mut route = Route::new(name, downstream.address);
+    route.downstream = format!(
+        "auth = {{ kind = \"jwt\", key_file = \"{}\", key_id = \"K1\", {more} }}\n",
+        key.display()
+    );
+    route
+}
+
+/// The parts of a token that are JSON.
+fn parts(token: &str) -> [serde_json::Value; 2] {
+    let parts: Vec<&str> = token.split('.').collect();
+    let [header, claims, _] = *parts else {
+        panic!("{token} has three parts");
+    };
+    [header, claims].map(|part| {
+        let json = BASE64_URL_SAFE_NO_PAD.decode(part).unwrap();
+        serde_json::from_slice(&json).unwrap()
+    })
+}
+
+/// Claims that are signed are the token itself, as Apple and GitHub take it: one for many calls. The file is read again for
+/// the next one, and neither key nor token is shown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_that_are_signed_are_the_token_of_many_calls() {
+    let name = "tokens-signed";
+    let place = tempfile::tempdir().unwrap();
+    let key = place.path().join("key.pem");
+    std::fs::write(&key, KEY).unwrap();
+    let downstream = Recorder::start(|call| {
+        let token = call.authorization.strip_prefix("Bearer ");
+        Reply::status(
+            if token.is_some_and(|token| token.split('.').count() == 3) {
+                202
+            } else {
+                401
+            },
+        )
+    })
+    .await;
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 40)).await;
+    let route = signing(
+        name,
+        &downstream,
+        &key,
+        "claims = { iss = \"1234\" }, lifetime = \"9m\"",
+    );
+    let daemon = Daemon::start(&by_ten(config(name, vec![route])));
+    eventually(LONG, "all are called", || downstream.numbers().len() == 40).await;
+    assert_eq!(downstream.count(), 40, "none was refused");
+    let tokens: std::collections::BTreeSet<String> = downstream
+        .calls()
+        .into_iter()
+        .map(|call| call.authorization)
+        .collect();
+    assert_eq!(tokens.len(), 1, "{tokens:?}");
+    let token = tokens.first().unwrap().strip_prefix("Bearer ").unwrap();
+    assert!(is_token_of(token, KEY), "{token}");
+    let [header, claims] = parts(token);
+    assert_eq!(
+        (&header["alg"], &header["kid"]),
+        (&"RS256".into(), &"K1".into())
+    );
+    assert_eq!(claims["iss"], "1234");
+    let [issued, ends] = ["iat", "exp"].map(|name| claims[name].as_u64().unwrap());
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .as_secs();
+    assert!(issued <= now && now - issued < 300, "{issued} {now}");
+    assert_eq!(ends - issued, 540);
+    let log = daemon.stop(&[NEW_SCHEDULE]).await;
+    assert!(!log.contains(token) && !log.contains("PRIVATE"), "{log}");
+}
+
+/// Claims that are signed are exchanged for a token, as Google wants it. A file without a key is refused before anything
+/// is consumed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_that_are_signed_are_exchanged_for_a_token() {
+    let name = "tokens-exchanged";
+    let tokens = Arc::new(TokenServer::start("", KEY, 3).await);
+    let downstream = guarded(&tokens).await;
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 40)).await;
+    let place = tempfile::tempdir().unwrap();
+    let key = place.path().join("account.json");
+    let account =
+        serde_json::json!({ "private_key": KEY, "private_key_id": "K2", "client_email": "a@b" });
+    std::fs::write(&key, account.to_string()).unwrap();
+    let more = format!(
+        "claims = {{ aud = \"t\", scope = \"s\" }}, token_url = \"http://{}/token\"",
+        tokens.address
+    );
+    let route = signing(name, &downstream, &key, &more);
+    let daemon = Daemon::start(&by_ten(config(name, vec![route.clone()])));
+    eventually(LONG, "all are called", || downstream.numbers().len() == 40).await;
+    assert_eq!(downstream.count(), 40, "none was refused");
+    let asked = tokens.asked();
+    assert!((2..=6).contains(&asked.len()), "{} tokens", asked.len());
+    let assertion = asked[0].split_once("&assertion=").unwrap().1;
+    let [header, claims] = parts(assertion);
+    assert_eq!(header["kid"], "K1", "what is written has precedence");
+    for (claim, value) in [("iss", "a@b"), ("aud", "t"), ("scope", "s")] {
+        assert_eq!(claims[claim], value);
+    }
+    let log = daemon.stop(&[NEW_SCHEDULE]).await;
+    assert!(
+        !log.contains(assertion) && !log.contains("PRIVATE"),
+        "{log}"
+    );
+
+    std::fs::write(&key, "{\"token\": \"s3cret\"}").unwrap();
+    let mut refused = Daemon::start(&by_ten(config(name, vec![route])));
+    assert_eq!(refused.ended().await.code(), Some(78));
+    let log = refused.log();
+    assert!(
+        log.contains("auth.key_file") && log.contains("without a private_key"),
+        "{log}"
+    );
+    assert!(!log.contains("s3cret"), "{log}");
+    refused.complaints(&["auth.key_file"]);
 }

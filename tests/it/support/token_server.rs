@@ -1,12 +1,15 @@
-//! A token endpoint of OAuth 2.0 as RFC 6749 describes it: sections 2.3.1, 4.4.2, 5.1 and 5.2.
+//! A token endpoint of OAuth 2.0 as RFC 6749 describes it: sections 2.3.1, 4.4.2, 5.1 and 5.2. It also gives tokens for
+//! claims that are signed (RFC 7523, section 2.1); OpenSSL says whether a signature is right.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -111,7 +114,12 @@ async fn respond(
     let right = format!("Basic {}", BASE64_STANDARD.encode(client));
     let in_body = format!("client_id={}&client_secret={}", known.id, known.secret);
     let is_right = header.is_some_and(|header| header == right) || form.contains(&in_body);
-    let (status, text) = if !form.contains("grant_type=client_credentials") {
+    let is_right = is_right || is_signed(&form, &known.secret);
+    let grants = [
+        "grant_type=client_credentials",
+        "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer",
+    ];
+    let (status, text) = if !grants.iter().any(|grant| form.starts_with(grant)) {
         (400, r#"{"error":"unsupported_grant_type"}"#.to_owned())
     } else if is_right {
         known.issued.push(Instant::now());
@@ -129,4 +137,48 @@ async fn respond(
     let response = response.header("content-type", "application/json");
     let response = response.header("cache-control", "no-store");
     Ok(response.body(Full::from(text)).unwrap())
+}
+
+/// Whether the form has claims that are signed by the private key in `pem`.
+fn is_signed(form: &str, pem: &str) -> bool {
+    let assertion = form.split_once("assertion=").map(|(_, token)| token);
+    assertion.is_some_and(|token| pem.contains("PRIVATE KEY") && is_token_of(token, pem))
+}
+
+/// Whether a token in the form of RFC 7515 is signed by RS256 with the private key in `pem`: OpenSSL says it.
+pub fn is_token_of(token: &str, pem: &str) -> bool {
+    let Some((text, signature)) = token.rsplit_once('.') else {
+        return false;
+    };
+    let Ok(signature) = BASE64_URL_SAFE_NO_PAD.decode(signature) else {
+        return false;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    };
+    let (key, text) = (file("key", pem.as_bytes()), file("text", text.as_bytes()));
+    let (signature, public) = (file("signature", &signature), dir.path().join("public"));
+    let openssl = |arguments: &[&str], paths: &[&Path]| {
+        let mut command = Command::new("openssl");
+        command.args(arguments);
+        for path in paths {
+            command.arg(path);
+        }
+        command
+            .output()
+            .expect("openssl is installed")
+            .status
+            .success()
+    };
+    assert!(openssl(
+        &["rsa", "-pubout", "-out"],
+        &[&public, Path::new("-in"), &key]
+    ));
+    openssl(
+        &["dgst", "-sha256", "-verify"],
+        &[&public, Path::new("-signature"), &signature, &text],
+    )
 }

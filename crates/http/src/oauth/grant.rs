@@ -67,9 +67,6 @@ fn token(granted: &Granted, since: Instant, fraction: f64) -> Result<Token, Stri
     {
         return Err("its token is no bearer token".to_owned());
     }
-    let mut header = HeaderValue::try_from(format!("Bearer {}", granted.access_token))
-        .map_err(|_| "its token has a control character".to_owned())?;
-    header.set_sensitive(true);
     let seconds = match &granted.expires_in {
         None => None,
         Some(Seconds::Number(number)) => Some(*number),
@@ -77,6 +74,22 @@ fn token(granted: &Granted, since: Instant, fraction: f64) -> Result<Token, Stri
     };
     let life = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let life = life.unwrap_or(UNSAID).min(LONGEST);
+    lasting(&granted.access_token, life, since, fraction)
+}
+
+/// A token that is good for so long since then.
+///
+/// # Errors
+/// Why it cannot be used, for a person.
+pub(super) fn lasting(
+    text: &str,
+    life: Duration,
+    since: Instant,
+    fraction: f64,
+) -> Result<Token, String> {
+    let mut header = HeaderValue::try_from(format!("Bearer {text}"))
+        .map_err(|_| "its token has a control character".to_owned())?;
+    header.set_sensitive(true);
     if life < SHORTEST {
         return Err(format!(
             "its token lasts for {life:?}, which is too short to use it"

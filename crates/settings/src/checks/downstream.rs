@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use http::HeaderName;
 
 use super::{Bound, Checks};
 use crate::fault::KeyPath;
 use crate::schema::hint;
-use crate::types::{Auth, Http, HttpVersion, Limit, Outcomes, Quota, Route};
+use crate::types::{Auth, Http, HttpVersion, Jwt, Limit, Outcomes, Quota, Route};
 use sluiced_template::is_template;
 
 /// Headers that follow from the body and the connection.
@@ -269,6 +270,10 @@ impl Checks<'_> {
                 let file = Some(aws.credentials_file.as_path());
                 return self.secret_file(&path.join("credentials_file"), file);
             }
+            Auth::Jwt(jwt) => {
+                self.jwt_times(path, jwt);
+                return self.secret_file(&path.join("key_file"), Some(&jwt.key_file));
+            }
             Auth::Basic(basic) => ("password", basic.password.is_some(), &basic.password_file),
             Auth::Bearer(bearer) => ("token", bearer.token.is_some(), &bearer.token_file),
             Auth::Hmac(hmac) => ("secret", hmac.secret.is_some(), &hmac.secret_file),
@@ -278,6 +283,20 @@ impl Checks<'_> {
             }
         };
         self.one_secret(path, name, value, file);
+    }
+
+    fn jwt_times(&mut self, path: &KeyPath, jwt: &Jwt) {
+        let (least, most) = (Duration::from_secs(120), Duration::from_secs(24 * 3600));
+        if !(least..=most).contains(&jwt.lifetime.get()) {
+            let message = "a token is good for 2 minutes to a day; write one such as \"50m\"";
+            self.error(path.join("lifetime"), message);
+        }
+        for name in ["iat", "exp"] {
+            if jwt.claims.contains_key(name) {
+                let message = format!("{name} is made for each token; take it away");
+                self.error(path.join("claims").join(name), message);
+            }
+        }
     }
 
     /// A secret is in the configuration or in a file, not in both.

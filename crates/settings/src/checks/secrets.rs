@@ -135,7 +135,9 @@ fn of_auth(path: &KeyPath, auth: Option<&Auth>) -> Option<(KeyPath, &'static str
         Auth::Oauth2(client) if client.client_secret.is_some() => {
             Some((auth_at.join("client_secret"), "client_secret_file"))
         }
-        Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) | Auth::Oauth2(_) | Auth::Aws(_) => None,
+        Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) | Auth::Oauth2(_) => None,
+        // Their secrets are in files.
+        Auth::Jwt(_) | Auth::Aws(_) => None,
     }
 }
 

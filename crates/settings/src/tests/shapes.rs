@@ -214,7 +214,7 @@ fn a_fault_shows_its_part_of_a_line_at_its_column() {
     assert_eq!(
         below("auth = { token = \"hunter2\", kind = \"baerer\" }"),
         "\
-error: routes.sms.downstream.auth.kind: `baerer` is no kind; write \"basic\" or \"bearer\" or \"hmac\" or \"oauth2\" or \"aws_sigv4\"; did you mean \"bearer\"?
+error: routes.sms.downstream.auth.kind: `baerer` is no kind; write \"basic\" or \"bearer\" or \"hmac\" or \"oauth2\" or \"jwt\" or \"aws_sigv4\"; did you mean \"bearer\"?
   --> a.toml:11:36
    |
 11 | ...                   kind = \"baerer\"

@@ -8,8 +8,9 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use crate::forms::{SECRET, SIGNATURE_HEADER, SIGNED, TEXT, TOKEN_URL, USER};
-use crate::schema::Shape::Named;
-use crate::schema::{kinds, table, words};
+use crate::schema::Shape::{Flag, Named};
+use crate::schema::{SPAN, kinds, table, words};
+use crate::text::Length;
 
 kinds! {
     #[derive(Clone, Debug, Deserialize)]
@@ -23,6 +24,9 @@ kinds! {
         /// a token of OAuth 2.0, which is asked for with the credentials of a client (RFC 6749, 4.4) and renewed before it
         /// ends. Routes with the same client share it.
         Oauth2(Box<Oauth2>) = "oauth2", "", Oauth2::KEYS, &[];
+        /// a token that is signed with a private key (a JSON Web Token, RFC 7519), as Apple wants it, or the one that a
+        /// server of tokens gives for it (RFC 7523), as Google wants it. It is renewed before it ends.
+        Jwt(Box<Jwt>) = "jwt", "", Jwt::KEYS, &[];
         /// each call is signed when it is sent, by AWS Signature Version 4.
         Aws(Box<AwsSigv4>) = "aws_sigv4", "", AwsSigv4::KEYS, &[];
     }
@@ -98,6 +102,28 @@ table! {
 }
 
 table! {
+    /// Claims that are signed: by ES256 with a key of P-256, by RS256 with one of RSA.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Jwt {
+        /// The file that holds the private key: PEM, or the JSON of a service account of Google, which also names the key
+        /// and the account. It is read for each token.
+        key_file: PathBuf = TEXT, Required "credential:provider";
+        /// The provider's name of the key (kid).
+        key_id: Option<String> = TEXT, Optional "ABC123DEFG";
+        /// What is said in the token: texts. iat is added, and exp where expires is true; with the file of a service
+        /// account also its iss.
+        claims: BTreeMap<String, String> = Named { of: &TEXT, example: "iss = \"TEAM123456\"" }, Default {};
+        /// Whether the token says when it ends (exp). Apple counts from iat alone.
+        expires: bool = Flag, Default true;
+        /// How long a token is good for, from 2 minutes to a day. A new one is made after three to four fifths of that.
+        lifetime: Length = SPAN, Default "50m";
+        /// Where another token is given for the signed one, with a POST that goes through the downstream's proxy and trusts
+        /// its ca_file. Absent: calls have the signed one.
+        token_url: Option<String> = TOKEN_URL, Optional "https://oauth2.googleapis.com/token";
+    }
+}
+
+table! {
     /// For a service other than S3, whose paths are signed in another way.
     #[derive(Clone, Debug, Deserialize)]
     pub struct AwsSigv4 {
@@ -157,7 +183,9 @@ impl Auth {
     #[must_use]
     pub fn sets(&self, header: &str) -> bool {
         match self {
-            Self::Basic(_) | Self::Bearer(_) | Self::Oauth2(_) => header == "authorization",
+            Self::Basic(_) | Self::Bearer(_) | Self::Oauth2(_) | Self::Jwt(_) => {
+                header == "authorization"
+            }
             Self::Aws(_) => matches!(
                 header,
                 "authorization" | "x-amz-date" | "x-amz-security-token"

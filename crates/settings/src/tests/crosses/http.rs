@@ -175,7 +175,7 @@ fn an_unknown_auth() {
     assert_eq!(
         below("auth = { kind = \"digest\", user = \"u\" }"),
         [
-            "a.toml:11:17: routes.sms.downstream.auth.kind: `digest` is no kind; write \"basic\" or \"bearer\" or \"hmac\" or \"oauth2\" or \"aws_sigv4\""
+            "a.toml:11:17: routes.sms.downstream.auth.kind: `digest` is no kind; write \"basic\" or \"bearer\" or \"hmac\" or \"oauth2\" or \"jwt\" or \"aws_sigv4\""
         ]
     );
 }

@@ -1,0 +1,168 @@
+//! Where the tokens of a client come from: its credentials, or a key with which it signs.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Request};
+use http_body_util::Full;
+use url::form_urlencoded::{Serializer, byte_serialize};
+
+use super::key::{self, Claims};
+use sluiced_settings::types::{ClientAuth, Jwt, Oauth2};
+
+/// How a server of tokens is asked with a signed claim (RFC 7523, section 2.1).
+const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+
+/// Without the secret, which may change. Two routes with the same source and the same secret share their tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Source {
+    Client {
+        token_url: String,
+        id: String,
+        auth: ClientAuth,
+        scope: Option<String>,
+        audience: Option<String>,
+    },
+    Key {
+        /// `None`: the signed claim is the token.
+        token_url: Option<String>,
+        id: Option<String>,
+        claims: BTreeMap<String, String>,
+        expires: bool,
+        lifetime: Duration,
+    },
+}
+
+/// The next step to a token.
+pub(super) enum Step {
+    /// It is asked for.
+    Ask(Request<Full<Bytes>>),
+    /// This is one, and so long it lasts.
+    Made(String, Duration),
+}
+
+impl From<&Oauth2> for Source {
+    fn from(client: &Oauth2) -> Self {
+        Self::Client {
+            token_url: client.token_url.clone(),
+            id: client.client_id.clone(),
+            auth: client.client_auth,
+            scope: client.scope.clone(),
+            audience: client.audience.clone(),
+        }
+    }
+}
+
+impl From<&Jwt> for Source {
+    fn from(jwt: &Jwt) -> Self {
+        Self::Key {
+            token_url: jwt.token_url.clone(),
+            id: jwt.key_id.clone(),
+            claims: jwt.claims.clone(),
+            expires: jwt.expires,
+            lifetime: jwt.lifetime.get(),
+        }
+    }
+}
+
+impl Source {
+    /// The server that is asked.
+    pub(super) fn token_url(&self) -> Option<&str> {
+        match self {
+            Self::Client { token_url, .. } => Some(token_url),
+            Self::Key { token_url, .. } => token_url.as_deref(),
+        }
+    }
+
+    /// What comes next, with the secret as it is at present.
+    ///
+    /// # Errors
+    /// Why there can be no token, for a person. Never a part of the secret.
+    pub(super) fn step(&self, secret: &str, now: SystemTime) -> Result<Step, String> {
+        match self {
+            Self::Client {
+                token_url,
+                id,
+                auth,
+                scope,
+                audience,
+            } => {
+                let mut form = Serializer::new(String::new());
+                form.append_pair("grant_type", "client_credentials");
+                for (name, value) in [("scope", scope), ("audience", audience)] {
+                    if let Some(value) = value {
+                        form.append_pair(name, value);
+                    }
+                }
+                let header = credentials(*auth, id, secret, &mut form)?;
+                ask(token_url, header, &form.finish())
+            }
+            Self::Key {
+                token_url,
+                id,
+                claims,
+                expires,
+                lifetime,
+            } => {
+                let claims = Claims {
+                    id: id.as_deref(),
+                    claims,
+                    expires: *expires,
+                    lifetime: *lifetime,
+                };
+                let (signed, lasts) = key::signed(&claims, secret, now)?;
+                let Some(token_url) = token_url else {
+                    return Ok(Step::Made(signed, lasts));
+                };
+                let mut form = Serializer::new(String::new());
+                form.append_pair("grant_type", JWT_BEARER);
+                form.append_pair("assertion", &signed);
+                ask(token_url, None, &form.finish())
+            }
+        }
+    }
+}
+
+/// The client's name and secret: in the form, or in a header.
+fn credentials(
+    auth: ClientAuth,
+    id: &str,
+    secret: &str,
+    form: &mut Serializer<'_, String>,
+) -> Result<Option<HeaderValue>, String> {
+    match auth {
+        ClientAuth::Body => {
+            form.append_pair("client_id", id);
+            form.append_pair("client_secret", secret);
+            Ok(None)
+        }
+        ClientAuth::Basic => {
+            // Both are encoded like a form first (RFC 6749, section 2.3.1).
+            let part = |text: &str| byte_serialize(text.as_bytes()).collect();
+            let (id, secret): (String, String) = (part(id), part(secret));
+            let pair = BASE64_STANDARD.encode(format!("{id}:{secret}"));
+            let value = HeaderValue::try_from(format!("Basic {pair}"));
+            let mut value = value.map_err(|_| "the client cannot be written".to_owned())?;
+            value.set_sensitive(true);
+            Ok(Some(value))
+        }
+    }
+}
+
+/// A POST of a form (RFC 6749, section 4.4.2).
+fn ask(token_url: &str, authorization: Option<HeaderValue>, form: &str) -> Result<Step, String> {
+    let mut request = Request::post(token_url)
+        .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+        .header(ACCEPT, "application/json");
+    if let Some(value) = authorization {
+        request = request.header(AUTHORIZATION, value);
+    }
+    let request = request.body(Full::new(Bytes::from(form.to_owned())));
+    request
+        .map(Step::Ask)
+        .map_err(|_| "token_url is no URL".to_owned())
+}
