@@ -12,12 +12,13 @@ mod compare;
 mod junit;
 mod one;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use toml::Spanned;
 
 use self::cases::Cases;
 use super::check::fitting;
@@ -61,6 +62,7 @@ pub(super) fn run(
     let none: Option<Extra> = None;
     let loaded = settings::load_with(settings::Needs::MadeUp, &args.config, none, env);
     let loaded = fitting(loaded, wire::misfits).map_err(Refusal::Faults)?;
+    writes_over_no_input(args)?;
     let mut files = Vec::new();
     for path in &args.tests {
         let name = path.display().to_string();
@@ -85,6 +87,22 @@ pub(super) fn run(
     })
 }
 
+/// The results would replace what was read.
+fn writes_over_no_input(args: &TestArgs) -> Result<(), Refusal> {
+    let Some(Ok(junit)) = args.junit.as_ref().map(fs::canonicalize) else {
+        return Ok(());
+    };
+    let mut inputs = args.config.iter().chain(&args.tests);
+    let is_it = |path: &&PathBuf| fs::canonicalize(path).is_ok_and(|path| path == junit);
+    match inputs.find(is_it) {
+        Some(input) => Err(Refusal::Arguments(format!(
+            "--junit {} is one of the files that are read: name another file for the results",
+            input.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn read(path: &Path) -> Result<String, Refusal> {
     let text = fs::read_to_string(path);
     text.map_err(|why| Refusal::Arguments(format!("{}: {why}", path.display())))
@@ -98,28 +116,58 @@ fn tested(file: &str, text: &str, loaded: &Loaded) -> Result<Vec<Ran>, Refusal> 
     if cases.test.is_empty() {
         return Err(wrong("there is no [[test]]".to_owned()));
     }
+    let lines = Lines::of(text);
     let mut names = BTreeSet::new();
+    let mut trials = BTreeMap::new();
     let mut all = Vec::new();
     for case in &cases.test {
-        let name = case.name.get_ref();
-        let line = text[..case.name.span().start].lines().count().max(1);
+        let (name, line) = (case.name.get_ref(), lines.of_name(&case.name));
         if !names.insert(name) {
             return Err(wrong(format!(
                 "line {line}: a second test is called `{name}`"
             )));
         }
-        let failed = |why| wrong(format!("line {line}: {name}: {why}"));
-        let results = one::run(case, loaded).map_err(failed)?;
-        all.extend(results.into_iter().map(|(answer, failures)| Ran {
-            name: match answer {
-                Some(answer) => format!("{name}: {answer}"),
-                None => name.clone(),
+        let mut answers = BTreeSet::new();
+        for answer in &case.answers {
+            let (name, line) = (answer.name.get_ref(), lines.of_name(&answer.name));
+            if !answers.insert(name) {
+                return Err(wrong(format!(
+                    "line {line}: a second answer of this test is called `{name}`"
+                )));
+            }
+        }
+        let results = one::run(case, loaded, &mut trials).map_err(|why| {
+            let at = why.answer.map_or(line, |answer| lines.of_name(answer));
+            wrong(format!("line {at}: {name}: {}", why.why))
+        })?;
+        all.extend(results.into_iter().map(|(answer, failures)| match answer {
+            Some(answer) => Ran {
+                name: format!("{name}: {}", answer.get_ref()),
+                line: lines.of_name(answer),
+                failures,
             },
-            line,
-            failures,
+            None => Ran {
+                name: name.clone(),
+                line,
+                failures,
+            },
         }));
     }
     Ok(all)
+}
+
+/// Where the lines of a file end.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        Self(text.match_indices('\n').map(|(at, _)| at).collect())
+    }
+
+    /// The line of a name, from 1.
+    fn of_name(&self, name: &Spanned<String>) -> usize {
+        1 + self.0.partition_point(|end| *end < name.span().start)
+    }
 }
 
 fn write(file: &str, ran: &Ran, quiet: bool, out: &mut impl Write) -> Result<(), Refusal> {

@@ -127,7 +127,8 @@ pub(super) struct Count {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Answered {
-    pub(super) name: String,
+    /// Each of a test has another name.
+    pub(super) name: Spanned<String>,
     /// Of HTTP.
     pub(super) status: Option<u16>,
     #[serde(default)]

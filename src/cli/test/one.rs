@@ -1,8 +1,14 @@
 //! One test: the message is made, then its request, its keys and costs, and what follows from answers are compared.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+
 use bytes::Bytes;
-use http::Response;
+use http::header::CONTENT_TYPE;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Map, Value, json};
+use toml::Spanned;
 
 use super::cases::{Answered, Case, Content, Counts, Incoming, Then};
 use super::compare::{differences, lower_headers};
@@ -13,40 +19,66 @@ use sluiced_core::after_call::Next;
 use sluiced_core::judge::{DeadReason, Outcome};
 use sluiced_core::rate::Span;
 use sluiced_ports::limits::Label;
-use sluiced_ports::message::{HeaderValue, Message, Properties};
+use sluiced_ports::message::{self as message_parts, Message, Properties};
 use sluiced_settings::Loaded;
 
 /// What is not as expected: of the message itself, and of each answer by its name.
-type Results = Vec<(Option<String>, Vec<String>)>;
+type Results<'a> = Vec<(Option<&'a Spanned<String>>, Vec<String>)>;
 
-/// Runs a test. The error says what is wrong with the test itself.
-pub(super) fn run(case: &Case, loaded: &Loaded) -> Result<Results, String> {
-    let route = case.route.as_deref();
-    let (name, route) = chosen(&loaded.settings, route).map_err(|why| why.to_string())?;
-    let trial = Trial::new(loaded, name, route).map_err(|why| why.to_string())?;
-    let attempt = case.attempt.map_or(1, |attempt| attempt.get());
-    let message = message(&case.message, &route.queue)?;
-    let mut results = vec![(None, of_message(case, &trial, &message, attempt)?)];
-    for (number, answer) in case.answers.iter().enumerate() {
-        if case.answers[..number]
-            .iter()
-            .any(|other| other.name == answer.name)
-        {
-            return Err(format!("a second answer is called `{}`", answer.name));
+/// The routes that were tried, by their names: a file has many tests of one.
+pub(super) type Trials = BTreeMap<String, Trial>;
+
+/// What is wrong with a test itself.
+pub(super) struct WrongTest<'a> {
+    /// The answer that it is about.
+    pub(super) answer: Option<&'a Spanned<String>>,
+    pub(super) why: String,
+}
+
+impl WrongTest<'_> {
+    fn new(why: impl fmt::Display) -> Self {
+        Self {
+            answer: None,
+            why: why.to_string(),
         }
-        let given = given(answer).map_err(|why| format!("answer `{}`: {why}", answer.name))?;
+    }
+}
+
+/// Runs a test.
+pub(super) fn run<'a>(
+    case: &'a Case,
+    loaded: &Loaded,
+    trials: &mut Trials,
+) -> Result<Results<'a>, WrongTest<'a>> {
+    let route = case.route.as_deref();
+    let (name, route) = chosen(&loaded.settings, route).map_err(WrongTest::new)?;
+    let trial = match trials.entry(name.to_owned()) {
+        Entry::Occupied(made) => made.into_mut(),
+        Entry::Vacant(place) => {
+            place.insert(Trial::new(loaded, name, route).map_err(WrongTest::new)?)
+        }
+    };
+    let attempt = case.attempt.map_or(1, |attempt| attempt.get());
+    let message = message(&case.message, &route.queue).map_err(WrongTest::new)?;
+    let of_message = of_message(case, trial, &message, attempt).map_err(WrongTest::new)?;
+    let mut results = vec![(None, of_message)];
+    for answer in &case.answers {
+        let given = given(answer).map_err(|why| WrongTest {
+            answer: Some(&answer.name),
+            why: format!("answer `{}`: {why}", answer.name.get_ref()),
+        })?;
         let failures = match trial.answered(&message, attempt, given) {
             Ok(foreseen) => of_answer(answer, &foreseen),
             Err(why) => vec![why.to_string()],
         };
-        results.push((Some(answer.name.clone()), failures));
+        results.push((Some(&answer.name), failures));
     }
     Ok(results)
 }
 
 fn message(incoming: &Incoming, queue: &str) -> Result<Message, String> {
     let properties = &incoming.properties;
-    let mut headers = sluiced_ports::message::Headers::new();
+    let mut headers = message_parts::Headers::new();
     for (name, value) in &incoming.headers {
         headers.insert(
             name.clone(),
@@ -81,7 +113,8 @@ fn message(incoming: &Incoming, queue: &str) -> Result<Message, String> {
     })
 }
 
-fn header(value: &Value) -> Option<HeaderValue> {
+fn header(value: &Value) -> Option<message_parts::HeaderValue> {
+    use message_parts::HeaderValue;
     match value {
         Value::Bool(value) => Some(HeaderValue::Bool(*value)),
         Value::Number(number) => match number.as_i64() {
@@ -175,21 +208,23 @@ fn given(answer: &Answered) -> Result<Given, String> {
 }
 
 fn http(answer: &Answered, status: u16) -> Result<Response<Bytes>, String> {
-    let mut built = Response::builder().status(status);
-    for (name, value) in &answer.headers {
-        built = built.header(name, value);
-    }
-    let has_type = answer
-        .headers
-        .keys()
-        .any(|name| name.eq_ignore_ascii_case("content-type"));
-    if answer.body.is_json() && !has_type {
-        built = built.header("content-type", "application/json");
-    }
+    let status = StatusCode::from_u16(status)
+        .map_err(|_| format!("{status} is no status of HTTP: write one from 100 to 999"))?;
     let content: &Content = &answer.body;
-    built
-        .body(content.bytes().into())
-        .map_err(|why| why.to_string())
+    let mut built = Response::new(Bytes::from(content.bytes()));
+    *built.status_mut() = status;
+    let headers = built.headers_mut();
+    for (name, value) in &answer.headers {
+        let known = HeaderName::from_bytes(name.as_bytes());
+        let known = known.map_err(|_| format!("headers: `{name}` is no name of a header"))?;
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| format!("headers.{name}: a header is one line of plain characters"))?;
+        headers.append(known, value);
+    }
+    if content.is_json() && !headers.contains_key(CONTENT_TYPE) {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    Ok(built)
 }
 
 /// What follows from an answer.

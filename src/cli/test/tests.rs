@@ -150,7 +150,7 @@ message = { body = { from = "ACME" } }
       limits.sender.key: expected "OTHER", got "ACME"
       request.headers.x-missing: expected "1", but there is none
       request.method: expected "PUT", got "POST"
-FAIL  a text: accepted (t.toml:3)
+FAIL  a text: accepted (t.toml:8)
       outcome: expected accepted, got permanent
       wait: expected 1s, but there is none
       then: expected done, got dead (rejected)
@@ -189,11 +189,19 @@ fn a_file_that_cannot_be_read_is_a_wrong_argument_with_its_place() {
         ),
         (
             "[[test]]\nname = \"a\"\nmessage = { body = { from = \"x\", text = \"y\" } }\n[[test.answers]]\nname = \"b\"\n",
-            "answer `b`: write one of `status`, `smpp` and `silence`",
+            "t.toml: line 5: a: answer `b`: write one of `status`, `smpp` and `silence`",
+        ),
+        (
+            "[[test]]\nname = \"a\"\nmessage = { body = { from = \"x\", text = \"y\" } }\n[[test.answers]]\nname = \"b\"\nstatus = 42\n",
+            "answer `b`: 42 is no status of HTTP: write one from 100 to 999",
+        ),
+        (
+            "[[test]]\nname = \"a\"\nmessage = { body = { from = \"x\", text = \"y\" } }\n[[test.answers]]\nname = \"b\"\nstatus = 200\nheaders = { \"Retry After\" = \"3\" }\n",
+            "answer `b`: headers: `Retry After` is no name of a header",
         ),
         (
             "[[test]]\nname = \"a\"\nmessage = { body = { from = \"x\", text = \"y\" } }\n[[test.answers]]\nname = \"b\"\nstatus = 200\n[[test.answers]]\nname = \"b\"\nstatus = 500\n",
-            "line 2: a: a second answer is called `b`",
+            "t.toml: line 8: a second answer of this test is called `b`",
         ),
     ] {
         let (exit, _) = ran(CONFIG, tests, None);
@@ -288,4 +296,40 @@ then = "again"
 "#;
     let (exit, out) = ran(&config, tests, None);
     assert_eq!(exit, Ok(Exit::Done), "{out}");
+}
+
+#[test]
+fn a_message_that_is_too_large_is_invalid() {
+    let config = CONFIG.replace("max_attempts = 2", "max_attempts = 2\nmax_body = \"100 B\"");
+    let tests = format!(
+        "[[test]]\nname = \"long\"\nmessage = {{ body = {{ from = \"x\", text = \"{}\" }} }}\ninvalid = \"max_body is 100\"\n",
+        "y".repeat(100)
+    );
+    let (exit, out) = ran(&config, &tests, None);
+    assert_eq!(exit, Ok(Exit::Done), "{out}");
+}
+
+#[test]
+fn the_results_replace_no_file_that_was_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let tests = dir.path().join("t.toml");
+    fs::write(&tests, "[[test]]\nname = \"a\"\n").expect("a file");
+    let config = dir.path().join("c.toml");
+    fs::write(&config, CONFIG).expect("a file");
+    for over in [&tests, &config] {
+        let args = TestArgs {
+            config: vec![config.clone()],
+            tests: vec![tests.clone()],
+            junit: Some(
+                dir.path()
+                    .join("./")
+                    .join(over.file_name().expect("a name")),
+            ),
+            quiet: false,
+        };
+        let refused = run(&args, std::iter::empty(), &mut Vec::new());
+        let why = refused.expect_err("refused").to_string();
+        assert!(why.contains("is one of the files that are read"), "{why}");
+    }
+    assert_eq!(fs::read_to_string(&config).expect("a file"), CONFIG);
 }
