@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 use super::{config, numbered, queue};
-use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, get};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file, get, program};
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::token_server::{TokenServer, is_token_of};
 use crate::support::wait::eventually;
@@ -158,8 +158,7 @@ fn parts(token: &str) -> [serde_json::Value; 2] {
 async fn claims_that_are_signed_are_the_token_of_many_calls() {
     let name = "tokens-signed";
     let place = tempfile::tempdir().unwrap();
-    let key = place.path().join("key.pem");
-    std::fs::write(&key, KEY).unwrap();
+    let key = file(place.path(), "key.pem", KEY);
     let downstream = Recorder::start(|call| {
         let token = call.authorization.strip_prefix("Bearer ");
         Reply::status(
@@ -207,8 +206,7 @@ async fn claims_that_are_signed_are_the_token_of_many_calls() {
     assert!(!log.contains(token) && !log.contains("PRIVATE"), "{log}");
 }
 
-/// Claims that are signed are exchanged for a token, as Google wants it. A file without a key is refused before anything
-/// is consumed.
+/// Claims that are signed are exchanged for a token, as Google wants it. A file without a key is refused by `check`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_that_are_signed_are_exchanged_for_a_token() {
     let name = "tokens-exchanged";
@@ -217,10 +215,9 @@ async fn claims_that_are_signed_are_exchanged_for_a_token() {
     let broker = queue(name, "quorum").await;
     broker.publish(name, numbered(1, 40)).await;
     let place = tempfile::tempdir().unwrap();
-    let key = place.path().join("account.json");
     let account =
         serde_json::json!({ "private_key": KEY, "private_key_id": "K2", "client_email": "a@b" });
-    std::fs::write(&key, account.to_string()).unwrap();
+    let key = file(place.path(), "account.json", &account.to_string());
     let more = format!(
         "claims = {{ aud = \"t\", scope = \"s\" }}, token_url = \"http://{}/token\"",
         tokens.address
@@ -244,13 +241,17 @@ async fn claims_that_are_signed_are_exchanged_for_a_token() {
     );
 
     std::fs::write(&key, "{\"token\": \"s3cret\"}").unwrap();
-    let mut refused = Daemon::start(&by_ten(config(name, vec![route])));
-    assert_eq!(refused.ended().await.code(), Some(78));
-    let log = refused.log();
+    let text = config(name, vec![route]).text();
+    let config = file(place.path(), "c.toml", &text);
+    let checked = program(&["check", "--config"])
+        .arg(config)
+        .output()
+        .unwrap();
+    assert_eq!(checked.status.code(), Some(78));
+    let said = String::from_utf8(checked.stdout).unwrap();
     assert!(
-        log.contains("auth.key_file") && log.contains("without a private_key"),
-        "{log}"
+        said.contains("auth.key_file: it is JSON without a private_key: write"),
+        "{said}"
     );
-    assert!(!log.contains("s3cret"), "{log}");
-    refused.complaints(&["auth.key_file"]);
+    assert!(!said.contains("s3cret"), "{said}");
 }
