@@ -313,6 +313,25 @@ pub struct Way {
     seen: VecDeque<(Mono, Duration)>,
 }
 
+/// A refusal counts for so long.
+const REFUSED: Duration = Duration::from_secs(300);
+/// After a refusal no more of the window than this part is kept for a way that handshakes do not see.
+const UNSEEN_PART: u32 = 20;
+
+/// Whether a refusal of that time, though the limit was kept, still says that the way varies by more than handshakes see.
+#[must_use]
+pub fn is_refused(at: Option<Mono>, now: Mono) -> bool {
+    at.is_some_and(|at| now.since(at) < REFUSED)
+}
+
+/// By how much the way may vary behind what handshakes reach, once the downstream has refused calls though the limit was
+/// kept. The times of answers say it: they vary by no less, but also by what the downstream works. So it counts up to a
+/// part of the window.
+#[must_use]
+pub fn unseen(answers: &Spread, window: Duration) -> Duration {
+    answers.to_keep().min(window / UNSEEN_PART)
+}
+
 /// Their result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {

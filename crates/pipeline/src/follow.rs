@@ -25,7 +25,7 @@ use super::limit_facts::{Adapts, Change, LimitFacts};
 use super::policies::CurrentPolicy;
 use super::route::Route;
 use sluiced_core::adaptive::{Adaptive, AdaptiveRule};
-use sluiced_core::headroom::{Bounds, Follow, Lateness, Measured, Spread};
+use sluiced_core::headroom::{Bounds, Follow, Lateness, Measured, Spread, is_refused, unseen};
 use sluiced_core::policy::PolicyUpdate;
 use sluiced_core::stall::{millis, permit_needs};
 use sluiced_core::time::Mono;
@@ -36,11 +36,6 @@ use sluiced_ports::store::{Family, Store};
 
 /// How often the measurements are looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
-
-/// A refusal counts for so long.
-const REFUSED: Duration = Duration::from_secs(300);
-/// After a refusal no more of the window than this part is kept for a way that handshakes do not see.
-const UNSEEN_PART: u32 = 20;
 
 /// What a pacer measured.
 #[derive(Debug, Default)]
@@ -66,7 +61,7 @@ impl Measures {
     }
 
     fn was_refused(&self, now: Mono) -> bool {
-        lock(&self.refused).is_some_and(|at| now.since(at) < REFUSED)
+        is_refused(*lock(&self.refused), now)
     }
 
     /// The store of the keyed limits is so far away.
@@ -191,9 +186,7 @@ impl Seen {
             .filter(|(_, pacer)| is_paced && is_whole && pacer.measures.was_refused(now));
         let most = refused.filter_map(|(route, _)| route.way.varies_at_most(now));
         Self {
-            unseen: most
-                .map(|seen| seen.to_keep().min(window / UNSEEN_PART))
-                .max(),
+            unseen: most.map(|answers| unseen(&answers, window)).max(),
             late: routes.iter().filter_map(|(_, pacer)| late(pacer)).max(),
             way: ways.max_by_key(Spread::to_keep),
         }

@@ -2,6 +2,7 @@
 
 mod costs;
 mod distance;
+mod hidden;
 mod keyed;
 mod refused;
 mod way;
