@@ -236,7 +236,7 @@ impl Tokens {
             .step(secret.expose_secret(), SystemTime::now())?;
         let request = match step {
             Step::Made(token, lasts) => return lasting(&token, lasts, since, fraction),
-            Step::Ask(request) => request,
+            Step::Ask(request) => *request,
         };
         let answer = self.client.request(request).await;
         let answer = answer.map_err(|error| connect_detail(&error))?;

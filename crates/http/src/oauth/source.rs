@@ -40,7 +40,7 @@ pub(crate) enum Source {
 /// The next step to a token.
 pub(super) enum Step {
     /// It is asked for.
-    Ask(Request<Full<Bytes>>),
+    Ask(Box<Request<Full<Bytes>>>),
     /// This is one, and so long it lasts.
     Made(String, Duration),
 }
@@ -163,6 +163,6 @@ fn ask(token_url: &str, authorization: Option<HeaderValue>, form: &str) -> Resul
     }
     let request = request.body(Full::new(Bytes::from(form.to_owned())));
     request
-        .map(Step::Ask)
+        .map(|request| Step::Ask(Box::new(request)))
         .map_err(|_| "token_url is no URL".to_owned())
 }
