@@ -50,6 +50,8 @@ use sluiced_settings::types::{Auth, Http, Jwt, Oauth2};
 
 /// How long a request for a token may take.
 const BOUND: Duration = Duration::from_secs(10);
+/// The file of the secret is looked at this often: an operator who mends it does not wait for the next token.
+const LOOK: Duration = Duration::from_secs(10);
 /// An answer with a token is no larger.
 const MAX_ANSWER: usize = 64 * 1024;
 
@@ -216,6 +218,16 @@ impl Tokens {
         }
     }
 
+    /// Whether the file of the secret has another one than at the last token.
+    fn has_new_secret(&self) -> bool {
+        let before = self.secret.last();
+        let is_new = self.secret.get().expose_secret() != before.expose_secret();
+        if is_new {
+            info!(server = %self.server(), "the secret of the tokens has changed: another one is asked for");
+        }
+        is_new
+    }
+
     async fn fetch(&self) {
         let asked = timeout(BOUND, self.ask()).await;
         let asked = asked.unwrap_or_else(|_| Err(format!("no answer within {BOUND:?}")));
@@ -265,14 +277,14 @@ impl Tokens {
 async fn keep(tokens: Weak<Tokens>) {
     while let Some(this) = tokens.upgrade() {
         let due = lock(&this.state).due_at(Instant::now());
-        if due <= Instant::now() {
+        if due <= Instant::now() || this.has_new_secret() {
             this.fetch().await;
             continue;
         }
         let wake = Arc::clone(&this.wake);
         drop(this);
         tokio::select! {
-            () = sleep_until(due) => {}
+            () = sleep_until(due.min(Instant::now() + LOOK)) => {}
             () = wake.notified() => {}
         }
     }

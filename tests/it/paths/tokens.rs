@@ -152,8 +152,8 @@ fn parts(token: &str) -> [serde_json::Value; 2] {
     })
 }
 
-/// Claims that are signed are the token itself, as Apple and GitHub take it: one for many calls. The file is read again for
-/// the next one, and neither key nor token is shown.
+/// Claims that are signed are the token itself, as Apple and GitHub take it: one for many calls. A file that has
+/// changed makes the next one at once, and neither key nor token is shown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_that_are_signed_are_the_token_of_many_calls() {
     let name = "tokens-signed";
@@ -202,6 +202,30 @@ async fn claims_that_are_signed_are_the_token_of_many_calls() {
         .as_secs();
     assert!(issued <= now && now - issued < 300, "{issued} {now}");
     assert_eq!(ends - issued, 540);
+
+    // Another key is used long before that token ends.
+    let other = place.path().join("other.pem");
+    let made = std::process::Command::new("openssl")
+        .args(["genrsa", "-out"])
+        .arg(&other)
+        .arg("2048")
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let other = std::fs::read_to_string(other).unwrap();
+    std::fs::write(&key, &other).unwrap();
+    daemon.says("the secret of the tokens has changed").await;
+    broker.publish(name, numbered(41, 60)).await;
+    eventually(LONG, "the others are called", || {
+        downstream.numbers().len() == 60
+    })
+    .await;
+    let last = downstream.calls().pop().unwrap().authorization;
+    let last = last.strip_prefix("Bearer ").unwrap();
+    assert!(
+        is_token_of(last, &other) && !is_token_of(last, KEY),
+        "{last}"
+    );
     let log = daemon.stop(&[NEW_SCHEDULE]).await;
     assert!(!log.contains(token) && !log.contains("PRIVATE"), "{log}");
 }
