@@ -3,7 +3,7 @@
 //!
 //! Problem: if Redis loses the key, copies that wait at the broker are signed under a key that replicas which start later
 //! do not know. So each replica that runs writes the key that it knows again, at each connection, when a lease shows that
-//! the state was lost ([`KeptKeys::state_is_new`]), and every half a minute; and never over another one. If a replica that
+//! the state was lost ([`KeptKeys::state_is_new`]), and every few seconds; and never over another one. If a replica that
 //! knew none was faster, its key is used from then on, and the earlier ones are still believed where they are known.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use sluiced_ports::marks::{MarkKey, Marks};
 use sluiced_telemetry::LogLimit;
 
 /// How often it is made sure that Redis has the key.
-const EVERY: Duration = Duration::from_secs(30);
+const EVERY: Duration = Duration::from_secs(10);
 /// The pause before it is asked again after it gave no answer.
 const RETRY: Duration = Duration::from_millis(200);
 /// So many keys are known at most: Redis lost it so often while this replica ran.
