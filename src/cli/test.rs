@@ -122,19 +122,13 @@ fn tested(file: &str, text: &str, loaded: &Loaded) -> Result<Vec<Ran>, Refusal> 
     let mut all = Vec::new();
     for case in &cases.test {
         let (name, line) = (case.name.get_ref(), lines.of_name(&case.name));
-        if !names.insert(name) {
-            return Err(wrong(format!(
-                "line {line}: a second test is called `{name}`"
-            )));
-        }
+        lines
+            .only_once("test", &case.name, &mut names)
+            .map_err(wrong)?;
         let mut answers = BTreeSet::new();
         for answer in &case.answers {
-            let (name, line) = (answer.name.get_ref(), lines.of_name(&answer.name));
-            if !answers.insert(name) {
-                return Err(wrong(format!(
-                    "line {line}: a second answer of this test is called `{name}`"
-                )));
-            }
+            let said = lines.only_once("answer of this test", &answer.name, &mut answers);
+            said.map_err(wrong)?;
         }
         let results = one::run(case, loaded, &mut trials).map_err(|why| {
             let at = why.answer.map_or(line, |answer| lines.of_name(answer));
@@ -162,6 +156,20 @@ struct Lines(Vec<usize>);
 impl Lines {
     fn of(text: &str) -> Self {
         Self(text.match_indices('\n').map(|(at, _)| at).collect())
+    }
+
+    /// Says where a name stands that is one of `known` already.
+    fn only_once<'a>(
+        &self,
+        what: &str,
+        name: &'a Spanned<String>,
+        known: &mut BTreeSet<&'a str>,
+    ) -> Result<(), String> {
+        if known.insert(name.get_ref()) {
+            return Ok(());
+        }
+        let (line, name) = (self.of_name(name), name.get_ref());
+        Err(format!("line {line}: a second {what} is called `{name}`"))
     }
 
     /// The line of a name, from 1.
