@@ -6,7 +6,7 @@
 -- Reply    {texts, bars}: for each text how many microseconds ago it was reported, and the text; for each bar
 --          that ended its limit, how many bars it is older than the newest, and its units
 --
--- Invariant: no text is older than `shown`; older ones are deleted.
+-- Invariant: no text is older than `shown`. Writes nothing.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -19,8 +19,6 @@ for i = 1, #all, 2 do
   if ago and ago <= tonumber(ARGV[1]) then
     texts[#texts + 1] = string.format('%.0f', ago)
     texts[#texts + 1] = text
-  else
-    redis.call('HDEL', KEYS[1], all[i])
   end
 end
 
