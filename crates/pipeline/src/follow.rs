@@ -26,7 +26,6 @@ use super::policies::CurrentPolicy;
 use super::route::Route;
 use sluiced_core::adaptive::{Adaptive, AdaptiveRule};
 use sluiced_core::headroom::{Bounds, Follow, Lateness, Measured, Spread, is_refused, unseen};
-use sluiced_core::policy::PolicyUpdate;
 use sluiced_core::stall::{millis, permit_needs};
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
@@ -287,17 +286,11 @@ impl Adapting {
         let Some(text) = policy.with(Change::Units(units)) else {
             return;
         };
-        let over = policy.stored.version;
+        let known = Arc::clone(&policy.stored);
         let (limit, store) = (Arc::clone(&self.limit), Arc::clone(&self.store));
         tokio::spawn(async move {
-            let update = PolicyUpdate {
-                over,
-                text: &text,
-                file: &text,
-                by: BY,
-            };
             let policy = PolicyOf::new(&*store, Family::Paced, &limit);
-            match policy.set(&update).await {
+            match policy.replace(&known, &text, BY).await {
                 Ok(Some(_)) => info!(%limit, units, "the rate follows the downstream"),
                 // Another replica was first, or an operator.
                 Ok(None) => {}

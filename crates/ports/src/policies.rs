@@ -97,6 +97,41 @@ impl<'a> PolicyOf<'a> {
         Ok(updates.and_then(|updates| updated(updates, replaced)))
     }
 
+    /// Sets a policy that was made from one that is known as the store keeps it, without reading it again. `None`: there was
+    /// another update since.
+    ///
+    /// # Errors
+    /// When the store does not answer, or refuses.
+    pub async fn replace(
+        self,
+        known: &LimitPolicy,
+        text: &str,
+        by: &str,
+    ) -> Result<Option<Updated>, StoreError> {
+        let update = PolicyUpdate {
+            over: known.version,
+            text,
+            file: &known.file,
+            by,
+        };
+        // Any time after that version will do: the new policy gets the time of the store's call.
+        let decided = known.version.since() + Duration::from_micros(1);
+        let mut policy = Some(known.clone());
+        policy::set(&mut policy, &update, decided);
+        let Some(policy) = policy else {
+            return Ok(None);
+        };
+        let replacement = Replacement {
+            over: known.version,
+            policy: &policy,
+            decided,
+        };
+        let replace = self
+            .store
+            .replace(self.family, self.limit, replacement, false);
+        Ok(updated(policy.updates, replace.await?))
+    }
+
     /// Pauses the limit for `length`. Returns its end too; `None`: no replica has declared the limit.
     ///
     /// # Errors

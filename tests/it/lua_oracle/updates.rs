@@ -8,7 +8,7 @@ use sluiced_core::policy::{self, Declaration, Files, LimitPolicy, PolicyUpdate, 
 use sluiced_core::schedule::{self, Ask, Schedule};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::policies::PolicyOf;
-use sluiced_ports::store::{Family, PacedLimit, PolicyStore as _, Store as _};
+use sluiced_ports::store::{Family, PRESENCE, PacedLimit, PolicyStore as _, Store as _};
 use tokio::time::Instant;
 
 use super::{World, clock_ask, paces, world};
@@ -30,6 +30,11 @@ enum Update {
         text: usize,
         late: bool,
     },
+    /// By a replica that knows the current policy whole, or another one.
+    Replace {
+        text: usize,
+        late: bool,
+    },
     Pause(u64),
     Resume,
     /// Redis' clock goes back by so many microseconds.
@@ -47,6 +52,8 @@ fn update() -> impl Strategy<Value = Update> {
             .prop_map(|(file, most, known)| Update::Declare { file, most, known }),
         3 => (0..SET.len(), prop::bool::weighted(0.2))
             .prop_map(|(text, late)| Update::Set { text, late }),
+        2 => (0..SET.len(), prop::bool::weighted(0.2))
+            .prop_map(|(text, late)| Update::Replace { text, late }),
         2 => prop_oneof![0..2_u64, Just(u64::MAX)].prop_map(Update::Pause),
         2 => Just(Update::Resume),
         2 => prop_oneof![1..1_000_u64, 1..5_000_000_u64, 1..90_000_000_000_u64].prop_map(Update::Back),
@@ -81,7 +88,7 @@ const SET: [&str; 4] = [
 ];
 
 /// After a loss no file counts for so long (`lua/present.lua`).
-const WITHIN: Duration = Duration::from_secs(10);
+const WITHIN: Duration = PRESENCE.saturating_mul(2);
 
 const FILES: [&str; 4] = [
     "kind=paced rate=400/1s",
@@ -134,6 +141,7 @@ impl Play<'_> {
         match update {
             Update::Declare { file, most, known } => self.declare(file, most, known)?,
             Update::Set { text, late } => self.set(text, late)?,
+            Update::Replace { text, late } => self.replace(text, late)?,
             Update::Pause(seconds) => self.pause(Duration::from_secs(seconds))?,
             Update::Resume => self.resume()?,
             Update::Back(by) => self.back(by),
@@ -201,6 +209,25 @@ impl Play<'_> {
         };
         let set = self.policy().set(&update);
         let told = self.world.runtime.block_on(set).unwrap();
+        let now = told.map_or(StoreTime::default(), |said| said.version.since());
+        let done = policy::set(&mut self.state, &update, now);
+        prop_assert_eq!(told.is_some(), done);
+        Ok(())
+    }
+
+    fn replace(&mut self, text: usize, late: bool) -> Result<(), TestCaseError> {
+        let Some(mut known) = self.state.clone() else {
+            return Ok(());
+        };
+        known.version = self.known(late);
+        let replace = self.policy().replace(&known, SET[text], "host:1");
+        let told = self.world.runtime.block_on(replace).unwrap();
+        let update = PolicyUpdate {
+            over: known.version,
+            text: SET[text],
+            file: &known.file,
+            by: "host:1",
+        };
         let now = told.map_or(StoreTime::default(), |said| said.version.since());
         let done = policy::set(&mut self.state, &update, now);
         prop_assert_eq!(told.is_some(), done);

@@ -8,7 +8,7 @@ use tracing::{debug, error, info, warn};
 use super::{CurrentPolicy, PolicySpec};
 use crate::follow::{Following, LOOK, Update};
 use crate::limit_facts::{FileLimit, InForce};
-use sluiced_core::policy::{LimitPolicy, Origin, PolicyUpdate, as_written};
+use sluiced_core::policy::{LimitPolicy, Origin, as_written};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::policies::PolicyOf;
 use sluiced_telemetry::meters::PolicyMeters;
@@ -44,16 +44,10 @@ impl Follower {
         };
         let (limit, why) = (&self.limit, &update.why);
         let by = format!("{}: {why}", spec.replica);
-        let policy = PolicyUpdate {
-            over: over.version,
-            text: &update.text,
-            file: &over.file,
-            by: &by,
-        };
         // Each replica logs the change once it receives it, with the reason; `None`: another replica
         // was first, or an operator.
         let current = PolicyOf::new(&*spec.store, spec.family, limit);
-        let done = current.set(&policy).await;
+        let done = current.replace(over, &update.text, &by).await;
         if let Err(error) = &done {
             debug!(%limit, %error, "the headroom could not follow what is measured");
         }
