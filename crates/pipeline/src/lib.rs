@@ -211,7 +211,6 @@ impl Pipeline {
     fn watch_pauses(&mut self, pauses: &Pauses, phase: Phase, waits: &Waits) {
         for (route, pacer) in &self.routes {
             let declares = policies::Declares::pause(pauses, &route.name);
-            self.declared.push(declares.clone());
             let (route, pacer) = (Arc::clone(route), pacer.clone());
             let follow = pause::follow(route, pacer, declares, waits.clone(), phase);
             let once_claimed = owner::once_claimed(&self.ownership, follow);

@@ -251,7 +251,7 @@ impl Heard {
 
 /// How often a replica declares itself. After at most this long it knows a change even without a
 /// notice or an answer.
-pub const PRESENCE: Duration = Duration::from_secs(5);
+pub const PRESENCE: Duration = Duration::from_secs(8);
 
 /// A completed update by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
