@@ -11,6 +11,7 @@ pub(crate) mod control;
 mod fair;
 mod far;
 mod flow;
+mod http2;
 mod judged;
 mod keyed;
 mod killed;
@@ -20,6 +21,7 @@ mod smpp;
 mod unpaced;
 mod upgrade;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,6 +147,7 @@ pub(crate) struct Servers {
 pub(crate) struct Via {
     pub(crate) rabbit: Option<String>,
     pub(crate) redis: Option<String>,
+    pub(crate) provider: Option<SocketAddr>,
 }
 
 impl Servers {
@@ -204,7 +207,7 @@ impl Fleet {
     /// One more, named by when it started: `replica 0`, `replica 1`.
     pub(crate) fn replica(&mut self) -> Daemon {
         let caller = format!("replica {}", self.started);
-        let calls = self.provider.address();
+        let calls = self.via.provider.unwrap_or_else(|| self.provider.address());
         let mut route = Route::new(self.plan.name, calls);
         route.caller.clone_from(&caller);
         route.smpp = self.plan.smpp;

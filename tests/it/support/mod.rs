@@ -23,6 +23,7 @@ pub mod machine;
 pub mod messages;
 pub mod name_server;
 pub mod nghttpd;
+pub mod nghttpx;
 pub mod port;
 pub mod process;
 pub mod prometheus;
