@@ -45,7 +45,7 @@ const SPARE: u32 = 7;
 const FALL: u32 = 12;
 const TENTH: Duration = Duration::from_micros(100);
 /// A headroom falls when nothing has changed for so long …
-const QUIET: Duration = Duration::from_secs(5);
+const QUIET: Duration = Duration::from_secs(8);
 /// … and at most so long, where replicas do not agree.
 const QUIET_MAX: Duration = Duration::from_secs(600);
 /// After this all calls that were allowed under an earlier headroom have left or run out.
