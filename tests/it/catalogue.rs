@@ -87,8 +87,12 @@ fn secrets(text: &str, fleet: &Fleet, dir: &Path) {
         let path = value(text, &key).unwrap_or_else(|| panic!("no {key}"));
         let name = Path::new(path).file_name().unwrap().to_str().unwrap();
         let secret = match &**secret {
-            "a private key of P-256" => include_str!("../../crates/http/src/oauth/key/p256.pem"),
-            "a private key of RSA" => include_str!("../../crates/http/src/oauth/key/rfc7515.pem"),
+            "a private key of P-256" => {
+                include_str!("../../crates/http/src/tokens/oauth/key/p256.pem")
+            }
+            "a private key of RSA" => {
+                include_str!("../../crates/http/src/tokens/oauth/key/rfc7515.pem")
+            }
             secret => secret,
         };
         let _path = file(dir, name, secret);

@@ -32,12 +32,12 @@ use super::hosts::Allowed;
 use super::http1::Http1;
 use super::http2::Http2;
 use super::lifetime::Lifetimes;
-use super::oauth::{Given, TokenAuth, Tokens};
 use super::refusing::Refusing;
 use super::request::RequestTemplate;
 use super::scarce::Scarcity;
 use super::secrets::{Edition, NamedSecrets};
 use super::sign::{AnySigner, Signed, Signer};
+use super::tokens::{Given, Tokens};
 use super::transport::{Heard, Transport, Unheard};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::{Credentials, Misconfigured, tls, way, way_through};
@@ -126,9 +126,6 @@ impl HttpDownstream {
         let secrets = NamedSecrets::new(&named.cloned().collect(), &credentials.named)?;
         let origin = template.origin().cloned();
         let is_tls = |origin: &Uri| origin.scheme() == Some(&Scheme::HTTPS);
-        let tokens_of = http.auth.as_ref().and_then(TokenAuth::of);
-        let may_be_tls = origin.as_ref().is_none_or(is_tls)
-            || tokens_of.as_ref().is_some_and(TokenAuth::asks_by_tls);
         let lifetimes = Arc::new(Lifetimes::new(
             http.idle_timeout.get(),
             http.max_connection_age.get(),
@@ -137,17 +134,11 @@ impl HttpDownstream {
         let tls = tls(
             http.ca_file.as_deref(),
             credentials.certificate.as_ref(),
-            may_be_tls,
+            origin.as_ref().is_none_or(is_tls),
         )?;
         let connect_timeout = http.connect_timeout.get();
-        let tokens = match (tokens_of, auth) {
-            (Some(tokens), Some((_, secret))) => {
-                let (tls, proxy) = (tls.clone(), proxy.clone());
-                let network = network(tls, connect_timeout, proxy, None, HttpVersion::One);
-                Some(Tokens::of(&tokens, secret, http, network)?)
-            }
-            _ => None,
-        };
+        let tokens = auth.map(|(auth, secret)| Tokens::of(auth, secret, http, credentials));
+        let tokens = tokens.transpose()?.flatten();
         // Through a proxy only names are seen.
         let allowed = http.hosts_differ() && proxy.is_none();
         let allowed = allowed.then(|| Allowed::new(&http.allowed_hosts));

@@ -1,12 +1,12 @@
 //! The HTTP downstream: a call is one request over HTTP/1.1 or HTTP/2, on a connection that was opened before its slot.
 //!
-//! `url` and `request` make the request, with templates from `template`; `sign` signs it, and `auth` has the header of
-//! credentials, even after a rotation. `connect` opens connections, also ahead of time (`spares`), perhaps through a
-//! proxy (`egress`); `lifetime` says for how long each is used, and `scarce` notices where they are too few. `gate`
-//! stops a call that is too late, and says what a failed call means. `answer` reads what comes back: `encoding` undoes
-//! what compresses it, `judge` says what it means (`table` shows that to an operator), `redirect` says where a redirect
-//! leads. `http1` calls with them, behind a `transport`; `http2` calls with its own, which calls share, and `refusing`
-//! notices a downstream that takes none. `downstream` puts all of it together.
+//! `url` and `request` make the request, with templates from `template`; `sign` signs it, `auth` has the header of
+//! credentials, even after a rotation, and `tokens` has what a server gives for a time. `connect` opens connections, also
+//! ahead of time (`spares`), perhaps through a proxy (`egress`); `lifetime` says for how long each is used, and `scarce`
+//! notices where they are too few. `gate` stops a call that is too late, and says what a failed call means. `answer` reads
+//! what comes back: `encoding` undoes what compresses it, `judge` says what it means (`table` shows that to an operator),
+//! `redirect` says where a redirect leads. `http1` calls with them, behind a `transport`; `http2` calls with its own, which
+//! calls share, and `refusing` notices a downstream that takes none. `downstream` puts all of it together.
 //!
 //! **The door**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Http`.
 //!
@@ -25,7 +25,6 @@ mod http1;
 mod http2;
 mod judge;
 mod lifetime;
-mod oauth;
 mod places;
 mod reading;
 mod redirect;
@@ -36,6 +35,7 @@ mod secrets;
 mod sign;
 mod spares;
 mod table;
+mod tokens;
 mod transport;
 mod url;
 

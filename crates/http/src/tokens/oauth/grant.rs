@@ -5,16 +5,8 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::time::Instant;
 
-use super::state::Token;
-
-/// The life of a token whose server does not say it.
-const UNSAID: Duration = Duration::from_secs(300);
-/// A longer life is not believed: a clock that has to hold for so long is not worth it.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// A token with a shorter life has ended when its call arrives.
-const SHORTEST: Duration = Duration::from_secs(2);
+use crate::tokens::Lasting;
 
 /// The answer with a token (RFC 6749, section 5.1).
 #[derive(Deserialize)]
@@ -41,24 +33,13 @@ struct Refused {
     error_description: Option<Value>,
 }
 
-/// The token of an answer that came for a request of `since`. `fraction`: random, from 0 to 1.
+/// The token of an answer.
 ///
 /// # Errors
 /// Why it has none, for a person.
-pub(super) fn granted(
-    status: StatusCode,
-    body: &[u8],
-    since: Instant,
-    fraction: f64,
-) -> Result<Token, String> {
-    let granted = serde_json::from_slice(body)
+pub(super) fn granted(status: StatusCode, body: &[u8]) -> Result<Lasting, String> {
+    let granted: Granted = serde_json::from_slice(body)
         .map_err(|_| format!("its answer ({status}) has no access_token with a token_type"))?;
-    token(&granted, since, fraction)
-}
-
-/// The token of an answer. It is renewed after three to four fifths of its life: replicas that begin together do not ask
-/// together each time. `fraction`: random, from 0 to 1.
-fn token(granted: &Granted, since: Instant, fraction: f64) -> Result<Token, String> {
     // Apigee writes `BearerToken`.
     if !granted
         .token_type
@@ -72,49 +53,21 @@ fn token(granted: &Granted, since: Instant, fraction: f64) -> Result<Token, Stri
         Some(Seconds::Number(number)) => Some(*number),
         Some(Seconds::Text(text)) => text.trim().parse().ok(),
     };
-    let life = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let life = life.unwrap_or(UNSAID).min(LONGEST);
-    lasting(&granted.access_token, life, since, fraction)
+    Ok(Lasting {
+        header: header(&granted.access_token)?,
+        life: seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+    })
 }
 
-/// A token that is good for so long since then.
+/// The header of a token.
 ///
 /// # Errors
-/// Why it cannot be used, for a person.
-pub(super) fn lasting(
-    text: &str,
-    life: Duration,
-    since: Instant,
-    fraction: f64,
-) -> Result<Token, String> {
-    let mut header = HeaderValue::try_from(format!("Bearer {text}"))
+/// When it cannot be one.
+pub(super) fn header(token: &str) -> Result<HeaderValue, String> {
+    let mut header = HeaderValue::try_from(format!("Bearer {token}"))
         .map_err(|_| "its token has a control character".to_owned())?;
     header.set_sensitive(true);
-    if life < SHORTEST {
-        return Err(format!(
-            "its token lasts for {life:?}, which is too short to use it"
-        ));
-    }
-    let renew_at = since + life.mul_f64(fraction.mul_add(0.2, 0.6));
-    // Its server counts from when it made the token, and the call takes a moment.
-    let (now, ends) = (
-        Instant::now(),
-        since + life.saturating_sub(Duration::from_secs(1)),
-    );
-    if ends <= now {
-        return Err(format!(
-            "its token lasts for {life:?} and took longer than that"
-        ));
-    }
-    Ok(Token {
-        header,
-        number: 0,
-        since,
-        works: false,
-        // Not at once, or it would be asked for without a pause.
-        renew_at: renew_at.max(now + Duration::from_millis(500)),
-        ends,
-    })
+    Ok(header)
 }
 
 /// What a server said instead of a token. The description is the server's own text, and is shown in part.
@@ -144,29 +97,25 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn read(json: &str, since: Instant) -> Result<Token, String> {
-        granted(StatusCode::OK, json.as_bytes(), since, 0.5)
+    fn read(json: &str) -> Result<Lasting, String> {
+        granted(StatusCode::OK, json.as_bytes())
     }
 
     #[test]
-    fn a_token_is_renewed_before_it_ends() {
+    fn a_life_is_read_as_servers_write_it() {
         for (expires, life) in [
-            ("3600", 3600),
-            ("3600.0", 3600),
-            ("\"900\"", 900),
-            ("null", 300),
-            ("-1", 300),
-            ("1e300", 300),
-            ("99999999", 24 * 3600),
+            ("3600", Some(3600)),
+            ("3600.0", Some(3600)),
+            ("\"900\"", Some(900)),
+            ("null", None),
+            ("-1", None),
+            ("1e300", None),
         ] {
             let json = format!(
                 r#"{{"access_token":"a","token_type":"bearer","expires_in":{expires},"scope":"x"}}"#
             );
-            let since = Instant::now();
-            let token = read(&json, since).expect(expires);
-            let lasts = |at: Instant| at.saturating_duration_since(since).as_secs();
-            assert_eq!(lasts(token.ends), life - 1, "{expires}");
-            assert_eq!(lasts(token.renew_at), life * 7 / 10, "{expires}");
+            let token = read(&json).expect(expires);
+            assert_eq!(token.life.map(|life| life.as_secs()), life, "{expires}");
             assert_eq!(token.header, "Bearer a");
             assert!(!format!("{:?}", token.header).contains('a'));
         }
@@ -179,9 +128,8 @@ mod tests {
             r#"{"access_token":"a\nb","token_type":"Bearer"}"#,
             r#"{"token_type":"Bearer"}"#,
             r#"{"access_token":"a"}"#,
-            r#"{"access_token":"a","token_type":"Bearer","expires_in":0}"#,
         ] {
-            assert!(read(json, Instant::now()).is_err(), "{json}");
+            assert!(read(json).is_err(), "{json}");
         }
     }
 

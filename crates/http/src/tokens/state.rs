@@ -9,7 +9,15 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 
+use super::Lasting;
 use sluiced_core::backoff::Backoff;
+
+/// The life of a token whose server does not say it.
+const UNSAID: Duration = Duration::from_secs(300);
+/// A longer life is not believed: a clock that has to hold for so long is not worth it.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// A token with a shorter life has ended when its call arrives.
+const SHORTEST: Duration = Duration::from_secs(2);
 
 /// Between two requests that fail.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
@@ -60,6 +68,44 @@ pub(super) struct Answered {
     pub(super) is_replaced: bool,
     /// The next token may be due at another time.
     pub(super) turns: bool,
+}
+
+impl Token {
+    /// What was asked for at `since` and is there `now`. It is renewed after three to four fifths of its life: replicas
+    /// that begin together do not ask together each time. `fraction`: random, from 0 to 1.
+    ///
+    /// # Errors
+    /// Why it cannot be used, for a person.
+    pub(super) fn new(
+        Lasting { header, life }: Lasting,
+        since: Instant,
+        now: Instant,
+        fraction: f64,
+    ) -> Result<Self, String> {
+        let life = life.unwrap_or(UNSAID).min(LONGEST);
+        if life < SHORTEST {
+            return Err(format!(
+                "its token lasts for {life:?}, which is too short to use it"
+            ));
+        }
+        let renew_at = since + life.mul_f64(fraction.mul_add(0.2, 0.6));
+        // Its server counts from when it made the token, and the call takes a moment.
+        let ends = since + life.saturating_sub(Duration::from_secs(1));
+        if ends <= now {
+            return Err(format!(
+                "its token lasts for {life:?} and took longer than that"
+            ));
+        }
+        Ok(Self {
+            header,
+            number: 0,
+            since,
+            works: false,
+            // Not at once, or it would be asked for without a pause.
+            renew_at: renew_at.max(now + Duration::from_millis(500)),
+            ends,
+        })
+    }
 }
 
 impl State {
@@ -179,6 +225,27 @@ mod tests {
             state.answered(*status, 1, since);
         }
         state
+    }
+
+    #[test]
+    fn a_token_is_renewed_before_it_ends() {
+        let since = Instant::now();
+        let made = |life: Option<u64>, now| {
+            let header = HeaderValue::from_static("Bearer a");
+            let life = life.map(seconds);
+            Token::new(Lasting { header, life }, since, now, 0.5)
+        };
+        for (life, believed) in [
+            (Some(3_600), 3_600),
+            (None, 300),
+            (Some(99_999_999), 24 * 3_600),
+        ] {
+            let token = made(life, since).expect("it lasts");
+            assert_eq!(token.ends, since + seconds(believed - 1));
+            assert_eq!(token.renew_at, since + seconds(believed * 7 / 10));
+        }
+        assert!(made(Some(0), since).is_err());
+        assert!(made(Some(5), since + seconds(4)).is_err(), "it took long");
     }
 
     #[test]

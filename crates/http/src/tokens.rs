@@ -1,5 +1,4 @@
-//! Tokens for the header `Authorization`: asked for with the credentials of a client (OAuth 2.0, RFC 6749, section 4.4) or
-//! with claims that are signed (RFC 7523, section 2.1), or the signed claims themselves, as Apple wants them.
+//! Tokens: what a server gives for a time, and calls need. `oauth` says how each kind is asked for, `state` when.
 //!
 //! Problem: a token lasts for minutes or hours, and a call whose token has to be fetched first leaves too late for its slot.
 //! So a task of its own fetches it before the first slot, and again after three to four fifths of its life, while calls go on
@@ -13,9 +12,8 @@
 //! attempt. A token that never worked is replaced too, but less and less often, and its refusals are answers like any other:
 //! otherwise a client that may not call would call for ever.
 
-mod grant;
-mod key;
-mod source;
+mod client;
+mod oauth;
 mod state;
 
 use std::collections::HashMap;
@@ -23,14 +21,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use bytes::Bytes;
-use http::StatusCode;
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use http::{HeaderValue, StatusCode};
 use rand::RngExt as _;
 use secrecy::ExposeSecret as _;
 use tokio::runtime::Handle;
@@ -38,26 +31,24 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-use self::grant::{granted, lasting, refusal};
-use self::source::{Source, Step};
+use self::client::TokenClient;
+use self::oauth::Source;
 pub(super) use self::state::Given;
 use self::state::{State, Token};
-use super::egress::Egress;
+use super::connect::network;
+use super::egress::Proxy;
 use sluiced_ports::connect::Secret;
-use sluiced_ports::dial::{Misconfigured, connect_detail};
+use sluiced_ports::dial::{Credentials, Misconfigured, tls};
 use sluiced_ports::lock;
-use sluiced_settings::types::{Auth, Http, Jwt, Oauth2};
+use sluiced_settings::types::{Auth, Http, HttpVersion};
 
 /// How long a request for a token may take.
 const BOUND: Duration = Duration::from_secs(10);
 /// The file of the secret is looked at this often: an operator who mends it does not wait for the next token.
 const LOOK: Duration = Duration::from_secs(10);
-/// An answer with a token is no larger.
-const MAX_ANSWER: usize = 64 * 1024;
-
 /// The tokens of one client.
 pub(super) struct Tokens {
-    client: Client<HttpsConnector<Egress>, Full<Bytes>>,
+    client: TokenClient,
     source: Source,
     secret: Secret,
     state: Mutex<State>,
@@ -81,87 +72,46 @@ struct Identity {
     way: [Option<String>; 4],
 }
 
-/// What a configuration says of a client whose tokens are kept here.
-pub(super) enum TokenAuth<'a> {
-    Oauth2(&'a Oauth2),
-    Jwt(&'a Jwt),
-}
-
-impl<'a> TokenAuth<'a> {
-    /// `None`: this way to be recognized has no tokens of its own.
-    pub(super) fn of(auth: &'a Auth) -> Option<Self> {
-        match auth {
-            Auth::Oauth2(client) => Some(Self::Oauth2(client)),
-            Auth::Jwt(jwt) => Some(Self::Jwt(jwt)),
-            Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) | Auth::Aws(_) => None,
-        }
-    }
-
-    fn source(&self) -> Source {
-        match self {
-            Self::Oauth2(client) => Source::from(*client),
-            Self::Jwt(jwt) => Source::from(*jwt),
-        }
-    }
-
-    /// The file of the secret.
-    fn file(&self) -> Option<&PathBuf> {
-        match self {
-            Self::Oauth2(client) => client.client_secret_file.as_ref(),
-            Self::Jwt(jwt) => Some(&jwt.key_file),
-        }
-    }
-
-    /// Whether a server is asked by TLS.
-    pub(super) fn asks_by_tls(&self) -> bool {
-        let source = self.source();
-        source
-            .token_url()
-            .is_some_and(|url| url.starts_with("https:"))
-    }
+/// What a server gave, and how long it lasts from when it was asked for; `None`: the server does not say it.
+struct Lasting {
+    header: HeaderValue,
+    life: Option<Duration>,
 }
 
 static SHARED: Mutex<Option<HashMap<Identity, Weak<Tokens>>>> = Mutex::new(None);
 
 impl Tokens {
-    /// Those of this client, shared with all other routes of this process that have the same.
+    /// Those that calls with this `auth` need, shared with all other routes of this process that have the same client.
+    /// `None`: they need none.
     ///
     /// # Errors
-    /// When the client cannot be written in a request, or its key cannot be read.
+    /// When the client cannot be written in a request, its key cannot be read, or there is no way to its server.
     pub(super) fn of(
-        auth: &TokenAuth<'_>,
+        auth: &Auth,
         secret: &Secret,
         http: &Http,
-        network: HttpsConnector<Egress>,
-    ) -> Result<Arc<Self>, Misconfigured> {
-        let source = auth.source();
+        credentials: &Credentials,
+    ) -> Result<Option<Arc<Self>>, Misconfigured> {
+        let Some((source, file)) = Source::of(auth) else {
+            return Ok(None);
+        };
         let text = secret.last();
-        if let TokenAuth::Jwt(_) = auth {
-            key::check(text.expose_secret())
-                .map_err(|why| Misconfigured::new("auth.key_file", why))?;
-        }
+        source.check(text.expose_secret())?;
         let digest = ring::digest::digest(&ring::digest::SHA256, text.expose_secret().as_bytes());
         let mut identity = Identity {
             source: source.clone(),
             secret: [0; 32],
-            file: auth.file().cloned(),
+            file,
             way: way_of(http),
         };
         identity.secret.copy_from_slice(digest.as_ref());
-        if let Some(Err(_)) = source.token_url().map(str::parse::<http::Uri>) {
-            return Err(Misconfigured::new("auth.token_url", "is no URL"));
-        }
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = shared.get_or_insert_default();
         shared.retain(|_, tokens| tokens.strong_count() > 0);
         if let Some(known) = shared.get(&identity).and_then(Weak::upgrade) {
-            return Ok(known);
+            return Ok(Some(known));
         }
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            // One request in minutes is not worth a connection that rests.
-            .pool_max_idle_per_host(0)
-            .build(network);
+        let client = client(&source, http, credentials)?;
         let tokens = Arc::new(Self {
             client,
             source,
@@ -173,7 +123,7 @@ impl Tokens {
             is_kept: AtomicBool::new(false),
         });
         shared.insert(identity, Arc::downgrade(&tokens));
-        Ok(tokens)
+        Ok(Some(tokens))
     }
 
     /// The token of this moment, once there is one.
@@ -243,23 +193,9 @@ impl Tokens {
         let since = Instant::now();
         let fraction = rand::rng().random_range(0.0..1.0);
         let secret = self.secret.get();
-        let step = self
-            .source
-            .step(secret.expose_secret(), SystemTime::now())?;
-        let request = match step {
-            Step::Made(token, lasts) => return lasting(&token, lasts, since, fraction),
-            Step::Ask(request) => *request,
-        };
-        let answer = self.client.request(request).await;
-        let answer = answer.map_err(|error| connect_detail(&error))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| format!("its answer broke off: {error}"))?;
-        let body = body.to_bytes();
-        if !status.is_success() {
-            return Err(refusal(status, &body));
-        }
-        granted(status, &body, since, fraction)
+        let secret = secret.expose_secret();
+        let lasting = self.source.ask(&self.client, secret).await?;
+        Token::new(lasting, since, Instant::now(), fraction)
     }
 
     /// The host of the token's server, for a person.
@@ -288,6 +224,26 @@ async fn keep(tokens: Weak<Tokens>) {
             () = wake.notified() => {}
         }
     }
+}
+
+/// Asks the server of tokens on the way that calls take.
+fn client(
+    source: &Source,
+    http: &Http,
+    credentials: &Credentials,
+) -> Result<TokenClient, Misconfigured> {
+    let is_tls = source
+        .token_url()
+        .is_some_and(|url| url.starts_with("https:"));
+    let tls = tls(
+        http.ca_file.as_deref(),
+        credentials.certificate.as_ref(),
+        is_tls,
+    )?;
+    let proxy = Proxy::new(http, credentials.proxy.as_ref())?;
+    let timeout = http.connect_timeout.get();
+    let network = network(tls, timeout, proxy, None, HttpVersion::One);
+    Ok(TokenClient::new(network))
 }
 
 fn way_of(http: &Http) -> [Option<String>; 4] {

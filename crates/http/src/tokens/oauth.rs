@@ -1,6 +1,11 @@
-//! Where the tokens of a client come from: its credentials, or a key with which it signs.
+//! Tokens for the header `Authorization`: asked for with the credentials of a client (OAuth 2.0, RFC 6749, section 4.4) or
+//! with claims that are signed (RFC 7523, section 2.1), or the signed claims themselves, as Apple wants them.
+
+mod grant;
+mod key;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -11,8 +16,12 @@ use http::{HeaderValue, Request};
 use http_body_util::Full;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
-use super::key::{self, Claims};
-use sluiced_settings::types::{ClientAuth, Jwt, Oauth2};
+use self::grant::{granted, header, refusal};
+use self::key::Claims;
+use super::Lasting;
+use super::client::TokenClient;
+use sluiced_ports::dial::Misconfigured;
+use sluiced_settings::types::{Auth, ClientAuth, Jwt, Oauth2};
 
 /// How a server of tokens is asked with a signed claim (RFC 7523, section 2.1).
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
@@ -38,7 +47,7 @@ pub(crate) enum Source {
 }
 
 /// The next step to a token.
-pub(super) enum Step {
+enum Step {
     /// It is asked for.
     Ask(Box<Request<Full<Bytes>>>),
     /// This is one, and so long it lasts.
@@ -70,6 +79,33 @@ impl From<&Jwt> for Source {
 }
 
 impl Source {
+    /// Where the tokens of this `auth` come from, with the file of the secret. `None`: it has none.
+    pub(super) fn of(auth: &Auth) -> Option<(Self, Option<PathBuf>)> {
+        match auth {
+            Auth::Oauth2(client) => {
+                Some((Self::from(&**client), client.client_secret_file.clone()))
+            }
+            Auth::Jwt(jwt) => Some((Self::from(&**jwt), Some(jwt.key_file.clone()))),
+            Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) | Auth::Aws(_) => None,
+        }
+    }
+
+    /// Whether a token can be made or asked for with this secret, as far as it shows.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(super) fn check(&self, secret: &str) -> Result<(), Misconfigured> {
+        if let Some(Err(_)) = self.token_url().map(str::parse::<http::Uri>) {
+            return Err(Misconfigured::new("auth.token_url", "is no URL"));
+        }
+        match self {
+            Self::Client { .. } => Ok(()),
+            Self::Key { .. } => {
+                key::check(secret).map_err(|why| Misconfigured::new("auth.key_file", why))
+            }
+        }
+    }
+
     /// The server that is asked.
     pub(super) fn token_url(&self) -> Option<&str> {
         match self {
@@ -78,11 +114,28 @@ impl Source {
         }
     }
 
-    /// What comes next, with the secret as it is at present.
+    /// A token, made or asked for with the secret as it is at present.
     ///
     /// # Errors
-    /// Why there can be no token, for a person. Never a part of the secret.
-    pub(super) fn step(&self, secret: &str, now: SystemTime) -> Result<Step, String> {
+    /// Why there is none, for a person. Never a part of the secret.
+    pub(super) async fn ask(&self, client: &TokenClient, secret: &str) -> Result<Lasting, String> {
+        let request = match self.step(secret, SystemTime::now())? {
+            Step::Made(token, life) => {
+                let (header, life) = (header(&token)?, Some(life));
+                return Ok(Lasting { header, life });
+            }
+            Step::Ask(request) => *request,
+        };
+        let answer = client.ask(request).await?;
+        let (status, body) = (answer.status(), answer.body());
+        if !status.is_success() {
+            return Err(refusal(status, body));
+        }
+        granted(status, body)
+    }
+
+    /// What comes next.
+    fn step(&self, secret: &str, now: SystemTime) -> Result<Step, String> {
         match self {
             Self::Client {
                 token_url,

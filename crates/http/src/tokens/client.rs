@@ -1,0 +1,43 @@
+//! Asks a server for a token. The caller has a bound in time.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::egress::Egress;
+use sluiced_ports::dial::connect_detail;
+
+/// An answer with a token is no larger.
+const MAX_ANSWER: usize = 64 * 1024;
+
+pub(crate) struct TokenClient(Client<HttpsConnector<Egress>, Full<Bytes>>);
+
+impl TokenClient {
+    pub(super) fn new(network: HttpsConnector<Egress>) -> Self {
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            // One request in minutes is not worth a connection that rests.
+            .pool_max_idle_per_host(0)
+            .build(network);
+        Self(client)
+    }
+
+    /// The whole answer, whatever its status.
+    ///
+    /// # Errors
+    /// Why there is none, for a person.
+    pub(crate) async fn ask(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Bytes>, String> {
+        let answer = self.0.request(request).await;
+        let answer = answer.map_err(|error| connect_detail(&error))?;
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| format!("its answer broke off: {error}"))?;
+        Ok(Response::from_parts(head, body.to_bytes()))
+    }
+}
