@@ -16,7 +16,7 @@ use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::{Credentials, Misconfigured};
 use sluiced_ports::downstream::{Arrival, Downstream};
 use sluiced_settings::secrets::{HIDDEN, SecretError, Secrets};
-use sluiced_settings::types::{self, Auth, Route, SecretEncoding};
+use sluiced_settings::types::{self, Auth, AwsCredentials, Route, SecretEncoding};
 use sluiced_smpp::SmppDownstream;
 use sluiced_telemetry::traces::RouteTraces;
 
@@ -130,6 +130,10 @@ fn unconnected(mut route: Route) -> Route {
             (http.proxy, http.proxy_password_file) = (None, None);
             // No token is signed with a word.
             http.auth.take_if(|auth| matches!(auth, Auth::Jwt(_)));
+            if let Some(Auth::Aws(aws)) = &mut http.auth {
+                // So are the made-up ones written.
+                aws.credentials = AwsCredentials::File;
+            }
             (&mut http.ca_file, &mut http.cert_file, &mut http.key_file)
         }
         types::Downstream::Smpp(smpp) => {
@@ -151,20 +155,20 @@ fn credentials(
         return Ok(made_up(downstream, secrets));
     }
     let mut proxy = None;
-    let (place, cert_file, key_file) = match downstream {
+    let (secret, cert_file, key_file) = match downstream {
         types::Downstream::Http(http) => {
-            let place = http.auth.as_ref().map(secret_of);
+            let secret = http.auth.as_ref().map(|auth| secret_of(secrets, auth));
             proxy = rotating(secrets, http.proxy_password_file.as_deref())?;
-            (place, &http.cert_file, &http.key_file)
+            (secret.transpose()?, &http.cert_file, &http.key_file)
         }
         types::Downstream::Smpp(smpp) => {
             let (password, file) = (smpp.password.as_ref(), smpp.password_file.as_deref());
-            let place = Some((password, file, "password"));
-            (place, &smpp.cert_file, &smpp.key_file)
+            let secret = read(secrets, (password, file, "password"))?;
+            (Some(secret), &smpp.cert_file, &smpp.key_file)
         }
     };
     Ok(Credentials {
-        secret: place.map(|place| read(secrets, place)).transpose()?,
+        secret,
         certificate: certificate(secrets, cert_file.as_deref(), key_file.as_deref())?,
         proxy,
         named: named(secrets)?,
@@ -214,10 +218,14 @@ fn named(secrets: &Secrets) -> Result<BTreeMap<String, Secret>, SecretError> {
     named.collect()
 }
 
-fn secret_of(auth: &Auth) -> SecretPlace<'_> {
+/// The secret that an `auth` needs; empty: none, besides what comes with the settings.
+fn secret_of(secrets: &Secrets, auth: &Auth) -> Result<Secret, SecretError> {
     let (value, file, name) = match auth {
-        Auth::Aws(aws) => return (None, Some(&aws.credentials_file), "credentials"),
-        Auth::Jwt(jwt) => return (None, Some(&jwt.key_file), "key"),
+        Auth::Aws(aws) => match aws.credentials {
+            AwsCredentials::File => (&None, &aws.credentials_file, "credentials"),
+            AwsCredentials::Environment => return Ok(Secret::from(SecretString::default())),
+        },
+        Auth::Jwt(jwt) => return read(secrets, (None, Some(&jwt.key_file), "key")),
         Auth::Basic(basic) => (&basic.password, &basic.password_file, "password"),
         Auth::Bearer(bearer) => (&bearer.token, &bearer.token_file, "token"),
         Auth::Hmac(hmac) => (&hmac.secret, &hmac.secret_file, "secret"),
@@ -227,7 +235,7 @@ fn secret_of(auth: &Auth) -> SecretPlace<'_> {
             "client_secret",
         ),
     };
-    (value.as_ref(), file.as_deref(), name)
+    read(secrets, (value.as_ref(), file.as_deref(), name))
 }
 
 fn read(secrets: &Secrets, (value, file, name): SecretPlace<'_>) -> Result<Secret, SecretError> {

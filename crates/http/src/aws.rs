@@ -1,11 +1,11 @@
-//! AWS Signature Version 4: each call is signed when it is sent (`sign` says why then), with credentials from a file in the
-//! form of `~/.aws/credentials`.
+//! AWS Signature Version 4: each call is signed when it is sent (`sign` says why then), with `credentials`.
 //!
-//! The file has the id, the secret and the session token together, so that none of them is read with another one's old
-//! value. Credentials that end are written anew by whatever fetched them; when AWS refuses a call, the file is read again.
+//! Those of a file that end are written anew by another program; when AWS refuses a call, the file is read again.
 //!
 //! Signed are the method, the path, the query, the body, and the headers `host`, `content-type` and `x-amz-*`, which is what
 //! AWS asks for ("Create a signed AWS API request", IAM User Guide).
+
+mod credentials;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,14 +21,15 @@ use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode,
 };
 use ring::{digest, hmac};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 
+use self::credentials::Credentials;
 use super::url::host_header;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::Undecodable;
 use sluiced_ports::lock;
-use sluiced_settings::types::AwsSigv4;
+use sluiced_settings::types::{AwsCredentials, AwsSigv4};
 
 const UNSIGNED: &str =
     "cannot be signed: its URL has no host, or the clock shows no year that AWS knows";
@@ -50,17 +51,11 @@ pub(super) struct AwsSigner {
     credentials: Mutex<Arc<Credentials>>,
 }
 
-struct Credentials {
-    id: String,
-    secret: SecretString,
-    token: Option<HeaderValue>,
-}
-
 impl AwsSigner {
     /// # Errors
-    /// When the file has no credentials of the profile.
+    /// When there are no credentials where the settings say.
     pub(super) fn new(settings: &AwsSigv4, file: Secret) -> Result<Self, Misconfigured> {
-        let credentials = Credentials::read(&file, &settings.profile)?;
+        let credentials = read(settings, &file)?;
         Ok(Self {
             settings: settings.clone(),
             file,
@@ -73,7 +68,7 @@ impl AwsSigner {
     /// # Errors
     /// When there are none; the earlier ones stay.
     pub(super) fn renew(&self) -> Result<(), Misconfigured> {
-        let renewed = Credentials::read(&self.file, &self.settings.profile)?;
+        let renewed = read(&self.settings, &self.file)?;
         *lock(&self.credentials) = Arc::new(renewed);
         Ok(())
     }
@@ -150,45 +145,12 @@ impl AwsSigner {
     }
 }
 
-impl Credentials {
-    /// Those of a profile: lines `name = value` below `[profile]`.
-    fn read(file: &Secret, profile: &str) -> Result<Self, Misconfigured> {
-        let text = file.last();
-        let mut values = BTreeMap::new();
-        let mut is_ours = false;
-        for line in text.expose_secret().lines().map(str::trim) {
-            if let Some(name) = line
-                .strip_prefix('[')
-                .and_then(|line| line.strip_suffix(']'))
-            {
-                is_ours = name.trim() == profile;
-            } else if let Some((name, value)) = line.split_once('=').filter(|_| is_ours) {
-                values.insert(name.trim(), value.trim());
-            }
+fn read(settings: &AwsSigv4, file: &Secret) -> Result<Credentials, Misconfigured> {
+    match settings.credentials {
+        AwsCredentials::File => {
+            Credentials::of_file(file.last().expose_secret(), &settings.profile)
         }
-        let missing = |name: &str| {
-            let why = format!(
-                "has no {name} in [{profile}]; it must have the form of ~/.aws/credentials"
-            );
-            Misconfigured::new("auth.credentials_file", why)
-        };
-        let value = |name: &str| {
-            let value = values.get(name).filter(|value| !value.is_empty());
-            value.map(|value| (*value).to_owned())
-        };
-        let (id, secret) = ("aws_access_key_id", "aws_secret_access_key");
-        let token = value("aws_session_token").map(HeaderValue::try_from);
-        let mut token = token
-            .transpose()
-            .map_err(|_| missing("usable aws_session_token"))?;
-        if let Some(token) = &mut token {
-            token.set_sensitive(true);
-        }
-        Ok(Self {
-            id: value(id).ok_or_else(|| missing(id))?,
-            secret: value(secret).ok_or_else(|| missing(secret))?.into(),
-            token,
-        })
+        AwsCredentials::Environment => Credentials::of_environment(&settings.variables),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each check reports what is wrong and what would be valid, and names every key that it read:
 //! the collector drops a fault about a value that is only a stand-in for a broken one.
 
+mod aws;
 mod callers;
 mod downstream;
 mod limits;

@@ -14,7 +14,7 @@ use super::fault::{Fault, Faults, KeyPath, Severity};
 use super::layers::Layers;
 use super::secrets::{Needs, Secrets};
 use super::show::Origins;
-use super::types::{ROOT, Settings};
+use super::types::{AwsVariables, ROOT, Settings};
 use super::{checks, defaults, variables};
 
 /// No configuration is larger; a wrong path must not fill the memory.
@@ -74,13 +74,15 @@ pub fn load_with(
     extra: Option<Extra>,
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Loaded, Faults> {
-    let mut ours = BTreeMap::new();
+    let (mut ours, mut of_aws) = (BTreeMap::new(), Vec::new());
     let (mut credentials, mut proxy) = (None, None);
     for (name, value) in env {
         if name == "CREDENTIALS_DIRECTORY" {
             credentials = Some(PathBuf::from(value));
         } else if PROXIES.contains(&&*name.to_ascii_uppercase()) && !value.is_empty() {
             proxy = Some(name);
+        } else if AwsVariables::know(&name) {
+            of_aws.push((name, value));
         } else if name.starts_with(variables::FAMILY) {
             ours.insert(name, value);
         }
@@ -103,6 +105,7 @@ pub fn load_with(
     let mut settings: Result<Settings, _> = serde_path_to_error::deserialize(root.clone());
     if let Ok(settings) = &mut settings {
         settings.follow();
+        settings.find_aws(&of_aws.into_iter().collect());
     }
     match &settings {
         Ok(settings) => checks::run(settings, &secrets, proxy.as_deref(), &mut faults),

@@ -5,6 +5,7 @@
 //! `config/default.toml`. The comments of the fields are the text of that file.
 
 mod auth;
+mod aws;
 mod callers;
 mod http;
 mod limit;
@@ -36,6 +37,7 @@ use sluiced_core::backoff::Backoff;
 use sluiced_core::breaker::BreakerRule;
 
 pub use auth::{Auth, AwsSigv4, ClientAuth, HashFunction, Hmac, Jwt, Oauth2, SecretEncoding};
+pub use aws::{AwsCredentials, AwsVariables};
 pub use callers::{Callers, Shown, callers_route};
 pub use http::{Breaker, Http, HttpVersion, Outcomes};
 pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};
@@ -163,6 +165,17 @@ impl Settings {
                 if let Some(Limit::Paced(paced)) = self.limits.get_mut(name) {
                     paced.counts_segments(smpp.window.into());
                 }
+            }
+        }
+    }
+
+    /// Gives credentials of AWS what the environment says of them.
+    pub(super) fn find_aws(&mut self, variables: &AwsVariables) {
+        for route in self.routes.values_mut() {
+            if let Downstream::Http(http) = &mut route.downstream
+                && let Some(Auth::Aws(aws)) = &mut http.auth
+            {
+                aws.variables = variables.clone();
             }
         }
     }

@@ -351,8 +351,10 @@ impl Route {
             Auth::Hmac(hmac) => hmac,
             Auth::Aws(aws) => {
                 return Some(format!(
-                    "each call is signed when it is sent, by AWS Signature Version 4 for {} in {}",
-                    aws.service, aws.region
+                    "each call is signed when it is sent, by AWS Signature Version 4 for {} in {}, with credentials {}",
+                    aws.service,
+                    aws.region,
+                    aws.credentials.words()
                 ));
             }
             Auth::Jwt(jwt) => {

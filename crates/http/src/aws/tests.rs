@@ -4,6 +4,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::Method;
+use secrecy::SecretString;
+use sluiced_settings::types::AwsVariables;
 
 use super::*;
 
@@ -15,8 +17,10 @@ fn signer(file: &str, profile: &str) -> Result<AwsSigner, Misconfigured> {
     let settings = AwsSigv4 {
         region: "us-east-1".to_owned(),
         service: "service".to_owned(),
-        credentials_file: "credential:aws".into(),
+        credentials: AwsCredentials::File,
+        credentials_file: Some("credential:aws".into()),
         profile: profile.to_owned(),
+        variables: AwsVariables::default(),
     };
     AwsSigner::new(&settings, Secret::from(SecretString::from(file)))
 }

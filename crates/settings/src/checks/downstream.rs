@@ -266,10 +266,7 @@ impl Checks<'_> {
             }
         }
         let (name, value, file) = match auth {
-            Auth::Aws(aws) => {
-                let file = Some(aws.credentials_file.as_path());
-                return self.secret_file(&path.join("credentials_file"), file);
-            }
+            Auth::Aws(aws) => return self.aws(path, aws),
             Auth::Jwt(jwt) => {
                 self.jwt_times(path, jwt);
                 return self.secret_file(&path.join("key_file"), Some(&jwt.key_file));

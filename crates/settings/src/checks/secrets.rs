@@ -136,7 +136,7 @@ fn of_auth(path: &KeyPath, auth: Option<&Auth>) -> Option<(KeyPath, &'static str
             Some((auth_at.join("client_secret"), "client_secret_file"))
         }
         Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) | Auth::Oauth2(_) => None,
-        // Their secrets are in files.
+        // Their secrets are never in the configuration.
         Auth::Jwt(_) | Auth::Aws(_) => None,
     }
 }

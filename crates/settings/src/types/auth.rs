@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use serde::Deserialize;
 
+use super::{AwsCredentials, AwsVariables};
 use crate::forms::{SECRET, SIGNATURE_HEADER, SIGNED, TEXT, TOKEN_URL, USER};
 use crate::schema::Shape::{Flag, Named};
 use crate::schema::{SPAN, kinds, table, words};
@@ -131,11 +132,16 @@ table! {
         region: String = TEXT, Required "eu-central-1";
         /// The service, as in the host's name.
         service: String = TEXT, Required "sns";
-        /// A file in the form of ~/.aws/credentials, with aws_access_key_id, aws_secret_access_key and, where the
+        /// Where the credentials are: file (credentials_file) or environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
+        /// and, where they end, AWS_SESSION_TOKEN). No other place is looked at.
+        credentials: AwsCredentials = AwsCredentials::SHAPE, Default "file";
+        /// For file: one in the form of ~/.aws/credentials, with aws_access_key_id, aws_secret_access_key and, where the
         /// credentials end, aws_session_token. It is read again when AWS answers 401 or 403.
-        credentials_file: PathBuf = TEXT, Required "credential:aws";
+        credentials_file: Option<PathBuf> = TEXT, Optional "credential:aws";
         /// The part of that file.
         profile: String = TEXT, Default "default";
+        + /// Those of AWS in the environment.
+        variables: AwsVariables;
     }
 }
 

@@ -171,6 +171,36 @@ fn an_unreadable_token() {
 }
 
 #[test]
+fn credentials_of_aws() {
+    let aws = |more: &str| {
+        below(&format!(
+            "auth = {{ kind = \"aws_sigv4\", region = \"r\", service = \"s\", {more} }}"
+        ))
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(aws("credentials = \"environment\""), none);
+    assert_eq!(
+        aws("credentials = \"environment\", credentials_file = \"/nowhere\", profile = \"p\""),
+        [
+            "a.toml:11:107: routes.sms.downstream.auth.credentials_file: only credentials = \"file\" reads it; take it out, or write that",
+            "a.toml:11:129: routes.sms.downstream.auth.profile: only credentials = \"file\" reads it; take it out, or write that"
+        ]
+    );
+    assert_eq!(
+        aws("profile = \"p\""),
+        [
+            "a.toml:11:1: routes.sms.downstream.auth: no credentials_file; write one such as \"credential:aws\", or say with credentials where else they are"
+        ]
+    );
+    assert_eq!(
+        aws("credentials_file = \"/nowhere\""),
+        [
+            "a.toml:11:78: routes.sms.downstream.auth.credentials_file: `/nowhere` cannot be read: No such file or directory (os error 2)"
+        ]
+    );
+}
+
+#[test]
 fn an_unknown_auth() {
     assert_eq!(
         below("auth = { kind = \"digest\", user = \"u\" }"),
