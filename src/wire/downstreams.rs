@@ -220,10 +220,15 @@ fn named(secrets: &Secrets) -> Result<BTreeMap<String, Secret>, SecretError> {
 
 /// The secret that an `auth` needs; empty: none, besides what comes with the settings.
 fn secret_of(secrets: &Secrets, auth: &Auth) -> Result<Secret, SecretError> {
+    let none = || Secret::from(SecretString::default());
     let (value, file, name) = match auth {
         Auth::Aws(aws) => match aws.credentials {
             AwsCredentials::File => (&None, &aws.credentials_file, "credentials"),
-            AwsCredentials::Environment => return Ok(Secret::from(SecretString::default())),
+            AwsCredentials::Container => match aws.variables.authorization() {
+                (None, None) => return Ok(none()),
+                (value, file) => return read(secrets, (value, file, "credentials")),
+            },
+            AwsCredentials::Environment | AwsCredentials::Instance => return Ok(none()),
         },
         Auth::Jwt(jwt) => return read(secrets, (None, Some(&jwt.key_file), "key")),
         Auth::Basic(basic) => (&basic.password, &basic.password_file, "password"),

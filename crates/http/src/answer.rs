@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::response::Parts;
-use http::{HeaderName, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 
 use super::encoding::decode;
@@ -24,7 +24,7 @@ use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Answer, Facts, Judgement, MAX_ANSWER, Silence, Status};
 use sluiced_ports::message::Message;
 use sluiced_settings::text::TemplateText;
-use sluiced_settings::types::Http;
+use sluiced_settings::types::{Auth, Http};
 use sluiced_template::{AnswerWords, Heard};
 
 /// A key by which the downstream recognizes repeats (draft-ietf-httpapi-idempotency-key-header).
@@ -37,6 +37,8 @@ pub(super) struct AnswerReader {
     /// Every call has the same URL.
     is_fixed: bool,
     keeps_answers: bool,
+    /// The body of a refusal says whether it is about the credentials.
+    reads_refusals: bool,
 }
 
 /// What the meaning of an answer depends on besides the answer.
@@ -57,7 +59,7 @@ struct AskedAbout {
 }
 
 /// What came of an answer.
-struct Received {
+pub(super) struct Received {
     head: Parts,
     read: AnswerRead,
     /// Why it cannot be read, if `read` says that.
@@ -67,6 +69,11 @@ struct Received {
 }
 
 impl Received {
+    /// The status, the headers, and the body if it matters.
+    pub(super) fn parts(&self) -> (StatusCode, &HeaderMap, &[u8]) {
+        (self.head.status, &self.head.headers, &self.body)
+    }
+
     /// Undoes the coding of a body of which `read` was received.
     fn decoded(mut head: Parts, body: Vec<u8>, read: AnswerRead) -> Self {
         let decoded = decode(&head.headers, body, read);
@@ -94,6 +101,10 @@ impl AnswerReader {
             words: words(http)?,
             is_fixed,
             keeps_answers,
+            reads_refusals: match &http.auth {
+                Some(Auth::Aws(aws)) => aws.credentials.are_fetched(),
+                _ => false,
+            },
         })
     }
 
@@ -120,26 +131,26 @@ impl AnswerReader {
         }
     }
 
-    /// Reads an answer until the deadline, and judges it.
-    pub(super) async fn judge(
-        &self,
-        answer: Response<AnswerBody>,
-        asks: &Asks,
-        deadline: Instant,
-    ) -> Judgement {
-        let received = self.receive(answer, deadline).await;
-        self.judged(received, asks)
-    }
-
     /// Whether what an answer means depends on its body.
     fn reads(&self) -> bool {
         self.judge.reads() || self.words.decides()
     }
 
     /// Reads an answer. One that goes on after the deadline is cut off by dropping it.
-    async fn receive(&self, answer: Response<AnswerBody>, deadline: Instant) -> Received {
+    pub(super) async fn receive(
+        &self,
+        answer: Response<AnswerBody>,
+        deadline: Instant,
+    ) -> Received {
         let (head, body) = answer.into_parts();
-        let is_wanted = self.keeps_answers || self.judge.reads() || !self.words.is_empty();
+        let refuses = matches!(
+            head.status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+        );
+        let is_wanted = self.keeps_answers
+            || self.judge.reads()
+            || !self.words.is_empty()
+            || self.reads_refusals && refuses;
         let mut kept = is_wanted.then(Vec::new);
         let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
         let read = read.unwrap_or(AnswerRead::Cut(Silence::Timeout));
@@ -165,7 +176,8 @@ impl AnswerReader {
         self.judged(Received::decoded(head, body.into(), read), asks)
     }
 
-    fn judged(&self, received: Received, asks: &Asks) -> Judgement {
+    /// What an answer means.
+    pub(super) fn judged(&self, received: Received, asks: &Asks) -> Judgement {
         let Received {
             head,
             read,

@@ -1,6 +1,7 @@
 //! AWS Signature Version 4: each call is signed when it is sent (`sign` says why then), with `credentials`.
 //!
-//! Those of a file that end are written anew by another program; when AWS refuses a call, the file is read again.
+//! Those of a file that end are written anew by another program; when AWS refuses a call, the file is read again. Those of
+//! metadata are fetched ahead (`tokens`), and each call brings the ones that it was given.
 //!
 //! Signed are the method, the path, the query, the body, and the headers `host`, `content-type` and `x-amz-*`, which is what
 //! AWS asks for ("Create a signed AWS API request", IAM User Guide).
@@ -23,7 +24,7 @@ use percent_encoding::{
 use ring::{digest, hmac};
 use secrecy::ExposeSecret as _;
 
-use self::credentials::Credentials;
+pub(super) use self::credentials::Credentials;
 use super::url::host_header;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
@@ -48,18 +49,19 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 pub(super) struct AwsSigner {
     settings: AwsSigv4,
     file: Secret,
-    credentials: Mutex<Arc<Credentials>>,
+    /// `None`: each call brings some.
+    own: Mutex<Option<Arc<Credentials>>>,
 }
 
 impl AwsSigner {
     /// # Errors
     /// When there are no credentials where the settings say.
     pub(super) fn new(settings: &AwsSigv4, file: Secret) -> Result<Self, Misconfigured> {
-        let credentials = read(settings, &file)?;
+        let own = read(settings, &file)?;
         Ok(Self {
             settings: settings.clone(),
             file,
-            credentials: Mutex::new(Arc::new(credentials)),
+            own: Mutex::new(own.map(Arc::new)),
         })
     }
 
@@ -69,11 +71,12 @@ impl AwsSigner {
     /// When there are none; the earlier ones stay.
     pub(super) fn renew(&self) -> Result<(), Misconfigured> {
         let renewed = read(&self.settings, &self.file)?;
-        *lock(&self.credentials) = Arc::new(renewed);
+        *lock(&self.own) = renewed.map(Arc::new);
         Ok(())
     }
 
-    /// Puts the signature of this moment into the request, in place of an earlier one.
+    /// Puts the signature of this moment into the request, in place of an earlier one. `given`: the credentials that the call
+    /// brings; without any the request stays as it is, and is signed when it is sent.
     ///
     /// # Errors
     /// When the time or the host cannot be written. The request is not complete then.
@@ -81,11 +84,16 @@ impl AwsSigner {
         &self,
         request: &mut Request<Bytes>,
         now: SystemTime,
+        given: Option<&Credentials>,
     ) -> Result<(), Undecodable> {
+        let own = lock(&self.own).clone();
+        let Some(credentials) = given.or(own.as_deref()) else {
+            return Ok(());
+        };
         let is_signed = |name: &HeaderName| {
             *name == HOST || *name == CONTENT_TYPE || name.as_str().starts_with("x-amz-")
         };
-        let signed = self.sign_with(request, now, is_signed);
+        let signed = self.sign_with(request, now, credentials, is_signed);
         signed.ok_or_else(|| Undecodable {
             what: "auth".to_owned(),
             why: UNSIGNED.to_owned(),
@@ -96,9 +104,9 @@ impl AwsSigner {
         &self,
         request: &mut Request<Bytes>,
         now: SystemTime,
+        credentials: &Credentials,
         is_signed: impl Fn(&HeaderName) -> bool,
     ) -> Option<()> {
-        let credentials = Arc::clone(&lock(&self.credentials));
         let at = Timestamp::try_from(now).ok()?;
         let at = at.strftime("%Y%m%dT%H%M%SZ").to_string();
         let day = at.get(..8)?;
@@ -145,13 +153,15 @@ impl AwsSigner {
     }
 }
 
-fn read(settings: &AwsSigv4, file: &Secret) -> Result<Credentials, Misconfigured> {
-    match settings.credentials {
+fn read(settings: &AwsSigv4, file: &Secret) -> Result<Option<Credentials>, Misconfigured> {
+    let found = match settings.credentials {
         AwsCredentials::File => {
             Credentials::of_file(file.last().expose_secret(), &settings.profile)
         }
         AwsCredentials::Environment => Credentials::of_environment(&settings.variables),
-    }
+        AwsCredentials::Container | AwsCredentials::Instance => return Ok(None),
+    };
+    found.map(Some)
 }
 
 /// A line for each header, by name, and the names.

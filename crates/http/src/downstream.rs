@@ -18,11 +18,11 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::uri::Scheme;
-use http::{Request, Response, StatusCode, Uri};
+use http::{Request, Response, Uri};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::answer::{AnswerReader, Asks};
+use super::answer::{AnswerReader, Asks, Received};
 use super::auth::RotatingAuth;
 use super::aws::AwsSigner;
 use super::connect::{WarmConnector, network, place};
@@ -231,8 +231,11 @@ impl HttpDownstream {
         };
         if let Some(signer) = &self.signer {
             let signing = signer.signing(message, facts, secrets.as_ref())?;
-            let (at, edition) = (SystemTime::now(), self.caller.edition()[0]);
-            signing.sign(&mut made.request, at)?;
+            let tokens = self.caller.tokens.as_ref();
+            let at_hand = tokens.and_then(|tokens| tokens.at_hand());
+            let given = at_hand.as_ref();
+            let (at, edition) = (SystemTime::now(), self.caller.signs_as(given));
+            signing.sign(&mut made.request, at, given.and_then(Given::credentials))?;
             made.signed = Some(Signed::new(at, edition, signing));
         }
         Ok(made)
@@ -279,7 +282,7 @@ impl Downstream for HttpDownstream {
             };
             let (warmed, token) = futures::join!(warming, timeout(bound, tokens.given()));
             let server = tokens.server();
-            let late = |_| Err(format!("{server} gave no token within {bound:?}"));
+            let late = |_| Err(format!("{server} gave nothing within {bound:?}"));
             token.unwrap_or_else(late).and(warmed)
         })
     }
@@ -322,12 +325,9 @@ impl Call for HttpCall {
             {
                 return Err(TooLate);
             }
-            if let Some(signed) = signed {
-                signed.renew(&mut request, caller.edition()[0])?;
-            }
             let traces = caller.traces.as_ref();
             let span = traces.map(|traces| traces.begin(&mut request));
-            let sent = caller.call(request, &asks, leave_by).await;
+            let sent = caller.call(request, signed, &asks, leave_by).await;
             if let Some(span) = span {
                 span.end(&sent);
             }
@@ -340,6 +340,7 @@ impl Caller {
     async fn call(
         &self,
         mut request: Request<Bytes>,
+        signed: Option<Signed>,
         asks: &Asks,
         leave_by: LeaveBy,
     ) -> Result<Judgement, TooLate> {
@@ -348,28 +349,26 @@ impl Caller {
             auth.renew(request.headers_mut());
         }
         let before = self.edition();
-        let mut token = None;
-        if let Some(tokens) = &self.tokens {
-            let wait = leave_by.left().min(self.timeout);
-            match timeout(wait, tokens.given()).await {
-                Ok(Ok(Given { header, number })) => {
-                    request.headers_mut().insert(AUTHORIZATION, header);
-                    token = Some(number);
-                }
-                Ok(Err(why)) => {
-                    return Ok(self.answers.silent(Silence::Connection, Failure::sure(why)));
-                }
-                Err(_) => return Err(TooLate),
-            }
+        let given = match self.given(leave_by).await? {
+            Ok(given) => given,
+            Err(why) => return Ok(self.answers.silent(Silence::Connection, Failure::sure(why))),
+        };
+        let given = given.as_ref();
+        if let Some(header) = given.and_then(Given::header) {
+            request.headers_mut().insert(AUTHORIZATION, header.clone());
+        }
+        if let Some(signed) = signed {
+            let (edition, credentials) = (self.signs_as(given), given.and_then(Given::credentials));
+            signed.renew(&mut request, edition, credentials)?;
         }
         let heard = self.transport.call(request, leave_by, began, self.timeout);
         match heard.await {
             Ok(Heard { answer, after }) => {
                 lock(&self.refusing).answered();
-                let is_replaced = self.answered(answer.status(), token);
-                let deadline = began + self.timeout;
-                let mut judgement = self.answers.judge(answer, asks, deadline).await;
+                let received = self.answers.receive(answer, began + self.timeout).await;
                 after.done();
+                let is_replaced = self.answered(&received, given);
+                let mut judgement = self.answers.judged(received, asks);
                 let renewed = is_replaced || self.edition() != before;
                 judgement.renewed = judgement.refuses_credentials() && renewed;
                 Ok(judgement)
@@ -396,17 +395,33 @@ impl Caller {
         ]
     }
 
+    /// By which a signature is known to be of other credentials than another one.
+    fn signs_as(&self, given: Option<&Given>) -> u64 {
+        given.map_or_else(|| self.edition()[0], |given| given.number)
+    }
+
+    /// What a server gives for calls, as soon as it is there, or why there is nothing. `None`: calls need nothing of that.
+    async fn given(&self, leave_by: LeaveBy) -> Result<Result<Option<Given>, String>, TooLate> {
+        let Some(tokens) = &self.tokens else {
+            return Ok(Ok(None));
+        };
+        let wait = leave_by.left().min(self.timeout);
+        let given = timeout(wait, tokens.given()).await.map_err(|_| TooLate)?;
+        Ok(given.map(Some))
+    }
+
     /// Reads secrets again, or asks for another token, if an answer refused them. Returns whether the token of that call
     /// is replaced.
-    fn answered(&self, status: StatusCode, token: Option<u64>) -> bool {
+    fn answered(&self, received: &Received, given: Option<&Given>) -> bool {
+        let (status, ..) = received.parts();
         if let Some(auth) = &self.auth {
             auth.answered(status);
         }
         if let Some(secrets) = &self.secrets {
             secrets.answered(status);
         }
-        let tokens = self.tokens.as_ref().zip(token);
-        tokens.is_some_and(|(tokens, token)| tokens.answered(status, token))
+        let tokens = self.tokens.as_ref().zip(given);
+        tokens.is_some_and(|(tokens, given)| tokens.answered(received.parts(), given.number))
     }
 
     /// A slot passed while its connection was opened, which took so long.

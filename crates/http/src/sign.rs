@@ -22,7 +22,7 @@ use secrecy::ExposeSecret as _;
 use tracing::warn;
 
 use super::auth::compile;
-use super::aws::AwsSigner;
+use super::aws::{AwsSigner, Credentials};
 use super::request::{header_name, header_value};
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
@@ -91,7 +91,8 @@ impl AnySigner {
 }
 
 impl AnySigning {
-    /// Puts the headers into the request, in place of those of an earlier signature.
+    /// Puts the headers into the request, in place of those of an earlier signature. `given`: credentials that the call
+    /// brings, if its signer has none.
     ///
     /// # Errors
     /// When the request cannot be signed.
@@ -99,10 +100,11 @@ impl AnySigning {
         &self,
         request: &mut Request<Bytes>,
         now: SystemTime,
+        given: Option<&Credentials>,
     ) -> Result<(), Undecodable> {
         match self {
             Self::Hmac(signing) => signing.sign(request, now),
-            Self::Aws(signer) => signer.sign(request, now),
+            Self::Aws(signer) => signer.sign(request, now, given),
         }
     }
 }
@@ -136,14 +138,19 @@ impl Signed {
     ///
     /// # Errors
     /// When that is too old, or of another secret: the request must be prepared again.
-    pub(super) fn renew(self, request: &mut Request<Bytes>, edition: u64) -> Result<(), TooLate> {
+    pub(super) fn renew(
+        self,
+        request: &mut Request<Bytes>,
+        edition: u64,
+        given: Option<&Credentials>,
+    ) -> Result<(), TooLate> {
         let now = SystemTime::now();
         if request.body().len() > QUICK {
             let age = now.duration_since(self.at).unwrap_or_default();
             let is_good = age <= FRESH && self.edition == edition;
             return if is_good { Ok(()) } else { Err(TooLate) };
         }
-        if let Err(why) = self.signing.sign(request, now) {
+        if let Err(why) = self.signing.sign(request, now, given) {
             // Only the time and the secret differ from the first signature, which succeeded.
             warn!(%why, "a call cannot be signed again; it has the signature of when it was prepared");
         }

@@ -1,4 +1,5 @@
-//! Tokens: what a server gives for a time, and calls need. `oauth` says how each kind is asked for, `state` when.
+//! Tokens: what a server gives for a time, and calls need. Those of `oauth` are a header of the call; `metadata` gives
+//! credentials with which it is signed. `state` says when they are asked for.
 //!
 //! Problem: a token lasts for minutes or hours, and a call whose token has to be fetched first leaves too late for its slot.
 //! So a task of its own fetches it before the first slot, and again after three to four fifths of its life, while calls go on
@@ -8,12 +9,14 @@
 //! Where there is no token, calls fail without being made, as if the downstream refused connections: the breaker opens, and
 //! its reason is what the token's server said.
 //!
-//! A token that worked and is refused now (401) has ended early: it is replaced, and its call is made again without an
+//! A token that worked and is refused now has ended early: it is replaced, and its call is made again without an
 //! attempt. A token that never worked is replaced too, but less and less often, and its refusals are answers like any other:
 //! otherwise a client that may not call would call for ever.
 
 mod client;
+mod metadata;
 mod oauth;
+mod source;
 mod state;
 
 use std::collections::HashMap;
@@ -23,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use rand::RngExt as _;
 use secrecy::ExposeSecret as _;
 use tokio::runtime::Handle;
@@ -32,9 +35,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use self::client::TokenClient;
-use self::oauth::Source;
+use self::source::{Source, Words};
 pub(super) use self::state::Given;
 use self::state::{State, Token};
+use super::aws::Credentials as AwsCredentials;
 use super::connect::network;
 use super::egress::Proxy;
 use sluiced_ports::connect::Secret;
@@ -46,6 +50,7 @@ use sluiced_settings::types::{Auth, Http, HttpVersion};
 const BOUND: Duration = Duration::from_secs(10);
 /// The file of the secret is looked at this often: an operator who mends it does not wait for the next token.
 const LOOK: Duration = Duration::from_secs(10);
+
 /// The tokens of one client.
 pub(super) struct Tokens {
     client: TokenClient,
@@ -74,8 +79,17 @@ struct Identity {
 
 /// What a server gave, and how long it lasts from when it was asked for; `None`: the server does not say it.
 struct Lasting {
-    header: HeaderValue,
+    gives: Gives,
     life: Option<Duration>,
+}
+
+/// What a call gets.
+#[derive(Clone)]
+enum Gives {
+    /// The header `Authorization`.
+    Header(HeaderValue),
+    /// The credentials of its signature.
+    Aws(Arc<AwsCredentials>),
 }
 
 static SHARED: Mutex<Option<HashMap<Identity, Weak<Tokens>>>> = Mutex::new(None);
@@ -92,17 +106,17 @@ impl Tokens {
         http: &Http,
         credentials: &Credentials,
     ) -> Result<Option<Arc<Self>>, Misconfigured> {
-        let Some((source, file)) = Source::of(auth) else {
+        let Some((source, file)) = Source::of(auth)? else {
             return Ok(None);
         };
         let text = secret.last();
         source.check(text.expose_secret())?;
         let digest = ring::digest::digest(&ring::digest::SHA256, text.expose_secret().as_bytes());
         let mut identity = Identity {
+            way: way_of(&source, http),
             source: source.clone(),
             secret: [0; 32],
             file,
-            way: way_of(http),
         };
         identity.secret.copy_from_slice(digest.as_ref());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,26 +146,38 @@ impl Tokens {
     /// Why there is none, for a person.
     pub(super) async fn given(self: &Arc<Self>) -> Result<Given, String> {
         self.start();
+        let what = self.source.words().what;
         let mut changes = self.changes.subscribe();
         loop {
             if let Some(found) = lock(&self.state).look(Instant::now()) {
-                return found;
+                return found.map_err(|why| format!("no {what}: {why}"));
             }
             if changes.changed().await.is_err() {
-                return Err("no token".to_owned());
+                return Err(format!("no {what}"));
             }
         }
     }
 
-    /// The downstream answered a call that had this token. Returns whether another call has another one, for a call that was
-    /// refused.
-    pub(super) fn answered(&self, status: StatusCode, number: u64) -> bool {
-        let follows = lock(&self.state).answered(status, number, Instant::now());
+    /// The token of this moment, if it is there already.
+    pub(super) fn at_hand(&self) -> Option<Given> {
+        lock(&self.state).look(Instant::now())?.ok()
+    }
+
+    /// The downstream answered a call that had the token of this number. Returns whether another call has another one, for a
+    /// call that was refused.
+    pub(super) fn answered(
+        &self,
+        (status, headers, body): (StatusCode, &HeaderMap, &[u8]),
+        number: u64,
+    ) -> bool {
+        let is_refused = self.source.is_refused(status, headers, body);
+        let follows = lock(&self.state).answered(is_refused, number, Instant::now());
         if follows.turns {
             self.wake.notify_one();
         }
         if follows.is_replaced && follows.turns {
-            info!(server = %self.server(), "the downstream refused the token: another one is asked for");
+            let Words { what, again, .. } = self.source.words();
+            info!(server = %self.server(), "the downstream refused the {what}: {again}");
         }
         follows.is_replaced
     }
@@ -173,7 +199,8 @@ impl Tokens {
         let before = self.secret.last();
         let is_new = self.secret.get().expose_secret() != before.expose_secret();
         if is_new {
-            info!(server = %self.server(), "the secret of the tokens has changed: another one is asked for");
+            let Words { secret, again, .. } = self.source.words();
+            info!(server = %self.server(), "{secret} has changed: {again}");
         }
         is_new
     }
@@ -183,7 +210,7 @@ impl Tokens {
         let asked = asked.unwrap_or_else(|_| Err(format!("no answer within {BOUND:?}")));
         let asked = asked.map_err(|why| format!("{}: {why}", self.server()));
         if let Err(why) = &asked {
-            warn!(why, "no token could be fetched");
+            warn!(why, "no {} could be fetched", self.source.words().what);
         }
         lock(&self.state).fetched(asked, Instant::now());
         self.changes.send_replace(());
@@ -200,7 +227,7 @@ impl Tokens {
 
     /// The host of the token's server, for a person.
     pub(super) fn server(&self) -> String {
-        let Some(url) = self.source.token_url() else {
+        let Some(url) = self.source.url() else {
             return "the key in key_file".to_owned();
         };
         let url = url.parse::<http::Uri>().ok();
@@ -226,34 +253,38 @@ async fn keep(tokens: Weak<Tokens>) {
     }
 }
 
-/// Asks the server of tokens on the way that calls take.
+/// Asks the server of tokens on the way that calls take, or directly.
 fn client(
     source: &Source,
     http: &Http,
     credentials: &Credentials,
 ) -> Result<TokenClient, Misconfigured> {
-    let is_tls = source
-        .token_url()
-        .is_some_and(|url| url.starts_with("https:"));
-    let tls = tls(
-        http.ca_file.as_deref(),
-        credentials.certificate.as_ref(),
-        is_tls,
-    )?;
-    let proxy = Proxy::new(http, credentials.proxy.as_ref())?;
+    let is_tls = source.url().is_some_and(|url| url.starts_with("https:"));
+    let (certificate, proxy) = match source.is_near() {
+        true => (None, None),
+        false => {
+            let proxy = Proxy::new(http, credentials.proxy.as_ref())?;
+            (credentials.certificate.as_ref(), proxy)
+        }
+    };
+    let tls = tls(http.ca_file.as_deref(), certificate, is_tls)?;
     let timeout = http.connect_timeout.get();
     let network = network(tls, timeout, proxy, None, HttpVersion::One);
     Ok(TokenClient::new(network))
 }
 
-fn way_of(http: &Http) -> [Option<String>; 4] {
+fn way_of(source: &Source, http: &Http) -> [Option<String>; 4] {
     let file = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-    [
-        http.proxy.clone(),
-        Some(http.no_proxy.join(",")),
-        file(&http.ca_file),
-        file(&http.cert_file),
-    ]
+    let authority = file(&http.ca_file);
+    match source.is_near() {
+        true => [None, None, authority, None],
+        false => [
+            http.proxy.clone(),
+            Some(http.no_proxy.join(",")),
+            authority,
+            file(&http.cert_file),
+        ],
+    }
 }
 
 impl fmt::Debug for Tokens {

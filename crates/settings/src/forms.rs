@@ -105,6 +105,10 @@ pub(super) const TOKEN_URL: Shape = Shape::Url(form(|text| {
         "credentials in this URL are not used; write client_id and client_secret_file beside it",
     )
 }));
+/// Where metadata of an instance is asked for.
+pub(super) const METADATA_URL: Shape = Shape::Url(form(|text| {
+    server(text, ["http", "https"], "http://169.254.169.254")
+}));
 pub(super) const HTTP_URL: Shape = Shape::Url(form(call));
 /// Hosts that a message may name.
 pub(super) const ALLOWED_HOST: Shape = Shape::Text(form(allowed_host));

@@ -36,7 +36,8 @@ pub fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluiced"));
     for (variable, _) in std::env::vars_os() {
         let name = variable.to_string_lossy();
-        let ours = name.starts_with("SLUICED__") || name.starts_with("OTEL_");
+        let ours =
+            name.starts_with("SLUICED__") || name.starts_with("OTEL_") || name.starts_with("AWS_");
         let proxy = name.to_ascii_uppercase().ends_with("_PROXY");
         if ours || proxy || variable == "NOTIFY_SOCKET" {
             command.env_remove(&variable);

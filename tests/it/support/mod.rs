@@ -21,6 +21,7 @@ pub mod judge;
 pub mod look_alike;
 pub mod machine;
 pub mod messages;
+pub mod metadata;
 pub mod name_server;
 pub mod nghttpd;
 pub mod nghttpx;

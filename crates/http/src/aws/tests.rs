@@ -20,6 +20,7 @@ fn signer(file: &str, profile: &str) -> Result<AwsSigner, Misconfigured> {
         credentials: AwsCredentials::File,
         credentials_file: Some("credential:aws".into()),
         profile: profile.to_owned(),
+        metadata_url: String::new(),
         variables: AwsVariables::default(),
     };
     AwsSigner::new(&settings, Secret::from(SecretString::from(file)))
@@ -29,7 +30,8 @@ fn authorization(file: &str, mut request: Request<Bytes>) -> String {
     let signer = signer(file, "default").expect("credentials");
     // 2015-08-30T12:36:00Z
     let now = UNIX_EPOCH + Duration::from_secs(1_440_938_160);
-    let signed = signer.sign_with(&mut request, now, |_| true);
+    let own = lock(&signer.own).clone().expect("its own credentials");
+    let signed = signer.sign_with(&mut request, now, &own, |_| true);
     signed.expect("it can be signed");
     let value = request.headers()[AUTHORIZATION].to_str();
     value.expect("a text").to_owned()

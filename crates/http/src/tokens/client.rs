@@ -13,7 +13,7 @@ use sluiced_ports::dial::connect_detail;
 /// An answer with a token is no larger.
 const MAX_ANSWER: usize = 64 * 1024;
 
-pub(crate) struct TokenClient(Client<HttpsConnector<Egress>, Full<Bytes>>);
+pub(super) struct TokenClient(Client<HttpsConnector<Egress>, Full<Bytes>>);
 
 impl TokenClient {
     pub(super) fn new(network: HttpsConnector<Egress>) -> Self {
@@ -29,7 +29,7 @@ impl TokenClient {
     ///
     /// # Errors
     /// Why there is none, for a person.
-    pub(crate) async fn ask(
+    pub(super) async fn ask(
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Bytes>, String> {
@@ -40,4 +40,13 @@ impl TokenClient {
         let body = body.map_err(|error| format!("its answer broke off: {error}"))?;
         Ok(Response::from_parts(head, body.to_bytes()))
     }
+}
+
+/// What a server said, for a person: on one line, and of a long text a part.
+pub(super) fn shown<'a>(parts: impl Iterator<Item = &'a str>) -> String {
+    const SHOWN: usize = 120;
+    let text = parts.collect::<Vec<_>>().join(" ");
+    let plain = text.trim().chars();
+    let plain = plain.map(|c| if c.is_control() { ' ' } else { c });
+    plain.take(SHOWN).collect()
 }

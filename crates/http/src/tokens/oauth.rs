@@ -5,7 +5,6 @@ mod grant;
 mod key;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -21,14 +20,14 @@ use self::key::Claims;
 use super::Lasting;
 use super::client::TokenClient;
 use sluiced_ports::dial::Misconfigured;
-use sluiced_settings::types::{Auth, ClientAuth, Jwt, Oauth2};
+use sluiced_settings::types::{ClientAuth, Jwt, Oauth2};
 
 /// How a server of tokens is asked with a signed claim (RFC 7523, section 2.1).
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 
 /// Without the secret, which may change. Two routes with the same source and the same secret share their tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Source {
+pub(super) enum Source {
     Client {
         token_url: String,
         id: String,
@@ -79,17 +78,6 @@ impl From<&Jwt> for Source {
 }
 
 impl Source {
-    /// Where the tokens of this `auth` come from, with the file of the secret. `None`: it has none.
-    pub(super) fn of(auth: &Auth) -> Option<(Self, Option<PathBuf>)> {
-        match auth {
-            Auth::Oauth2(client) => {
-                Some((Self::from(&**client), client.client_secret_file.clone()))
-            }
-            Auth::Jwt(jwt) => Some((Self::from(&**jwt), Some(jwt.key_file.clone()))),
-            Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) | Auth::Aws(_) => None,
-        }
-    }
-
     /// Whether a token can be made or asked for with this secret, as far as it shows.
     ///
     /// # Errors
@@ -121,8 +109,8 @@ impl Source {
     pub(super) async fn ask(&self, client: &TokenClient, secret: &str) -> Result<Lasting, String> {
         let request = match self.step(secret, SystemTime::now())? {
             Step::Made(token, life) => {
-                let (header, life) = (header(&token)?, Some(life));
-                return Ok(Lasting { header, life });
+                let (gives, life) = (header(&token)?, Some(life));
+                return Ok(Lasting { gives, life });
             }
             Step::Ask(request) => *request,
         };

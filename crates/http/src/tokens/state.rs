@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
+use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::Lasting;
+use super::{Gives, Lasting};
+use crate::aws::Credentials;
 use sluiced_core::backoff::Backoff;
 
 /// The life of a token whose server does not say it.
@@ -38,20 +39,38 @@ pub(super) struct State {
 }
 
 pub(super) struct Token {
-    pub(super) header: HeaderValue,
-    pub(super) number: u64,
-    pub(super) since: Instant,
-    /// A call with it had another answer than 401.
-    pub(super) works: bool,
-    pub(super) renew_at: Instant,
-    pub(super) ends: Instant,
+    gives: Gives,
+    number: u64,
+    since: Instant,
+    /// A call with it was answered, and not refused.
+    works: bool,
+    renew_at: Instant,
+    ends: Instant,
 }
 
 /// A token for one call.
 pub(crate) struct Given {
-    pub(crate) header: HeaderValue,
+    gives: Gives,
     /// By which [`State::answered`] knows it.
     pub(crate) number: u64,
+}
+
+impl Given {
+    /// The header `Authorization`, if it is that.
+    pub(crate) const fn header(&self) -> Option<&HeaderValue> {
+        match &self.gives {
+            Gives::Header(header) => Some(header),
+            Gives::Aws(_) => None,
+        }
+    }
+
+    /// The credentials of the call's signature, if it is that.
+    pub(crate) fn credentials(&self) -> Option<&Credentials> {
+        match &self.gives {
+            Gives::Header(_) => None,
+            Gives::Aws(credentials) => Some(credentials),
+        }
+    }
 }
 
 /// There is no new token before a time.
@@ -77,7 +96,7 @@ impl Token {
     /// # Errors
     /// Why it cannot be used, for a person.
     pub(super) fn new(
-        Lasting { header, life }: Lasting,
+        Lasting { gives, life }: Lasting,
         since: Instant,
         now: Instant,
         fraction: f64,
@@ -85,7 +104,7 @@ impl Token {
         let life = life.unwrap_or(UNSAID).min(LONGEST);
         if life < SHORTEST {
             return Err(format!(
-                "its token lasts for {life:?}, which is too short to use it"
+                "what it gives lasts for {life:?}, which is too short to use it"
             ));
         }
         let renew_at = since + life.mul_f64(fraction.mul_add(0.2, 0.6));
@@ -93,11 +112,11 @@ impl Token {
         let ends = since + life.saturating_sub(Duration::from_secs(1));
         if ends <= now {
             return Err(format!(
-                "its token lasts for {life:?} and took longer than that"
+                "what it gives lasts for {life:?}, and it took longer than that"
             ));
         }
         Ok(Self {
-            header,
+            gives,
             number: 0,
             since,
             works: false,
@@ -113,12 +132,12 @@ impl State {
     pub(super) fn look(&self, now: Instant) -> Option<Result<Given, String>> {
         if let Some(token) = self.token.as_ref().filter(|token| now < token.ends) {
             return Some(Ok(Given {
-                header: token.header.clone(),
+                gives: token.gives.clone(),
                 number: token.number,
             }));
         }
         let failed = self.failed.as_ref();
-        failed.map(|failed| Err(format!("no token: {}", failed.why)))
+        failed.map(|failed| Err(failed.why.clone()))
     }
 
     /// When the next token is asked for.
@@ -150,9 +169,9 @@ impl State {
         }
     }
 
-    /// The downstream answered a call that had the token of this number.
-    pub(super) fn answered(&mut self, status: StatusCode, number: u64, now: Instant) -> Answered {
-        let is_refused = status == StatusCode::UNAUTHORIZED;
+    /// The downstream answered a call that had the token of this number. `is_refused`: because of the token it did not look
+    /// at the call.
+    pub(super) fn answered(&mut self, is_refused: bool, number: u64, now: Instant) -> Answered {
         let nothing = Answered::default();
         let Some(token) = self.token.as_mut().filter(|token| token.number == number) else {
             return Answered {
@@ -176,7 +195,7 @@ impl State {
         } else if self.failed.is_none() {
             self.refused += 1;
             self.failed = Some(Failed {
-                why: "the downstream refuses each token".to_owned(),
+                why: "the downstream refuses each one".to_owned(),
                 times: 0,
                 again_at: now + REFUSED.ceiling(self.refused),
             });
@@ -199,8 +218,12 @@ impl State {
 mod tests {
     use super::*;
 
-    const OK: StatusCode = StatusCode::OK;
-    const REFUSES: StatusCode = StatusCode::UNAUTHORIZED;
+    const OK: bool = false;
+    const REFUSES: bool = true;
+
+    fn header() -> Gives {
+        Gives::Header(HeaderValue::from_static("Bearer a"))
+    }
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -208,7 +231,7 @@ mod tests {
 
     fn token(since: Instant) -> Token {
         Token {
-            header: HeaderValue::from_static("Bearer a"),
+            gives: header(),
             number: 0,
             since,
             works: false,
@@ -218,11 +241,11 @@ mod tests {
     }
 
     /// A token that was fetched then; `answers`: of the calls with it since.
-    fn with(since: Instant, answers: &[StatusCode]) -> State {
+    fn with(since: Instant, answers: &[bool]) -> State {
         let mut state = State::default();
         state.fetched(Ok(token(since)), since);
-        for status in answers {
-            state.answered(*status, 1, since);
+        for is_refused in answers {
+            state.answered(*is_refused, 1, since);
         }
         state
     }
@@ -231,9 +254,8 @@ mod tests {
     fn a_token_is_renewed_before_it_ends() {
         let since = Instant::now();
         let made = |life: Option<u64>, now| {
-            let header = HeaderValue::from_static("Bearer a");
-            let life = life.map(seconds);
-            Token::new(Lasting { header, life }, since, now, 0.5)
+            let (gives, life) = (header(), life.map(seconds));
+            Token::new(Lasting { gives, life }, since, now, 0.5)
         };
         for (life, believed) in [
             (Some(3_600), 3_600),
@@ -299,7 +321,7 @@ mod tests {
             assert_eq!(state.due_at(now), now + seconds(wait));
         }
         let said = state.look(now).map(|found| found.map(|given| given.number));
-        assert_eq!(said, Some(Err("no token: 503".to_owned())));
+        assert_eq!(said, Some(Err("503".to_owned())));
         // While the old one lasts, a failure changes nothing for calls.
         let mut state = with(now, &[OK]);
         state.fetched(Err("503".to_owned()), now);

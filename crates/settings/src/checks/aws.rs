@@ -7,6 +7,11 @@ use crate::types::{AwsCredentials, AwsSigv4};
 impl Checks<'_> {
     pub(super) fn aws(&mut self, path: &KeyPath, aws: &AwsSigv4) {
         let [kind, file, profile] = path.all(["credentials", "credentials_file", "profile"]);
+        let metadata = path.join("metadata_url");
+        if aws.credentials != AwsCredentials::Instance && self.is_written(&metadata) {
+            let message = "only credentials = \"instance\" asks there; take it out, or write that";
+            self.error([metadata, kind.clone()], message);
+        }
         if aws.credentials != AwsCredentials::File {
             for key in [file, profile] {
                 if self.is_written(&key) {

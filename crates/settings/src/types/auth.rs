@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::{AwsCredentials, AwsVariables};
-use crate::forms::{SECRET, SIGNATURE_HEADER, SIGNED, TEXT, TOKEN_URL, USER};
+use crate::forms::{METADATA_URL, SECRET, SIGNATURE_HEADER, SIGNED, TEXT, TOKEN_URL, USER};
 use crate::schema::Shape::{Flag, Named};
 use crate::schema::{SPAN, kinds, table, words};
 use crate::text::Length;
@@ -132,14 +132,17 @@ table! {
         region: String = TEXT, Required "eu-central-1";
         /// The service, as in the host's name.
         service: String = TEXT, Required "sns";
-        /// Where the credentials are: file (credentials_file) or environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
-        /// and, where they end, AWS_SESSION_TOKEN). No other place is looked at.
+        /// Where the credentials are: file (credentials_file), environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and,
+        /// where they end, AWS_SESSION_TOKEN), container (the role of a container of ECS, Fargate or EKS Pod Identity) or
+        /// instance (the role of an instance of EC2, by IMDSv2). No other place is looked at.
         credentials: AwsCredentials = AwsCredentials::SHAPE, Default "file";
         /// For file: one in the form of ~/.aws/credentials, with aws_access_key_id, aws_secret_access_key and, where the
         /// credentials end, aws_session_token. It is read again when AWS answers 401 or 403.
         credentials_file: Option<PathBuf> = TEXT, Optional "credential:aws";
         /// The part of that file.
         profile: String = TEXT, Default "default";
+        /// For instance: where its metadata is, which is asked without a proxy. By IPv6 it is http://[fd00:ec2::254].
+        metadata_url: String = METADATA_URL, Default "http://169.254.169.254";
         + /// Those of AWS in the environment.
         variables: AwsVariables;
     }

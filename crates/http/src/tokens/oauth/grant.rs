@@ -6,7 +6,8 @@ use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::tokens::Lasting;
+use crate::tokens::client::shown;
+use crate::tokens::{Gives, Lasting};
 
 /// The answer with a token (RFC 6749, section 5.1).
 #[derive(Deserialize)]
@@ -54,7 +55,7 @@ pub(super) fn granted(status: StatusCode, body: &[u8]) -> Result<Lasting, String
         Some(Seconds::Text(text)) => text.trim().parse().ok(),
     };
     Ok(Lasting {
-        header: header(&granted.access_token)?,
+        gives: header(&granted.access_token)?,
         life: seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
     })
 }
@@ -63,16 +64,15 @@ pub(super) fn granted(status: StatusCode, body: &[u8]) -> Result<Lasting, String
 ///
 /// # Errors
 /// When it cannot be one.
-pub(super) fn header(token: &str) -> Result<HeaderValue, String> {
+pub(super) fn header(token: &str) -> Result<Gives, String> {
     let mut header = HeaderValue::try_from(format!("Bearer {token}"))
         .map_err(|_| "its token has a control character".to_owned())?;
     header.set_sensitive(true);
-    Ok(header)
+    Ok(Gives::Header(header))
 }
 
 /// What a server said instead of a token. The description is the server's own text, and is shown in part.
 pub(super) fn refusal(status: StatusCode, body: &[u8]) -> String {
-    const SHOWN: usize = 120;
     let said: Refused = serde_json::from_slice(body).unwrap_or_default();
     let parts = [said.error, said.error_description].into_iter().flatten();
     let parts = parts.filter(|part| !part.is_null());
@@ -80,13 +80,8 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> String {
         part.as_str()
             .map_or_else(|| part.to_string(), str::to_owned)
     });
-    let text = parts.collect::<Vec<_>>().join(" ");
-    let text: String = text
-        .trim()
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(SHOWN)
-        .collect();
+    let parts: Vec<_> = parts.collect();
+    let text = shown(parts.iter().map(String::as_str));
     match text.is_empty() {
         true => status.to_string(),
         false => format!("{status}: {text}"),
@@ -116,8 +111,11 @@ mod tests {
             );
             let token = read(&json).expect(expires);
             assert_eq!(token.life.map(|life| life.as_secs()), life, "{expires}");
-            assert_eq!(token.header, "Bearer a");
-            assert!(!format!("{:?}", token.header).contains('a'));
+            let Gives::Header(header) = token.gives else {
+                panic!("a token is a header");
+            };
+            assert_eq!(header, "Bearer a");
+            assert!(!format!("{header:?}").contains('a'));
         }
     }
 

@@ -178,7 +178,19 @@ fn credentials_of_aws() {
         ))
     };
     let none: [&str; 0] = [];
-    assert_eq!(aws("credentials = \"environment\""), none);
+    for fine in [
+        "credentials = \"environment\"",
+        "credentials = \"container\"",
+        "credentials = \"instance\", metadata_url = \"http://[fd00:ec2::254]\"",
+    ] {
+        assert_eq!(aws(fine), none);
+    }
+    assert_eq!(
+        aws("credentials = \"container\", metadata_url = \"http://localhost\""),
+        [
+            "a.toml:11:86: routes.sms.downstream.auth.metadata_url: only credentials = \"instance\" asks there; take it out, or write that"
+        ]
+    );
     assert_eq!(
         aws("credentials = \"environment\", credentials_file = \"/nowhere\", profile = \"p\""),
         [
