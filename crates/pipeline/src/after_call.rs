@@ -34,7 +34,7 @@ static CUT: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 /// A call that has come back.
 pub(super) struct Answered {
-    pub(super) job: Job,
+    pub(super) job: Box<Job>,
     pub(super) judgement: Judgement,
     /// The units that the call took of keyed limits.
     pub(super) taken: Vec<Granted>,
@@ -84,7 +84,8 @@ impl Answered {
             Next::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
             Next::Dead(reason) => dies(job, reason, judgement, pacer),
             Next::Again { waits, elsewhere } => {
-                goes_on(job, unspent, waits, elsewhere, pacer).await;
+                // Rare and large: it would make each call as large.
+                Box::pin(goes_on(job, unspent, waits, elsewhere, pacer)).await;
             }
         }
     }
@@ -200,7 +201,7 @@ fn tell_keys(job: &Job, keys: KeysFollow, pacer: &PacerHandle) {
 }
 
 /// To the dead letters, with what was answered.
-fn dies(job: Job, reason: DeadReason, judgement: Judgement, pacer: &PacerHandle) {
+fn dies(job: Box<Job>, reason: DeadReason, judgement: Judgement, pacer: &PacerHandle) {
     let now = pacer.store_time(pacer.clock.now());
     let mut detail = judgement.detail;
     if judgement.maybe_delivered && judgement.reply.is_err() {
@@ -215,7 +216,13 @@ fn dies(job: Job, reason: DeadReason, judgement: Judgement, pacer: &PacerHandle)
 }
 
 /// The message is called again: by another route of its queue that sends, if it may go `elsewhere`, or by this one.
-async fn goes_on(job: Job, unspent: Permit, waits: Waits, elsewhere: bool, pacer: &PacerHandle) {
+async fn goes_on(
+    job: Box<Job>,
+    unspent: Permit,
+    waits: Waits,
+    elsewhere: bool,
+    pacer: &PacerHandle,
+) {
     if elsewhere && let Some(to) = job.route.sharing.other_that_sends() {
         return job.move_to(&to);
     }

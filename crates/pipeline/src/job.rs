@@ -74,9 +74,9 @@ pub(super) struct Times {
     pub(super) closes: Option<(Mono, StoreTime)>,
 }
 
-/// A message with its request, which waits for a slot and for its limits.
+/// A message with its request, which waits for a slot and for its limits. It is moved often, so what is large is elsewhere.
 pub(super) struct Waiting {
-    pub(super) job: Job,
+    pub(super) job: Box<Job>,
     call: Box<dyn Call>,
     /// The way back for what its keyed limits are asked for under its ticket, if they are.
     pub(super) asks: Option<Refunder>,
@@ -96,8 +96,8 @@ impl Job {
         times: Times,
         takes: Takes,
         held: Held,
-    ) -> Self {
-        Self {
+    ) -> Box<Self> {
+        Box::new(Self {
             route,
             delivery,
             history,
@@ -107,11 +107,11 @@ impl Job {
             ticket: None,
             rest: None,
             held,
-        }
+        })
     }
 
     /// Its request is made: it waits for its slot.
-    pub(super) fn waiting(mut self, call: Box<dyn Call>) -> Waiting {
+    pub(super) fn waiting(mut self: Box<Self>, call: Box<dyn Call>) -> Waiting {
         self.held.waits();
         Waiting {
             job: self,
@@ -128,7 +128,7 @@ impl Job {
     ///
     /// # Errors
     /// When no request can be made from it any more; the message is returned.
-    pub(super) fn prepare_again(mut self) -> Result<Waiting, Box<(Self, Undecodable)>> {
+    pub(super) fn prepare_again(mut self: Box<Self>) -> Result<Waiting, (Box<Self>, Undecodable)> {
         let facts = self.route.facts(&self.history);
         let (downstream, message) = (&self.route.downstream, self.delivery.message());
         let call = match &self.rest {
@@ -143,7 +143,7 @@ impl Job {
         };
         match call {
             Ok(call) => Ok(self.waiting(call)),
-            Err(why) => Err(Box::new((self, why))),
+            Err(why) => Err((self, why)),
         }
     }
 
@@ -251,7 +251,7 @@ impl Job {
 
 impl Waiting {
     /// Its slot is due: the call is made, and the message waits for the answer.
-    pub(super) fn send(mut self) -> (Job, Box<dyn Call>, Permit) {
+    pub(super) fn send(mut self) -> (Box<Job>, Box<dyn Call>, Permit) {
         self.job.held.is_called();
         (self.job, self.call, self.permit)
     }

@@ -78,7 +78,8 @@ pub(super) async fn perform(
             if let Some(journal) = journal {
                 journal.uncalled(&job);
             }
-            too_late(job, permit, &pacer).await;
+            // Rare and large, as what may follow an answer.
+            Box::pin(too_late(job, permit, &pacer)).await;
         }
     }
 }
@@ -97,7 +98,7 @@ fn missed(under_way: CallUnderWay, slot: Slot, pacer: &PacerHandle) {
 
 /// The call was not written before its slot had passed. A message that this happens to again and again is the
 /// reason itself, as far as is known: others go before it.
-async fn too_late(mut job: Job, permit: Permit, pacer: &PacerHandle) {
+async fn too_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
     job.too_late += 1;
     let (count, route) = (job.too_late, Arc::clone(&job.route));
     let Some(mut waiting) = prepared(job).await else {
@@ -118,7 +119,7 @@ async fn too_late(mut job: Job, permit: Permit, pacer: &PacerHandle) {
 }
 
 /// Back to the pacer, with a fresh request and what its call did not spend; not before `at`, if that is given.
-pub(super) async fn again(job: Job, unspent: Permit, pacer: &PacerHandle, at: Option<Mono>) {
+pub(super) async fn again(job: Box<Job>, unspent: Permit, pacer: &PacerHandle, at: Option<Mono>) {
     if let Some(mut waiting) = prepared(job).await {
         (waiting.permit, waiting.not_before) = (unspent, at);
         pacer.send(ToPacer::Back(Box::new(waiting)));
@@ -126,11 +127,11 @@ pub(super) async fn again(job: Job, unspent: Permit, pacer: &PacerHandle, at: Op
 }
 
 /// With a fresh request. One could be prepared before; if not now, the message goes back to its queue.
-async fn prepared(job: Job) -> Option<Waiting> {
+async fn prepared(job: Box<Job>) -> Option<Waiting> {
     match prepare_aside(job).await? {
         Ok(waiting) => Some(waiting),
         Err(failed) => {
-            let (job, why) = *failed;
+            let (job, why) = failed;
             warn!(route = %job.route.name, %why, "cannot be prepared again; given back");
             job.settle(Verdict::GiveBack);
             None
@@ -140,7 +141,7 @@ async fn prepared(job: Job) -> Option<Waiting> {
 
 /// The request of a large message takes longer to make than a slot is wide: not on the thread that sends.
 /// `None`: that task ended, and its message went back to its queue.
-async fn prepare_aside(job: Job) -> Option<Result<Waiting, Box<(Job, Undecodable)>>> {
+async fn prepare_aside(job: Box<Job>) -> Option<Result<Waiting, (Box<Job>, Undecodable)>> {
     if job.delivery.message().body.len() <= LARGE {
         return Some(job.prepare_again());
     }
