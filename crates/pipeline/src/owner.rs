@@ -18,9 +18,11 @@ use sluiced_ports::connect::Link;
 use sluiced_ports::store::{FleetNames, Owning, Store};
 
 /// Two claims of a replica are this far apart.
-const RENEWED: Duration = Duration::from_secs(10);
-/// The first wait after a claim that was not answered; it doubles up to [`RENEWED`].
+const RENEWED: Duration = Duration::from_secs(20);
+/// The first wait after a claim that was not answered; it doubles …
 const RETRY: Duration = Duration::from_millis(100);
+/// … up to this.
+const RETRY_MAX: Duration = Duration::from_secs(10);
 /// A replica that stops takes its claim back within this.
 const LEAVE_BOUND: Duration = Duration::from_secs(1);
 
@@ -102,7 +104,7 @@ impl Owner {
                     if !shown.borrow().is_claimed() {
                         ready.send_replace(Link::Down(error.to_string().into()));
                     }
-                    retry = (retry * 2).min(RENEWED);
+                    retry = (retry * 2).min(RETRY_MAX);
                     retry
                 }
             };

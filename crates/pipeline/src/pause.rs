@@ -2,7 +2,7 @@
 //!
 //! Problem: one route must stop on every replica, also on one that starts or comes back meanwhile, while other routes of
 //! its limits go on. The store keeps the pause as that of a limit without a policy (`core::policy`), so it arrives in the
-//! same ways: by a notice, and every 15 s; and a replica that knows it gives it back to a store that lost it. What
+//! same ways: by a notice, and every 20 s; and a replica that knows it gives it back to a store that lost it. What
 //! follows is the route's gate's affair: as in closed hours the tap closes, and messages wait in their queue. Until the
 //! store answered for the first time, the gate is shut.
 
@@ -23,7 +23,7 @@ use super::route::Route;
 
 /// How often the store is asked beside the notices: one may be lost, and a store that lost its state is to get the pause
 /// back.
-const AGAIN: Duration = Duration::from_secs(15);
+const AGAIN: Duration = Duration::from_secs(20);
 
 /// Where operators pause routes.
 #[derive(Clone, Debug)]
