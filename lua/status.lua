@@ -9,8 +9,8 @@
 -- Reply    nothing
 --
 -- Invariant: units are counted once, in the bars in which they were used, if they were used evenly;
---          of each replica there is one text, of each limit there are at most `places` bars. A replica that leaves
---          deletes the texts of those that are gone without a word, so that they do not add up.
+--          of each replica there is one text, of each limit there are at most `places` bars. The first report of
+--          a replica deletes the texts of those that were killed, so that the hash stays small.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -18,13 +18,12 @@ local began, width, places = now - tonumber(ARGV[4]), tonumber(ARGV[5]), tonumbe
 
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
+elseif redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ' ' .. ARGV[2]) == 1 then
   local all = redis.call('HGETALL', KEYS[1])
   for i = 1, #all, 2 do
     local at = tonumber(all[i + 1]:match('^(%d+) '))
     if not at or math.abs(now - at) > tonumber(ARGV[3]) then redis.call('HDEL', KEYS[1], all[i]) end
   end
-else
-  redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ' ' .. ARGV[2])
 end
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.ceil(2 * tonumber(ARGV[3]) / 1000)))
 

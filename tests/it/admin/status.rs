@@ -1,7 +1,7 @@
 //! The state of the fleet: each replica knows that of all, for the page, for programs and for a
 //! terminal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -331,6 +331,34 @@ async fn what_was_used_is_shown_when_it_was_used() {
         told("a", "").await.unwrap();
         assert_eq!(store.hear().await.unwrap().replicas.len(), 1);
     }
+}
+
+/// Replicas that crash again and again, each time under another name, do not fill Redis.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_report_of_a_killed_replica_is_deleted_when_another_one_comes() {
+    let options = RedisOptions::single(RedisServer::shared().url(), "status-swept");
+    let store = RedisStore::connect(&options).unwrap();
+    let link = store.link();
+    eventually(LONG, "a connection", || link.borrow().is_up()).await;
+    let key = "status-swept:{fleet}:status";
+    let mut connection = RedisServer::shared().connection();
+    let killed = redis::cmd("HSET")
+        .arg(key)
+        .arg("killed")
+        .arg("1 {}")
+        .query(&mut connection);
+    () = killed.unwrap();
+    for replica in ["a", "b"] {
+        let report = StatusReport {
+            replica,
+            text: "{}",
+            used: &BTreeMap::new(),
+            passed: Duration::from_secs(1),
+        };
+        store.report_status(report).await.unwrap();
+    }
+    let known: BTreeSet<String> = redis::cmd("HKEYS").arg(key).query(&mut connection).unwrap();
+    assert_eq!(known, ["a", "b"].map(str::to_owned).into());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
