@@ -282,7 +282,11 @@ impl Downstream for HttpDownstream {
             };
             let (warmed, token) = futures::join!(warming, timeout(bound, tokens.given()));
             let server = tokens.server();
-            let late = |_| Err(format!("{server} gave nothing within {bound:?}"));
+            let late = |_| {
+                Err(format!(
+                    "{server} gave no token or credentials within {bound:?}"
+                ))
+            };
             token.unwrap_or_else(late).and(warmed)
         })
     }

@@ -231,8 +231,14 @@ impl Tokens {
             return "the key in key_file".to_owned();
         };
         let url = url.parse::<http::Uri>().ok();
-        let host = url.as_ref().and_then(|url| url.authority());
-        host.map_or_else(|| "token_url".to_owned(), ToString::to_string)
+        let Some(authority) = url.as_ref().and_then(|url| url.authority()) else {
+            return "token_url".to_owned();
+        };
+        // Without a user and a password, which it may have.
+        match authority.port() {
+            Some(port) => format!("{}:{port}", authority.host()),
+            None => authority.host().to_owned(),
+        }
     }
 }
 

@@ -7,8 +7,8 @@
 //! metadata", EC2 User Guide): a PUT gives the token of a session, with which a GET gives the name of the role and another
 //! one its credentials. IMDSv1 has no PUT: what makes a program call a URL could read credentials there.
 //!
-//! New credentials are there five minutes before the old ones end, and until then the old ones are given again. Their rest is
-//! then the life of which three to four fifths pass, so in the last minutes they are asked for again and again.
+//! AWS gives new credentials five minutes before the old ones end. A question before that gets the old ones again, with
+//! less life, so questions come closer together towards the end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
