@@ -74,7 +74,7 @@ pub(super) struct Times {
     pub(super) closes: Option<(Mono, StoreTime)>,
 }
 
-/// A message with its request, which waits for a slot and for its limits. It is moved often, so what is large is elsewhere.
+/// A message with its request, which waits for a slot and for its limits. It is moved often: what is large is elsewhere.
 pub(super) struct Waiting {
     pub(super) job: Box<Job>,
     call: Box<dyn Call>,
@@ -87,6 +87,8 @@ pub(super) struct Waiting {
     /// Its number in the order in which messages came to this pacer, once it has.
     pub(super) arrival: Option<u64>,
 }
+
+const _: () = assert!(size_of::<Waiting>() <= 160);
 
 impl Job {
     pub(super) fn new(
