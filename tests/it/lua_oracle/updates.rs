@@ -30,7 +30,7 @@ enum Update {
         text: usize,
         late: bool,
     },
-    /// By a replica that knows the current policy whole, or another one.
+    /// By a replica that knows the current policy whole, or an earlier one.
     Replace {
         text: usize,
         late: bool,
@@ -216,10 +216,14 @@ impl Play<'_> {
     }
 
     fn replace(&mut self, text: usize, late: bool) -> Result<(), TestCaseError> {
-        let Some(mut known) = self.state.clone() else {
+        let earlier = |policy: &&LimitPolicy| policy.version != self.version();
+        let known = match late {
+            true => self.heard.iter().rev().find(earlier).cloned(),
+            false => self.state.clone(),
+        };
+        let Some(known) = known else {
             return Ok(());
         };
-        known.version = self.known(late);
         let replace = self.policy().replace(&known, SET[text], "host:1");
         let told = self.world.runtime.block_on(replace).unwrap();
         let update = PolicyUpdate {
