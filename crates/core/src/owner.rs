@@ -3,7 +3,7 @@
 //! Problem: limits and breakers are kept by name, and two fleets of one store may have the same names without knowing
 //! of each other. Each would then follow the rate of the other one, or stop when the other's downstream is away.
 //! So each replica *claims* the names of its limits and routes for its fleet before it uses any of them, and again
-//! every few seconds. A name that a replica of another fleet has claimed is refused, unless the files of both say that
+//! every twenty seconds. A name that a replica of another fleet has claimed is refused, unless the files of both say that
 //! it is shared. All names are claimed or none.
 //!
 //! A replica that stops takes its claim back. One that died leaves it behind for [`KEPT`]: longer than a restart takes,

@@ -3,7 +3,7 @@
 //! `core::owner` says why, and the store decides. Until the names are claimed this replica declares no policy and
 //! decodes no message, so that it changes nothing of another fleet. If another fleet has a name, the process
 //! ends (`cli::run`): going on would mix two fleets, and waiting would look like an outage. The claim is made again
-//! every few seconds and whenever the store comes back, because a store that lost its state has lost the claims, too.
+//! every twenty seconds and whenever the store comes back, because a store that lost its state has lost the claims, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,9 +19,8 @@ use sluiced_ports::store::{FleetNames, Owning, Store};
 
 /// Two claims of a replica are this far apart.
 const RENEWED: Duration = Duration::from_secs(20);
-/// The first wait after a claim that was not answered; it doubles …
+/// The first wait after a claim that was not answered; it doubles up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_millis(100);
-/// … up to this.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// A replica that stops takes its claim back within this.
 const LEAVE_BOUND: Duration = Duration::from_secs(1);

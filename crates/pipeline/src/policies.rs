@@ -69,8 +69,8 @@ pub(super) struct Declares {
 }
 
 impl Declares {
-    /// An operator's pause of a route (`pause_of`), which is kept like that of a limit. No file says anything of it, so a
-    /// replica that stops does not say that its own counts no more.
+    /// An operator's pause of a route (`pause_of`), which is kept like that of a limit. No file says anything of it, so
+    /// there is no goodbye when a replica stops.
     pub(super) fn pause(pauses: &Pauses, route: &str) -> Self {
         Self {
             store: Arc::clone(&pauses.store),

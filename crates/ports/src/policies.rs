@@ -1,4 +1,4 @@
-//! How the policy of a limit is changed in a store: it is read, `core::policy` decides, and the store replaces it unless
+//! How the policy of a limit is changed in a store: it is read or known, `core::policy` decides, and the store replaces it unless
 //! another update came first. Then all of that is done again with what is there now. What the store grants between the
 //! two calls, it grants under the old policy. So the times of the new one are those of the second call.
 
@@ -114,7 +114,8 @@ impl<'a> PolicyOf<'a> {
             file: &known.file,
             by,
         };
-        // Any time after that version will do: the new policy gets the time of the store's call.
+        // One moment after the version: no pause and no change of kind began then, so their times stay as they are. The
+        // times of the new policy are those of the store's call.
         let decided = known.version.since() + Duration::from_micros(1);
         let mut policy = Some(known.clone());
         policy::set(&mut policy, &update, decided);

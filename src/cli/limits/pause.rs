@@ -119,7 +119,7 @@ impl Paused<'_> {
     fn unused(self) -> Refusal {
         let Self { what, name, .. } = self;
         Refusal::Failed(format!(
-            "no replica has used a {what} `{name}` yet; a Redis that lost its state learns of it within 15 s"
+            "no replica has used a {what} `{name}` yet; a Redis that lost its state learns of it within 20 s"
         ))
     }
 }
