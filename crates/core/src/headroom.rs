@@ -45,7 +45,9 @@ const SPARE: u32 = 7;
 const FALL: u32 = 12;
 const TENTH: Duration = Duration::from_micros(100);
 /// A headroom falls when nothing has changed for so long …
-const QUIET: Duration = Duration::from_secs(8);
+const QUIET: Duration = Duration::from_secs(5);
+/// … half as long again before a fall by less than this, which is hardly worth an update …
+const SMALL: Duration = Duration::from_millis(1);
 /// … and at most so long, where replicas do not agree.
 const QUIET_MAX: Duration = Duration::from_secs(600);
 /// After this all calls that were allowed under an earlier headroom have left or run out.
@@ -181,7 +183,10 @@ impl Follow {
         if self.asked.is_some_and(|at| now.since(at) < ASK_AGAIN) {
             return None;
         }
-        let is_quiet = now.since(self.changed) >= self.quiet.max(bounds.settles);
+        let is_small = self.current.all() / FALL < SMALL;
+        let quiet = self.quiet * (2 + u32::from(is_small)) / 2;
+        let quiet = quiet.max(bounds.settles);
+        let is_quiet = now.since(self.changed) >= quiet;
         let part = |current: Duration, fall: Duration, seen: Option<Duration>, least: Duration| {
             let Some(seen) = seen else {
                 return current;
