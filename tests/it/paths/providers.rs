@@ -296,6 +296,24 @@ async fn after_both_failed_the_one_that_is_back_sends() {
     eventually(LONG, "the first one sends", || pair.a.count() > a + 60).await;
     pair.b.answers(202);
     pair.have(MESSAGES).await;
+    // One that was called before may have been refused: it is called again.
+    let mut admins = Vec::new();
+    for daemon in &mut daemons {
+        admins.push(daemon.admin().await);
+    }
+    let settled = "sluiced_settled_total{";
+    let done = |page: String| -> u64 {
+        let lines = page
+            .lines()
+            .filter(|line| line.starts_with(settled) && line.contains("verdict=\"done\""));
+        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        values.sum()
+    };
+    eventually(LONG, "all are accepted", || {
+        let pages = admins.iter().map(|admin| get(*admin, "/metrics").1);
+        pages.map(done).sum::<u64>() >= MESSAGES
+    })
+    .await;
     assert!(b < MESSAGES as usize, "{b}");
     pair.proves(daemons).await;
 }
