@@ -141,7 +141,7 @@ table! {
         credentials_file: Option<PathBuf> = TEXT, Optional "credential:aws";
         /// The part of that file.
         profile: String = TEXT, Default "default";
-        /// For instance: where its metadata is, which is asked without a proxy. By IPv6 it is http://[fd00:ec2::254].
+        /// For instance: where its metadata is, which is asked without a proxy. By IPv6 its host is fd00:ec2::254, in brackets.
         metadata_url: String = METADATA_URL, Default "http://169.254.169.254";
         + /// Those of AWS in the environment.
         variables: AwsVariables;
