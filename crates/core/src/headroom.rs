@@ -46,10 +46,10 @@ const FALL: u32 = 12;
 const TENTH: Duration = Duration::from_micros(100);
 /// A headroom falls when nothing has changed for so long …
 const QUIET: Duration = Duration::from_secs(5);
-/// … half as long again before a fall by less than this, which is hardly worth an update …
-const SMALL: Duration = Duration::from_millis(1);
 /// … and at most so long, where replicas do not agree.
 const QUIET_MAX: Duration = Duration::from_secs(600);
+/// A fall by less than this waits half as long again: it gives little back, and each replica reads the new policy.
+const SMALL: Duration = Duration::from_millis(1);
 /// After this all calls that were allowed under an earlier headroom have left or run out.
 const USED_UP: Duration = Duration::from_secs(3);
 /// An update that was not made within this time is asked for again.
@@ -184,9 +184,12 @@ impl Follow {
             return None;
         }
         let is_small = self.current.all() / FALL < SMALL;
-        let quiet = self.quiet * (2 + u32::from(is_small)) / 2;
-        let quiet = quiet.max(bounds.settles);
-        let is_quiet = now.since(self.changed) >= quiet;
+        let quiet = if is_small {
+            self.quiet * 3 / 2
+        } else {
+            self.quiet
+        };
+        let is_quiet = now.since(self.changed) >= quiet.max(bounds.settles);
         let part = |current: Duration, fall: Duration, seen: Option<Duration>, least: Duration| {
             let Some(seen) = seen else {
                 return current;

@@ -100,6 +100,19 @@ fn it_falls_in_steps_once_the_way_is_short_again() {
 }
 
 #[test]
+fn a_fall_by_less_than_a_millisecond_waits_half_as_long_again() {
+    let first_fall = |current| {
+        (1..60).find(|half| {
+            let now = Mono::from_micros(half * 500_000);
+            let mut follow = Follow::new(current, Mono::default());
+            follow.wanted(measured(300, 100), &BOUNDS, now).is_some()
+        })
+    };
+    assert_eq!(first_fall(parts(3_750, 32_100)), Some(10), "after 5 s");
+    assert_eq!(first_fall(parts(3_750, 1_250)), Some(15), "after 7.5 s");
+}
+
+#[test]
 fn replicas_that_do_not_agree_never_leave_one_with_less_than_it_measured() {
     let mut fleet = Fleet::new(3);
     // One is far away, one reads a little more at times.
