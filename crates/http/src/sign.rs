@@ -19,7 +19,6 @@ use bytes::Bytes;
 use http::{HeaderName, Request};
 use ring::hmac;
 use secrecy::ExposeSecret as _;
-use tracing::warn;
 
 use super::auth::compile;
 use super::aws::{AwsSigner, Credentials};
@@ -137,7 +136,8 @@ impl Signed {
     /// Makes the signature that is sent. Of a large body it was made before, when no slot waited for it.
     ///
     /// # Errors
-    /// When that is too old, or of another secret: the request must be prepared again.
+    /// When that is too old, or of another secret, or when the request cannot be signed: it must be prepared again, which
+    /// says why.
     pub(super) fn renew(
         self,
         request: &mut Request<Bytes>,
@@ -150,11 +150,9 @@ impl Signed {
             let is_good = age <= FRESH && self.edition == edition;
             return if is_good { Ok(()) } else { Err(TooLate) };
         }
-        if let Err(why) = self.signing.sign(request, now, given) {
-            // Only the time and the secret differ from the first signature, which succeeded.
-            warn!(%why, "a call cannot be signed again; it has the signature of when it was prepared");
-        }
-        Ok(())
+        // Without credentials at hand it was not signed when it was prepared.
+        let signed = self.signing.sign(request, now, given);
+        signed.map_err(|_why| TooLate)
     }
 }
 
