@@ -60,7 +60,7 @@ impl<T> PolicySpec<T> {
 }
 
 /// A limit whose policy a replica declares.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Declares {
     pub(super) store: Arc<dyn Store>,
     family: Family,
