@@ -1,15 +1,10 @@
 //! An HTTP proxy that others wrote: tinyproxy.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use super::machine;
 use super::port::free_port;
 use super::process::{PrivateProcess, scratch};
-
-const BOOT: Duration = Duration::from_secs(30);
 
 /// A proxy that opens connections (CONNECT) for one user. Killed when dropped.
 #[derive(Debug)]
@@ -37,15 +32,8 @@ impl HttpProxy {
         );
         std::fs::write(&file, text).expect("the configuration of a private proxy");
         let script = format!("exec tinyproxy -d -c {}", file.display());
-        let process =
-            PrivateProcess::start(&script, std::iter::empty::<(&str, &str)>(), dir.path());
-        let end = Instant::now() + BOOT;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        while TcpStream::connect_timeout(&address, BOOT).is_err() {
-            let log = std::fs::read_to_string(dir.path().join("output.log"));
-            assert!(Instant::now() < end, "no proxy: {log:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let process = PrivateProcess::listening("proxy", &script, dir.path(), address);
         Self {
             port,
             _process: process,

@@ -2,7 +2,6 @@
 //! metadata" and "Retrieve security credentials from instance metadata", EC2 User Guide), and of a container ("Container
 //! credential provider", AWS SDKs and Tools Reference Guide).
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,14 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response};
-use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
+
+use super::serve::serve;
 
 const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 
@@ -72,20 +70,13 @@ impl MetadataServer {
         let address = listener.local_addr().unwrap();
         let known = Arc::new(Mutex::new(known));
         let of_server = Arc::clone(&known);
-        let server = async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                let known = Arc::clone(&of_server);
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let answer = known.lock().unwrap().answer(&request);
-                    async { Ok::<_, Infallible>(answer) }
-                });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
-            }
-        };
+        let server = serve(listener, move |request| {
+            std::future::ready(of_server.lock().unwrap().answer(&request))
+        });
         Self {
             address,
             known,
-            _server: AbortOnDropHandle::new(tokio::spawn(server)),
+            _server: server,
         }
     }
 

@@ -37,6 +37,7 @@ pub mod redis;
 pub mod redis_cluster;
 pub mod redis_sentinel;
 pub mod secure_front;
+pub mod serve;
 pub mod soak;
 pub mod still;
 pub mod strict_broker;

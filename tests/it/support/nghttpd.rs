@@ -1,17 +1,12 @@
 //! A server of HTTP/2 that others wrote: nghttpd, of nghttp2.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use super::authority::Authority;
 use super::machine;
 use super::port::free_port;
 use super::process::{PrivateProcess, scratch};
-
-const BOOT: Duration = Duration::from_secs(30);
 
 /// Takes calls at `/send`. Killed when dropped.
 #[derive(Debug)]
@@ -40,15 +35,8 @@ impl Nghttpd {
         };
         let htdocs = dir.path().display();
         let script = format!("exec nghttpd -v -a 127.0.0.1 -d {htdocs} {options} {tls}");
-        let process =
-            PrivateProcess::start(&script, std::iter::empty::<(&str, &str)>(), dir.path());
-        let end = Instant::now() + BOOT;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        while TcpStream::connect_timeout(&address, BOOT).is_err() {
-            let log = std::fs::read_to_string(dir.path().join("output.log"));
-            assert!(Instant::now() < end, "no nghttpd: {log:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let process = PrivateProcess::listening("nghttpd", &script, dir.path(), address);
         Self {
             port,
             _process: process,

@@ -1,16 +1,12 @@
 //! A front of HTTP/2 that others wrote: nghttpx, of nghttp2, before a provider that speaks HTTP/1.1.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::time::Instant;
 
 use super::machine;
 use super::port::free_port;
 use super::process::{PrivateProcess, scratch};
-
-const BOOT: Duration = Duration::from_secs(30);
 
 /// Passes calls on. Killed when dropped.
 #[derive(Debug)]
@@ -34,14 +30,7 @@ impl Nghttpx {
             dir.path().display(),
             address.port()
         );
-        let process =
-            PrivateProcess::start(&script, std::iter::empty::<(&str, &str)>(), dir.path());
-        let end = Instant::now() + BOOT;
-        while TcpStream::connect_timeout(&address, BOOT).is_err() {
-            let log = std::fs::read_to_string(dir.path().join("output.log"));
-            assert!(Instant::now() < end, "no nghttpx: {log:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let process = PrivateProcess::listening("nghttpx", &script, dir.path(), address);
         Self {
             address,
             _process: process,

@@ -11,19 +11,25 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
 
 use rustix::fs::statvfs;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 /// Where memory is mounted as a file system.
 const MEMORY: &str = "/dev/shm";
 /// How much must be free there: a broker keeps its queues in it, and refuses messages when it is nearly
 /// full.
 const ROOM: u64 = 2 << 30;
+
+/// How long a small server may take to listen.
+const BOOT: Duration = Duration::from_secs(30);
 
 /// A directory for a server, in memory if there is room.
 ///
@@ -82,6 +88,19 @@ impl PrivateProcess {
             .spawn()
             .expect("a shell to watch a private server");
         Self { watcher }
+    }
+
+    /// The same, without more variables; returns once it listens at `address`. `name` is for the error.
+    #[must_use]
+    pub fn listening(name: &str, script: &str, dir: &Path, address: SocketAddr) -> Self {
+        let process = Self::start(script, std::iter::empty::<(&str, &str)>(), dir);
+        let end = Instant::now() + BOOT;
+        while TcpStream::connect_timeout(&address, BOOT).is_err() {
+            let log = std::fs::read_to_string(dir.join("output.log"));
+            assert!(Instant::now() < end, "no {name}: {log:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        process
     }
 
     /// Kills it and waits until it has ended.

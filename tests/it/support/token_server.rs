@@ -1,7 +1,6 @@
 //! A token endpoint of OAuth 2.0 as RFC 6749 describes it: sections 2.3.1, 4.4.2, 5.1 and 5.2. It also gives tokens for
 //! claims that are signed (RFC 7523, section 2.1); OpenSSL says whether a signature is right.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -13,13 +12,12 @@ use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
+
+use super::serve::serve;
 
 /// What it knows and did.
 #[derive(Debug, Default)]
@@ -54,17 +52,13 @@ impl TokenServer {
             ..Known::default()
         }));
         let of_server = Arc::clone(&known);
-        let server = async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                let known = Arc::clone(&of_server);
-                let service = service_fn(move |request| respond(request, Arc::clone(&known)));
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
-            }
-        };
+        let server = serve(listener, move |request| {
+            respond(request, Arc::clone(&of_server))
+        });
         Self {
             address,
             known,
-            _server: AbortOnDropHandle::new(tokio::spawn(server)),
+            _server: server,
         }
     }
 
@@ -99,10 +93,7 @@ impl TokenServer {
     }
 }
 
-async fn respond(
-    request: Request<Incoming>,
-    known: Arc<Mutex<Known>>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn respond(request: Request<Incoming>, known: Arc<Mutex<Known>>) -> Response<Full<Bytes>> {
     let header = request.headers().get("authorization");
     let header = header.map(|value| value.to_str().unwrap().to_owned());
     let body = request.into_body().collect().await;
@@ -136,7 +127,7 @@ async fn respond(
     let response = Response::builder().status(status);
     let response = response.header("content-type", "application/json");
     let response = response.header("cache-control", "no-store");
-    Ok(response.body(Full::from(text)).unwrap())
+    response.body(Full::from(text)).unwrap()
 }
 
 /// Whether the form has claims that are signed by the private key in `pem`.
