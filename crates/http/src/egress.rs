@@ -7,6 +7,8 @@
 //! connections and gates work as without it. The environment (`HTTPS_PROXY`) is not read, because what stands in no
 //! configuration would change where calls go. The proxy's password is read again for each connection.
 
+mod tunnel;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,11 +18,9 @@ use std::{error, fmt, io};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
-use http::uri::PathAndQuery;
 use http::{HeaderValue, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
-use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode_str;
@@ -30,9 +30,11 @@ use tokio::time::timeout;
 use tower_service::Service;
 use url::Url;
 
+use self::tunnel::TunnelError;
+use super::connect::place;
 use super::hosts::Allowed;
 use sluiced_ports::connect::{Resolver, Secret};
-use sluiced_ports::dial::{Misconfigured, connect_detail, find};
+use sluiced_ports::dial::{Misconfigured, connect_detail};
 use sluiced_settings::types::Http;
 
 type ConnectError = Box<dyn error::Error + Send + Sync>;
@@ -141,7 +143,7 @@ impl Proxy {
 }
 
 impl Through {
-    /// The request for a tunnel, as the client makes it.
+    /// The request for a connection.
     pub(super) fn request(&self, host: &str, port: u16) -> Vec<u8> {
         let host = if host.contains(':') {
             format!("[{host}]")
@@ -155,6 +157,14 @@ impl Through {
         }
         request += "\r\n";
         request.into_bytes()
+    }
+
+    fn failed(&self, why: String) -> ProxyError {
+        let place = self.place.authority().map(ToString::to_string);
+        ProxyError {
+            place: place.unwrap_or_default(),
+            why,
+        }
     }
 }
 
@@ -182,64 +192,26 @@ impl Service<Uri> for Egress {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let Some(proxy) = self.proxy.as_ref().and_then(|proxy| proxy.of(&to)) else {
+        let Some(through) = self.proxy.as_ref().and_then(|proxy| proxy.of(&to)) else {
             let connecting = self.tcp.call(to);
             return Box::pin(async move { Ok(connecting.await?) });
         };
-        let Through {
-            place,
-            authorization,
-        } = proxy;
-        let mut tunnel = Tunnel::new(place.clone(), self.tcp.clone());
-        if let Some(value) = authorization {
-            tunnel = tunnel.with_auth(value);
-        }
-        let connecting = tunnel.call(with_port(to));
+        let connecting = self.tcp.call(through.place.clone());
         let bound = self.timeout;
         Box::pin(async move {
-            match timeout(bound, connecting).await {
-                Ok(opened) => opened.map_err(|error| refused(&place, &error).into()),
-                Err(_) => Err(at(&place, format!("it does not answer within {bound:?}")).into()),
-            }
+            let opening = async {
+                let mut stream = connecting.await.map_err(|error| connect_detail(&error))?;
+                let (host, port) = place(&to).ok_or("the URL has no host")?;
+                let request = through.request(host, port);
+                let opened = tunnel::open(stream.inner_mut(), &request).await;
+                opened.map_err(|error: TunnelError| error.to_string())?;
+                Ok(stream)
+            };
+            let late = |_| Err(format!("it does not answer within {bound:?}"));
+            let opened = timeout(bound, opening).await.unwrap_or_else(late);
+            opened.map_err(|why| through.failed(why).into())
         })
     }
-}
-
-/// With a port in any case: without one a tunnel would lead to that of TLS.
-fn with_port(to: Uri) -> Uri {
-    let (host, scheme) = (to.host().unwrap_or_default(), to.scheme_str());
-    if to.port().is_some() || scheme != Some("http") {
-        return to;
-    }
-    let authority = format!("{host}:80");
-    let path = to.path_and_query().map_or("/", PathAndQuery::as_str);
-    let with = Uri::builder().scheme("http").authority(authority);
-    with.path_and_query(path).build().unwrap_or(to)
-}
-
-fn at(proxy: &Uri, why: String) -> ProxyError {
-    let place = proxy.authority().map(ToString::to_string);
-    ProxyError {
-        place: place.unwrap_or_default(),
-        why,
-    }
-}
-
-fn refused(proxy: &Uri, error: &(dyn error::Error + 'static)) -> ProxyError {
-    // The client's own type is private: its text is all that tells these apart.
-    let text = error.to_string();
-    let why = if text.ends_with("proxy authorization required") {
-        "it asks for another user and password (407)".to_owned()
-    } else if text.ends_with("unsuccessful") {
-        // The status is not passed on: 502 and 504, 403, or 401 for a wrong password.
-        "it opens no connection: the server is away, or the proxy refuses its host and port, or the user and password"
-            .to_owned()
-    } else if find::<io::Error>(error).is_some() {
-        connect_detail(error)
-    } else {
-        text
-    };
-    at(proxy, why)
 }
 
 impl Service<Name> for Dns {
@@ -319,21 +291,5 @@ mod tests {
         let sent = String::from_utf8(found.request("h", 443)).expect("text");
         assert!(sent.contains("\r\nProxy-Authorization: Basic YXBwQGNvcnA6cDovQCU0MQ==\r\n"));
         assert!(!format!("{found:?} {proxy:?}").contains("p:/@"));
-    }
-
-    #[test]
-    fn a_tunnel_leads_to_the_port_of_the_scheme() {
-        for (to, with) in [
-            ("http://api.example/send", "http://api.example:80/send"),
-            ("http://[::1]", "http://[::1]:80/"),
-            (
-                "http://api.example:8080/send",
-                "http://api.example:8080/send",
-            ),
-            ("https://api.example/send", "https://api.example/send"),
-        ] {
-            let to = with_port(to.parse().expect("a URI"));
-            assert_eq!(to.to_string(), with);
-        }
     }
 }

@@ -68,7 +68,7 @@ async fn what_a_proxy_refuses_was_not_sent_and_is_said() {
     let mut options = options(&peer.url());
     options.proxy = Some(proxy.url());
     let other = crate::support::port::free_port();
-    let refused = "it opens no connection: the server is away, or the proxy refuses its host and port, or the user and password";
+    let filtered = "it refuses this host or port (403 Forbidden)";
     let forbidden = with(&options, HttpProxy::PASSWORD);
     options.proxy = Some(open.url());
     let strange = with(&options, "another");
@@ -76,14 +76,22 @@ async fn what_a_proxy_refuses_was_not_sent_and_is_said() {
     let nobody = downstream_with(&options, &Credentials::default());
     options.proxy = Some(format!("http://sluiced@127.0.0.1:{other}"));
     let away = with(&options, HttpProxy::PASSWORD);
+    options.proxy = Some(open.url());
+    options.url = format!("http://127.0.0.1:{other}/send");
+    let unreached = with(&options, HttpProxy::PASSWORD);
     for (downstream, port, why) in [
-        (forbidden, proxy.port(), refused),
+        (forbidden, proxy.port(), filtered),
         // Some versions say 401, others 407.
         (strange, open.port(), "user and password"),
         (
             nobody,
             open.port(),
-            "it asks for another user and password (407)",
+            "it asks for another user and password (407 Proxy Authentication Required)",
+        ),
+        (
+            unreached,
+            open.port(),
+            "it does not reach the server (500 Internal Server Error)",
         ),
         (away, other, "connection refused"),
     ] {
