@@ -80,6 +80,11 @@ impl Admission {
         &self.keyed.refunder
     }
 
+    /// Whether no question is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
     /// Sends a question.
     pub(super) fn ask(&self, mut question: Question<Waiting>) {
         let asked = question.asked.iter_mut();

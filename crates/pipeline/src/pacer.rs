@@ -387,12 +387,14 @@ impl Pacer {
 
     /// The report, and where to send it, once the pacer is stopping and has nothing more to wait for.
     fn finished(&mut self, now: Mono) -> Option<(oneshot::Sender<Stopped>, Stopped)> {
-        let under_way = self
-            .routes
-            .iter()
-            .map(|route| route.calls.under_way())
-            .sum();
-        let over = |stopping: &Stopping| under_way == 0 || now >= stopping.deadline;
+        let calls = self.routes.iter().map(|route| route.calls.under_way());
+        let under_way = calls.sum();
+        // A message in any of them has a history, which must reach its queue.
+        let is_idle = under_way == 0
+            && self.refunds.is_empty()
+            && self.admission.is_idle()
+            && self.events.is_empty();
+        let over = |stopping: &Stopping| is_idle || now >= stopping.deadline;
         let stopping = match std::mem::replace(&mut self.phase, Phase::Running) {
             Phase::Stopping(stopping) if over(&stopping) => stopping,
             other => {

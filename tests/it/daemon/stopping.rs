@@ -262,3 +262,58 @@ async fn what_is_granted_while_it_stops_is_given_back() {
     let called: BTreeSet<u64> = downstream.calls().iter().map(|call| call.number).collect();
     assert_eq!(called, (1..=20).collect(), "each once");
 }
+
+/// What the daemon of the next test complains about.
+const STOPPED_BETWEEN: &[&str] = &[
+    NEW_SCHEDULE,
+    "nothing is kept on disk",
+    "permits run out before their calls leave",
+];
+
+/// Their limits are being asked, or what they took is being given back: what they have been through goes with them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_on_their_way_between_two_calls_keep_their_attempts() {
+    const COUNT: usize = 20;
+    let name = "stop-between";
+    let broker = filled(name, COUNT as u64).await;
+    let is_well = Arc::new(AtomicBool::new(false));
+    let known = Arc::clone(&is_well);
+    let downstream = Recorder::start(move |_| match known.load(Ordering::Relaxed) {
+        true => Reply::status(202),
+        // It spends an attempt, and the downstream is not away.
+        false => Reply::retry_after(413, "1"),
+    })
+    .await;
+    let redis = Proxy::to(RedisServer::shared().port()).await;
+    let mut route = Route::new(name, downstream.address);
+    route.limits = vec!["senders"];
+    route.caller = "{{ attempt }}".to_owned();
+    route.keys = "retry = { base = \"100ms\", max = \"100ms\" }\nmax_attempts = 1000\n".to_owned();
+    let mut config = config(name, vec![route]);
+    config.redis = Some(format!("redis://{}", redis.address()));
+    config.tables = "[limits.senders]\nkind = \"gcra\"\nrate = \"1000/1s\"\nburst = 1000\n\
+                     lost_wait = \"0s\"\nkey = \"{{ body.n }}\"\n"
+        .to_owned();
+    let mut daemon = Daemon::start(&config);
+    daemon.ready().await;
+    eventually(LONG, "each was called", || downstream.count() >= COUNT).await;
+    redis.set(Mode::Delay(Duration::from_millis(150), Duration::ZERO));
+    // Permits run out before they are there: messages are asked for and refunded by turns.
+    daemon
+        .says("permits run out before their calls leave")
+        .await;
+    daemon.stop(STOPPED_BETWEEN).await;
+    let called = downstream.count();
+    is_well.store(true, Ordering::Relaxed);
+    config.redis = Some(RedisServer::shared().url());
+    let daemon = Daemon::start(&config);
+    eventually(LONG, "all are called", || {
+        downstream.count() >= called + COUNT
+    })
+    .await;
+    daemon.stop(STOPPED_BETWEEN).await;
+    for call in downstream.calls() {
+        let attempt = (call.repeat + 1).to_string();
+        assert_eq!(call.caller, attempt, "of message {}", call.number);
+    }
+}
