@@ -190,7 +190,7 @@ impl Session {
         self.unsettled.reporting.insert(tag, reported);
     }
 
-    /// Publishes the results that waited for a call of an earlier session, where that has ended.
+    /// Publishes the results that waited for a call of an earlier session, as far as those calls have ended.
     pub(super) fn report_awaited(&mut self) {
         for (tag, reported) in std::mem::take(&mut self.unsettled.awaiting) {
             self.report(tag, reported);
@@ -312,6 +312,10 @@ impl Session {
         let now = self.context.clock.now();
         let kept = self.unsettled.take_unconfirmed();
         self.context.kept.keep(kept.into_iter(), now);
+        // Their verdicts were given, and no other ones follow.
+        for (tag, _) in self.unsettled.awaiting.drain(..) {
+            self.unsettled.delivered.remove(&tag);
+        }
         let delivered = std::mem::take(&mut self.unsettled.delivered);
         Late::start(self.context, self.settlements, delivered);
     }
@@ -352,6 +356,8 @@ impl Session {
         while let Ok(settlement) = self.settlements.try_recv() {
             self.settle(settlement);
         }
+        // The calls of earlier sessions have ended, too.
+        self.report_awaited();
         let batch = self.unsettled.acks.take_all();
         self.write(batch).await?;
         while self.unsettled.unconfirmed() > 0 {
