@@ -17,7 +17,7 @@ use sluiced_core::headroom::Spread;
 use sluiced_core::judge::Outcome;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::{
-    Call, Downstream, Facts, Handshake, Judgement, LeaveBy, Status, TooLate, Undecodable,
+    Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Status, Undecodable,
 };
 use sluiced_ports::message::Message;
 
@@ -63,7 +63,7 @@ impl Downstream for Answering {
 }
 
 impl Call for Answer {
-    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, TooLate>> {
+    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
         async move {
             let Self {
                 permits,
@@ -73,14 +73,14 @@ impl Call for Answer {
             let Some(counts) = counts else {
                 return match permits.turn_of(id, leave_by).await {
                     true => Ok(went(End::Used)),
-                    false => Err(TooLate),
+                    false => Err(NotSent::TooLate),
                 };
             };
             // Its caller may end it before this task is run again.
             let end = permits.open(id);
             if !permits.turn_of(id, leave_by).await {
                 permits.close(id);
-                return Err(TooLate);
+                return Err(NotSent::TooLate);
             }
             let end = timeout(counts, end).await;
             permits.close(id);

@@ -42,7 +42,7 @@ use super::transport::{Heard, Transport, Unheard};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::{Credentials, Misconfigured, tls, way, way_through};
 use sluiced_ports::downstream::{
-    Call, Downstream, Facts, Handshake, Judgement, LeaveBy, Silence, TooLate, Undecodable,
+    Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Silence, Undecodable,
 };
 use sluiced_ports::lock;
 use sluiced_ports::message::Message;
@@ -315,7 +315,7 @@ impl fmt::Debug for HttpDownstream {
 }
 
 impl Call for HttpCall {
-    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, TooLate>> {
+    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
         let Self {
             caller,
             mut request,
@@ -327,7 +327,7 @@ impl Call for HttpCall {
             if let (Some(secrets), Some(edition)) = (&caller.secrets, edition)
                 && !secrets.is_current(edition)
             {
-                return Err(TooLate);
+                return Err(NotSent::NotReady);
             }
             let traces = caller.traces.as_ref();
             let span = traces.map(|traces| traces.begin(&mut request));
@@ -347,7 +347,7 @@ impl Caller {
         signed: Option<Signed>,
         asks: &Asks,
         leave_by: LeaveBy,
-    ) -> Result<Judgement, TooLate> {
+    ) -> Result<Judgement, NotSent> {
         let began = Instant::now();
         if let Some(auth) = &self.auth {
             auth.renew(request.headers_mut());
@@ -378,10 +378,11 @@ impl Caller {
                 Ok(judgement)
             }
             Err(Unheard::TooLate { waited }) => {
-                if let Some(waited) = waited {
-                    self.lost_slot(waited);
-                }
-                Err(TooLate)
+                let Some(waited) = waited else {
+                    return Err(NotSent::TooLate);
+                };
+                self.lost_slot(waited);
+                Err(NotSent::NotReady)
             }
             Err(Unheard::Refused(detail)) => {
                 let goes_on = lock(&self.refusing).refused(self.clock.now());
@@ -405,12 +406,13 @@ impl Caller {
     }
 
     /// What a server gives for calls, as soon as it is there, or why there is nothing. `None`: calls need nothing of that.
-    async fn given(&self, leave_by: LeaveBy) -> Result<Result<Option<Given>, String>, TooLate> {
+    async fn given(&self, leave_by: LeaveBy) -> Result<Result<Option<Given>, String>, NotSent> {
         let Some(tokens) = &self.tokens else {
             return Ok(Ok(None));
         };
         let wait = leave_by.left().min(self.timeout);
-        let given = timeout(wait, tokens.given()).await.map_err(|_| TooLate)?;
+        let given = timeout(wait, tokens.given()).await;
+        let given = given.map_err(|_| NotSent::NotReady)?;
         Ok(given.map(Some))
     }
 

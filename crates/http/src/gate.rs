@@ -37,7 +37,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::lifetime::{BestBefore, Lifetimes};
 use super::transport::AnswerBody;
 use sluiced_ports::dial::{connect_detail, find};
-use sluiced_ports::downstream::{LeaveBy, MAX_ANSWER, Silence, TooLate};
+use sluiced_ports::downstream::{LeaveBy, MAX_ANSWER, NotSent, Silence};
 use sluiced_ports::lock;
 
 /// What a connection may write.
@@ -100,6 +100,7 @@ impl WriteGate {
     fn rests(&self, call: u64, rest: Duration) {
         let mut gate = lock(&self.0);
         if gate.calls == call {
+            gate.may = MayWrite::Shut;
             gate.rest = Some(Rest {
                 since: Instant::now(),
                 until: gate.best_before.rest(rest),
@@ -127,7 +128,7 @@ impl WriteGate {
                 gate.may = MayWrite::Open;
                 Ok(())
             }
-            MayWrite::Armed(_) | MayWrite::Shut => Err(io::Error::other(TooLate)),
+            MayWrite::Armed(_) | MayWrite::Shut => Err(io::Error::other(NotSent::TooLate)),
         }
     }
 }

@@ -33,7 +33,7 @@ use super::gate::{Failure, Writing};
 use super::lifetime::Lifetimes;
 use super::transport::{AfterAnswer, AnswerBody, Heard, Unheard};
 use sluiced_ports::dial::find;
-use sluiced_ports::downstream::{LeaveBy, Silence, TooLate};
+use sluiced_ports::downstream::{LeaveBy, NotSent, Silence};
 
 /// So many headers an answer may have.
 const MAX_ANSWER_HEADERS: usize = 256;
@@ -99,7 +99,7 @@ impl Http1 {
                     after: AfterAnswer::Rests(writing, rest),
                 })
             }
-            Ok(Err(error)) if find::<TooLate>(&error).is_some() => Err(Unheard::TooLate {
+            Ok(Err(error)) if find::<NotSent>(&error).is_some() => Err(Unheard::TooLate {
                 waited: writing.opened_in(),
             }),
             Ok(Err(error)) => {

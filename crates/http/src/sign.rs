@@ -25,7 +25,7 @@ use super::aws::{AwsSigner, Credentials};
 use super::request::{header_name, header_value};
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
-use sluiced_ports::downstream::{Facts, TooLate, Undecodable};
+use sluiced_ports::downstream::{Facts, NotSent, Undecodable};
 use sluiced_ports::lock;
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{HashFunction, Hmac, Http, SecretEncoding};
@@ -143,16 +143,20 @@ impl Signed {
         request: &mut Request<Bytes>,
         edition: u64,
         given: Option<&Credentials>,
-    ) -> Result<(), TooLate> {
+    ) -> Result<(), NotSent> {
         let now = SystemTime::now();
         if request.body().len() > QUICK {
             let age = now.duration_since(self.at).unwrap_or_default();
             let is_good = age <= FRESH && self.edition == edition;
-            return if is_good { Ok(()) } else { Err(TooLate) };
+            return if is_good {
+                Ok(())
+            } else {
+                Err(NotSent::NotReady)
+            };
         }
         // Without credentials at hand it was not signed when it was prepared.
         let signed = self.signing.sign(request, now, given);
-        signed.map_err(|_why| TooLate)
+        signed.map_err(|_why| NotSent::NotReady)
     }
 }
 

@@ -11,8 +11,7 @@ use tracing::{info, warn};
 use sluiced_core::backoff::Backoff;
 use sluiced_core::leases::Slot;
 use sluiced_core::time::Mono;
-use sluiced_ports::downstream::{LeaveBy, Undecodable};
-use sluiced_ports::queue::Verdict;
+use sluiced_ports::downstream::{LeaveBy, NotSent, Undecodable};
 use sluiced_telemetry::LogLimit;
 
 use super::after_call::Answered;
@@ -20,6 +19,7 @@ use super::calls::CallUnderWay;
 use super::handle::{PacerHandle, ToPacer};
 use super::job::{Job, Waiting};
 use super::permit::Permit;
+use super::verdict::back;
 
 /// A request with a body beyond this is made on another thread.
 const LARGE: usize = 64 * 1024;
@@ -31,7 +31,7 @@ static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Sends a message whose slot is due and sees it through.
 ///
-/// `under_way` is dropped after the verdict is given: a pacer that stops waits for that.
+/// `under_way` is dropped after the verdict is given, or the message is on its way back: a pacer that stops waits for that.
 pub(super) async fn perform(
     waiting: Waiting,
     mut slot: Slot,
@@ -43,10 +43,11 @@ pub(super) async fn perform(
     // Between the pacer's decision and this task's turn the machine may have stood still. A slot that is
     // too late now is lost, never used late. The clock is read once more when the request is written.
     if started > slot.leave_by {
-        missed(under_way, slot, &pacer);
-        return pacer.send(ToPacer::Back(Box::new(waiting)));
+        missed(slot, NotSent::TooLate, &pacer);
+        pacer.send(ToPacer::Back(Box::new(waiting)));
+        return unsent(under_way, &pacer);
     }
-    let (job, call, mut permit) = waiting.send();
+    let (mut job, call, mut permit) = waiting.send();
     let leave_by = LeaveBy::new(pacer.clock, slot.leave_by);
     let route = Arc::clone(&job.route);
     let journal = route.ends.journal();
@@ -56,6 +57,7 @@ pub(super) async fn perform(
     let sent = permit.during(call.send(leave_by)).await;
     match sent {
         Ok(judgement) => {
+            job.too_late = 0;
             let taken = match judgement.maybe_delivered {
                 true => permit.consume(),
                 false => Vec::new(),
@@ -73,26 +75,34 @@ pub(super) async fn perform(
             answered.settle(&pacer).await;
             drop(under_way);
         }
-        Err(_too_late) => {
-            missed(under_way, slot, &pacer);
+        Err(why) => {
+            missed(slot, why, &pacer);
             if let Some(journal) = journal {
                 journal.uncalled(&job);
             }
             // Rare and large, as what may follow an answer.
-            Box::pin(too_late(job, permit, &pacer)).await;
+            match why {
+                NotSent::TooLate => Box::pin(too_late(job, permit, &pacer)).await,
+                NotSent::NotReady => Box::pin(again(job, permit, &pacer, None)).await,
+            }
+            unsent(under_way, &pacer);
         }
     }
 }
 
-/// The slot had passed before the call left.
-fn missed(under_way: CallUnderWay, slot: Slot, pacer: &PacerHandle) {
-    if under_way.unsent() {
-        pacer.send(ToPacer::GateChanged);
-    }
+/// The slot passed without a call. Only what this program or this machine lost says how late calls leave.
+fn missed(slot: Slot, why: NotSent, pacer: &PacerHandle) {
     pacer.meters.slots_missed.increment(1);
-    if pacer.is_paced() {
+    if pacer.is_paced() && why == NotSent::TooLate {
         let now = pacer.clock.now();
         pacer.measures.late(now.since(slot.at), now);
+    }
+}
+
+/// The call was not made.
+fn unsent(under_way: CallUnderWay, pacer: &PacerHandle) {
+    if under_way.unsent() {
+        pacer.send(ToPacer::GateChanged);
     }
 }
 
@@ -101,7 +111,7 @@ fn missed(under_way: CallUnderWay, slot: Slot, pacer: &PacerHandle) {
 async fn too_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
     job.too_late += 1;
     let (count, route) = (job.too_late, Arc::clone(&job.route));
-    let Some(mut waiting) = prepared(job).await else {
+    let Some(mut waiting) = prepared(job, pacer).await else {
         return;
     };
     waiting.permit = permit;
@@ -120,20 +130,22 @@ async fn too_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
 
 /// Back to the pacer, with a fresh request and what its call did not spend; not before `at`, if that is given.
 pub(super) async fn again(job: Box<Job>, unspent: Permit, pacer: &PacerHandle, at: Option<Mono>) {
-    if let Some(mut waiting) = prepared(job).await {
+    if let Some(mut waiting) = prepared(job, pacer).await {
         (waiting.permit, waiting.not_before) = (unspent, at);
         pacer.send(ToPacer::Back(Box::new(waiting)));
     }
 }
 
 /// With a fresh request. One could be prepared before; if not now, the message goes back to its queue.
-async fn prepared(job: Box<Job>) -> Option<Waiting> {
+async fn prepared(job: Box<Job>, pacer: &PacerHandle) -> Option<Waiting> {
     match prepare_aside(job).await? {
         Ok(waiting) => Some(waiting),
         Err(failed) => {
             let (job, why) = failed;
             warn!(route = %job.route.name, %why, "cannot be prepared again; given back");
-            job.settle(Verdict::GiveBack);
+            let now = pacer.store_time(pacer.clock.now());
+            let verdict = back(&job.history, Duration::ZERO, now);
+            job.settle(verdict);
             None
         }
     }

@@ -275,10 +275,27 @@ impl LeaveBy {
     }
 }
 
-/// The call was held back: not a byte of it has left, and its slot is lost.
+/// Why a call was not made: not a byte of it has left, and its slot is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the slot had passed before the request could be written")]
-pub struct TooLate;
+pub enum NotSent {
+    /// The program or the machine was too slow.
+    #[error("the slot had passed before the request could be written")]
+    TooLate,
+    /// A connection, room in its window, a token or a current signature was missing.
+    #[error("what the request needs was not there before its slot had passed")]
+    NotReady,
+}
+
+impl NotSent {
+    /// As a label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::TooLate => "too_late",
+            Self::NotReady => "not_ready",
+        }
+    }
+}
 
 /// What a message centre delivers by itself, perhaps hours after a call.
 #[derive(Debug)]
@@ -323,7 +340,7 @@ pub struct Segment {
 pub trait Call: Send {
     /// Sends it, if it can leave by `leave_by`. Ends within the downstream's own timeout.
     /// Nothing is written before the first poll, and the caller polls at the slot.
-    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, TooLate>>;
+    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>>;
 }
 
 /// A rate-limited service that messages go to.

@@ -33,8 +33,8 @@ use sluiced_core::judge::{Lists, Outcome};
 use sluiced_pdu::{BindAs, CommandStatus};
 use sluiced_ports::dial::{Credentials, Misconfigured, tls, way};
 use sluiced_ports::downstream::{
-    Answer, Arrival, Call, Downstream, Facts, Handshake, Judgement, LeaveBy, Rest, Silence,
-    TooLate, Undecodable,
+    Answer, Arrival, Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Rest,
+    Silence, Undecodable,
 };
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Smpp, SmppBind};
@@ -262,7 +262,7 @@ impl fmt::Debug for SmppDownstream {
 }
 
 impl Call for SmppCall {
-    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, TooLate>> {
+    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
         let Self {
             caller,
             rest,
@@ -281,7 +281,7 @@ impl Call for SmppCall {
 }
 
 impl Caller {
-    async fn call(&self, mut rest: Rest, leave_by: LeaveBy) -> Result<Judgement, TooLate> {
+    async fn call(&self, mut rest: Rest, leave_by: LeaveBy) -> Result<Judgement, NotSent> {
         let deadline = Instant::now() + self.timeout;
         self.links.start();
         let outstanding = loop {
@@ -290,7 +290,7 @@ impl Caller {
             room.as_mut().enable();
             match self.links.write(&mut rest.left, leave_by) {
                 Ok(Written::Begun(outstanding)) => break outstanding,
-                Ok(Written::TooLate) => return Err(TooLate),
+                Ok(Written::TooLate) => return Err(NotSent::TooLate),
                 Ok(Written::Broken) => {
                     let why = "connection lost while the request was written".to_owned();
                     return Ok(self.silent(rest, why, true));
@@ -304,7 +304,7 @@ impl Caller {
                 return Ok(self.silent(rest, why, false));
             }
             if leave_by.has_passed() {
-                return Err(TooLate);
+                return Err(NotSent::NotReady);
             }
             // The rest of a slot is short; the time is checked again after it.
             drop(timeout(leave_by.left().min(left), room).await);

@@ -81,7 +81,7 @@ mod without {
     use tokio::runtime::Handle;
 
     use super::{TracesError, not_built};
-    use sluiced_ports::downstream::{Judgement, TooLate};
+    use sluiced_ports::downstream::{Judgement, NotSent};
 
     /// There are none.
     #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ mod without {
     }
 
     impl CallSpan {
-        pub fn end(self, _: &Result<Judgement, TooLate>) {
+        pub fn end(self, _: &Result<Judgement, NotSent>) {
             match self.0 {}
         }
     }

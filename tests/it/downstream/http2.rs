@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use sluiced_core::judge::Outcome;
 use sluiced_http::HttpDownstream;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::downstream::{Downstream as _, Judgement, LeaveBy, TooLate};
+use sluiced_ports::downstream::{Downstream as _, Judgement, LeaveBy, NotSent};
 use sluiced_ports::message::Message;
 use sluiced_settings::text::Length;
 use sluiced_settings::types::{Http, HttpVersion};
@@ -51,7 +51,7 @@ async fn called(
     downstream: &HttpDownstream,
     message: &Message,
     slack: Option<Duration>,
-) -> Result<Judgement, TooLate> {
+) -> Result<Judgement, NotSent> {
     let clock = Clock::start();
     let leave_by = match slack {
         Some(slack) => LeaveBy::new(clock, clock.now() + slack),
@@ -260,7 +260,7 @@ async fn a_slot_that_has_passed_is_not_used() {
     eventually(BOUND, "time passes", || closed.has_passed()).await;
     for _ in 0..20 {
         let late = downstream.prepare(&message(), FACTS).unwrap();
-        assert_eq!(late.send(closed).await, Err(TooLate));
+        assert_eq!(late.send(closed).await, Err(NotSent::TooLate));
     }
     assert_eq!(call(&downstream).await.detail, "200 OK");
     assert_eq!(peer.seen.requests(), 2);

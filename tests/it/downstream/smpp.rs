@@ -13,7 +13,7 @@ use sluiced_pdu::{Command, CommandStatus, Message as Sms, frame, plain, response
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Credentials;
-use sluiced_ports::downstream::{Downstream as _, Facts, Judgement, LeaveBy, TooLate};
+use sluiced_ports::downstream::{Downstream as _, Facts, Judgement, LeaveBy, NotSent};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Downstream, Smpp};
 use sluiced_settings::{Extra, Needs, load_with};
@@ -185,7 +185,7 @@ fn call_within(
     downstream: &Arc<SmppDownstream>,
     text: &str,
     open: Duration,
-) -> JoinHandle<Result<Judgement, TooLate>> {
+) -> JoinHandle<Result<Judgement, NotSent>> {
     let call = downstream.prepare(&message(text), FACTS).unwrap();
     let clock = Clock::start();
     let leave_by = LeaveBy::new(clock, clock.now() + open);
@@ -197,11 +197,11 @@ fn call_within(
 }
 
 /// A call with all the time that it needs.
-fn call(downstream: &Arc<SmppDownstream>, text: &str) -> JoinHandle<Result<Judgement, TooLate>> {
+fn call(downstream: &Arc<SmppDownstream>, text: &str) -> JoinHandle<Result<Judgement, NotSent>> {
     call_within(downstream, text, BOUND)
 }
 
-async fn judged(called: JoinHandle<Result<Judgement, TooLate>>) -> Judgement {
+async fn judged(called: JoinHandle<Result<Judgement, NotSent>>) -> Judgement {
     called.await.unwrap().expect("it left in time")
 }
 

@@ -27,7 +27,7 @@ use tokio::time::timeout;
 
 use super::{TracesError, collector};
 use sluiced_core::judge::Outcome;
-use sluiced_ports::downstream::{Judgement, Status as JudgedStatus, TooLate};
+use sluiced_ports::downstream::{Judgement, NotSent, Status as JudgedStatus};
 
 /// How long the last spans may take when the program ends.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -152,7 +152,7 @@ fn parent(headers: &HeaderMap) -> Context {
 
 impl CallSpan {
     /// Ends the span with the result of the call.
-    pub fn end(mut self, sent: &Result<Judgement, TooLate>) {
+    pub fn end(mut self, sent: &Result<Judgement, NotSent>) {
         let span = &mut self.0;
         match sent {
             Ok(judgement) => {
@@ -169,10 +169,10 @@ impl CallSpan {
                     span.set_status(Status::error(judgement.detail.clone()));
                 }
             }
-            Err(TooLate) => {
+            Err(why) => {
                 // Nothing was sent; the message goes with another slot.
-                span.set_attribute(KeyValue::new("error.type", "too_late"));
-                span.set_status(Status::error(TooLate.to_string()));
+                span.set_attribute(KeyValue::new("error.type", why.label()));
+                span.set_status(Status::error(why.to_string()));
             }
         }
         span.end();

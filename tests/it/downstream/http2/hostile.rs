@@ -51,7 +51,7 @@ async fn behind_a_peer_that_reads_nothing_no_call_leaves_late() {
     within(BOUND, "the large one has begun", begun.notified()).await;
     for _ in 0..LATE {
         let late = called(&downstream, &saying("small"), Some(SLACK)).await;
-        assert_eq!(late, Err(TooLate));
+        assert_eq!(late, Err(NotSent::NotReady));
     }
     reads.send_replace(true);
     for _ in 0..SENT {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluiced_core::judge::Outcome;
 use sluiced_pdu::{Command, CommandStatus, plain};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::downstream::{Downstream as _, LeaveBy, Silence, Status, TooLate};
+use sluiced_ports::downstream::{Downstream as _, LeaveBy, NotSent, Silence, Status};
 
 use super::{FACTS, call, call_within, judged, message, ready};
 
@@ -17,7 +17,7 @@ async fn nothing_is_written_once_it_is_too_late() {
     let clock = Clock::start();
     let leave_by = LeaveBy::new(clock, clock.now());
     while !leave_by.has_passed() {}
-    assert_eq!(late.send(leave_by).await, Err(TooLate));
+    assert_eq!(late.send(leave_by).await, Err(NotSent::TooLate));
     assert!(session.is_quiet().await);
     let taken = call(&downstream, "in time");
     let (sequence, sms) = session.submitted().await;
@@ -34,7 +34,7 @@ async fn a_window_that_is_full_takes_nothing_until_an_answer_makes_room() {
     // Two segments do not fit beside the one.
     let short = Duration::from_millis(50);
     let late = call_within(&downstream, &"a".repeat(200), short);
-    assert_eq!(late.await.unwrap(), Err(TooLate));
+    assert_eq!(late.await.unwrap(), Err(NotSent::NotReady));
     let second = call(&downstream, &"a".repeat(200));
     assert!(session.is_quiet().await);
     session.answer(sequence, CommandStatus::OK, "1").await;
