@@ -275,7 +275,7 @@ const STOPPED_BETWEEN: &[&str] = &[
 async fn messages_on_their_way_between_two_calls_keep_their_attempts() {
     const COUNT: usize = 20;
     let name = "stop-between";
-    let broker = filled(name, COUNT as u64).await;
+    let _broker = filled(name, COUNT as u64).await;
     let is_well = Arc::new(AtomicBool::new(false));
     let known = Arc::clone(&is_well);
     let downstream = Recorder::start(move |_| match known.load(Ordering::Relaxed) {
