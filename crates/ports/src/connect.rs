@@ -14,12 +14,17 @@
 //! replaced), the last good one is used, with a warning.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use std::{fmt, io, thread};
 
+use futures::FutureExt as _;
+use futures::future::select_ok;
 use secrecy::SecretString;
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::sleep;
 use tracing::warn;
 
 use super::lock;
@@ -60,6 +65,29 @@ pub struct Resolver {
     lookup: fn(&str) -> io::Result<Vec<IpAddr>>,
     under_way: Arc<Mutex<UnderWay>>,
     places: Arc<Semaphore>,
+}
+
+/// For so long an address may say nothing before the next one is tried beside it (RFC 8305, section 5).
+const NEXT_ADDRESS: Duration = Duration::from_millis(250);
+
+/// The stream to the first of these addresses that answers. One that says nothing does not keep the others waiting. Has no
+/// bound in time.
+///
+/// # Errors
+/// When all of them refuse, or there is none.
+pub async fn first_stream(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    if addresses.is_empty() {
+        return Err(io::Error::other("its name has no address"));
+    }
+    let each = addresses.iter().zip(0..).map(|(address, place)| {
+        async move {
+            sleep(NEXT_ADDRESS * place).await;
+            TcpStream::connect(address).await
+        }
+        .boxed()
+    });
+    let (stream, _) = select_ok(each).await?;
+    Ok(stream)
 }
 
 impl Resolver {

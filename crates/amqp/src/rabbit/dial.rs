@@ -22,7 +22,6 @@ use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use secrecy::{ExposeSecret, SecretString};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
@@ -33,7 +32,7 @@ use super::frame_filter::{Control, Filtered};
 use super::renewal::RENEW;
 use sluiced_core::backoff::Ladder;
 use sluiced_core::parking::Space;
-use sluiced_ports::connect::{Resolver, Secret, Tls};
+use sluiced_ports::connect::{Resolver, Secret, Tls, first_stream};
 use sluiced_settings::types::{RabbitMq, Results, Route, Settings};
 use sluiced_settings::urls::is_encoded;
 
@@ -90,7 +89,7 @@ async fn open(
     addresses: &[SocketAddr],
     tls: Option<&Arc<ClientConfig>>,
 ) -> io::Result<Box<dyn Duplex>> {
-    let stream = TcpStream::connect(addresses).await?;
+    let stream = first_stream(addresses).await?;
     // Acknowledgements are small, and must not wait to be sent together.
     stream.set_nodelay(true)?;
     match tls.filter(|_| uri.scheme == AMQPScheme::AMQPS) {

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::lookup_host;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use url::Url;
@@ -31,7 +31,7 @@ use super::broker_policies::{Ours, Policy, effects};
 use super::dial::{RabbitOptions, RouteOptions, virtual_host};
 use super::topology::Target;
 use sluiced_core::parking::Space;
-use sluiced_ports::connect::why;
+use sluiced_ports::connect::{first_stream, why};
 use sluiced_settings::types::QueueType;
 
 /// An answer is not larger: some hundred bytes for each queue of the virtual host.
@@ -250,7 +250,8 @@ impl<'a> Api<'a> {
         let host = self.url.host_str().unwrap_or_default();
         let port = self.url.port_or_known_default().unwrap_or(15672);
         let address = host.trim_matches(['[', ']']);
-        let stream = TcpStream::connect((address, port)).await?;
+        let found: Vec<_> = lookup_host((address, port)).await?.collect();
+        let stream = first_stream(&found).await?;
         if self.url.scheme() == "http" {
             return Ok(Box::new(stream));
         }

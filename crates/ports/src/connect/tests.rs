@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::timeout;
 
 use super::*;
@@ -76,4 +77,30 @@ mod secret {
         assert_eq!(secret.get().expose_secret(), "newer");
         assert_eq!(format!("{secret:?}"), "Secret(..)");
     }
+}
+
+/// It takes connections and answers none: packets to it are lost.
+async fn silent() -> (SocketAddr, impl Sized) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(connected) = timeout(NEXT_ADDRESS, TcpStream::connect(address)).await {
+        waiting.push(connected.unwrap());
+    }
+    (address, (listener, waiting))
+}
+
+#[tokio::test]
+async fn an_address_that_says_nothing_does_not_keep_the_others_waiting() {
+    let (silent, _held) = silent().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let answers = listener.local_addr().unwrap();
+    let bound = Duration::from_secs(30);
+    for addresses in [vec![silent, answers], vec![silent, silent, answers]] {
+        let stream = timeout(bound, first_stream(&addresses)).await.unwrap();
+        assert_eq!(stream.unwrap().peer_addr().unwrap(), answers);
+    }
+    assert!(first_stream(&[]).await.is_err());
 }

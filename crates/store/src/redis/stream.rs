@@ -8,8 +8,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
-use futures::future::select_ok;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{
@@ -18,11 +16,11 @@ use redis::{
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::Address;
+use sluiced_ports::connect::first_stream;
 
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -36,14 +34,8 @@ pub(super) async fn open(
     found: &[IpAddr],
     tls: Option<&Arc<ClientConfig>>,
 ) -> io::Result<Box<dyn Duplex>> {
-    let connecting = found
-        .iter()
-        .map(|&ip| TcpStream::connect(SocketAddr::new(ip, at.port)).boxed());
-    let connecting: Vec<_> = connecting.collect();
-    if connecting.is_empty() {
-        return Err(io::Error::other("its name has no address"));
-    }
-    let (stream, _) = select_ok(connecting).await?;
+    let found = found.iter().map(|&ip| SocketAddr::new(ip, at.port));
+    let stream = first_stream(&found.collect::<Vec<_>>()).await?;
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
