@@ -44,10 +44,10 @@ impl Known {
         }
     }
 
-    /// What was put there since a time, or all.
+    /// What was put there from a time on, or all.
     fn put_since(&self, since: Option<Mono>) -> u64 {
         let puts = self.puts.iter();
-        let puts = puts.filter(|(at, _)| since.is_none_or(|since| *at > since));
+        let puts = puts.filter(|(at, _)| since.is_none_or(|since| *at >= since));
         puts.map(|(_, count)| count).sum()
     }
 
@@ -87,8 +87,13 @@ impl KnownCounts {
     pub(super) fn put(&self, target: Target, now: Mono) {
         let mut all = lock(&self.0);
         let known = all.entry(target).or_insert(Known::new(now));
+        // Messages leave a wait queue by themselves, one by one. What is put elsewhere is forgotten when it is counted.
+        let together = match target {
+            Target::Wait(_) => TOGETHER,
+            Target::Work | Target::Parked(_) | Target::Dead => Duration::MAX,
+        };
         match known.puts.back_mut() {
-            Some((at, count)) if now.since(*at) < TOGETHER => *count += 1,
+            Some((at, count)) if now.since(*at) < together => *count += 1,
             _ => {
                 // Forgets what came back.
                 known.holds(target, now);
@@ -207,6 +212,17 @@ mod tests {
         known.put(Target::Dead, at(5));
         assert_eq!(known.gone(Target::Dead, at(8)), gone(5, 7));
         assert_eq!(known.gone(Target::Dead, at(9)), None, "it is reported once");
+    }
+
+    /// As where another route of the queue counts them, or the user may not look.
+    #[test]
+    fn a_queue_that_nothing_counts_takes_no_memory() {
+        let known = KnownCounts::default();
+        for second in 1..1000 {
+            known.put(Target::Dead, at(second));
+        }
+        assert_eq!(lock(&known.0)[&Target::Dead].puts.len(), 1);
+        assert_eq!(known.gone(Target::Dead, at(1000)), gone(999, 999));
     }
 
     #[test]
