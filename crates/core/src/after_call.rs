@@ -238,7 +238,7 @@ pub fn follow(
         }
         Outcome::Throttled { wait } => call.throttled(wait, refusals),
         Outcome::Held { wait } => call.refused(wait, Scope::Message, refusals),
-        Outcome::Transient { .. } if call.renewed => (Meaning::Anew, nothing),
+        Outcome::Transient { .. } if call.is_anew() => (Meaning::Anew, nothing),
         Outcome::Transient { wait } => (call.failed(wait, away), nothing),
         Outcome::Permanent => (Meaning::Dead(DeadReason::Rejected), nothing),
     };
@@ -275,7 +275,7 @@ impl CallEnd<'_> {
     const fn sign(&self) -> Sign {
         match (self.outcome, self.reply) {
             (Outcome::Transient { .. }, Err(_)) => Sign::Away,
-            (Outcome::Transient { .. }, Ok(status)) if status.is_about_us && !self.renewed => {
+            (Outcome::Transient { .. }, Ok(status)) if status.is_about_us && !self.is_anew() => {
                 Sign::Away
             }
             (Outcome::Transient { .. }, Ok(_)) | (_, Err(_)) => Sign::Unclear,
@@ -283,6 +283,12 @@ impl CallEnd<'_> {
             (Outcome::Permanent, Ok(_)) => Sign::Rejected,
             (Outcome::Throttled { .. } | Outcome::Held { .. }, Ok(_)) => Sign::Alive,
         }
+    }
+
+    /// Whether it is made again with other credentials. A second refusal in a row is an answer like any other: otherwise a
+    /// message could be called without end.
+    const fn is_anew(&self) -> bool {
+        self.renewed && !self.tries.renewed
     }
 
     /// Whether the downstream may have taken the message, and did not say so in a way that can be read.
@@ -380,6 +386,8 @@ impl CallEnd<'_> {
             return None;
         }
         match meaning {
+            // The configuration says what such an answer means.
+            Meaning::Done => None,
             _ if self.once == OnceRule::NeverRepeats => Some(DeadReason::Unknown),
             Meaning::Away(_) | Meaning::Aside(_) | Meaning::Freeze(_) if self.is_last() => {
                 Some(DeadReason::AttemptsExhausted)
@@ -450,6 +458,7 @@ impl CallEnd<'_> {
                     Throttles::Unsaid
                 )
             ),
+            renewed: meaning == Meaning::Anew,
             last_status: match self.outcome {
                 Outcome::Accepted => before.last_status,
                 _ => self.reply.ok().map(|status| status.number),

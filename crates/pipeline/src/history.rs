@@ -63,6 +63,7 @@ impl History {
                 in_parts: false,
                 refused_since: time(header::THROTTLED).map(|at| at.min(now)),
                 refused_for_nothing: false,
+                renewed: false,
                 last_status: number(header::LAST_STATUS).and_then(|n| u32::try_from(n).ok()),
             },
             // A later time, which a publisher may write, would keep it young forever.

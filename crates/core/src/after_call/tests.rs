@@ -309,6 +309,33 @@ fn a_message_that_was_taken_in_part_waits_here_because_only_this_replica_knows_i
     assert_eq!(alone(&never).claims, ClaimsEnd::Unknown);
 }
 
+/// `accepted = ["timeout"]` beside a `once` limit.
+#[test]
+fn silence_that_is_listed_as_accepted_is_the_end() {
+    let call = CallEnd {
+        once: OnceRule::NeverRepeats,
+        ..call(Outcome::Accepted, Err(Silence::Timeout))
+    };
+    let follows = alone(&call);
+    assert_eq!(follows.next, Next::Done);
+    assert_eq!(follows.claims, ClaimsEnd::Accepted);
+}
+
+#[test]
+fn other_credentials_spare_an_attempt_once_in_a_row() {
+    let mut call = CallEnd {
+        renewed: true,
+        ..answered(Outcome::TRANSIENT, 401)
+    };
+    for attempts in [0, 1] {
+        let follows = alone(&call);
+        assert_eq!(follows.tries.attempts, attempts);
+        assert_eq!(follows.tries.renewed, attempts == 0);
+        call.tries = follows.tries;
+    }
+    assert_eq!(alone(&call).tries.attempts, 1);
+}
+
 /// Found by the property below: with `throttled = ["timeout"]` such a message was called without end.
 #[test]
 fn silence_that_is_listed_as_a_refusal_spends_attempts() {

@@ -16,6 +16,8 @@ pub struct Tries {
     pub refused_since: Option<StoreTime>,
     /// Its last call was refused, and the answer did not say for what. Not known of a message that comes from a queue.
     pub refused_for_nothing: bool,
+    /// Its last call was refused, and its credentials have been replaced. Not known of a message that comes from a queue.
+    pub renewed: bool,
     /// The status of its last call that was not accepted.
     pub last_status: Option<u32>,
 }
@@ -34,6 +36,7 @@ impl Tries {
             attempts: self.spent(),
             in_parts: false,
             refused_for_nothing: false,
+            renewed: false,
             ..self
         }
     }
