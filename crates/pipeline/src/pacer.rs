@@ -377,7 +377,12 @@ impl Pacer {
                 }
                 Ok(Notice::Breaker { route }) => self.breaker_changed(&route),
                 // The task of the limit (`policies`) receives changes and sends the current policy.
-                Ok(Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Ok(Notice::Changed { .. }) => {}
+                // What was missed is in the store. Leases bring freezes of a row.
+                Err(broadcast::error::RecvError::Lagged(_)) => {
+                    self.look_at_breakers();
+                    self.handle.look_at_freeze();
+                }
                 Err(broadcast::error::RecvError::Closed) => self.notices = None,
             },
             rung = self.alarm.until(until) => rung?,
