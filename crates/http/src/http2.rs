@@ -296,16 +296,14 @@ impl Body for Received {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let body = &mut self.get_mut().body;
-        Poll::Ready(match ready!(body.poll_data(cx)) {
-            // Trailers say nothing that is read.
-            None => None,
-            Some(Err(error)) if error.reason() == Some(Reason::NO_ERROR) => None,
-            Some(data) => Some(data.map(|data| {
-                // Read: the peer may send as much again. An error comes with the next frame.
-                body.flow_control().release_capacity(data.len()).ok();
-                Frame::data(data)
-            })),
-        })
+        // Trailers say nothing that is read.
+        let data = ready!(body.poll_data(cx));
+        Poll::Ready(data.map(|data| {
+            let data = data?;
+            // Read: the peer may send as much again. An error comes with the next frame.
+            body.flow_control().release_capacity(data.len()).ok();
+            Ok(Frame::data(data))
+        }))
     }
 
     fn is_end_stream(&self) -> bool {

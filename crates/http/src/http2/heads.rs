@@ -7,7 +7,8 @@
 //! So what the connection writes passes a gate that follows its frames (RFC 9113, section 4.1). Where the head of a
 //! call begins, all before it must be in the kernel, and the socket must take more; then the gate looks at the clock.
 //! If the slot has passed, the gate shuts: nothing more is written, the answers to what was written are read, and the
-//! connection takes no call any more.
+//! connection takes no call any more. What comes to a shut gate is dropped and counts as written: the client library reads
+//! nothing while a frame of its own, such as the answer to a PING, cannot be written.
 //!
 //! A connection whose socket takes no more bytes takes no call either. [`super::opening`] lets the kernel keep little
 //! that it has not sent.
@@ -136,6 +137,20 @@ pub(super) struct HeadGate<T> {
     frames: Frames,
 }
 
+/// The first of the bytes that the client library wants to write.
+struct MayWrite {
+    /// How many.
+    end: usize,
+    /// The call whose head they begin.
+    begins: Option<u32>,
+}
+
+impl MayWrite {
+    const fn up_to(end: usize) -> Self {
+        Self { end, begins: None }
+    }
+}
+
 impl<T> HeadGate<T> {
     pub(super) const fn new(io: T, heads: Heads) -> Self {
         Self {
@@ -147,36 +162,39 @@ impl<T> HeadGate<T> {
 }
 
 impl<T: AsyncWrite + Socket + Unpin> HeadGate<T> {
-    /// How many of these bytes may be written now, and the call that they begin. None once the gate is shut.
+    /// What of these bytes may be written now. `None`: the gate is shut.
     fn poll_may_write(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
-    ) -> Poll<io::Result<(usize, Option<u32>)>> {
+    ) -> Poll<io::Result<Option<MayWrite>>> {
         if self.heads.are_shut() {
-            return Poll::Pending;
+            return Poll::Ready(Ok(None));
         }
         match self.frames.head_in(bytes) {
-            None => Poll::Ready(Ok((bytes.len(), None))),
+            None => Poll::Ready(Ok(Some(MayWrite::up_to(bytes.len())))),
             // It is looked at when it is the next to be written.
-            Some((at, _)) if at > 0 => Poll::Ready(Ok((at, None))),
+            Some((at, _)) if at > 0 => Poll::Ready(Ok(Some(MayWrite::up_to(at)))),
             Some((_, stream)) => {
                 ready!(Pin::new(&mut self.io).poll_flush(cx))?;
                 ready!(self.io.poll_takes(cx))?;
                 if !self.heads.may_begin(stream) {
-                    return Poll::Pending;
+                    return Poll::Ready(Ok(None));
                 }
                 let mut next = self.frames;
                 next.pass(&bytes[..HEADER]);
                 let next = next.head_in(&bytes[HEADER..]);
                 let end = next.map_or(bytes.len(), |(at, _)| HEADER + at);
-                Poll::Ready(Ok((end, Some(stream))))
+                let begins = Some(stream);
+                Poll::Ready(Ok(Some(MayWrite { end, begins })))
             }
         }
     }
 
     fn poll_pass(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let (end, begins) = ready!(self.poll_may_write(cx, bytes))?;
+        let Some(MayWrite { end, begins }) = ready!(self.poll_may_write(cx, bytes))? else {
+            return Poll::Ready(Ok(bytes.len()));
+        };
         let written = ready!(Pin::new(&mut self.io).poll_write(cx, &bytes[..end]))?;
         self.frames.pass(&bytes[..written]);
         if let Some(stream) = begins.filter(|_| written > 0) {

@@ -74,6 +74,8 @@ impl Opener {
         let connected = self.network.clone().call(to).await;
         let stream = connected.map_err(|error| connect_detail(error.as_ref()))?;
         negotiated(&stream)?;
+        let is_known = matches!(stream, MaybeHttpsStream::Https(_));
+        let strange = |error: &h2::Error| strange(error, is_known);
         let io = Io(TokioIo::new(stream));
         // Where the system does not know it, the gate sees less.
         SockRef::from(io.tcp()).set_tcp_notsent_lowat(UNSENT).ok();
@@ -126,9 +128,11 @@ fn negotiated(stream: &MaybeHttpsStream<TokioIo<TcpStream>>) -> Result<(), Strin
     }
 }
 
-/// Why no connection of HTTP/2 came about, after one of TCP did.
-fn strange(error: &h2::Error) -> String {
+/// Why no connection of HTTP/2 came about, after one of TCP did. `is_known`: the server has said that it speaks HTTP/2.
+fn strange(error: &h2::Error, is_known: bool) -> String {
     match (error.reason(), error.get_io()) {
+        // Servers of HTTP/1.1 may close such a connection before their answer is read.
+        (None, Some(io)) if !is_known && has_closed(io) => STRANGE.to_owned(),
         (Some(Reason::FRAME_SIZE_ERROR | Reason::PROTOCOL_ERROR), _) if !error.is_remote() => {
             STRANGE.to_owned()
         }
@@ -136,6 +140,11 @@ fn strange(error: &h2::Error) -> String {
         (None, Some(io)) => connect_detail(io),
         (None, None) => "no connection of HTTP/2".to_owned(),
     }
+}
+
+fn has_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// The bytes of a connection, with or without TLS.

@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::support::frames::{
-    CANCEL, ENHANCE_YOUR_CALM, FrameServer, MAX_CONCURRENT_STREAMS, NO_ERROR, OK, Peer,
-    REFUSED_STREAM,
+    CANCEL, DATA, END_HEADERS, ENHANCE_YOUR_CALM, FrameServer, HEADERS, MAX_CONCURRENT_STREAMS,
+    NO_ERROR, OK, Peer, REFUSED_STREAM,
 };
 
 const AGAIN: Outcome = Outcome::Held {
@@ -230,6 +230,25 @@ async fn other_resets_may_have_been_taken() {
         let why = "the downstream broke the call off";
         assert!(judgement.detail.starts_with(why), "{judgement:?}");
     }
+}
+
+/// As a proxy says that the server behind it broke off: the part that is missing may hold the refusal.
+#[tokio::test]
+async fn an_answer_that_is_broken_off_without_an_error_is_not_whole() {
+    let server = FrameServer::start(|mut peer: Peer, _| async move {
+        peer.settings(&[]).await;
+        while let Some(call) = peer.call().await {
+            peer.write(HEADERS, END_HEADERS, call.stream, &[OK]).await;
+            peer.write(DATA, 0, call.stream, b"{\"messages\": [").await;
+            peer.reset(call.stream, NO_ERROR).await;
+        }
+    })
+    .await;
+    let mut options = options2(&server.url());
+    options.outcomes.permanent_text = vec!["refused".to_owned()];
+    let judgement = call(&downstream(&options)).await;
+    assert_eq!(judgement.outcome, Outcome::TRANSIENT, "{judgement:?}");
+    assert!(judgement.maybe_delivered);
 }
 
 /// One message is never answered. The others on its connection are.

@@ -99,13 +99,13 @@ fn what_is_no_head_passes_and_a_late_head_does_not() {
     let (first, late) = (frame(HEADERS, 1, 40), frame(HEADERS, 3, 40));
     let bytes = [preface, settings, first, body, late, frame(6, 0, 8)].concat();
     let before = bytes.len() - (HEADER + 40) - (HEADER + 8);
-    assert_eq!(write(&mut gate, &bytes), before);
+    // What is not written is taken all the same, so that answers are read.
+    assert_eq!(write(&mut gate, &bytes), bytes.len());
     assert_eq!(gate.io.written, bytes[..before]);
     assert!(heads.has_begun(1) && !heads.has_begun(3));
     assert!(heads.are_shut() && !heads.are_free());
-    // Not the rest of it, nor anything else.
-    assert_eq!(write(&mut gate, &bytes[before..]), 0);
-    assert_eq!(write(&mut gate, &frame(6, 0, 8)), 0);
+    assert_eq!(write(&mut gate, &frame(6, 0, 8)), HEADER + 8);
+    assert_eq!(gate.io.written, bytes[..before]);
 }
 
 #[test]
@@ -114,7 +114,8 @@ fn what_was_given_up_is_not_written() {
     heads.expect(1, any_time());
     assert!(heads.withdraw(1));
     let bytes = [vec![0; PREFACE], frame(HEADERS, 1, 40)].concat();
-    assert_eq!(write(&mut gate, &bytes), PREFACE);
+    write(&mut gate, &bytes);
+    assert_eq!(gate.io.written, bytes[..PREFACE]);
     assert!(!heads.has_begun(1) && heads.are_shut());
 }
 
@@ -146,7 +147,8 @@ fn a_head_behind_a_full_socket_has_not_begun() {
     assert!(!heads.has_begun(1) && !heads.are_shut());
     heads.expect(1, passed());
     gate.io.room = WIDE;
-    assert_eq!(write(&mut gate, &bytes[PREFACE..]), 0);
+    write(&mut gate, &bytes[PREFACE..]);
+    assert_eq!(gate.io.written, bytes[..PREFACE]);
     assert!(heads.are_shut());
 }
 
@@ -160,7 +162,8 @@ fn each_of_many_heads_is_looked_at() {
     }
     let frames = all.clone().map(|stream| frame(HEADERS, stream, 30));
     let bytes = [vec![0; PREFACE], frames.flatten().collect()].concat();
-    assert_eq!(write(&mut gate, &bytes), PREFACE + 13 * (HEADER + 30));
+    write(&mut gate, &bytes);
+    assert_eq!(gate.io.written.len(), PREFACE + 13 * (HEADER + 30));
     let begun = all.filter(|stream| heads.has_begun(*stream)).count();
     assert_eq!(begun, 13);
 }
