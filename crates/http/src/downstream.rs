@@ -37,7 +37,7 @@ use super::request::RequestTemplate;
 use super::scarce::Scarcity;
 use super::secrets::{Edition, NamedSecrets};
 use super::sign::{AnySigner, Signed, Signer};
-use super::tokens::{Given, Tokens};
+use super::tokens::{Given, Permitted, Tokens};
 use super::transport::{Heard, Transport, Unheard};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::{Credentials, Misconfigured, tls, way, way_through};
@@ -68,6 +68,7 @@ struct Caller {
     answers: AnswerReader,
     auth: Option<RotatingAuth>,
     tokens: Option<Arc<Tokens>>,
+    permitted: Permitted,
     secrets: Option<NamedSecrets>,
     timeout: Duration,
     traces: Option<RouteTraces>,
@@ -129,6 +130,7 @@ impl HttpDownstream {
         let lifetimes = Arc::new(Lifetimes::new(
             http.idle_timeout.get(),
             http.max_connection_age.get(),
+            http.hosts_differ(),
         ));
         let proxy = Proxy::new(http, credentials.proxy.as_ref())?;
         let tls = tls(
@@ -162,6 +164,7 @@ impl HttpDownstream {
                     RotatingAuth::new(auth.clone(), secret.clone(), signer.clone())
                 }),
                 tokens,
+                permitted: Permitted::default(),
                 secrets,
                 timeout: http.timeout.get(),
                 traces: traces.filter(|_| template.passes_trace()),
@@ -362,8 +365,7 @@ impl Caller {
             request.headers_mut().insert(AUTHORIZATION, header.clone());
         }
         if let Some(signed) = signed {
-            let (edition, credentials) = (self.signs_as(given), given.and_then(Given::credentials));
-            signed.renew(&mut request, edition, credentials)?;
+            request = signed.renew(request, self.signs_as(given), given).await?;
         }
         let heard = self.transport.call(request, leave_by, began, self.timeout);
         match heard.await {
@@ -427,7 +429,9 @@ impl Caller {
             secrets.answered(status);
         }
         let tokens = self.tokens.as_ref().zip(given);
-        tokens.is_some_and(|(tokens, given)| tokens.answered(received.parts(), given.number))
+        tokens.is_some_and(|(tokens, given)| {
+            tokens.answered(received.parts(), given.number, &self.permitted)
+        })
     }
 
     /// A slot passed while its connection was opened, which took so long.

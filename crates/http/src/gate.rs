@@ -34,7 +34,7 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::lifetime::{BestBefore, Lifetimes};
+use super::lifetime::{BestBefore, Lifetimes, OpenConnection};
 use super::transport::AnswerBody;
 use sluiced_ports::dial::{connect_detail, find};
 use sluiced_ports::downstream::{LeaveBy, MAX_ANSWER, NotSent, Silence};
@@ -139,6 +139,7 @@ pub(super) struct GatedIo<T> {
     io: T,
     gate: WriteGate,
     lifetimes: Arc<Lifetimes>,
+    _open: OpenConnection,
     /// The end of its rest.
     ends: Option<Pin<Box<Sleep>>>,
 }
@@ -149,6 +150,7 @@ impl<T> GatedIo<T> {
         Self {
             io,
             gate: WriteGate::new(best_before),
+            _open: lifetimes.opened(),
             lifetimes,
             ends: None,
         }

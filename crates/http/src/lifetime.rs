@@ -10,8 +10,12 @@
 //! counts once. A connection that is as old as `max_connection_age` ends with its call, or while it rests. The ages of
 //! connections differ by up to a fifth, so that those that were opened together do not end together. Connections that
 //! carried nothing yet end before they can be too old.
+//!
+//! Where hosts are from messages, each of them would leave connections behind. So only so many rest, and others end with
+//! their call.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -23,6 +27,8 @@ use sluiced_ports::lock;
 const MOST_FIFTHS: u32 = 4;
 /// Longer than any connection lives.
 const FAR: Duration = Duration::from_secs(86_400 * 365);
+/// So many connections to hosts of messages are kept between calls.
+const MANY: usize = 512;
 /// A rest that is shorter shows nothing: downstreams count in seconds.
 const LEAST_SEEN: Duration = Duration::from_secs(1);
 
@@ -31,19 +37,42 @@ const LEAST_SEEN: Duration = Duration::from_secs(1);
 pub(super) struct Lifetimes {
     idle: Duration,
     age: Duration,
+    /// Connections that are open.
+    open: AtomicUsize,
+    /// With more than these none rests.
+    most: usize,
     seen: Mutex<SeenCloses>,
 }
 
+/// Counts an open connection.
+#[derive(Debug)]
+pub(super) struct OpenConnection(Arc<Lifetimes>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Lifetimes {
-    pub(super) const fn new(idle: Duration, age: Duration) -> Self {
+    /// `hosts_differ`: hosts are from messages.
+    pub(super) const fn new(idle: Duration, age: Duration, hosts_differ: bool) -> Self {
         Self {
             idle,
             age,
+            open: AtomicUsize::new(0),
+            most: if hosts_differ { MANY } else { usize::MAX },
             seen: Mutex::new(SeenCloses {
                 last: None,
                 after: None,
             }),
         }
+    }
+
+    /// A connection is open until this is dropped.
+    pub(super) fn opened(self: &Arc<Self>) -> OpenConnection {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(Arc::clone(self))
     }
 
     /// For how long a connection waits for its first call.
@@ -60,6 +89,9 @@ impl Lifetimes {
 
     /// For how long a connection rests after an answer with these headers.
     pub(super) fn rest(&self, headers: &HeaderMap) -> Duration {
+        if self.open.load(Ordering::Relaxed) > self.most {
+            return Duration::ZERO;
+        }
         let known = [promised(headers), lock(&self.seen).after];
         let bounds = known.into_iter().flatten().map(most_of);
         bounds.fold(self.idle, Duration::min)
@@ -155,7 +187,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn lifetimes() -> Lifetimes {
-        Lifetimes::new(MINUTE, 5 * MINUTE)
+        Lifetimes::new(MINUTE, 5 * MINUTE, false)
     }
 
     fn headers(value: &str) -> HeaderMap {
@@ -184,6 +216,18 @@ mod tests {
             assert_eq!(lifetimes().rest(&headers(value)), rest, "{value}");
         }
         assert_eq!(lifetimes().rest(&HeaderMap::new()), MINUTE);
+    }
+
+    #[test]
+    fn of_many_connections_to_hosts_of_messages_some_rest() {
+        let lifetimes = Arc::new(Lifetimes::new(MINUTE, 5 * MINUTE, true));
+        let rest = || lifetimes.rest(&HeaderMap::new());
+        let mut open: Vec<_> = (0..MANY).map(|_| lifetimes.opened()).collect();
+        assert_eq!(rest(), MINUTE);
+        open.push(lifetimes.opened());
+        assert_eq!(rest(), Duration::ZERO);
+        open.clear();
+        assert_eq!(rest(), MINUTE);
     }
 
     #[test]
@@ -217,6 +261,6 @@ mod tests {
     fn ages_differ_by_a_fifth() {
         assert_eq!(lifetimes().age(0.0), 5 * MINUTE);
         assert_eq!(lifetimes().age(1.0), 4 * MINUTE);
-        assert_eq!(Lifetimes::new(MINUTE, Duration::MAX).age(0.0), FAR);
+        assert_eq!(Lifetimes::new(MINUTE, Duration::MAX, false).age(0.0), FAR);
     }
 }

@@ -4,8 +4,8 @@
 //! Problem: receivers refuse a signature whose timestamp is some minutes old, and a message may wait that
 //! long after its request was made. So the request is signed when it is prepared, which finds messages that
 //! cannot be signed before they cost a slot, and again when it is sent, with the time and the secret of that
-//! moment. The signature of a large body would take so long that its slot passes: it is not made again when it
-//! is sent, but the whole request is prepared again if it has waited for too long.
+//! moment. The signature of a large body takes so long that a slot may pass: that of the preparation is sent, unless it is
+//! too old or of another secret. Then it is made again on another thread, and the call leaves if there is time left.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,10 +19,12 @@ use bytes::Bytes;
 use http::{HeaderName, Request};
 use ring::hmac;
 use secrecy::ExposeSecret as _;
+use tokio::task::spawn_blocking;
 
 use super::auth::compile;
 use super::aws::{AwsSigner, Credentials};
 use super::request::{header_name, header_value};
+use super::tokens::Given;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Facts, NotSent, Undecodable};
@@ -133,30 +135,44 @@ impl Signed {
         }
     }
 
-    /// Makes the signature that is sent. Of a large body it was made before, when no slot waited for it.
+    /// The request with the signature that is sent.
     ///
     /// # Errors
-    /// When that is too old, or of another secret, or when the request cannot be signed: it must be prepared again, which
-    /// says why.
-    pub(super) fn renew(
+    /// When it cannot be signed: it must be prepared again, which says why.
+    pub(super) async fn renew(
         self,
-        request: &mut Request<Bytes>,
+        mut request: Request<Bytes>,
         edition: u64,
-        given: Option<&Credentials>,
-    ) -> Result<(), NotSent> {
+        given: Option<&Given>,
+    ) -> Result<Request<Bytes>, NotSent> {
         let now = SystemTime::now();
         if request.body().len() > QUICK {
             let age = now.duration_since(self.at).unwrap_or_default();
-            let is_good = age <= FRESH && self.edition == edition;
-            return if is_good {
-                Ok(())
-            } else {
-                Err(NotSent::NotReady)
+            return match age <= FRESH && self.edition == edition {
+                true => Ok(request),
+                false => Box::pin(self.aside(request, given.cloned())).await,
             };
         }
         // Without credentials at hand it was not signed when it was prepared.
-        let signed = self.signing.sign(request, now, given);
-        signed.map_err(|_why| NotSent::NotReady)
+        let given = given.and_then(Given::credentials);
+        let signed = self.signing.sign(&mut request, now, given);
+        signed.map_err(|_why| NotSent::NotReady)?;
+        Ok(request)
+    }
+
+    /// Not on the thread that sends.
+    async fn aside(
+        self,
+        mut request: Request<Bytes>,
+        given: Option<Given>,
+    ) -> Result<Request<Bytes>, NotSent> {
+        let signing = spawn_blocking(move || {
+            let given = given.as_ref().and_then(Given::credentials);
+            let signed = self.signing.sign(&mut request, SystemTime::now(), given);
+            signed.map(|()| request)
+        });
+        let signed = signing.await.ok().and_then(Result::ok);
+        signed.ok_or(NotSent::NotReady)
     }
 }
 

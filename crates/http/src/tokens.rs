@@ -11,7 +11,8 @@
 //!
 //! A token that worked and is refused now has ended early: it is replaced, and its call is made again without an
 //! attempt. A token that never worked is replaced too, but less and less often, and its refusals are answers like any other:
-//! otherwise a client that may not call would call for ever.
+//! otherwise a client that may not call would call for ever. A route that is refused again and again takes no token away from
+//! other routes ([`Permitted`]).
 
 mod client;
 mod metadata;
@@ -65,6 +66,10 @@ pub(super) struct Tokens {
     runtime: Option<Handle>,
     is_kept: AtomicBool,
 }
+
+/// Whether the last call of a route was not refused because of its token.
+#[derive(Debug, Default)]
+pub(super) struct Permitted(AtomicBool);
 
 /// What makes two clients the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -163,15 +168,17 @@ impl Tokens {
         lock(&self.state).look(Instant::now())?.ok()
     }
 
-    /// The downstream answered a call that had the token of this number. Returns whether another call has another one, for a
-    /// call that was refused.
+    /// The downstream of a route answered a call that had the token of this number. Returns whether another call has another
+    /// one, for a call that was refused.
     pub(super) fn answered(
         &self,
         (status, headers, body): (StatusCode, &HeaderMap, &[u8]),
         number: u64,
+        permitted: &Permitted,
     ) -> bool {
         let is_refused = self.source.is_refused(status, headers, body);
-        let follows = lock(&self.state).answered(is_refused, number, Instant::now());
+        let worked = permitted.0.swap(!is_refused, Ordering::Relaxed);
+        let follows = lock(&self.state).answered(is_refused, worked, number, Instant::now());
         if follows.turns {
             self.wake.notify_one();
         }

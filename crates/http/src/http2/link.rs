@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::heads::{HeadGate, Heads};
 use super::opening::Io;
 use super::pool::Pool;
-use crate::lifetime::{BestBefore, Lifetimes};
+use crate::lifetime::{BestBefore, Lifetimes, OpenConnection};
 use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 
@@ -51,6 +51,7 @@ pub(super) struct Link {
     wire: Mutex<Option<Wire>>,
     heads: Heads,
     lifetimes: Arc<Lifetimes>,
+    _open: OpenConnection,
     /// From then on another one is opened ahead.
     lead_from: Instant,
     best_before: BestBefore,
@@ -124,6 +125,7 @@ impl Link {
                 is_doubted: false,
                 waker: Waker::noop().clone(),
             }),
+            _open: lifetimes.opened(),
             lifetimes,
             changed: Notify::new(),
         })
@@ -320,7 +322,9 @@ impl Link {
                 let state = lock(&self.state);
                 (state.calls, state.called)
             };
-            if calls == 0 || called.max(self.heads.last_read()).elapsed() < QUIET {
+            // A PING would not be written.
+            let cannot_ask = calls == 0 || self.heads.are_shut();
+            if cannot_ask || called.max(self.heads.last_read()).elapsed() < QUIET {
                 continue;
             }
             let mut pong = std::pin::pin!(pings.ping(Ping::opaque()));

@@ -1,8 +1,9 @@
 //! The token of a client: whether it is good, when the next one is asked for, and what its refusal means.
 //!
-//! A downstream refuses a token because it ended early, because the client may not call at all, or because of one call. Which
-//! of these it is shows in the calls before: a token that worked has ended, and one that never worked will not work next
-//! time either. One that works and is young is good, so its refusal is about the call.
+//! A downstream refuses a token because it ended early, because the client may not call at all, or because of one call or
+//! one route. Which of these it is shows in the calls before: a token that worked has ended, and one that never worked will
+//! not work next time either. One that works and is young is good, so its refusal is about the call. One that works for
+//! other routes is good, too, where the last call of this route was refused like this one.
 
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ pub(super) struct Token {
 }
 
 /// A token for one call.
+#[derive(Clone)]
 pub(crate) struct Given {
     gives: Gives,
     /// By which [`State::answered`] knows it.
@@ -170,8 +172,14 @@ impl State {
     }
 
     /// The downstream answered a call that had the token of this number. `is_refused`: because of the token it did not look
-    /// at the call.
-    pub(super) fn answered(&mut self, is_refused: bool, number: u64, now: Instant) -> Answered {
+    /// at the call. `worked`: the last call of this route was not refused so.
+    pub(super) fn answered(
+        &mut self,
+        is_refused: bool,
+        worked: bool,
+        number: u64,
+        now: Instant,
+    ) -> Answered {
         let nothing = Answered::default();
         let Some(token) = self.token.as_mut().filter(|token| token.number == number) else {
             return Answered {
@@ -186,7 +194,8 @@ impl State {
                 ..nothing
             };
         }
-        if token.works && now.saturating_duration_since(token.since) < NEW {
+        let is_new = now.saturating_duration_since(token.since) < NEW;
+        if token.works && (is_new || !worked) {
             return nothing;
         }
         let is_replaced = token.works;
@@ -245,7 +254,7 @@ mod tests {
         let mut state = State::default();
         state.fetched(Ok(token(since)), since);
         for is_refused in answers {
-            state.answered(*is_refused, 1, since);
+            state.answered(*is_refused, true, 1, since);
         }
         state
     }
@@ -274,19 +283,30 @@ mod tests {
     fn a_token_that_worked_is_replaced_once_it_is_not_new() {
         let since = Instant::now();
         let mut state = with(since, &[OK]);
-        let alone = state.answered(REFUSES, 1, since + seconds(4));
+        let alone = state.answered(REFUSES, true, 1, since + seconds(4));
         assert_eq!(alone, Answered::default(), "it works for others");
         assert!(state.look(since).is_some());
         let now = since + seconds(5);
-        let ended = state.answered(REFUSES, 1, now);
+        let ended = state.answered(REFUSES, true, 1, now);
         assert!(ended.is_replaced && ended.turns);
         assert!(state.look(now).is_none(), "calls wait for the next one");
         assert_eq!(state.due_at(now), now);
         // A call that had it, too.
-        assert!(state.answered(REFUSES, 1, now).is_replaced);
+        assert!(state.answered(REFUSES, true, 1, now).is_replaced);
         state.fetched(Ok(token(now)), now);
-        assert!(state.answered(REFUSES, 1, now).is_replaced);
+        assert!(state.answered(REFUSES, true, 1, now).is_replaced);
         assert!(matches!(state.look(now), Some(Ok(Given { number: 2, .. }))));
+    }
+
+    /// Its token is good for another route.
+    #[test]
+    fn a_route_that_is_refused_again_takes_no_token_away() {
+        let since = Instant::now();
+        let mut state = with(since, &[OK]);
+        let now = since + seconds(60);
+        assert_eq!(state.answered(REFUSES, false, 1, now), Answered::default());
+        assert!(state.look(now).is_some());
+        assert!(state.answered(REFUSES, true, 1, now).is_replaced);
     }
 
     /// A client that may not call: each refusal counts, and tokens are asked for less and less often.
@@ -298,7 +318,7 @@ mod tests {
         for number in 1..=12 {
             // Far apart: each token is old when its answer comes.
             now += seconds(10);
-            assert!(!state.answered(REFUSES, number, now).is_replaced);
+            assert!(!state.answered(REFUSES, true, number, now).is_replaced);
             waits.push(state.due_at(now) - now);
             now = state.due_at(now);
             state.fetched(Ok(token(now)), now);
@@ -306,8 +326,8 @@ mod tests {
         assert_eq!(waits[..3], [seconds(1), seconds(2), seconds(4)]);
         assert_eq!(waits[11], seconds(300));
         // One works at last: it is renewed in its own time.
-        assert!(!state.answered(REFUSES, 13, now).is_replaced);
-        assert!(state.answered(OK, 13, now).turns);
+        assert!(!state.answered(REFUSES, true, 13, now).is_replaced);
+        assert!(state.answered(OK, true, 13, now).turns);
         assert_eq!(state.due_at(now), now + seconds(2_000));
     }
 
