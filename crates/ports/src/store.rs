@@ -194,9 +194,9 @@ pub trait Store: LimitStore + PolicyStore + StatusStore {
 }
 
 /// A replica reports its state at least this often.
-pub const BEAT: Duration = Duration::from_secs(4);
+pub const BEAT: Duration = Duration::from_secs(5);
 /// One that reported nothing for so long (a beat and a second) is gone, or cannot reach the store.
-pub const SILENT: Duration = Duration::from_secs(5);
+pub const SILENT: Duration = Duration::from_secs(6);
 /// For how long it is shown after its last report.
 pub const SHOWN: Duration = Duration::from_secs(60);
 /// The use of a limit is kept by intervals of this length, a bar for each …

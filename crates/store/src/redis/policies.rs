@@ -7,7 +7,9 @@ use futures::FutureExt;
 use redis::Script;
 
 use super::STORE;
-use super::scripts::{Arg, PRESENT, ScriptCall, keys_of_rows, policy_key, replicas_key};
+use super::scripts::{
+    Arg, INSPECT, LEAVE, PRESENT, REPLACE, ScriptCall, keys_of_rows, policy_key, replicas_key,
+};
 use super::store::RedisStore;
 use sluiced_core::policy::{Files, LimitPolicy, Origin, Pause, PolicyVersion, Replacement, Stamp};
 use sluiced_core::time::{StoreTime, micros};
@@ -39,10 +41,10 @@ impl Default for PolicyScripts {
     fn default() -> Self {
         Self {
             present: Script::new(PRESENT),
-            leave: Script::new(include_str!("../../../../lua/leave.lua")),
-            replace: Script::new(include_str!("../../../../lua/replace.lua")),
+            leave: Script::new(LEAVE),
+            replace: Script::new(REPLACE),
             open: Script::new(include_str!("../../../../lua/open.lua")),
-            inspect: Script::new(include_str!("../../../../lua/inspect.lua")),
+            inspect: Script::new(INSPECT),
         }
     }
 }

@@ -23,9 +23,14 @@ const STATUS: &str = include_str!("../../../../lua/status.lua");
 const HEAR: &str = include_str!("../../../../lua/hear.lua");
 pub(super) const MARKS: &str = include_str!("../../../../lua/marks.lua");
 pub(super) const PRESENT: &str = include_str!("../../../../lua/present.lua");
+pub(super) const REPLACE: &str = include_str!("../../../../lua/replace.lua");
+pub(super) const INSPECT: &str = include_str!("../../../../lua/inspect.lua");
+pub(super) const LEAVE: &str = include_str!("../../../../lua/leave.lua");
 
-/// What each replica calls when it starts.
-pub(super) const STARTING: [&str; 7] = [LEASE, BREAKER, OWN, STATUS, HEAR, MARKS, PRESENT];
+/// What replicas call when they start, or stop.
+pub(super) const STARTING: [&str; 10] = [
+    LEASE, BREAKER, OWN, STATUS, HEAR, MARKS, PRESENT, REPLACE, INSPECT, LEAVE,
+];
 
 /// The scripts about paced limits, downstreams and the fleet.
 pub(super) struct Scripts {
