@@ -22,7 +22,7 @@ use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::exit::{Exit, Refusal, named};
+use super::exit::{Exit, Refusal, named, only_one_of};
 use super::shell;
 use super::text::counted;
 use crate::wire;
@@ -71,12 +71,7 @@ pub struct Location {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["rabbitmq", "queue"], add = shell::routes())]
     route: Option<String>,
     /// Without a configuration: `amqp://user:password@host:port/vhost`
-    #[arg(
-        long,
-        value_name = "URL",
-        conflicts_with = "config",
-        requires = "queue"
-    )]
+    #[arg(long, value_name = "URL", requires = "queue")]
     rabbitmq: Option<SecretString>,
     /// The letters of this queue, such as `sms.dead`
     #[arg(long, value_name = "NAME")]
@@ -134,6 +129,7 @@ pub(super) async fn run(
 
 impl Location {
     fn dead_queues(&self) -> Result<DeadQueues, Refusal> {
+        only_one_of("--rabbitmq", self.rabbitmq.is_some(), &self.config)?;
         if let Some(queue) = &self.queue {
             is_dead_letter_queue(queue)?;
         }

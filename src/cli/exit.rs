@@ -105,6 +105,19 @@ impl<E: std::error::Error> From<E> for Refusal {
     }
 }
 
+/// Refuses an option beside `--config`, which it stands in for. An option that is written wins over a configuration that
+/// only the environment names.
+pub(super) fn only_one_of(option: &str, is_given: bool, config: &[PathBuf]) -> Result<(), Refusal> {
+    let of_environment = std::env::var_os("SLUICED_CONFIG").map(PathBuf::from);
+    let is_written = !config.is_empty() && config != of_environment.as_slice();
+    match is_given && is_written {
+        true => Err(Refusal::Arguments(format!(
+            "{option} stands in for --config; write one of them"
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// What the configuration has under a name. Refuses one that is not there, and offers the nearest.
 pub(super) fn named<'a, T>(
     what: &str,
@@ -224,9 +237,9 @@ impl Reloads {
 
 /// The keys with other values that need a restart.
 fn changed(old: &Loaded, new: &Loaded) -> Vec<String> {
-    let values = |loaded: &Loaded| -> BTreeMap<KeyPath, String> {
+    let values = |loaded: &Loaded| -> BTreeMap<KeyPath, u64> {
         let all = loaded.origins.all().iter();
-        all.map(|value| (value.path.clone(), value.value.clone()))
+        all.map(|value| (value.path.clone(), value.digest))
             .collect()
     };
     let (before, after) = (values(old), values(new));

@@ -19,7 +19,7 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use self::key::Waited;
-use super::exit::{Exit, Refusal, named};
+use super::exit::{Exit, Refusal, named, only_one_of};
 use super::shell;
 use super::text::counted;
 use crate::wire;
@@ -92,14 +92,14 @@ pub struct Location {
     )]
     config: Vec<PathBuf>,
     /// Without a configuration: `redis://user:password@host:port/db`
-    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    #[arg(long, value_name = "URL")]
     redis: Option<SecretString>,
     /// With --redis: what every key there starts with
     #[arg(
         long,
         value_name = "PREFIX",
         default_value = "sluiced",
-        conflicts_with = "config"
+        requires = "redis"
     )]
     prefix: String,
     /// Print JSON
@@ -145,6 +145,7 @@ impl Location {
     }
 
     pub(super) async fn open(&self) -> Result<OpenLimits, Refusal> {
+        only_one_of("--redis", self.redis.is_some(), &self.config)?;
         let (options, loaded) = if let Some(url) = &self.redis {
             let mut options = wire::redis_at(url.clone());
             options.settings.prefix.clone_from(&self.prefix);

@@ -29,7 +29,7 @@ use clap::Args;
 use secrecy::SecretString;
 use serde_json::json;
 
-use super::exit::{Exit, Refusal};
+use super::exit::{Exit, Refusal, only_one_of};
 use super::shell;
 use crate::wire;
 use sluiced_core::limits::Rule;
@@ -83,8 +83,7 @@ pub struct ThrottleArgs {
         long,
         env = "SLUICED_CONFIG",
         value_name = "FILE",
-        required_unless_present = "redis",
-        conflicts_with = "redis"
+        required_unless_present = "redis"
     )]
     pub config: Vec<PathBuf>,
     /// Print JSON, with exact microseconds
@@ -126,7 +125,9 @@ pub(super) async fn run(
 ) -> Result<Exit, Refusal> {
     let answer = match &args.limit {
         Some(limit) => {
-            let loaded = settings::load(&args.config, env).map_err(Refusal::Faults)?;
+            // The token of its callers is read when they are asked; it needs no other secret.
+            let loaded = settings::load_with(settings::Needs::Nothing, &args.config, None, env);
+            let loaded = loaded.map_err(Refusal::Faults)?;
             let wanted = Wanted {
                 limit,
                 key: args.key.as_deref(),
@@ -159,9 +160,14 @@ async fn of_its_own(
         return Err(Refusal::Arguments(why.to_owned()));
     };
     let rule = rule(burst, count, period).map_err(Refusal::Arguments)?;
+    only_one_of("--redis", args.redis.is_some(), &args.config)?;
     let options = match &args.redis {
         Some(url) => wire::redis_at(url.clone()),
-        None => wire::redis_of(&settings::load(&args.config, env).map_err(Refusal::Faults)?)?,
+        None => {
+            let needs = settings::Needs::Section("redis");
+            let loaded = settings::load_with(needs, &args.config, None, env);
+            wire::redis_of(&loaded.map_err(Refusal::Faults)?)?
+        }
     };
     let store = wire::store(&options).await?;
     let mut found = ask(args, key, rule, &*store).await?;

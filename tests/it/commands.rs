@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::daemon::{Config, Route, file, program};
+use crate::support::port::free_port;
 
 fn ran(arguments: &[&str]) -> Output {
     program(arguments).output().expect("the program starts")
@@ -219,6 +220,26 @@ fn the_file_that_the_environment_names_is_read() {
     assert!(said.contains("wrong.toml"), "{said}");
     let (code, said) = checked(&wrong, &["--config", good.to_str().unwrap()]);
     assert_eq!(code, Some(0), "the argument counts: {said}");
+}
+
+/// It is there for all commands, and some need none.
+#[test]
+fn an_option_in_place_of_a_configuration_wins_over_that_of_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = file(dir.path(), "named.toml", "rdis = 1\n");
+    let nothing = format!("redis://127.0.0.1:{}", free_port());
+    let shown = |arguments: &[&str]| {
+        let mut command = program(&["limits", "list", "--redis", &nothing]);
+        command.args(arguments).env("SLUICED_CONFIG", &named);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    let (code, said) = shown(&[]);
+    assert_eq!(code, Some(1), "Redis was asked: {said}");
+    let (code, said) = shown(&["--config", "other.toml"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("--redis stands in for --config"), "{said}");
 }
 
 #[test]

@@ -3,7 +3,10 @@
 //! Values that may be secrets are hidden here, before anything is kept: passwords and tokens,
 //! header values and bodies (providers take keys in both), and the credentials in URLs.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{BuildHasher as _, Hash as _, Hasher, RandomState};
+use std::sync::LazyLock;
 
 use config::{Value, ValueKind};
 
@@ -21,6 +24,8 @@ pub struct Effective {
     pub value: String,
     /// Where it was written; `Place::Default` if it is a default.
     pub place: Place,
+    /// Differs where the value does, also if it is hidden. Of this process alone.
+    pub digest: u64,
 }
 
 impl fmt::Display for Effective {
@@ -83,6 +88,7 @@ fn gather(
             path: path.clone(),
             value: value_of(node, shape),
             place: layers.place(path, true),
+            digest: digest_of(node),
         });
         return;
     };
@@ -187,4 +193,26 @@ fn redact_query(f: &mut fmt::Formatter<'_>, query: &str) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+/// By which two values of this process are known to differ.
+fn digest_of(value: &Value) -> u64 {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    let mut hasher = KEY.build_hasher();
+    hash(value, &mut hasher);
+    hasher.finish()
+}
+
+fn hash(value: &Value, into: &mut impl Hasher) {
+    match &value.kind {
+        ValueKind::Table(table) => {
+            // The order of a table says nothing.
+            for (name, value) in table.iter().collect::<BTreeMap<_, _>>() {
+                name.hash(into);
+                hash(value, into);
+            }
+        }
+        ValueKind::Array(values) => values.iter().for_each(|value| hash(value, into)),
+        scalar => format!("{scalar:?}").hash(into),
+    }
 }

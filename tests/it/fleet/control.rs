@@ -223,9 +223,19 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     let text = text
         .replace("100/1s", "80/1s")
         .replace("prefetch = 100", "prefetch = 90");
-    std::fs::write(&path, text).unwrap();
+    std::fs::write(&path, &text).unwrap();
     first.signal(Signal::HUP);
     first.says("needs a restart: routes.words.prefetch").await;
+    // Also those whose values are never shown.
+    let text = text.replace(
+        "[routes.words.downstream]\n",
+        "[routes.words.downstream]\nbody = \"{{ body.n }}\"\n",
+    );
+    std::fs::write(&path, text).unwrap();
+    first.signal(Signal::HUP);
+    first
+        .says("needs a restart: routes.words.downstream.body")
+        .await;
     let declared = [
         DECLARED,
         &["needs a restart", "is no rate", "the one before is kept"],
