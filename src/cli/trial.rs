@@ -163,8 +163,11 @@ async fn peeked(
     let letters = Letters::open(options, queue).await?;
     let mut letters = letters.ok_or_else(|| none("there is no such queue"))?;
     let first = letters.first().await?;
+    let message = first.as_ref().map(|letter| letter.message.clone());
     // It stays in its queue: messages that were not acknowledged are returned at the end.
-    let message = first.map(|letter| letter.message);
+    if let Some(first) = first {
+        letters.leave(first).await?;
+    }
     letters.close().await?;
     message.ok_or_else(|| none("no message is ready; those that replicas hold are not seen"))
 }

@@ -359,15 +359,19 @@ async fn first_message(
     }
 }
 
-/// The first message that is ready in a queue. It stays there.
+/// The first message that is ready in a queue. It stays there. One that was returned often goes to the end as a copy, before
+/// the broker drops it.
 async fn peek(options: &RabbitOptions, queue: &str) -> Result<Option<Message>, RabbitError> {
     let Some(mut letters) = Letters::open(options, queue).await? else {
         return Ok(None);
     };
-    let first = letters.first().await?;
-    let message = first.map(|letter| letter.message);
+    let Some(first) = letters.first().await? else {
+        return letters.close().await.map(|_| None);
+    };
+    let message = first.message.clone();
+    letters.leave(first).await?;
     letters.close().await?;
-    Ok(message)
+    Ok(Some(message))
 }
 
 fn in_words(report: sluiced_store::redis::RedisFacts) -> String {

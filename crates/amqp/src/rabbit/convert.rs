@@ -359,6 +359,11 @@ pub(super) fn same_properties(original: &Original) -> BasicProperties {
     rebuild(from, *from.timestamp()).with_headers(headers)
 }
 
+/// The properties of a copy about which nothing changes, for the work queue that the original is in.
+pub(super) fn same_and_expiring(original: &Original) -> BasicProperties {
+    expiring(same_properties(original), original)
+}
+
 /// The properties of a result.
 pub(super) fn result_properties(result: &Publication) -> BasicProperties {
     let headers = result.headers.iter().filter_map(|(name, value)| {
@@ -426,7 +431,11 @@ pub(super) fn returned_properties<'a>(
     patch: impl IntoIterator<Item = (&'a str, HeaderValue)>,
     key: &MarkKey,
 ) -> BasicProperties {
-    let copy = copy_properties(original, patch, key);
+    expiring(copy_properties(original, patch, key), original)
+}
+
+/// With the original's time to live.
+fn expiring(copy: BasicProperties, original: &Original) -> BasicProperties {
     match original.properties.expiration() {
         Some(expiration) => copy.with_expiration(expiration.clone()),
         None => copy,
