@@ -9,7 +9,9 @@ use super::letter::{Decision, Filter, FilterArgs};
 use super::{Console, DeadQueues, Location, QueueResults, Refusal, letters};
 use crate::cli::exit::agrees;
 use sluiced_amqp::rabbit::letters::{BATCH, Letter, Letters};
+use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
+use sluiced_ports::message::{HeaderValue, Message, header};
 
 /// The arguments of `sluiced dead drop`.
 #[derive(Args, Clone, Debug)]
@@ -38,11 +40,18 @@ pub(super) async fn run(
     let mut report = QueueResults::new(args.location.json);
     let mut left = args.limit.unwrap_or(u64::MAX);
     for queue in &dead.queues {
-        let found = tidy(args, &dead, queue, &filter, left, console).await?;
+        let found = match tidy(args, &dead, queue, &filter, left, console).await {
+            Ok(found) => found,
+            Err(refusal) => {
+                report.end(console.out)?;
+                return Err(refusal);
+            }
+        };
         report.add(queue, found.as_ref(), &DropCounts::default(), console.out)?;
         let counts = found.unwrap_or_default();
         left -= counts.meant;
         if let Some(refusal) = counts.refused {
+            report.end(console.out)?;
             return Err(refusal);
         }
     }
@@ -59,12 +68,12 @@ async fn tidy(
     limit: u64,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> Result<Option<DropCounts>, Refusal> {
-    let mut limit = limit;
+    let (now, mut limit) = (Clock::start().store_time(), limit);
     if args.dry_run || !args.yes {
         let Some(all) = dead.open(queue).await? else {
             return Ok(None);
         };
-        let mut counted = look(all, filter, limit, false).await?;
+        let mut counted = look(all, filter, now, limit, false).await?;
         if args.dry_run || counted.meant == 0 {
             return Ok(Some(counted));
         }
@@ -75,19 +84,20 @@ async fn tidy(
         limit = counted.meant;
     }
     match dead.open(queue).await? {
-        Some(all) => Ok(Some(look(all, filter, limit, true).await?)),
+        Some(all) => Ok(Some(look(all, filter, now, limit, true).await?)),
         None => Ok(None),
     }
 }
 
-/// Reads all letters; with `drops` it removes those that match.
+/// Reads all letters; with `drops` it removes those that match, and that had died by `now`: letters that came since were
+/// not counted.
 async fn look(
     mut letters: Letters,
     filter: &Filter,
+    now: StoreTime,
     limit: u64,
     drops: bool,
 ) -> Result<DropCounts, Refusal> {
-    let now = Clock::start().store_time();
     let mut counts = DropCounts {
         before: letters.total(),
         ..DropCounts::default()
@@ -100,6 +110,7 @@ async fn look(
             break;
         };
         match filter.decide(&letter.message, now) {
+            _ if died_after(&letter.message, now) => letters.leave(letter).await?,
             Decision::Meant => {
                 counts.meant = limit.min(counts.meant + 1);
                 if drops {
@@ -125,6 +136,13 @@ async fn look(
     Ok(counts)
 }
 
+/// Whether it became a dead letter after this moment, as far as it says.
+fn died_after(message: &Message, now: StoreTime) -> bool {
+    let died = message.headers.get(header::DIED);
+    let died = died.and_then(HeaderValue::as_int);
+    died.is_some_and(|micros| micros > i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
+}
+
 /// Whether the operator agrees, by typing the number.
 fn agreed(
     queue: &str,
@@ -143,6 +161,6 @@ fn agreed(
     );
     Ok(match agrees(&question, &meant.to_string(), console.err)? {
         true => Ok(()),
-        false => Err(Refusal::Failed("nothing was dropped".to_owned())),
+        false => Err(Refusal::Failed(format!("nothing of {queue} was dropped"))),
     })
 }

@@ -113,9 +113,16 @@ impl Replaying<'_> {
                 dry_run: self.args.dry_run,
                 ..ReplayCounts::default()
             };
-            let Some(letters) = self.dead.open(queue).await? else {
-                report.add(queue, None, &counts, console.out)?;
-                continue;
+            let letters = match self.dead.open(queue).await {
+                Ok(Some(letters)) => letters,
+                Ok(None) => {
+                    report.add(queue, None, &counts, console.out)?;
+                    continue;
+                }
+                Err(refusal) => {
+                    failed = Some(refusal);
+                    break;
+                }
             };
             let result = self.queue(queue, letters, left, &mut counts, console).await;
             left -= counts.meant;

@@ -80,6 +80,7 @@ pub(super) async fn seek<T>(
     let number = number.filter(|number| *number <= letters.total().into());
     let mut found = None;
     let mut see = Some(see);
+    // All of them are read: a quorum queue puts those that were read behind the others, and their numbers would change.
     while let Some(letter) = letters.next().await? {
         let is_it = match number {
             Some(number) => letter.number == number,
@@ -89,9 +90,6 @@ pub(super) async fn seek<T>(
             found = Some(see(&letter)?);
         }
         letters.leave(letter).await?;
-        if found.is_some() {
-            break;
-        }
     }
     let count = counted(letters.total().into(), "letter");
     letters.close().await?;
