@@ -46,6 +46,13 @@ pub(super) fn add(
         let at = |key: &str| format!("callers.{name}.{key}");
         let listener = Listener::bind(&callers.listen, &mut inherited);
         let listener = listener.map_err(|e| WireError::new(at("listen"), e))?;
+        let is_open = callers.token_file.is_none() || callers.cert_file.is_none();
+        if let Some(address) = listener.reached_at().filter(|_| is_open) {
+            let why = format!(
+                "systemd opened {address}, which other machines reach: callers need a token, and TLS to hide it; write token_file, cert_file and key_file, or an address of loopback"
+            );
+            return Err(WireError::new(at("listen"), why));
+        }
         let route: Arc<str> = callers_route(name).into();
         let meters = Arc::new(RouteMeters::new(&route));
         let options = CallersOptions {

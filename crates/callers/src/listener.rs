@@ -155,6 +155,16 @@ impl Listener {
         Ok(Self { socket, file })
     }
 
+    /// Where other machines can reach it, whatever opened it.
+    #[must_use]
+    pub fn reached_at(&self) -> Option<net::SocketAddr> {
+        let Socket::Tcp(socket) = &self.socket else {
+            return None;
+        };
+        let address = socket.local_addr().ok()?;
+        (!address.ip().to_canonical().is_loopback()).then_some(address)
+    }
+
     /// Whether it is an address, and not a socket of this machine.
     pub(crate) const fn is_at_address(&self) -> bool {
         matches!(self.socket, Socket::Tcp(_))
