@@ -26,8 +26,9 @@ use sluiced_settings::{self as settings, Loaded};
 use sluiced_status::admin::{self, AdminError};
 use sluiced_status::{Board, RouteFacts};
 use sluiced_telemetry::health::{Health, stop_on_panic};
+use sluiced_telemetry::logs::{self, LogError};
 use sluiced_telemetry::notify::Notifier;
-use sluiced_telemetry::{self as telemetry, Metrics, logs, traces};
+use sluiced_telemetry::{self as telemetry, Metrics, traces};
 
 /// A signal that comes sooner after the first is a duplicate: supervisors signal a process and its
 /// group, and a person may press a key twice.
@@ -65,7 +66,10 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
         Ok(last_lines) => last_lines,
         Err(why) => {
             writeln!(err, "log: {why}")?;
-            return Ok(Exit::WrongConfiguration);
+            return Ok(match why {
+                LogError::Thread(..) => Exit::Failed,
+                _ => Exit::WrongConfiguration,
+            });
         }
     };
     if args.fresh

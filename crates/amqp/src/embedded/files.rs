@@ -220,6 +220,8 @@ impl LeftoverFile {
                 let opened = OpenOptions::new()
                     .create(true)
                     .append(true)
+                    // It holds messages.
+                    .mode(0o600)
                     .open(path)
                     .await?;
                 none.insert(opened)
