@@ -16,8 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore, Ticket};
 use sluiced_ports::store::StoreError;
@@ -174,76 +176,152 @@ struct Store {
     clock: Clock,
 }
 
+/// What is done at a time of its own.
+#[derive(Clone, Copy, Debug)]
+enum Job {
+    /// Calls that ended while the store was away are released again.
+    Release,
+    Done,
+    Correct,
+    Renew,
+}
+
+/// The work of a refunder.
+struct Work<F> {
+    store: Arc<Store>,
+    limits: Vec<Arc<KeyedLimit>>,
+    freed: F,
+    book: Book,
+    renewed: Mono,
+    /// When accepted messages are written.
+    write_at: Mono,
+    /// Bounded like the calls under way: while the store is away none begins. Questions without an answer are not in it:
+    /// they are asked again and again then.
+    unreleased: Vec<Granted>,
+    release_at: Mono,
+}
+
 async fn run(
     store: Arc<Store>,
     mut received: mpsc::UnboundedReceiver<ToRefunder>,
     limits: Vec<Arc<KeyedLimit>>,
     freed: impl Fn(Vec<Granted>),
 ) {
-    let mut renewed = store.clock.now();
-    let (mut book, mut entries) = (Book::new(renewed), Vec::new());
-    let mut write_at = renewed;
-    // Bounded like the calls under way: while the store is away none begins. Questions without an answer are not in it:
-    // they are asked again and again then.
-    let (mut unreleased, mut release_at) = (Vec::new(), renewed);
+    let now = store.clock.now();
+    let mut work = Work {
+        store,
+        limits,
+        freed,
+        book: Book::new(now),
+        renewed: now,
+        write_at: now,
+        unreleased: Vec::new(),
+        release_at: now,
+    };
+    let mut entries = Vec::new();
     loop {
-        // Computed each time: an operator may shorten a lease, and new calls begin after that.
-        let due = (renewed + renew_every(&limits)).since(store.clock.now());
-        let collected = book.said.due(store.clock.now());
-        let gathered = write_at.since(store.clock.now());
-        let again = release_at.since(store.clock.now());
-        let (mut ended, gathers) = (Vec::new(), !book.done.is_empty());
-        tokio::select! {
-            count = received.recv_many(&mut entries, BATCH_MAX) => {
-                if count == 0 {
-                    // No call waits any more for what is done.
-                    store.release(&unreleased).await;
-                    return store.correct_last(&mut book.said).await;
-                }
-                ended = book.note(&mut entries);
-            }
-            () = tokio::time::sleep(again), if !unreleased.is_empty() => {
-                if store.release(&unreleased).await {
-                    freed(std::mem::take(&mut unreleased));
-                }
-                release_at = store.clock.now() + RELEASE_AGAIN;
-            }
-            () = tokio::time::sleep(gathered), if !book.done.is_empty() => {
-                for claims in store.done(std::mem::take(&mut book.done)).await {
-                    book.stop_renewing(&claims);
-                    freed(claims);
-                }
-            }
-            () = tokio::time::sleep(collected), if !book.said.is_empty() => {
-                store.correct(&mut book.said).await;
-            }
-            () = tokio::time::sleep(due), if !book.running.is_empty() => {
-                renewed = store.clock.now();
-                let gone = store.renew(&book).await;
-                // Calls that were given back meanwhile are not lost: the store may have received that first.
-                while let Ok(entry) = received.try_recv() {
+        let gathers = !work.book.done.is_empty();
+        let mut ended = Vec::new();
+        let soonest = work.soonest();
+        // A job that is due comes first, and then what was received meanwhile: under load there is always more.
+        match soonest {
+            Some((Duration::ZERO, job)) => {
+                ended = work.run(job, &mut received).await;
+                while entries.len() < BATCH_MAX
+                    && let Ok(entry) = received.try_recv()
+                {
                     entries.push(entry);
                 }
-                ended = book.note(&mut entries);
-                store.lost(&book.take(&gone));
+            }
+            _ => {
+                let wait = soonest.map_or(Duration::MAX, |(wait, _)| wait);
+                let receiving = received.recv_many(&mut entries, BATCH_MAX);
+                if timeout(wait, receiving).await == Ok(0) {
+                    return work.end().await;
+                }
             }
         }
+        ended.extend(work.book.note(&mut entries));
         if !gathers {
-            write_at = store.clock.now() + GATHER;
+            work.write_at = work.store.clock.now() + GATHER;
         }
-        let is_released = store.release(&ended).await;
+        work.release(ended).await;
+    }
+}
+
+impl<F: Fn(Vec<Granted>)> Work<F> {
+    /// The next job, and how long until then.
+    fn soonest(&self) -> Option<(Duration, Job)> {
+        let now = self.store.clock.now();
+        // Computed each time: an operator may shorten a lease, and new calls begin after that.
+        let renew_at = self.renewed + renew_every(&self.limits);
+        let jobs = [
+            (!self.unreleased.is_empty()).then(|| (self.release_at.since(now), Job::Release)),
+            (!self.book.done.is_empty()).then(|| (self.write_at.since(now), Job::Done)),
+            (!self.book.said.is_empty()).then(|| (self.book.said.due(now), Job::Correct)),
+            (!self.book.running.is_empty()).then(|| (renew_at.since(now), Job::Renew)),
+        ];
+        jobs.into_iter().flatten().min_by_key(|(wait, _)| *wait)
+    }
+
+    /// Returns what is to be released.
+    async fn run(
+        &mut self,
+        job: Job,
+        received: &mut mpsc::UnboundedReceiver<ToRefunder>,
+    ) -> Vec<Granted> {
+        match job {
+            Job::Release => {
+                if self.store.release(&self.unreleased).await {
+                    (self.freed)(std::mem::take(&mut self.unreleased));
+                }
+                self.release_at = self.store.clock.now() + RELEASE_AGAIN;
+            }
+            Job::Done => {
+                for claims in self.store.done(std::mem::take(&mut self.book.done)).await {
+                    self.book.stop_renewing(&claims);
+                    (self.freed)(claims);
+                }
+            }
+            Job::Correct => self.store.correct(&mut self.book.said).await,
+            Job::Renew => return self.renew(received).await,
+        }
+        Vec::new()
+    }
+
+    async fn renew(&mut self, received: &mut mpsc::UnboundedReceiver<ToRefunder>) -> Vec<Granted> {
+        self.renewed = self.store.clock.now();
+        let gone = self.store.renew(&self.book).await;
+        // Calls that were given back meanwhile are not lost: the store may have received that first.
+        let mut entries = Vec::new();
+        while let Ok(entry) = received.try_recv() {
+            entries.push(entry);
+        }
+        let ended = self.book.note(&mut entries);
+        self.store.lost(&self.book.take(&gone));
+        ended
+    }
+
+    async fn release(&mut self, mut ended: Vec<Granted>) {
+        let is_released = self.store.release(&ended).await;
         ended.retain(Granted::is_call);
         // A replica that misses a notice, or gets none at all, still uses the units that its own calls free.
         if !is_released {
-            release_at = store.clock.now() + RELEASE_AGAIN;
-            unreleased.extend(ended);
+            self.release_at = self.store.clock.now() + RELEASE_AGAIN;
+            self.unreleased.extend(ended);
         } else if !ended.is_empty() {
-            freed(ended);
+            (self.freed)(ended);
         }
-        let unanswered = std::mem::take(&mut book.unanswered);
-        if store.release(&unanswered).await && !unanswered.is_empty() {
-            freed(unanswered);
+        let unanswered = std::mem::take(&mut self.book.unanswered);
+        if self.store.release(&unanswered).await && !unanswered.is_empty() {
+            (self.freed)(unanswered);
         }
+    }
+
+    /// No call waits any more for what is done.
+    async fn end(mut self) {
+        self.store.release(&self.unreleased).await;
+        self.store.correct_last(&mut self.book.said).await;
     }
 }
 

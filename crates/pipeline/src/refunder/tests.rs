@@ -19,6 +19,8 @@ struct Raced {
     /// What is given back during the next renewal.
     given_back: Mutex<Vec<Granted>>,
     renewals: AtomicU64,
+    /// How long a release takes.
+    trip: Duration,
 }
 
 impl LimitStore for Raced {
@@ -31,7 +33,13 @@ impl LimitStore for Raced {
     }
 
     fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize> {
-        async { Ok(granted.len()) }.boxed()
+        async {
+            if !self.trip.is_zero() && !granted.is_empty() {
+                tokio::time::sleep(self.trip).await;
+            }
+            Ok(granted.len())
+        }
+        .boxed()
     }
 
     fn done<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, ()> {
@@ -106,7 +114,7 @@ async fn lost(under_way: Granted, given_back: Vec<Granted>) -> u64 {
     };
     tokio::select! {
         () = work => unreachable!("the store has a way to it"),
-        renewed = tokio::time::timeout(Duration::from_secs(10), renewed) => renewed.unwrap(),
+        renewed = timeout(Duration::from_secs(10), renewed) => renewed.unwrap(),
     }
     lost.load(Ordering::Relaxed)
 }
@@ -120,4 +128,34 @@ async fn a_call_that_the_store_does_not_know_is_lost() {
 async fn a_call_that_is_given_back_while_it_is_renewed_is_not_lost() {
     assert_eq!(lost(call(1), vec![call(1)]).await, 0);
     assert_eq!(lost(call(1), vec![call(2)]).await, 1);
+}
+
+/// Calls end faster than the store takes them.
+#[tokio::test]
+async fn calls_are_renewed_also_while_others_end_all_the_time() {
+    let store = Arc::new(Raced {
+        trip: Duration::from_millis(5),
+        ..Raced::default()
+    });
+    let under_way = call(1);
+    let limits = vec![Arc::clone(&under_way.charge().limit)];
+    let as_store: Arc<dyn LimitStore> = store.clone();
+    let meters = Arc::new(BTreeMap::new());
+    let (refunder, work) = Refunder::new(as_store, meters, limits, Clock::start(), drop);
+    refunder.began(&[under_way]);
+    let ending = async {
+        for ticket in 2.. {
+            if store.renewals.load(Ordering::Relaxed) >= 3 {
+                break;
+            }
+            // It is renewed again as long as it is known.
+            refunder.began(&[call(1)]);
+            refunder.ended(vec![call(ticket)]);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        () = work => unreachable!("the store has a way to it"),
+        ended = timeout(Duration::from_secs(10), ending) => ended.unwrap(),
+    }
 }
