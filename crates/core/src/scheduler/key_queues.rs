@@ -5,8 +5,8 @@
 //! are passed over and wait in its queue, first come, first served. When it opens, the first of them
 //! asks, and then only as many more as the store has units left for.
 //!
-//! A queue exists for as long as it is closed or has messages, so there are never more queues
-//! than messages that a replica holds.
+//! A queue exists for as long as it is closed or has messages: there are about as many as messages that a replica
+//! holds. Keys that the downstream refuses stay closed without messages; of these there is a most.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,6 +28,9 @@ pub(super) enum KeyAnswer {
 
 /// If no answer comes to the call of a key that the downstream refuses, the next one is made after this.
 const PROBE: Duration = Duration::from_secs(10);
+
+/// With more queues than these, a key that is refused gets none.
+const MOST_KEYS: usize = 4096;
 
 /// By priority, then as they came.
 type Order = (Reverse<u16>, u64);
@@ -100,6 +103,13 @@ impl<T> Queue<T> {
         }
     }
 
+    /// The limit has units for it. Where the downstream refuses the key, nothing is called for it all the same.
+    fn has_units(&mut self, at_once: u64) {
+        if !self.refused {
+            self.open(at_once);
+        }
+    }
+
     /// It is no longer full, so it may be asked for; its opening stays the same.
     fn is_not_full(&mut self, at_once: u64) {
         self.access = match self.access {
@@ -169,6 +179,12 @@ fn order<T: Queued>(item: &T) -> Order {
 impl<T: Queued> KeyQueues<T> {
     pub(super) const fn len(&self) -> usize {
         self.len
+    }
+
+    /// How many keys have a queue.
+    #[cfg(test)]
+    pub(super) fn queues(&self) -> usize {
+        self.queues.len()
     }
 
     /// Whether one more message of its route may wait for this key.
@@ -245,6 +261,10 @@ impl<T: Queued> KeyQueues<T> {
 
     /// The downstream refuses it until then: nothing is called before, and then one message at a time.
     pub(super) fn refused(&mut self, key: KeyId, until: Mono) {
+        // Of more keys the next message finds out by itself.
+        if self.queues.len() >= MOST_KEYS && !self.queues.contains_key(&key) {
+            return;
+        }
         self.change(key, |queue| {
             queue.refused = true;
             queue.close(until);
@@ -270,7 +290,7 @@ impl<T: Queued> KeyQueues<T> {
                     let apart = now.since(before) / count;
                     queue.each = Some(queue.each.map_or(apart, |each| smoothed(each, apart)));
                 }
-                queue.open(queue.asked + units);
+                queue.has_units(queue.asked + units);
             });
         }
     }
@@ -296,7 +316,7 @@ impl<T: Queued> KeyQueues<T> {
     /// Units of this key were refunded: one of its messages asks again.
     pub(super) fn refunded(&mut self, key: KeyId) {
         if self.queues.contains_key(&key) {
-            self.change(key, |queue| queue.open(queue.at_once()));
+            self.change(key, |queue| queue.has_units(queue.at_once()));
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::bench::{Bench, Item, pace};
+use super::key_queues::KeyQueues;
 use super::*;
 use crate::gate::{Sends, Shut, Turn};
 use crate::leases::{Availability, Wait};
@@ -438,4 +439,31 @@ fn a_unit_that_was_refunded_reopens_its_key() {
     let decisions = asked.asked.iter().map(|_| granted()).collect();
     scheduler.answered(asked, decided(121), decisions, at(122));
     assert!(matches!(scheduler.poll(at(122)), Action::Send(..)));
+}
+
+/// Calls that end, and units that are given back, open a key for its limit. The downstream still refuses it.
+#[test]
+fn a_key_that_is_refused_stays_closed_until_its_time() {
+    let at = Mono::from_micros;
+    let mut queues = KeyQueues::default();
+    let item = Item::keyed(1, 7);
+    let key = item.keys().next().expect("it has one");
+    queues.refused(key, at(60 * SECOND));
+    queues.join(key, Item::keyed(2, 7));
+    queues.freed(key, 1, at(SECOND));
+    queues.refunded(key);
+    assert_eq!(queues.blocks(&item, at(2 * SECOND)), Some(key));
+    queues.passes(key);
+    assert!(queues.open_heads().next().is_some());
+}
+
+#[test]
+fn refused_keys_without_messages_are_bounded() {
+    let mut queues = KeyQueues::<Item>::default();
+    for number in 0..10_000 {
+        let item = Item::keyed(1, number);
+        let key = item.keys().next().expect("it has one");
+        queues.refused(key, Mono::from_micros(SECOND));
+    }
+    assert!(queues.queues() <= 4_096);
 }
