@@ -96,7 +96,10 @@ impl Answered {
         let figures = Figures::read(&self.job, &self.judgement, &self.taken, now, pacer);
         let follows = self.decide(&figures, now, pacer);
         self.measure(&figures.believed(&follows.used), now, pacer);
-        figures.correct_used(&follows.used);
+        // All of its units are put back: a correction would give some of them back again.
+        if !follows.returns_units {
+            figures.correct_used(&follows.used);
+        }
         figures.tighten(&follows.quotas);
         if let Some(length) = follows.closes {
             figures.close(length);
