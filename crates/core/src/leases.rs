@@ -128,6 +128,8 @@ pub struct LeaseHolder {
     /// No slot before then: the later end of the downstream's freeze and of an operator's pause.
     shut_until: Option<StoreTime>,
     paused_until: Option<StoreTime>,
+    /// The end of a freeze that an answer to a call of this replica asked for, and that the store has not confirmed.
+    unconfirmed: Option<Mono>,
     asks: Asks,
     slots: HeldSlots,
     /// How far the last slot of the last grant lay ahead of its decision.
@@ -212,6 +214,7 @@ impl LeaseHolder {
             turn: None,
             shut_until: None,
             paused_until: None,
+            unconfirmed: None,
             asks: Asks {
                 under_way: None,
                 last: None,
@@ -327,11 +330,12 @@ impl LeaseHolder {
     /// How late a call may leave: what the headroom allows, less the possible error of the mapping in either
     /// direction. For slots left over from another pace, the shorter of the two counts.
     ///
-    /// Slots fall due later by the possible error of the mapping. So a call leaves within the
-    /// headroom after the slot's true time, whatever other replicas know of the clock.
+    /// Slots fall due later by the possible error of the mapping, as it was when they were granted. So a call leaves
+    /// within the headroom after the slot's true time, whatever other replicas know of the clock.
     #[must_use]
     pub fn late_limit(&self, now: Mono) -> Duration {
-        self.late() - self.doubt(now) * 2
+        let doubt = self.slots.doubt().unwrap_or_else(|| self.doubt(now));
+        self.late().saturating_sub(doubt * 2)
     }
 
     fn late(&self) -> Duration {

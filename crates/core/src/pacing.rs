@@ -326,6 +326,18 @@ impl Pacing {
         }
     }
 
+    /// As [`Pacing::frozen_for`], after a refusal that the store is told of.
+    pub fn refused_for(&mut self, length: Duration, now: Mono) {
+        match self {
+            Self::Paced(rows) => {
+                for holder in rows.holders_mut() {
+                    holder.refused_for(length, now);
+                }
+            }
+            Self::Free { .. } => self.frozen_for(length, now),
+        }
+    }
+
     /// What it holds for messages that are ready.
     #[must_use]
     pub fn availability(&self, now: Mono) -> Availability {

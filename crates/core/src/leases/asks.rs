@@ -176,6 +176,8 @@ impl LeaseHolder {
 /// A notice that took longer than this, or that differs from the mapping by more, is not trusted: the store
 /// is asked.
 const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
+/// A notice of a freeze that ends so much earlier than ours, or later, confirms ours.
+const CONFIRMS: Duration = Duration::from_millis(100);
 /// Replicas that ask after the same notice spread over this.
 const NOTICE_SPREAD: Duration = Duration::from_millis(100);
 
@@ -213,8 +215,11 @@ impl LeaseHolder {
             return;
         }
         self.paused_until = answer.paused_until;
+        let waits_alone = self.unconfirmed.is_some_and(|end| end > now);
         match answer.frozen_until.max(answer.paused_until) {
-            Some(until) => self.close_until(until, true),
+            Some(until) => self.close_until(until, !waits_alone),
+            // The store did not know of it yet, or could not be told.
+            None if waits_alone => {}
             None => self.unfreeze(answer.now),
         }
         // Under another policy than the current one nothing was decided.
@@ -238,10 +243,12 @@ impl LeaseHolder {
         let count = u64::from(grant.count.get());
         self.reach = grant.slot(&pace, count - 1).since(decided);
         self.tally.leased += count;
+        let doubt = self.doubt(now);
         self.slots.push(Run {
             grant,
             pace,
-            first: first + self.doubt(now),
+            first: first + doubt,
+            doubt,
             used: 0,
             sure,
         });
@@ -260,6 +267,10 @@ impl LeaseHolder {
         self.paused_until = answer.paused_until;
         if let Some(until) = answer.frozen_until.max(answer.paused_until) {
             self.close_until(until, true);
+        }
+        let unconfirmed = self.unconfirmed.filter(|end| *end > now);
+        if let Some(until) = unconfirmed.and_then(|end| self.clock.to_store(end)) {
+            self.close_until(until, false);
         }
     }
 
@@ -280,6 +291,8 @@ impl LeaseHolder {
         let Some(here) = self.clock.to_store(now) else {
             return;
         };
+        let until = self.clock.to_mono(freeze.until).unwrap_or_default();
+        self.unconfirmed = self.unconfirmed.filter(|end| until + CONFIRMS < *end);
         let off = here.since(freeze.now).max(freeze.now.since(here));
         if self.generation.number() == Some(freeze.generation) && off <= NOTICE_TOLERANCE {
             self.close_until(freeze.until, false);
@@ -288,6 +301,13 @@ impl LeaseHolder {
             let soon = now + self.phase.of(NOTICE_SPREAD);
             self.asks.due = self.asks.due.or(Some(soon));
         }
+    }
+
+    /// As [`LeaseHolder::frozen_for`], after a refusal. Only the store's own word that the limit is frozen, or the end of
+    /// this time, ends it.
+    pub fn refused_for(&mut self, length: Duration, now: Mono) {
+        self.unconfirmed = self.unconfirmed.max(Some(now + length));
+        self.frozen_for(length, now);
     }
 
     /// The limit is frozen for `length` from now: the answer to our own call says so.

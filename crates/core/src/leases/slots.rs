@@ -32,6 +32,8 @@ pub(super) struct Run {
     /// store's clock does not move slots that the replica already holds), plus the possible
     /// error of the mapping.
     pub(super) first: Mono,
+    /// That possible error. The slot itself may lie twice as much earlier.
+    pub(super) doubt: Duration,
     pub(super) used: u32,
     /// Whether an answer since the grant was fast enough to show that the mapping still holds.
     pub(super) sure: bool,
@@ -86,6 +88,11 @@ impl HeldSlots {
     /// The pace that the next one was granted at.
     pub(super) fn pace(&self) -> Option<&Pace> {
         self.runs.front().map(|run| &run.pace)
+    }
+
+    /// By how much the next one may fall due later than by the store's clock, and earlier.
+    pub(super) fn doubt(&self) -> Option<Duration> {
+        self.runs.front().map(|run| run.doubt)
     }
 
     /// The slot that is due at `now` and may leave as late as `late`, dropping those that were missed.

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::schedule::{Grant, LeaseAnswer};
+use crate::schedule::{Freeze, Grant, LeaseAnswer};
 use crate::time::micros;
 
 const HEADROOM: Duration = Duration::from_millis(8);
@@ -184,4 +184,76 @@ fn the_later_end_of_a_freeze_and_a_pause_says_why_there_is_no_slot() {
         );
         assert_eq!(holder.availability(now), said);
     }
+}
+
+/// The mapping was rough when the slots were granted, and is exact when they are used.
+#[test]
+fn slots_leave_within_what_the_mapping_allowed_when_they_were_granted() {
+    let mut holder = LeaseHolder::new(pace("400/1s"), Phase::new(0));
+    let trip = Duration::from_millis(2);
+    let mut now = at(1_000_000);
+    for want in [0, 0, 3] {
+        holder.ask(now, want, &Head::PLAIN).expect("an ask");
+        let answer = LeaseAnswer {
+            grant: grant(now + Duration::from_millis(50), 3).filter(|_| want > 0),
+            ..answer(now + trip / 2)
+        };
+        holder.answered(&answer, now + trip);
+        now = now
+            + if want > 0 {
+                trip
+            } else {
+                Duration::from_secs(11)
+            };
+    }
+    let late = holder.late_limit(now);
+    assert!(late <= Duration::from_micros(LATE - 2_000), "{late:?}");
+    now = now + Duration::from_millis(10);
+    holder.ask(now, 5, &Head::PLAIN).expect("another ask");
+    holder.answered(&answer(now), now);
+    assert!(holder.clock().error(now) < Some(Duration::from_millis(1)));
+    assert_eq!(holder.late_limit(now), late);
+}
+
+#[test]
+fn a_refusal_counts_although_the_store_does_not_know_of_it() {
+    let minute = Duration::from_secs(60);
+    let (mut holder, mut now) = settled(pace("400/1s"));
+    let frozen = |holder: &LeaseHolder, now| {
+        matches!(
+            holder.availability(now),
+            Availability::Until(_, Wait::Frozen)
+        )
+    };
+    // The ask left before the refusal came.
+    holder.ask(now, 3, &Head::PLAIN).expect("an ask");
+    holder.refused_for(minute, now);
+    holder.answered(&answer(now), now);
+    assert!(frozen(&holder, now));
+    // Nor does an answer of another generation change that.
+    now = now + Duration::from_secs(1);
+    holder.ask(now, 3, &Head::PLAIN).expect("an ask");
+    let restarted = LeaseAnswer {
+        generation: GENERATION + 1,
+        ..answer(now)
+    };
+    holder.answered(&restarted, now);
+    assert!(frozen(&holder, now));
+    // The store knows: from now on its word counts, such as an operator's end.
+    let told = Freeze {
+        now: answer(now).now,
+        until: answer(now).now + minute,
+        generation: GENERATION + 1,
+    };
+    holder.frozen(&told, now);
+    now = now + Duration::from_secs(1);
+    holder.ask(now, 3, &Head::PLAIN).expect("an ask");
+    holder.answered(
+        &LeaseAnswer {
+            generation: GENERATION + 1,
+            ..answer(now)
+        },
+        now,
+    );
+    assert!(!frozen(&holder, now));
 }

@@ -91,7 +91,7 @@ impl Pacer {
                 if let Some(adapting) = &mut self.adapting {
                     adapting.throttled(is_first, now);
                 }
-                self.scheduler.pacing_mut().frozen_for(length, now);
+                self.scheduler.pacing_mut().refused_for(length, now);
             }
             ToPacer::FrozenFor(length) => {
                 let now = self.handle.clock.now();

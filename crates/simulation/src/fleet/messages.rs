@@ -374,7 +374,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 replica.scheduler.goes_behind(key, until, mono);
             }
             replica.turn = None;
-            replica.scheduler.pacing_mut().frozen_for(wait, mono);
+            replica.scheduler.pacing_mut().refused_for(wait, mono);
             let way = self.way();
             self.after(way, WORLD, Event::Freeze { wait, heard });
             return replica.scheduler.delay(parcel, mono + wait);
