@@ -6,7 +6,12 @@
 //! example. Two words of the line are no keys, and no file has them: `adapted=300/1s` is the rate that
 //! `adaptive` set, and `until=` is when the policy ends (`core::policy::ends`). How a message is counted
 //! (`key`, `cost`) is not part of it and needs a restart.
+//!
+//! `max_cost` and `reserve` of a paced limit need a restart, too, and are in the line all the same: they are how its row is
+//! divided, and replicas that divide it in two ways would send more than it allows. So a replica takes no slots under a
+//! line whose words differ from its file ([`PolicyTextError::Fixed`]).
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use config::{Value, ValueKind};
@@ -23,6 +28,10 @@ use super::text::Quota;
 use super::types::{LIMIT, Limit};
 use super::variables::read;
 
+/// Words of a paced limit that only a restart changes.
+const MAX_COST: &str = "max_cost";
+const RESERVE: &str = "reserve";
+
 /// A text that is no policy of this limit, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyTextError {
@@ -35,6 +44,15 @@ pub enum PolicyTextError {
     /// This kind has no key of that name.
     #[error("`{0}` cannot be changed while the fleet runs")]
     Name(String),
+    /// A value that only a restart can change is not that of this file.
+    #[error(
+        "it has {name} = {other}, and this file {name} = {own}: restart the replicas with the same value"
+    )]
+    Fixed {
+        name: &'static str,
+        other: String,
+        own: String,
+    },
     /// A value that cannot be read.
     #[error("{name} = `{value}`: {why}")]
     Value {
@@ -55,8 +73,19 @@ impl Limit {
         std::iter::once("kind")
             .chain(live)
             .filter_map(|name| Some((name, value(name)?)))
+            .chain(self.fixed())
             .chain(adapted.map(|rate| (ADAPTED, rate.to_string())))
             .collect()
+    }
+
+    /// How a paced limit is divided, where it is.
+    fn fixed(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let paced = self.as_paced();
+        let most = paced.map_or(1, |paced| paced.largest_cost().get());
+        let most = (most > 1).then(|| (MAX_COST, most.to_string()));
+        let reserve = paced.and_then(|paced| paced.reserve);
+        let reserve = reserve.map(|share| (RESERVE, share.to_string().replace(' ', "")));
+        most.into_iter().chain(reserve)
     }
 
     /// Its policy on one line.
@@ -85,7 +114,12 @@ impl Limit {
         let dropped: Vec<_> = self.keys().filter(|key| !kept(key)).collect();
         entries.retain(|name, _| dropped.iter().all(|key| key.name != name));
         let mut adapted = None;
-        for (name, text) in words(ends(text).0)? {
+        let words = words(ends(text).0)?;
+        self.divides_as(&words)?;
+        for (name, text) in words {
+            if self.as_paced().is_some() && [MAX_COST, RESERVE].contains(&name) {
+                continue;
+            }
             if name == ADAPTED && self.as_paced().is_some() {
                 let rate = text.parse::<Quota>();
                 adapted = Some(rate.map_err(|why| wrong(name, text, why.to_string()))?);
@@ -112,6 +146,30 @@ impl Limit {
             paced.adapted = adapted;
         }
         Ok(limit)
+    }
+
+    /// Whether the words of a policy divide the row as this limit does.
+    fn divides_as(&self, words: &[(&str, &str)]) -> Result<(), PolicyTextError> {
+        let own: BTreeMap<_, _> = self.fixed().collect();
+        for name in [MAX_COST, RESERVE]
+            .into_iter()
+            .filter(|_| self.as_paced().is_some())
+        {
+            let other = words.iter().find(|(other, _)| *other == name);
+            let (other, own) = (
+                other.map(|(_, value)| *value),
+                own.get(name).map(String::as_str),
+            );
+            if other != own {
+                let absent = if name == MAX_COST { "1" } else { "none" };
+                return Err(PolicyTextError::Fixed {
+                    name,
+                    other: other.unwrap_or(absent).to_owned(),
+                    own: own.unwrap_or(absent).to_owned(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The limit as its table in a file.

@@ -87,6 +87,34 @@ fn other_policies_are_read_and_wrong_ones_told() {
     assert!(wrong("horizon=1h").contains("write 20ms to 1s"));
 }
 
+/// Two replicas that divide one row in two ways would send more than it allows.
+#[test]
+fn a_policy_of_another_division_is_refused() {
+    let text = "kind = \"paced\"\nrate = \"400/1s\"\n";
+    let plain = limit(text);
+    let divided = limit(&format!(
+        "{text}reserve = \"25%\"\nmax_cost = 10\ncost = \"{{{{ body.n }}}}\""
+    ));
+    let line = divided.policy_line();
+    assert_eq!(
+        line,
+        "kind=paced rate=400/1s headroom=auto max_cost=10 reserve=25%"
+    );
+    assert_eq!(divided.with_policy(&line).unwrap().policy_line(), line);
+    let why = plain.with_policy(&line).unwrap_err().to_string();
+    assert_eq!(
+        why,
+        "it has max_cost = 10, and this file max_cost = 1: restart the replicas with the same value"
+    );
+    let why = divided
+        .with_policy("kind=paced rate=400/1s max_cost=10")
+        .unwrap_err();
+    assert!(
+        why.to_string()
+            .starts_with("it has reserve = none, and this file reserve = 25%")
+    );
+}
+
 /// Without a written horizon, the headroom decides how far ahead slots are leased, in a file and in
 /// a policy.
 #[test]
