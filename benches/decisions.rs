@@ -75,7 +75,7 @@ fn ask(limit: &Limit<'_>, cells: &mut [Cell; 1], ticket: Ticket) -> Decision {
             key: 0,
             cost: Cost::ONE,
         }],
-        waited: true,
+        was_denied: true,
         slots: Cost::ONE,
         ticket,
         died: StoreTime::default(),

@@ -169,7 +169,7 @@ fn candidate(limit: &Arc<KeyedLimit>, key: usize, number: usize) -> Candidate {
             key: limit_key(&[&key.to_string()]),
             cost: Cost::ONE,
         }],
-        waited: false,
+        was_denied: false,
         slots: Cost::ONE,
         ticket: Ticket((1 << 100) + number as u128),
         died: sluiced_core::time::StoreTime::default(),

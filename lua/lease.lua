@@ -1,4 +1,4 @@
--- Leases slots of a paced limit: `core::schedule::lease`, line by line.
+-- Leases slots of a paced limit: `core::schedule::lease`, line by line, under its policy (`core::policy::lease_under`).
 --
 -- KEYS[1]  the limit's row   KEYS[2]  the limit's policy, which replace.lua writes
 -- ARGV     1 units   2 period   3 horizon   4 headroom   5 batch   (the pace; microseconds, units)

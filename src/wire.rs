@@ -32,7 +32,7 @@ use self::downstreams::Uses;
 use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
-use sluiced_core::leases::Phase;
+use sluiced_core::leases::Jitter;
 use sluiced_pipeline::{FigureReaders, Owned, Pauses, Pipeline, RouteSpec, publish_arrivals};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::queue::Subscription;
@@ -159,7 +159,7 @@ pub fn start(
         pacers.add(&route.limits, spec);
     }
     callers::add(settings, secrets, clock, health, &mut pacers)?;
-    let phase = Phase::new(rand::random());
+    let phase = Jitter::new(rand::random());
     let (pacers, keyed_policies) = pacers.into_specs();
     let pauses = Pauses {
         store: Arc::clone(&store),

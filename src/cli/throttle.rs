@@ -200,7 +200,7 @@ async fn ask(
             key,
             cost: Cost::new(units),
         }],
-        waited: true,
+        was_denied: true,
         slots: Cost::ONE,
         ticket: Ticket(0),
         died: StoreTime::default(),

@@ -4,7 +4,7 @@
 //! queues, the process. So copies are confirmed before the original is acknowledged, and verdicts outlive a session that
 //! ends.
 //!
-//! **The door**: both queues serve a `ports::queue::Subscription` and pass the same contract suite. `rabbit` also reads dead
+//! **Public API**: both queues serve a `ports::queue::Subscription` and pass the same contract suite. `rabbit` also reads dead
 //! letters for commands and probes a broker for `check`.
 //!
 //! **May know**: `core`, `ports`, the types of `settings`, `telemetry`. The client of AMQP is known here only.
@@ -26,7 +26,7 @@ const HEALTHY: Duration = Duration::from_secs(10);
 /// How often a fault that lasts is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// What a queue reports for metrics: the room knows no metrics library. Every method does nothing unless it is implemented.
+/// What a queue reports for metrics: the crate knows no metrics library. Every method does nothing unless it is implemented.
 pub trait QueueEvents: Send + Sync + fmt::Debug {
     /// `count` deliveries of a route left with that verdict, safely: the acknowledgement is
     /// written and, for a republished one, its confirm came before.

@@ -157,18 +157,18 @@ pub enum Next {
     /// It is called again by this route, after this wait. If `elsewhere`, another route of its queue that sends is tried
     /// first.
     Again {
-        waits: Waits,
+        waits: NextWait,
         elsewhere: bool,
     },
 }
 
 /// Where a message waits for its next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waits {
+pub enum NextWait {
     /// In memory, until this time at least; `None`: as long as its route waits.
     Here(Option<Mono>),
     /// In a wait queue, for so long.
-    Away(Duration, Cause),
+    InQueue(Duration, Cause),
 }
 
 /// Why a message is called again.
@@ -401,10 +401,10 @@ impl CallEnd<'_> {
         match meaning {
             Meaning::Done => Next::Done,
             Meaning::Dead(reason) => Next::Dead(reason),
-            Meaning::Anew => here(Waits::Here(None), false),
-            Meaning::Away(until) => here(Waits::Here(until), true),
+            Meaning::Anew => here(NextWait::Here(None), false),
+            Meaning::Away(until) => here(NextWait::Here(until), true),
             // Behind the other messages once the freeze has ended: the whole route waits.
-            Meaning::Freeze(wait) => here(Waits::Here(Some(self.now.local + wait)), false),
+            Meaning::Freeze(wait) => here(NextWait::Here(Some(self.now.local + wait)), false),
             Meaning::Retry(wait) => here(self.waits(wait, Cause::Failed, opening), false),
             Meaning::Aside(wait) => {
                 // Another route is tried once.
@@ -421,16 +421,16 @@ impl CallEnd<'_> {
         wait: Duration,
         cause: Cause,
         opening: impl Fn(StoreTime) -> StoreTime,
-    ) -> Waits {
+    ) -> NextWait {
         let wait = opening(self.now.store + wait).since(self.now.store);
         let most = match self.has_rest {
             true => self.rules.max_hold.max(REST),
             false => self.rules.max_hold,
         };
         if wait <= most {
-            Waits::Here(Some(self.now.local + wait))
+            NextWait::Here(Some(self.now.local + wait))
         } else {
-            Waits::Away(wait, cause)
+            NextWait::InQueue(wait, cause)
         }
     }
 

@@ -20,7 +20,7 @@ use self::texts::Said;
 pub enum Outcome {
     /// The downstream took the message.
     Accepted,
-    /// "Not now": no attempt is spent, and the limit is frozen for every replica.
+    /// "Not now". `refusals` decides whether the message waits, its key, or the whole limit.
     Throttled {
         /// The wait that the downstream asked for, or that of the route.
         wait: Duration,

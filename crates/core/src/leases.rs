@@ -121,7 +121,7 @@ pub struct LeaseHolder {
     known: PolicyVersion,
     /// Since when the store is known to have another policy.
     outdated: Option<Mono>,
-    phase: Phase,
+    phase: Jitter,
     clock: ClockMap,
     generation: Generation,
     turn: Option<Turn>,
@@ -178,9 +178,9 @@ impl std::ops::Add for LeaseTally {
 
 /// A number from 0 to 999 that differs between replicas, so that they do not all act at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phase(u16);
+pub struct Jitter(u16);
 
-impl Phase {
+impl Jitter {
     /// A phase from any number.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -203,7 +203,7 @@ impl Phase {
 impl LeaseHolder {
     /// A holder that has no answer of the store yet.
     #[must_use]
-    pub fn new(pace: Pace, phase: Phase) -> Self {
+    pub fn new(pace: Pace, phase: Jitter) -> Self {
         Self {
             pace,
             known: PolicyVersion::NONE,

@@ -5,7 +5,7 @@
 //! acts: a decision takes what is known and `now`, and returns what is to be done. The daemon, the simulation of a fleet and
 //! the property tests drive the same code, and the scripts in Redis are compared with it.
 //!
-//! **The door**, from the limit inwards:
+//! **Public API**, from the limit inwards:
 //!
 //! | question | module |
 //! |---|---|

@@ -38,7 +38,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use answers::Denied;
+pub use answers::Departure;
 pub use batch::{Asked, Question};
 pub use queued::{HoldRules, KeyId, Queued, Share, Sum};
 pub use ready::Ready;
@@ -67,10 +67,10 @@ pub enum Action<T> {
     /// [`Scheduler::answered`] or [`Scheduler::unanswered`].
     Admit(Question<T>),
     /// Their permits ran out before their slots came: refund what they took, then hand them back
-    /// with [`Scheduler::push_back`].
+    /// with [`Scheduler::put_back_first`].
     RanOut(Vec<T>),
     /// A keyed limit denied it, and it cannot wait in memory: it is sent away, to come back later.
-    Away(T, Denied),
+    Depart(T, Departure),
     /// It costs more than the `most` that its limit number `by` can ever let pass.
     Never { item: T, by: usize, most: u64 },
     /// It is not called, because of its `once` limit number `by`.
@@ -184,7 +184,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// Puts a message back that had a slot and did not leave: before the others of its priority, so
     /// that a missed slot does not cost it its place.
-    pub fn push_back(&mut self, item: T, now: Mono) {
+    pub fn put_back_first(&mut self, item: T, now: Mono) {
         match self.waits_for(&item, now) {
             Some(key) => self.join(key, item),
             None => self.ready.push_front(item),

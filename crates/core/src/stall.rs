@@ -239,7 +239,7 @@ impl Dying {
     }
 
     /// One cannot be sent.
-    pub fn unfit(&mut self, now: Mono) -> Unfit {
+    pub fn record_unfit(&mut self, now: Mono) -> Unfit {
         if !self.is_braked() {
             self.in_a_row = self.in_a_row.saturating_add(1);
             return Unfit::Dies;
@@ -253,7 +253,7 @@ impl Dying {
     }
 
     /// One can be sent.
-    pub const fn fit(&mut self) {
+    pub const fn record_fit(&mut self) {
         self.in_a_row = 0;
     }
 

@@ -5,7 +5,7 @@
 //! not for an hour. So there is one parser for all of it, which takes what is in use, bounds nothing and guesses nothing:
 //! what cannot be read is `None`.
 //!
-//! **The door**: [`waits`] reads when to come back from all headers of an answer. [`quota`] reads what is left, in a
+//! **Public API**: [`waits`] reads when to come back from all headers of an answer. [`quota`] reads what is left, in a
 //! [`Format`](quota::Format) that a configuration names. [`date`] is the date of the answer itself. Headers are asked for
 //! by their names in lower case; a point in time is compared with `now`.
 //!

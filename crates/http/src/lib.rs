@@ -8,7 +8,7 @@
 //! `redirect` says where a redirect leads. `http1` calls with them, behind a `transport`; `http2` calls with its own, which
 //! calls share, and `refusing` notices a downstream that takes none. `downstream` puts all of it together.
 //!
-//! **The door**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Http`.
+//! **Public API**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Http`.
 //!
 //! **May know**: `core`, `ports`, `headers`, the types of `settings`, `telemetry`, `template`.
 

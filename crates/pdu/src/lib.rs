@@ -8,7 +8,7 @@
 //!
 //! Section numbers are those of "Short Message Peer to Peer Protocol Specification v3.4", 1999.
 //!
-//! **The door**: [`frame`] finds the first PDU in what was received; [`Message`], [`Bind`] and [`Receipt`] read a body;
+//! **Public API**: [`frame`] finds the first PDU in what was received; [`Message`], [`Bind`] and [`Receipt`] read a body;
 //! [`Message::write`], [`Bind::write`], [`plain`] and [`response`] write one.
 //!
 //! **May know**: nothing of ours. No I/O, no clock.

@@ -25,7 +25,7 @@ use super::verdict::{self, dead, later, too_dear, unfit};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::Lacks;
 use sluiced_core::rate::Span;
-use sluiced_core::scheduler::{Asked, Denied, Question, Scheduler};
+use sluiced_core::scheduler::{Asked, Departure, Question, Scheduler};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::limits::{
     Candidate, Closing, Decision, Decisions, Ended, Fit, Granted, KeyedLimit, LimitStore, Room,
@@ -103,7 +103,7 @@ impl Admission {
         asked.item.asks = Some(self.keyed.refunder.clone());
         Candidate {
             charges: asked.item.job.charges().to_vec(),
-            waited: asked.waited,
+            was_denied: asked.was_denied,
             slots: asked.slots,
             ticket,
             died: asked.item.job.history.died,
@@ -140,7 +140,7 @@ impl Admission {
             self.note(&asked.item, decision, answer.now, pacer);
         }
         if answer.alone {
-            scheduler.alone();
+            scheduler.set_alone();
         }
         scheduler.answered(question, answer.now, answer.decisions, now);
         pacer.learned(scheduler, now);
@@ -276,13 +276,13 @@ static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Removes a message from memory: into the wait ladder, or to the dead-letter queue if the wait is longer
 /// than `max_hold` and its route says so.
-pub(super) fn send_away(waiting: Waiting, denied: &Denied, now: Mono) {
+pub(super) fn send_away(waiting: Waiting, denied: &Departure, now: Mono) {
     let job = waiting.job;
     let (route, decided, wait) = (&job.route, denied.decided, denied.wait);
     let limit = Arc::clone(&job.charges()[denied.by].limit);
     let mut verdict = if denied.is_late && route.rules.on_denied == OnDenied::DeadLetter {
         let detail = format!("the limit `{}` would let it pass in {wait:?}", limit.name);
-        dead(route, &job.history, DeadReason::Denied, detail, decided)
+        dead(&job.history, DeadReason::Denied, detail, decided)
     } else {
         if route.rules.on_denied != OnDenied::Refuse
             && let Some(more) = DENIED.event(now)
@@ -332,7 +332,7 @@ pub(super) fn ended(waiting: Waiting, by: usize, how: Ended, now: StoreTime) {
                 "the replica that called it died or lost the store, so whether it was accepted is unknown (limits.{}.on_unknown)",
                 job.charges()[by].limit.name
             );
-            let verdict = dead(&job.route, &job.history, DeadReason::Unknown, detail, now);
+            let verdict = dead(&job.history, DeadReason::Unknown, detail, now);
             job.settle(verdict);
         }
     }

@@ -9,7 +9,7 @@ use rand::RngExt as _;
 use tracing::warn;
 
 use sluiced_core::after_call::{
-    CallEnd, Cause, ClaimsEnd, Follows, KeysFollow, Next, OnceRule, Waits, follow,
+    CallEnd, Cause, ClaimsEnd, Follows, KeysFollow, Next, NextWait, OnceRule, follow,
 };
 use sluiced_core::judge::{DeadReason, Outcome};
 use sluiced_core::leases::Slot;
@@ -210,7 +210,7 @@ fn dies(job: Box<Job>, reason: DeadReason, judgement: Judgement, pacer: &PacerHa
     if judgement.maybe_delivered && judgement.reply.is_err() {
         detail.push_str("; it may have been taken");
     }
-    let mut verdict = dead(&job.route, &job.history, reason, detail, now);
+    let mut verdict = dead(&job.history, reason, detail, now);
     let kept = judgement.answer.as_ref();
     if let Some(answer) = kept.filter(|_| job.route.rules.answers.is_kept) {
         keep(&mut verdict, answer);
@@ -222,7 +222,7 @@ fn dies(job: Box<Job>, reason: DeadReason, judgement: Judgement, pacer: &PacerHa
 async fn goes_on(
     job: Box<Job>,
     unspent: Permit,
-    waits: Waits,
+    waits: NextWait,
     elsewhere: bool,
     pacer: &PacerHandle,
 ) {
@@ -230,8 +230,8 @@ async fn goes_on(
         return job.move_to(&to);
     }
     match waits {
-        Waits::Here(at) => again(job, unspent, pacer, at).await,
-        Waits::Away(wait, cause) => {
+        NextWait::Here(at) => again(job, unspent, pacer, at).await,
+        NextWait::InQueue(wait, cause) => {
             let now = pacer.store_time(pacer.clock.now());
             let why = match cause {
                 Cause::Failed => Why::CallFailed,

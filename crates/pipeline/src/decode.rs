@@ -75,7 +75,7 @@ fn made(
     };
     match reading.read() {
         Ok(read) => {
-            route.fitness.fit();
+            route.fitness.record_fit();
             let route = Arc::clone(route);
             let job = Job::new(route, delivery, history, read.times, read.takes, read.held);
             let mut waiting = job.waiting(read.call);
@@ -150,7 +150,7 @@ impl Reading<'_> {
     }
 
     fn buried(&self, reason: DeadReason, detail: String) -> Verdict {
-        dead(self.route, self.history, reason, detail, self.now.store)
+        dead(self.history, reason, detail, self.now.store)
     }
 
     fn unfit(&self, reason: DeadReason, detail: String) -> Verdict {
@@ -288,7 +288,7 @@ pub(super) fn tenant_number(key: LimitKey) -> u64 {
 fn origin(message: &Message, history: &History, wait: Duration) -> CameFrom {
     if history.parked {
         CameFrom::Parked
-    } else if message.properties.priority > 0 || history.waited || !wait.is_zero() {
+    } else if message.properties.priority > 0 || history.was_denied || !wait.is_zero() {
         CameFrom::Bound
     } else {
         CameFrom::Work

@@ -18,6 +18,7 @@ use sluiced_ports::limits::Charge;
 use sluiced_ports::message::{HeaderValue, Message, header};
 use sluiced_ports::queue::{Delivery, HeaderPatch, Verdict};
 use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::meters::RouteMeters;
 
 use super::history::History;
 use super::journal::{Journal, Why};
@@ -34,6 +35,7 @@ pub(super) struct Ends {
     journal: Option<Journal>,
     /// `None`: it publishes none.
     results: Option<Results>,
+    meters: Arc<RouteMeters>,
     clock: Clock,
     reasons: [LogLimit; DeadReason::ALL.len()],
     dropped: LogLimit,
@@ -66,11 +68,13 @@ impl Ends {
         route: &Arc<str>,
         journal: Option<Journal>,
         results: Option<Results>,
+        meters: &Arc<RouteMeters>,
     ) -> Self {
         Self {
             route: Arc::clone(route),
             journal,
             results,
+            meters: Arc::clone(meters),
             clock: Clock::start(),
             reasons: DeadReason::ALL.map(|_| LogLimit::new(EVERY)),
             dropped: LogLimit::new(EVERY),
@@ -87,13 +91,13 @@ impl Ends {
         self.clock.now()
     }
 
-    /// Settles a message, once its result is published.
+    /// Logs a message's verdict, and hands it to the queue with the message's result.
     pub(super) fn settle(&self, delivery: Delivery, leaving: Leaving<'_>) {
         if let Some(journal) = self.journal() {
             journal.verdict(&self.route, &delivery, &leaving);
         }
         let message = delivery.message();
-        self.log(message, &leaving.verdict);
+        self.note(message, &leaving.verdict);
         let result = self.results.as_ref().and_then(|results| {
             let end = End {
                 message,
@@ -106,10 +110,13 @@ impl Ends {
         delivery.settle_with(leaving.verdict, result);
     }
 
-    /// Logs a verdict that ends a message without a delivery.
-    fn log(&self, message: &Message, verdict: &Verdict) {
+    /// Counts and logs a verdict that ends a message unsent.
+    fn note(&self, message: &Message, verdict: &Verdict) {
         match verdict {
-            Verdict::Dead { reason, headers } => self.log_death(message, *reason, headers),
+            Verdict::Dead { reason, headers } => {
+                self.meters.dead(reason.label());
+                self.log_death(message, *reason, headers);
+            }
             // Because of on_expired or on_invalid: such a message is in no queue any more.
             Verdict::Dropped => {
                 if let Some(more) = self.dropped.event(self.clock.now()) {

@@ -71,11 +71,11 @@ impl Fitness {
     }
 
     /// A message cannot be sent, for this reason.
-    pub(super) fn unfit(&self, why: &str) -> Unfit {
+    pub(super) fn record_unfit(&self, why: &str) -> Unfit {
         let now = self.clock.now();
         let mut dying = lock(&self.dying);
         let was_braked = dying.is_braked();
-        let fate = dying.unfit(now);
+        let fate = dying.record_unfit(now);
         if dying.is_braked() {
             let count = dying.in_a_row();
             let reason = format!(
@@ -96,7 +96,7 @@ impl Fitness {
     }
 
     /// A message can be sent.
-    pub(super) fn fit(&self) {
+    pub(super) fn record_fit(&self) {
         let mut dying = lock(&self.dying);
         if dying.is_braked() {
             self.meters.setting_aside.set(0.0);
@@ -105,6 +105,6 @@ impl Fitness {
                 info!(route = %self.route, "a message can be sent again: none is set aside any more{more}");
             }
         }
-        dying.fit();
+        dying.record_fit();
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn deny(
             OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
             OnDenied::DeadLetter => {
                 let detail = format!("the limit `{}` would let it pass in {wait:?}", pacer.name);
-                dead(route, &job.history, DeadReason::Denied, detail, store_now)
+                dead(&job.history, DeadReason::Denied, detail, store_now)
             }
             // Those that can wait do (`refused`).
             OnDenied::Hold | OnDenied::Nack | OnDenied::Refuse => {

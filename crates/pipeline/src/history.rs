@@ -31,7 +31,7 @@ pub(super) struct History {
     /// The end of its AMQP expiration.
     pub(super) expires: Option<StoreTime>,
     /// A limit has sent it away before.
-    pub(super) waited: bool,
+    pub(super) was_denied: bool,
     /// The broker has handed it out before, or what it is a copy of: a replica may have called it.
     pub(super) redelivered: bool,
     /// It was parked before.
@@ -69,7 +69,7 @@ impl History {
             // A later time, which a publisher may write, would keep it young forever.
             first_seen: time(header::FIRST_SEEN).map_or(now, |at| at.min(now)),
             expires,
-            waited: message.headers.contains_key(header::WAITED),
+            was_denied: message.headers.contains_key(header::WAITED),
             redelivered: message.redelivered || message.headers.contains_key(header::REDELIVERED),
             parked: message.headers.contains_key(header::PARKED),
             // A publisher may write any time into it.
@@ -109,7 +109,7 @@ impl History {
         if self.redelivered {
             patch.push((header::REDELIVERED, HeaderValue::Bool(true)));
         }
-        if self.waited {
+        if self.was_denied {
             patch.push((header::WAITED, HeaderValue::Bool(true)));
         }
         patch

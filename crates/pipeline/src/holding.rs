@@ -184,14 +184,14 @@ pub(super) struct Held {
 
 impl Held {
     /// Its call begins: it waits for its answer now, however long that takes.
-    pub(super) fn is_called(&mut self) {
+    pub(super) fn call_begins(&mut self) {
         if std::mem::replace(&mut self.waits, false) {
             lock(&self.holding.ages).left(self.born);
         }
     }
 
     /// It waits for another call, unless it waits already.
-    pub(super) fn waits(&mut self) {
+    pub(super) fn waits_again(&mut self) {
         if !std::mem::replace(&mut self.waits, true) {
             lock(&self.holding.ages).took(self.born);
         }

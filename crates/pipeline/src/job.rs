@@ -114,7 +114,7 @@ impl Job {
 
     /// Its request is made: it waits for its slot.
     pub(super) fn waiting(mut self: Box<Self>, call: Box<dyn Call>) -> Waiting {
-        self.held.waits();
+        self.held.waits_again();
         Waiting {
             job: self,
             call,
@@ -254,7 +254,7 @@ impl Job {
 impl Waiting {
     /// Its slot is due: the call is made, and the message waits for the answer.
     pub(super) fn send(mut self) -> (Box<Job>, Box<dyn Call>, Permit) {
-        self.job.held.is_called();
+        self.job.held.call_begins();
         (self.job, self.call, self.permit)
     }
 }
@@ -308,7 +308,7 @@ impl Queued for Waiting {
         let rules = &self.job.route.rules;
         // Those that are refused have no other place to wait.
         let has_no_other = rules.on_denied == OnDenied::Refuse;
-        let comes_back = self.waited() && !self.counts_calls(key);
+        let comes_back = self.was_denied() && !self.counts_calls(key);
         match has_no_other || comes_back || self.is_for_all(key) {
             true => usize::MAX,
             false => self.prefetch() / 2,
@@ -343,12 +343,12 @@ impl Queued for Waiting {
         }
     }
 
-    fn waited(&self) -> bool {
-        self.job.history.waited
+    fn was_denied(&self) -> bool {
+        self.job.history.was_denied
     }
 
-    fn sent_away(&mut self) {
-        self.job.history.waited = true;
+    fn mark_denied(&mut self) {
+        self.job.history.was_denied = true;
     }
 
     fn hold_rules(&self, at: StoreTime) -> HoldRules {

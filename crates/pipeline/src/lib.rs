@@ -26,7 +26,7 @@
 //!
 //! Messages travel through channels whose content is bounded by the prefetch.
 //!
-//! **The door**: [`Pipeline`] is started from a [`PacerSpec`] for each paced limit, with a [`RouteSpec`] for each route.
+//! **Public API**: [`Pipeline`] is started from a [`PacerSpec`] for each paced limit, with a [`RouteSpec`] for each route.
 //!
 //! **May know**: `core`, `template`, `telemetry`, and the traits of `ports`; no backend, and of the configuration plain
 //! values only.
@@ -96,7 +96,7 @@ use pacer::{Pacer, Parts};
 use policies::{CurrentPolicy, Watch};
 use refunder::{Refunder, Tickets};
 use route::Route;
-use sluiced_core::leases::{LeaseHolder, Phase};
+use sluiced_core::leases::{Jitter, LeaseHolder};
 use sluiced_core::pacing::Pacing;
 use sluiced_core::rate::Span;
 use sluiced_core::schedule::Pace;
@@ -182,7 +182,7 @@ impl Pipeline {
         pauses: &Pauses,
         ownership: watch::Receiver<Ownership>,
         clock: Clock,
-        phase: Phase,
+        phase: Jitter,
         health: &Health,
     ) -> Result<Self, StartError> {
         let mut pipeline = Self {
@@ -208,7 +208,7 @@ impl Pipeline {
     }
 
     /// Keeps each route at what operators say about it.
-    fn watch_pauses(&mut self, pauses: &Pauses, phase: Phase, waits: &Waits) {
+    fn watch_pauses(&mut self, pauses: &Pauses, phase: Jitter, waits: &Waits) {
         for (route, pacer) in &self.routes {
             let declares = policies::Declares::pause(pauses, &route.name);
             let (route, pacer) = (Arc::clone(route), pacer.clone());
@@ -223,7 +223,7 @@ impl Pipeline {
         &mut self,
         spec: PacerSpec,
         clock: Clock,
-        phase: Phase,
+        phase: Jitter,
         health: &Health,
     ) -> Result<(), StartError> {
         let name = spec.name;
@@ -296,7 +296,7 @@ impl Pipeline {
     }
 
     /// Keeps a keyed limit, and all pacers that ask it, at its current policy.
-    fn watch(&mut self, policy: KeyedPolicy, phase: Phase, clock: Clock) {
+    fn watch(&mut self, policy: KeyedPolicy, phase: Jitter, clock: Clock) {
         let KeyedPolicy { limit, spec } = policy;
         self.declared.push(spec.declares(&limit.name));
         let all = self.routes.iter().cloned();
@@ -410,7 +410,7 @@ fn scheduler(
     rows: Option<&PacedRows>,
     store: &dyn LimitStore,
     routes: &[Arc<Route>],
-    phase: Phase,
+    phase: Jitter,
 ) -> Scheduler<Waiting> {
     let limits = || routes.iter().flat_map(|route| route.counting.keyed());
     let usable = limits().map(|limit| limit.usable()).min();

@@ -247,7 +247,7 @@ impl Pacer {
                     }
                     self.refund(messages, None);
                 }
-                Action::Away(waiting, denied) => self.away(waiting, &denied, now),
+                Action::Depart(waiting, denied) => self.away(waiting, &denied, now),
                 Action::Never { item, by, most } => {
                     item.job.route.calls.passed_over();
                     never(item, by, most, self.handle.store_time(now))

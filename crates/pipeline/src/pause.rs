@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tracing::{debug, info};
 
-use sluiced_core::leases::Phase;
+use sluiced_core::leases::Jitter;
 use sluiced_core::policy::{Declaration, LimitPolicy};
 use sluiced_ports::store::{PRESENCE, Store};
 use sluiced_telemetry::note_change;
@@ -39,7 +39,7 @@ pub(super) async fn follow(
     pacer: PacerHandle,
     declares: Declares,
     waits: Waits,
-    phase: Phase,
+    phase: Jitter,
 ) {
     let mut notices = Some(declares.store.notices());
     let mut known: Option<LimitPolicy> = None;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 use tracing::debug;
 
-use sluiced_core::leases::Phase;
+use sluiced_core::leases::Jitter;
 use sluiced_core::limits::Rule;
 use sluiced_core::policy::{Declaration, LimitPolicy, PolicyVersion, keeping_end};
 use sluiced_core::time::StoreTime;
@@ -127,7 +127,7 @@ pub(super) struct Watch<T> {
     pub(super) limit: Arc<str>,
     pub(super) spec: PolicySpec<T>,
     pub(super) meters: PolicyMeters,
-    pub(super) phase: Phase,
+    pub(super) phase: Jitter,
     /// Notified when an answer came under another version.
     pub(super) outdated: Arc<Notify>,
     pub(super) following: Following,

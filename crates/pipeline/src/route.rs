@@ -194,7 +194,7 @@ impl Route {
             meters: Arc::clone(&meters),
         };
         Self {
-            ends: Ends::new(&name, spec.journal, spec.results),
+            ends: Ends::new(&name, spec.journal, spec.results, &meters),
             holding: Arc::new(holding),
             counting: spec.counting,
             downstream: spec.downstream,

@@ -30,7 +30,6 @@ const MAX_KEPT: usize = 1024;
 
 /// To the dead-letter queue. The queue adds the reason, the route and its own name.
 pub(super) fn dead(
-    route: &Route,
     history: &History,
     reason: DeadReason,
     detail: String,
@@ -41,7 +40,6 @@ pub(super) fn dead(
         (header::DETAIL, HeaderValue::Text(detail)),
         (header::DIED, time_header(now)),
     ]);
-    route.meters.dead(reason.label());
     Verdict::Dead { reason, headers }
 }
 
@@ -66,8 +64,8 @@ pub(super) fn unfit(
         return Verdict::Dropped;
     }
     let why = format!("{}: {detail}", reason.label());
-    match route.fitness.unfit(&why) {
-        Unfit::Dies => dead(route, history, reason, detail, now),
+    match route.fitness.record_unfit(&why) {
+        Unfit::Dies => dead(history, reason, detail, now),
         Unfit::IsSetAside => {
             let mut verdict = later(history, ASIDE, now);
             if let Verdict::Later { headers, .. } = &mut verdict {
@@ -92,7 +90,7 @@ pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdi
         WhenUnsendable::Drop => Verdict::Dropped,
         WhenUnsendable::DeadLetter => {
             let detail = "older than max_age or its expiration".to_owned();
-            dead(route, history, DeadReason::Expired, detail, now)
+            dead(history, DeadReason::Expired, detail, now)
         }
     }
 }
@@ -135,13 +133,7 @@ pub(super) fn leaves_in_parts(
             "some of its segments were taken, and the others cannot be sent from this replica; {spent} of {most} attempts are spent"
         );
         let now = not_before - *delay;
-        return Some(dead(
-            route,
-            history,
-            DeadReason::AttemptsExhausted,
-            detail,
-            now,
-        ));
+        return Some(dead(history, DeadReason::AttemptsExhausted, detail, now));
     }
     if let Some(more) = IN_PARTS.event(route.ends.now()) {
         info!(route = %route.name, attempts = spent,

@@ -4,7 +4,7 @@
 //! downstream takes it. So the pipeline knows the traits of this crate and never a backend; a backend implements one of
 //! them. Only `wire` in the daemon puts the two together.
 //!
-//! **The door**:
+//! **Public API**:
 //!
 //! | port | what it promises |
 //! |---|---|

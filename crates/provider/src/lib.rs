@@ -11,7 +11,7 @@
 //! `sluiced demo`, the fleet tests and the benchmarks use it, in their own process ([`Provider`])
 //! or as a process of its own (`sluiced provider`).
 //!
-//! **The door**: [`Provider`] in this process, or the command `sluiced provider`.
+//! **Public API**: [`Provider`] in this process, or the command `sluiced provider`.
 //!
 //! **May know**: `core`, `pdu`, `ports`, `simulation` (the judge of windows), texts of `settings`.
 

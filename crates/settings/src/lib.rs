@@ -11,7 +11,7 @@
 //! table: `show` (`check --print`), `reference` (`config/default.toml` and the JSON schema), `policy`,
 //! `words`.
 //!
-//! **The door**: `load` returns valid settings or every fault with its place; `types` are plain values for the others.
+//! **Public API**: `load` returns valid settings or every fault with its place; `types` are plain values for the others.
 //!
 //! **May know**: `core`, `headers` (names of quotas), `pdu` (names of statuses), `template`.
 

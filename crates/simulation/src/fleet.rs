@@ -367,7 +367,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 Action::Expired(parcel) | Action::Stale(parcel) => {
                     self.ended(replica, parcel.id, Without::TooOld);
                 }
-                Action::Away(parcel, denied) => self.leaves(replica, &parcel, &denied),
+                Action::Depart(parcel, denied) => self.leaves(replica, &parcel, &denied),
                 Action::Never { item, by, .. } => {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
                     self.ended(replica, item.id, Without::Never(by));

@@ -47,7 +47,7 @@
 //! [`fleet`] is the one loop for all of that. [`plan`] is another use of it: one route with all its limits,
 //! without faults.
 //!
-//! **The door**: [`run`] for a scenario of faults, [`plan`] for a prediction without them.
+//! **Public API**: [`run`] for a scenario of faults, [`plan`] for a prediction without them.
 //!
 //! **May know**: `core`.
 

@@ -5,7 +5,7 @@
 //! reads what it delivers by itself. `judge` says what answers mean. `downstream` puts them together. The crate `pdu` has the protocol, and
 //! `template::sms` cuts texts.
 //!
-//! **The door**: [`SmppDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Smpp`.
+//! **Public API**: [`SmppDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Smpp`.
 //! [`Submission`] is what a call would send, for an operator.
 //!
 //! **May know**: `core`, `ports`, `pdu`, the types of `settings`, `telemetry`, `template`.

@@ -16,7 +16,7 @@
 //! This file puts the reports together: sums over the fleet, why taps are closed, the last events. [`admin`] is the
 //! listener that serves them, with `/metrics` and the probes.
 //!
-//! **The door**: [`Board`] makes and reads reports, [`Fleet`] is all of them together, [`admin`] serves them.
+//! **Public API**: [`Board`] makes and reads reports, [`Fleet`] is all of them together, [`admin`] serves them.
 //!
 //! **May know**: `core`, `ports`, `telemetry`.
 

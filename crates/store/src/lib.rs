@@ -8,7 +8,7 @@
 //! constant size for each limit, or for each key of one, and ends by itself. A script that timed out may have run: what it
 //! would have granted is not used.
 //!
-//! **The door**: [`redis`] and [`memory`] implement `Store`, `LimitStore` and `PolicyStore` of `ports`, and pass the same
+//! **Public API**: [`redis`] and [`memory`] implement `Store`, `LimitStore` and `PolicyStore` of `ports`, and pass the same
 //! contract suite (`it/limiter_contract`). `redis::probe` says before the start what a server lacks.
 //!
 //! **May know**: `core`, `ports`, the types of `settings`, `telemetry`. The client of Redis is known here only.

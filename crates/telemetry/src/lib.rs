@@ -1,9 +1,9 @@
 //! Output for operators: metrics, logs, and the messages to the service manager.
 //!
-//! Every room may import this one. Metric names are in [`names`] and nowhere else. Rooms get
+//! Every crate may import this one. Metric names are in [`names`] and nowhere else. Crates get
 //! handles from [`meters`] once and never build a label for a message.
 //!
-//! **The door**: [`meters`] for numbers, `health` for readiness, `LogLimit` for lines that repeat, `traces` for spans.
+//! **Public API**: [`meters`] for numbers, `health` for readiness, `LogLimit` for lines that repeat, `traces` for spans.
 //!
 //! **May know**: `core`, `ports`, the types of `settings`.
 

@@ -23,7 +23,7 @@
 //! A body in which an object has two members with one name is refused, because the downstream may read the
 //! other one (`json`).
 //!
-//! **The door**: `Templates` compiles and renders; `RouteLabels` makes keys and costs of a message; `content` undoes what is
+//! **Public API**: `Templates` compiles and renders; `RouteLabels` makes keys and costs of a message; `content` undoes what is
 //! around a body; `sms` cuts texts into segments.
 //!
 //! **May know**: `core`, `headers`, `ports`.

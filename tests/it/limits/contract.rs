@@ -173,7 +173,7 @@ async fn those_sent_away_come_back_one_after_another((store, other): (Store, Sto
     assert!(takes(&store, &limit, "a").await);
     let mut told = Vec::new();
     for store in [&store, &other, &store] {
-        for candidate in [new, waited] {
+        for candidate in [new, was_denied] {
             let candidate = candidate(vec![charge(&limit, "a", 1)]);
             let answer = store.admit(&[candidate], 1).await.unwrap();
             let Decision::Denied { until, .. } = answer.decisions[0] else {
@@ -182,7 +182,7 @@ async fn those_sent_away_come_back_one_after_another((store, other): (Store, Sto
             told.push(until);
         }
     }
-    // Messages that waited get the time at which they fit, and do not move the line.
+    // Messages that was_denied get the time at which they fit, and do not move the line.
     let fits = told[0];
     assert_eq!(told, [0, 0, 1, 0, 2, 0].map(|line| fits + HOUR * line));
 }

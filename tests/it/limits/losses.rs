@@ -411,7 +411,7 @@ async fn a_state_from_the_future_counts_as_taken_now() {
     };
     assert_eq!(until, now + HOUR + MS);
     // It is as full as before, and asking again does not make it open later.
-    let candidate = waited(vec![charge(&limit, "a", 1)]);
+    let candidate = was_denied(vec![charge(&limit, "a", 1)]);
     let answer = store.admit(&[candidate], 1).await.unwrap();
     assert!(matches!(answer.decisions[0], Decision::Denied { until: same, .. } if same == until));
 }

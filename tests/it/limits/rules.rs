@@ -132,7 +132,7 @@ pub(crate) fn charge(limit: &Arc<KeyedLimit>, text: &str, units: u32) -> Charge 
 pub(crate) fn new(charges: Vec<Charge>) -> Candidate {
     Candidate {
         charges,
-        waited: false,
+        was_denied: false,
         slots: Cost::ONE,
         ticket: ticket(),
         died: StoreTime::default(),
@@ -141,9 +141,9 @@ pub(crate) fn new(charges: Vec<Charge>) -> Candidate {
 }
 
 /// One that was.
-pub(crate) fn waited(charges: Vec<Charge>) -> Candidate {
+pub(crate) fn was_denied(charges: Vec<Charge>) -> Candidate {
     Candidate {
-        waited: true,
+        was_denied: true,
         ..new(charges)
     }
 }

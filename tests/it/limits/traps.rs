@@ -52,7 +52,7 @@ impl Redis {
 
     /// Asks as a message that was sent away before: a denial changes nothing at all.
     async fn ask(&self, limit: &Arc<KeyedLimit>) -> (StoreTime, Decision) {
-        let candidate = waited(vec![charge(limit, "a", 1)]);
+        let candidate = was_denied(vec![charge(limit, "a", 1)]);
         let mut answer = self.store.admit(&[candidate], 1).await.unwrap();
         (answer.now, answer.decisions.remove(0))
     }
@@ -204,7 +204,7 @@ async fn a_thousand_denials_leave_the_state_byte_for_byte_as_it_was() {
                 assert!(!answer.decisions.iter().any(is_granted));
             }
         };
-        ask(waited).await;
+        ask(was_denied).await;
         let key = redis_key(PREFIX, &name, key("a"));
         let mut connection = RedisServer::shared().connection();
         let mut raw = || -> String { redis::cmd("GET").arg(&key).query(&mut connection).unwrap() };

@@ -176,7 +176,7 @@ async fn several_keyed_limits_are_decided_in_one_slot() {
                     cost: Cost::ONE,
                 })
                 .collect(),
-            waited: false,
+            was_denied: false,
             slots: Cost::ONE,
             ticket: Ticket(i),
             died: sluiced_core::time::StoreTime::default(),

@@ -133,11 +133,11 @@ fn refused_with_all(call: &CallEnd<'_>) -> Follows {
 fn wait_of(next: Next, from: Now) -> Option<Duration> {
     match next {
         Next::Again {
-            waits: Waits::Here(at),
+            waits: NextWait::Here(at),
             ..
         } => Some(at.map_or(Duration::ZERO, |at| at.since(from.local))),
         Next::Again {
-            waits: Waits::Away(wait, _),
+            waits: NextWait::InQueue(wait, _),
             ..
         } => Some(wait),
         Next::Done | Next::Dead(_) => None,
@@ -164,7 +164,7 @@ fn a_failed_call_comes_back_no_earlier_than_its_answer_says() {
         alone(&call).next
     };
     let away = Next::Again {
-        waits: Waits::Away(wait, Cause::Failed),
+        waits: NextWait::InQueue(wait, Cause::Failed),
         elsewhere: false,
     };
     assert_eq!(next(Some(wait), 0), away);
@@ -179,7 +179,7 @@ fn a_failed_call_comes_back_no_earlier_than_its_answer_says() {
 fn what_fails_because_the_downstream_is_away_is_never_the_end() {
     let follows = away(&failed(u32::MAX - 1));
     let again = Next::Again {
-        waits: Waits::Here(None),
+        waits: NextWait::Here(None),
         elsewhere: true,
     };
     assert_eq!(follows.next, again);
@@ -284,7 +284,7 @@ fn a_message_that_was_taken_in_part_waits_here_because_only_this_replica_knows_i
     assert!(matches!(
         alone(&call).next,
         Next::Again {
-            waits: Waits::Away(..),
+            waits: NextWait::InQueue(..),
             ..
         }
     ));
@@ -293,7 +293,7 @@ fn a_message_that_was_taken_in_part_waits_here_because_only_this_replica_knows_i
         ..call
     };
     let follows = alone(&in_part);
-    let here = Waits::Here(Some(call.now.local + seconds(59)));
+    let here = NextWait::Here(Some(call.now.local + seconds(59)));
     assert!(matches!(follows.next, Next::Again { waits, .. } if waits == here));
     assert!(!follows.tries.in_parts, "it has spent an attempt");
     let refused = CallEnd {
@@ -360,7 +360,7 @@ fn a_wait_goes_on_until_the_route_or_another_one_may_send() {
     let mut gate = Gate::new(None, None);
     let mut refusals = Refusals::default();
     let follows = follow(&failed(0), &mut gate, &mut refusals, |at| at.max(opens));
-    let away = Waits::Away(seconds(3_600), Cause::Failed);
+    let away = NextWait::InQueue(seconds(3_600), Cause::Failed);
     assert!(matches!(follows.next, Next::Again { waits, .. } if waits == away));
 }
 
@@ -484,7 +484,7 @@ fn a_call_with_replaced_credentials_does_not_count() {
         assert_eq!(follows.tries.attempts, 0);
         assert_eq!(follows.downstream, Standing::default());
         let again = Next::Again {
-            waits: Waits::Here(None),
+            waits: NextWait::Here(None),
             elsewhere: false,
         };
         assert_eq!(follows.next, again);

@@ -45,7 +45,7 @@ fn grant(first: Mono, count: u32) -> Option<Grant> {
 
 /// A holder that trusts its clock, and the current time.
 fn settled(pace: Pace) -> (LeaseHolder, Mono) {
-    let mut holder = LeaseHolder::new(pace, Phase::new(0));
+    let mut holder = LeaseHolder::new(pace, Jitter::new(0));
     let mut now = at(1_000_000);
     for _ in 0..2 {
         holder
@@ -189,7 +189,7 @@ fn the_later_end_of_a_freeze_and_a_pause_says_why_there_is_no_slot() {
 /// The mapping was rough when the slots were granted, and is exact when they are used.
 #[test]
 fn slots_leave_within_what_the_mapping_allowed_when_they_were_granted() {
-    let mut holder = LeaseHolder::new(pace("400/1s"), Phase::new(0));
+    let mut holder = LeaseHolder::new(pace("400/1s"), Jitter::new(0));
     let trip = Duration::from_millis(2);
     let mut now = at(1_000_000);
     for want in [0, 0, 3] {

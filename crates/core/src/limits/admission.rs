@@ -43,7 +43,7 @@ pub struct Candidate<L, K> {
     /// At least one; each limit at most once.
     pub charges: Vec<Charge<L, K>>,
     /// It was denied before: the answer is the time when it fits, and it moves no line.
-    pub waited: bool,
+    pub was_denied: bool,
     /// The slots that it takes: it counts for as many of the wanted grants.
     pub slots: Cost,
     /// Names its call in `concurrency` and `once` limits.
@@ -69,7 +69,7 @@ impl<L, K> Candidate<L, K> {
         });
         Candidate {
             charges: charges.collect(),
-            waited: self.waited,
+            was_denied: self.was_denied,
             slots: self.slots,
             ticket: self.ticket,
             died: self.died,
@@ -277,7 +277,7 @@ fn deny(
     let back = |(charge, fit): (&CellCharge<'_>, &Fit)| match fit {
         Fit::Full => u64::MAX,
         Fit::Now => now.as_micros(),
-        Fit::At(at) if candidate.waited => *at,
+        Fit::At(at) if candidate.was_denied => *at,
         Fit::At(at) => line(charge).max(*at),
     };
     let times: Vec<u64> = candidate.charges.iter().zip(fits).map(back).collect();
@@ -288,7 +288,7 @@ fn deny(
     let state = cells[charge.key].state.as_ref();
     let (room, lacks) = (rule.room(state, now), rule.lacks(state, charge.cost, now));
     let full = fits[by] == Fit::Full;
-    if !candidate.waited && !full {
+    if !candidate.was_denied && !full {
         let cell = &mut cells[charge.key];
         if let Some(state) = &mut cell.state {
             let line = latest + rule.spacing(charge.cost.units(), now);

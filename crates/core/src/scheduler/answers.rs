@@ -66,9 +66,9 @@ impl Times {
 
 impl<T: Queued> Scheduler<T> {
     /// No other replica asks the store of keyed limits: there is none to wait for at the start.
-    pub const fn alone(&mut self) {
+    pub const fn set_alone(&mut self) {
         if let Some(requests) = &mut self.requests {
-            requests.alone();
+            requests.set_alone();
         }
     }
 
@@ -245,7 +245,7 @@ impl<T: Queued> Scheduler<T> {
     /// Puts back messages without a decision, in their order.
     fn put_back(&mut self, items: Vec<T>, now: Mono) {
         for item in items.into_iter().rev() {
-            self.push_back(item, now);
+            self.put_back_first(item, now);
         }
     }
 
@@ -306,7 +306,7 @@ pub(super) struct Denial {
 
 /// Why a message is sent away, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Denied {
+pub struct Departure {
     /// The charge that holds it up longest (an index).
     pub by: usize,
     /// The time that the limit named to come back; `decided` if it named none.
@@ -328,9 +328,9 @@ enum Place {
     Here,
     /// In memory, and the whole route waits until then.
     Route(Mono),
-    /// Away from this replica, for so long. `is_late`: its time is known, and too far away to wait in memory. Otherwise
+    /// In a wait queue, for so long. `is_late`: its time is known, and too far away to wait in memory. Otherwise
     /// memory has no place for it.
-    Away { wait: Duration, is_late: bool },
+    WaitQueue { wait: Duration, is_late: bool },
     /// Its deadline comes first.
     Nowhere,
 }
@@ -339,7 +339,7 @@ impl<T: Queued> Scheduler<T> {
     /// Puts a message that an answer denied where it waits.
     pub(super) fn denied(&mut self, mut item: T, denial: &Denial, times: &Times) {
         let Some(key) = item.keys().nth(denial.by) else {
-            return self.push_back(item, times.now);
+            return self.put_back_first(item, times.now);
         };
         let mut answer = self.key_answer(denial.fits, 0, times);
         let place = self.place(&item, key, denial, times.both());
@@ -352,7 +352,7 @@ impl<T: Queued> Scheduler<T> {
             self.close(item.route(), until);
             answer = KeyAnswer::At(until.min(times.now + ASKED_AGAIN));
         } else if denial.fits != Fit::Full {
-            item.sent_away();
+            item.mark_denied();
         }
         self.key_queues.answered(key, answer, times.sent, true);
         self.join(key, item);
@@ -382,7 +382,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     fn leaves(&mut self, mut item: T, place: Place, denial: &Denial, now: Now) {
-        let Place::Away { wait, is_late } = place else {
+        let Place::WaitQueue { wait, is_late } = place else {
             return self.found.push_back(Action::Expired(item));
         };
         if denial.fits == Fit::Full
@@ -390,8 +390,8 @@ impl<T: Queued> Scheduler<T> {
         {
             self.key_queues.went_away(key, now.local + wait);
         }
-        item.sent_away();
-        let denied = Denied {
+        item.mark_denied();
+        let denied = Departure {
             by: denial.by,
             until: denial.until.max(now.store),
             room: denial.room,
@@ -399,7 +399,7 @@ impl<T: Queued> Scheduler<T> {
             wait,
             is_late,
         };
-        self.found.push_back(Action::Away(item, denied));
+        self.found.push_back(Action::Depart(item, denied));
     }
 
     /// For how long a message of a full key is sent away if memory has no place.
@@ -431,7 +431,7 @@ impl<T: Queued> Scheduler<T> {
         if item.deadline().is_some_and(|end| end <= here) {
             let wait = item.opening(denial.until.max(fits)).since(decided);
             return match rules.refuses {
-                true => Place::Away {
+                true => Place::WaitQueue {
                     wait,
                     is_late: !is_full,
                 },
@@ -444,7 +444,7 @@ impl<T: Queued> Scheduler<T> {
             Place::Route(here)
         } else {
             let wait = item.opening(denial.until.max(fits)).since(decided);
-            Place::Away {
+            Place::WaitQueue {
                 wait,
                 is_late: !is_full && wait > rules.max_hold,
             }

@@ -29,7 +29,7 @@ pub struct Question<T> {
 pub struct Asked<T> {
     pub item: T,
     /// It was denied before: the answer is the time when it fits, and it moves no line.
-    pub waited: bool,
+    pub was_denied: bool,
     /// The slots that it takes: it counts for as many of the wanted grants.
     pub slots: Cost,
     /// Other messages of this replica wait for one of its keys.
@@ -41,7 +41,7 @@ pub struct Asked<T> {
 impl<T: Queued> Asked<T> {
     pub(super) fn new(item: T, others_wait: bool) -> Self {
         Self {
-            waited: item.waited(),
+            was_denied: item.was_denied(),
             slots: item.cost(),
             usable: item.usable(),
             others_wait,

@@ -7,7 +7,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use super::*;
-use crate::leases::Phase;
+use crate::leases::Jitter;
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Lacks, Room};
 use crate::rate::Cost;
@@ -154,7 +154,7 @@ pub(super) struct Bench {
 impl Bench {
     /// A paced scheduler, with a reserve if `kept` says so; round trips of `trip` microseconds.
     pub(super) fn new(pace: Pace, kept: Option<Pace>, usable: Duration, trip: u64) -> Self {
-        let phase = Phase::new(7);
+        let phase = Jitter::new(7);
         let reserve = kept.map(|pace| LeaseHolder::new(pace, phase));
         let pacing = Pacing::with_reserve(LeaseHolder::new(pace, phase), reserve);
         Self::with(pacing, [pace, kept.unwrap_or(pace)], usable, trip)
@@ -167,7 +167,7 @@ impl Bench {
 
     fn with(pacing: Pacing, paces: [Pace; 2], usable: Duration, trip: u64) -> Self {
         let paced = pacing.is_paced();
-        let requests = Requests::new(usable, Phase::new(3), paced);
+        let requests = Requests::new(usable, Jitter::new(3), paced);
         Self {
             now: 10_000_000,
             scheduler: Scheduler::new(pacing, Some(requests)),
@@ -238,11 +238,11 @@ impl Bench {
                     for mut item in items {
                         self.keys.undo(&item);
                         item.granted = None;
-                        self.scheduler.push_back(item, now);
+                        self.scheduler.put_back_first(item, now);
                     }
                 }
                 Action::Expired(item) | Action::Stale(item) => panic!("{item:?} is dropped"),
-                Action::Away(item, why) => panic!("{item:?} has room: {why:?}"),
+                Action::Depart(item, why) => panic!("{item:?} has room: {why:?}"),
                 Action::Never { item, .. } | Action::Ended { item, .. } => panic!("{item:?} fits"),
                 Action::Close { route, .. } => panic!("route {route} closes"),
                 Action::Wait(until) => return until.map(|at| at.as_micros().max(self.now + 1)),

@@ -111,7 +111,7 @@ impl<T> Queue<T> {
     }
 
     /// It is no longer full, so it may be asked for; its opening stays the same.
-    fn is_not_full(&mut self, at_once: u64) {
+    fn clear_full(&mut self, at_once: u64) {
         self.access = match self.access {
             Access::Open { .. } => Access::Open { at_once },
             Access::Closed { until, .. } => Access::Closed {
@@ -243,9 +243,9 @@ impl<T: Queued> KeyQueues<T> {
         self.change(key, |queue| match answer {
             // This message is called, and the others of the key wait for its answer.
             KeyAnswer::Now(_) if queue.refused => queue.close(sent + PROBE),
-            KeyAnswer::Now(units) => queue.is_not_full(units.max(1)),
+            KeyAnswer::Now(units) => queue.clear_full(units.max(1)),
             // Notices do not come in order with answers: the notice that calls ended may be newer than this.
-            KeyAnswer::Full(_) if queue.freed > Some(sent) => queue.is_not_full(1),
+            KeyAnswer::Full(_) if queue.freed > Some(sent) => queue.clear_full(1),
             KeyAnswer::At(until) | KeyAnswer::Full(until) => {
                 // Another key may deny the first message, and nothing would use the units of this one: if the
                 // message has several keys, as many messages ask when this one opens.

@@ -78,7 +78,7 @@ pub trait Queued {
     fn memory_room(&self, key: KeyId) -> usize {
         // Where the limit counts all messages together, there are no others to make room for. And what
         // was sent away until a time comes back when it fits. No such time is known of calls.
-        if self.is_for_all(key) || self.waited() && !self.counts_calls(key) {
+        if self.is_for_all(key) || self.was_denied() && !self.counts_calls(key) {
             usize::MAX
         } else {
             self.prefetch() / 2
@@ -100,11 +100,11 @@ pub trait Queued {
     /// Its keyed limits granted it at this time of the store, so long `ago` at most.
     fn granted(&mut self, _at: StoreTime, _ago: Duration) {}
     /// Whether a limit has sent it away before.
-    fn waited(&self) -> bool {
+    fn was_denied(&self) -> bool {
         false
     }
     /// A limit sends it away until a time that the answer named.
-    fn sent_away(&mut self) {}
+    fn mark_denied(&mut self) {}
     /// How its route lets it wait if a key denies it, at a time of the store.
     fn hold_rules(&self, _at: StoreTime) -> HoldRules {
         HoldRules::default()

@@ -20,7 +20,7 @@
 use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
-use crate::leases::Phase;
+use crate::leases::Jitter;
 use crate::stall::{MARGIN, permit_needs};
 use crate::time::{ClockMap, Mono, StoreTime, smoothed};
 
@@ -81,7 +81,7 @@ pub struct Requests {
     usable: Duration,
     /// For how long the store is asked for its time only, before messages are asked for.
     hears_first: Duration,
-    phase: Phase,
+    phase: Jitter,
     clock: ClockMap,
     /// Questions under way, the grants that they want, and when the last one left.
     under_way: u32,
@@ -106,7 +106,7 @@ pub struct Requests {
 impl Requests {
     /// For permits that are valid for `usable` or longer.
     #[must_use]
-    pub fn new(usable: Duration, phase: Phase, is_paced: bool) -> Self {
+    pub fn new(usable: Duration, phase: Jitter, is_paced: bool) -> Self {
         Self {
             usable,
             hears_first: Duration::ZERO,
@@ -136,7 +136,7 @@ impl Requests {
     }
 
     /// No other replica asks the store: this one knows all that is known of it.
-    pub const fn alone(&mut self) {
+    pub const fn set_alone(&mut self) {
         self.hears_first = Duration::ZERO;
     }
 
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn the_round_trip_that_loads_the_script_is_forgotten_with_the_next() {
         let usable = Duration::from_millis(26);
-        let mut requests = Requests::new(usable, Phase::new(1), false);
+        let mut requests = Requests::new(usable, Jitter::new(1), false);
         let answered = |requests: &mut Requests, at: u64, trip: u64| {
             let (sent, now) = (Mono::from_micros(at), Mono::from_micros(at + trip));
             requests.sent(0, sent);
@@ -357,7 +357,7 @@ mod tests {
         const EPOCH: u64 = 1_795_228_193_000_012;
         const DAY: u64 = 86_400_000_000;
         let usable = Duration::from_millis(8);
-        let mut requests = Requests::new(usable, Phase::new(1), false);
+        let mut requests = Requests::new(usable, Jitter::new(1), false);
         let mut since = Mono::default();
         for (second, ahead) in [(1, 0), (2, 0), (3, DAY)] {
             let at = second * 1_000_000;

@@ -42,8 +42,10 @@ impl<T: Queued> Scheduler<T> {
                 self.late.extend(late);
             }
             let Some(head) = self.head(row == Row::Reserve) else {
-                self.collect(row, slot?, now)?;
-                continue;
+                if self.collect(row, slot?, now) {
+                    continue;
+                }
+                return None;
             };
             let item = self.item(head)?;
             if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
@@ -63,12 +65,12 @@ impl<T: Queued> Scheduler<T> {
 
     /// A message of several slots is sent at the last of them, and is asked for just before that.
     /// The earlier ones are kept for it. Returns whether this one was.
-    fn collect(&mut self, row: Row, slot: Slot, now: Mono) -> Option<()> {
-        if row == Row::Reserve || !self.collects(now) {
-            return None;
+    fn collect(&mut self, row: Row, slot: Slot, now: Mono) -> bool {
+        let collects = row != Row::Reserve && self.collects(now);
+        if collects {
+            self.pacing.keep(row, slot);
         }
-        self.pacing.keep(row, slot);
-        Some(())
+        collects
     }
 
     /// Whether the next message that needs a permit also needs more slots before its last one.
@@ -172,7 +174,7 @@ impl<T: Queued> Scheduler<T> {
         let mut out = self.extract(|_| true);
         for step in std::mem::take(&mut self.found) {
             match step {
-                Action::Away(item, _) | Action::Expired(item) | Action::Stale(item) => {
+                Action::Depart(item, _) | Action::Expired(item) | Action::Stale(item) => {
                     out.push(item)
                 }
                 Action::Never { item, .. } | Action::Ended { item, .. } => out.push(item),

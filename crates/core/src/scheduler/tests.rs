@@ -91,7 +91,7 @@ fn a_gate_holds_messages_until_it_opens_and_lets_them_go_when_it_opens_early() {
     assert_eq!(nothing_freed.len(), 0);
     assert_eq!(scheduler.ready.pop().map(|item| item.id), None);
     // One that comes back from a question while it is shut.
-    scheduler.push_back(Item::keyed(5, 7), at(200));
+    scheduler.put_back_first(Item::keyed(5, 7), at(200));
     shut.hold(&mut scheduler, |_| true);
     let until = |scheduler: &Scheduler<Item>, time| {
         let delayed = scheduler.delayed.iter().filter(|(key, _)| key.0 == time);
@@ -433,7 +433,7 @@ fn a_unit_that_was_refunded_reopens_its_key() {
     // Its unit has gone back.
     for item in items {
         scheduler.refunded(item.keys());
-        scheduler.push_back(item, at(120));
+        scheduler.put_back_first(item, at(120));
     }
     let asked = question(&mut scheduler, at(120)).expect("at once");
     let decisions = asked.asked.iter().map(|_| granted()).collect();

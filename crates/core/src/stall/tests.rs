@@ -197,7 +197,7 @@ mod dying {
     fn braked(most: u32) -> Dying {
         let mut dying = Dying::new(NonZeroU32::new(most));
         for _ in 0..most {
-            assert_eq!(dying.unfit(START), Unfit::Dies);
+            assert_eq!(dying.record_unfit(START), Unfit::Dies);
         }
         dying
     }
@@ -208,20 +208,20 @@ mod dying {
         for is_fit in [false, false, true, false, false] {
             assert!(!dying.is_braked());
             if is_fit {
-                dying.fit();
+                dying.record_fit();
             } else {
-                assert_eq!(dying.unfit(START), Unfit::Dies);
+                assert_eq!(dying.record_unfit(START), Unfit::Dies);
             }
         }
-        assert_eq!(dying.unfit(START), Unfit::Dies);
+        assert_eq!(dying.record_unfit(START), Unfit::Dies);
         for _ in 0..50 {
             assert!(dying.is_braked());
-            assert_eq!(dying.unfit(START), Unfit::IsSetAside);
+            assert_eq!(dying.record_unfit(START), Unfit::IsSetAside);
             assert_eq!((dying.in_a_row(), dying.rest(START)), (3, None));
         }
-        dying.fit();
+        dying.record_fit();
         assert!(!dying.is_braked());
-        assert_eq!(dying.unfit(START), Unfit::Dies);
+        assert_eq!(dying.record_unfit(START), Unfit::Dies);
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod dying {
             match dying.rest(now) {
                 Some(rest) => now = now + rest,
                 None => {
-                    assert_eq!(dying.unfit(now), Unfit::IsSetAside);
+                    assert_eq!(dying.record_unfit(now), Unfit::IsSetAside);
                     aside += 1;
                     now = now + Duration::from_micros(200);
                 }
@@ -249,13 +249,13 @@ mod dying {
     fn one_that_can_be_sent_ends_a_rest_and_the_bound_stays() {
         let mut dying = braked(1);
         for _ in 0..MOST_ASIDE {
-            assert_eq!(dying.unfit(START), Unfit::IsSetAside);
+            assert_eq!(dying.record_unfit(START), Unfit::IsSetAside);
         }
         let later = START + Duration::from_secs(4);
         assert_eq!(dying.rest(later), Some(ASIDE - Duration::from_secs(4)));
-        dying.fit();
+        dying.record_fit();
         assert_eq!(dying.rest(later), None);
-        assert_eq!(dying.unfit(later), Unfit::Dies);
+        assert_eq!(dying.record_unfit(later), Unfit::Dies);
         assert_eq!(dying.rest(later), Some(ASIDE - Duration::from_secs(4)));
         assert_eq!(dying.rest(START + ASIDE), None);
     }
@@ -263,7 +263,7 @@ mod dying {
     #[test]
     fn it_can_be_switched_off() {
         let mut dying = Dying::new(None);
-        (0..1000).for_each(|_| assert_eq!(dying.unfit(START), Unfit::Dies));
+        (0..1000).for_each(|_| assert_eq!(dying.record_unfit(START), Unfit::Dies));
         assert_eq!((dying.rest(START), dying.is_braked()), (None, false));
     }
 }

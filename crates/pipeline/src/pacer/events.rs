@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
-use super::messages::Comes;
+use super::messages::Join;
 use super::{Pacer, Phase, Stopping};
 use crate::admit::Answered;
 use crate::handle::{Stopped, ToPacer};
@@ -73,7 +73,7 @@ impl Pacer {
                 for waiting in messages {
                     match comes_too_late(&waiting, availability, now) {
                         Some(late) => refuse(waiting, late, &self.handle, now),
-                        None => self.hold(waiting, Comes::First, now),
+                        None => self.hold(waiting, Join::Behind, now),
                     }
                 }
             }

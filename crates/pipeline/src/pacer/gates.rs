@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::messages::Comes;
+use super::messages::Join;
 use super::{Pacer, ROUND};
 use crate::held;
 use crate::job::Waiting;
@@ -106,7 +106,7 @@ impl Pacer {
     fn hold_anew(&mut self, mut messages: Vec<Waiting>, now: Mono) {
         messages.sort_by_key(|waiting| waiting.arrival);
         for waiting in messages {
-            self.hold(waiting, Comes::First, now);
+            self.hold(waiting, Join::Behind, now);
         }
     }
 
@@ -142,7 +142,7 @@ impl Pacer {
             Sends::All(_) | Sends::Nothing(..) => self.scheduler.extract(leaves),
         };
         for waiting in messages {
-            self.hold(waiting, Comes::Again, now);
+            self.hold(waiting, Join::InPlace, now);
         }
     }
 }

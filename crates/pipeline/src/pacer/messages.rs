@@ -12,15 +12,16 @@ use crate::journal::Why;
 use crate::sharing::Intake;
 use crate::verdict::back;
 use sluiced_core::gate::Gate;
-use sluiced_core::scheduler::{Denied, Queued as _};
+use sluiced_core::scheduler::{Departure, Queued as _};
 use sluiced_core::time::Mono;
 
-/// Whether a message was in the scheduler before.
+/// Where a message joins those of its priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comes {
-    First,
-    /// It keeps its place.
-    Again,
+pub(super) enum Join {
+    /// Behind them. Another route of its queue may take it instead.
+    Behind,
+    /// Before them, because it had its turn.
+    InPlace,
 }
 
 /// Messages whose units were returned to their limits, as far as that was possible.
@@ -34,14 +35,14 @@ pub(super) struct Refunded {
 
 impl Pacer {
     /// Takes in a message that waits for a slot; it is not sent before its own time, or that of its route.
-    pub(super) fn hold(&mut self, mut waiting: Waiting, comes: Comes, now: Mono) {
+    pub(super) fn hold(&mut self, mut waiting: Waiting, join: Join, now: Mono) {
         if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
         }
         let (route, delivery) = (&waiting.job.route, &waiting.job.delivery);
         route.gate.with(Gate::arrived);
         let to = route.sharing.destination(delivery, now);
-        let helper = || route.sharing.helper().filter(|_| comes == Comes::First);
+        let helper = || route.sharing.helper().filter(|_| join == Join::Behind);
         if let Some(to) = to.or_else(helper) {
             return self.refund(vec![waiting], Some(to));
         }
@@ -51,10 +52,10 @@ impl Pacer {
         }
         let own_time = waiting.not_before.filter(|at| *at > now);
         let until = own_time.max(waiting.job.route.gate.sends().held_until());
-        match (until, comes) {
+        match (until, join) {
             (Some(at), _) => self.scheduler.delay(waiting, at),
-            (None, Comes::Again) => self.scheduler.push_back(waiting, now),
-            (None, Comes::First) => self.scheduler.push(waiting, now),
+            (None, Join::InPlace) => self.scheduler.put_back_first(waiting, now),
+            (None, Join::Behind) => self.scheduler.push(waiting, now),
         }
     }
 
@@ -100,12 +101,12 @@ impl Pacer {
         }
         let now = self.handle.clock.now();
         for waiting in messages.into_iter().rev() {
-            self.hold(waiting, Comes::Again, now);
+            self.hold(waiting, Join::InPlace, now);
         }
     }
 
     /// A limit denied a message, and it cannot wait in memory.
-    pub(super) fn away(&mut self, waiting: Waiting, denied: &Denied, now: Mono) {
+    pub(super) fn away(&mut self, waiting: Waiting, denied: &Departure, now: Mono) {
         if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
         }

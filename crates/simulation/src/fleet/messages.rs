@@ -9,7 +9,7 @@ use sluiced_core::gate::{Tap, TapRule, WhenDenied};
 use sluiced_core::leases::Slot;
 use sluiced_core::limits::Ticket;
 use sluiced_core::refusals::{Refusal, Scope};
-use sluiced_core::scheduler::Denied;
+use sluiced_core::scheduler::Departure;
 use sluiced_core::time::{Mono, StoreTime, micros};
 
 use super::{Event, Fleet, Parcel, Replica, WORLD};
@@ -92,7 +92,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             arrival: replica.arrivals,
             born: StoreTime::from_micros(self.setting.start.as_micros() + message.at),
             deadline: left.map(|left| mono + left),
-            waited: self.away.contains_key(&id),
+            was_denied: self.away.contains_key(&id),
             ticket: Ticket(0),
             asked: 0,
             granted: None,
@@ -116,7 +116,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         &mut self,
         replica: &mut Replica<'a>,
         parcel: &Parcel<'a>,
-        denied: &Denied,
+        denied: &Departure,
     ) {
         if denied.is_late && self.setting.route.far == Far::Dead {
             return self.ended(replica, parcel.id, Without::Denied);
@@ -286,7 +286,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             let mono = replica.mono(self.t);
             match replica.gate.sends().held_until() {
                 Some(at) => replica.scheduler.delay(parcel, at),
-                None => replica.scheduler.push_back(parcel, mono),
+                None => replica.scheduler.put_back_first(parcel, mono),
             }
         }
     }

@@ -128,7 +128,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             }
         }
         if reply.alone {
-            replica.scheduler.alone();
+            replica.scheduler.set_alone();
         }
         let decided = reply.entered.now;
         let decisions = reply.decisions;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluiced_core::gate::Gate;
 use sluiced_core::headroom::{Follow, Lateness, Way};
-use sluiced_core::leases::{LeaseHolder, Phase};
+use sluiced_core::leases::{Jitter, LeaseHolder};
 use sluiced_core::limits::Ticket;
 use sluiced_core::limits::generation::HEARS_FIRST;
 use sluiced_core::limits::store_watch::StoreWatch;
@@ -80,7 +80,7 @@ impl Replica<'_> {
         // One of the two ways is longer, or none, or both.
         let mut detour = || apart + dice.pick(&[0, lopsided]);
         let detour = (detour(), detour());
-        let phase = Phase::new(mix(u64::from(id) + 1));
+        let phase = Jitter::new(mix(u64::from(id) + 1));
         let rows = setting.route.rows.iter();
         let mut rows = rows.map(|pace| LeaseHolder::new(*pace, phase));
         let pacing = match rows.next() {
@@ -182,7 +182,7 @@ pub(super) struct Parcel<'a> {
     pub(super) born: StoreTime,
     pub(super) deadline: Option<Mono>,
     /// It was sent away before.
-    pub(super) waited: bool,
+    pub(super) was_denied: bool,
     /// Names its call to the keyed limits, which were asked at this true time, and granted it then.
     pub(super) ticket: Ticket,
     pub(super) asked: u64,
@@ -238,11 +238,11 @@ impl Queued for Parcel<'_> {
     fn granted(&mut self, at: StoreTime, _: Duration) {
         self.granted = Some(at);
     }
-    fn waited(&self) -> bool {
-        self.waited
+    fn was_denied(&self) -> bool {
+        self.was_denied
     }
-    fn sent_away(&mut self) {
-        self.waited = true;
+    fn mark_denied(&mut self) {
+        self.was_denied = true;
     }
     fn hold_rules(&self, at: StoreTime) -> HoldRules {
         HoldRules {

@@ -214,7 +214,7 @@ impl ProgressJudge {
         });
         let candidate = Candidate {
             charges: charges.collect(),
-            waited: true,
+            was_denied: true,
             slots: Cost::ONE,
             ticket: Ticket(message.into()),
             died: StoreTime::default(),

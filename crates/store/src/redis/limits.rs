@@ -164,7 +164,7 @@ impl Limits {
         args.push(Arg::Number(asking.len() as u64));
         let cell = batch.cells();
         for (candidate, places) in asking {
-            let flags = u64::from(candidate.waited) + 2 * u64::from(candidate.others_wait);
+            let flags = u64::from(candidate.was_denied) + 2 * u64::from(candidate.others_wait);
             args.push(Arg::Number(flags));
             args.push(Arg::Number(candidate.slots.units()));
             args.push(Arg::Hex(candidate.ticket.0));

@@ -12,7 +12,7 @@ use crate::limits::rules::cost;
 pub(super) struct Message {
     /// Limit, key and cost.
     pub(super) charges: Vec<(usize, usize, u32)>,
-    pub(super) waited: bool,
+    pub(super) was_denied: bool,
     pub(super) others_wait: bool,
     /// It asks again, with one of the last calls as its own.
     pub(super) again: Option<prop::sample::Index>,
@@ -89,26 +89,28 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
         prop::option::weighted(0.3, any::<prop::sample::Index>()),
         prop::option::weighted(0.1, 0..2_000_000_u64),
     );
-    let message = message.prop_map(|(mut charges, waited, others_wait, slots, again, died)| {
-        let mut seen = Vec::new();
-        charges.retain(|(limit, ..)| {
-            let first = !seen.contains(limit);
-            seen.push(*limit);
-            first
-        });
-        for (limit, _, cost) in &mut charges {
-            // A message is called once whatever it costs.
-            *cost = if KINDS[5].contains(limit) { 1 } else { *cost };
-        }
-        Message {
-            again,
-            died,
-            charges,
-            waited,
-            others_wait,
-            slots: cost(slots as u32),
-        }
-    });
+    let message = message.prop_map(
+        |(mut charges, was_denied, others_wait, slots, again, died)| {
+            let mut seen = Vec::new();
+            charges.retain(|(limit, ..)| {
+                let first = !seen.contains(limit);
+                seen.push(*limit);
+                first
+            });
+            for (limit, _, cost) in &mut charges {
+                // A message is called once whatever it costs.
+                *cost = if KINDS[5].contains(limit) { 1 } else { *cost };
+            }
+            Message {
+                again,
+                died,
+                charges,
+                was_denied,
+                others_wait,
+                slots: cost(slots as u32),
+            }
+        },
+    );
     let batch = (
         prop::collection::vec(message, 0..10),
         prop_oneof![4 => Just(100_u64), 1 => 0..4_u64],

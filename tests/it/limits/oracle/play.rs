@@ -248,7 +248,7 @@ impl Play<'_> {
                         cost: super::super::rules::cost(*cost),
                     })
                     .collect(),
-                waited: message.waited,
+                was_denied: message.was_denied,
                 slots: message.slots,
                 ticket: candidate.ticket,
                 died: candidate.died,
@@ -323,7 +323,7 @@ impl Play<'_> {
         self.world.saw(Sight::Again, usize::from(own.is_some()));
         let died = message.died.map(|ago| moved(now, -(ago as i64)));
         Candidate {
-            waited: message.waited,
+            was_denied: message.was_denied,
             slots: message.slots,
             others_wait: message.others_wait,
             ticket: own.unwrap_or_else(ticket),

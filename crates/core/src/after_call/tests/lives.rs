@@ -131,7 +131,7 @@ proptest! {
             prop_assert!(follows.freeze.is_none() || may_freeze);
             match follows.next {
                 Next::Done | Next::Dead(_) => return Ok(()),
-                Next::Again { waits: Waits::Away(wait, _), .. } => {
+                Next::Again { waits: NextWait::InQueue(wait, _), .. } => {
                     prop_assert!(wait > rules.max_hold);
                     prop_assert!(!said.has_rest || wait > REST, "its rest would be forgotten");
                 }
@@ -143,7 +143,7 @@ proptest! {
             }
             let left = follows.tries;
             tries = match follows.next {
-                Next::Again { waits: Waits::Away(..), .. } => left.moved(),
+                Next::Again { waits: NextWait::InQueue(..), .. } => left.moved(),
                 _ => left,
             };
             passed += wait.max(Duration::from_millis(1));

@@ -43,7 +43,7 @@ impl<'a> Batch<'a> {
                         cost: cost(*units),
                     })
                     .collect(),
-                waited: false,
+                was_denied: false,
                 slots: cost(*slots),
                 ticket: Ticket(i as u128 + 1),
                 died: StoreTime::default(),

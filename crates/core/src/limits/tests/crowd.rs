@@ -25,7 +25,7 @@ pub(super) enum Fate {
 pub(super) enum Step {
     Ask {
         cost: u64,
-        waited: bool,
+        was_denied: bool,
         fate: Fate,
     },
     /// Time passes, in thousandths of the span.
@@ -89,8 +89,12 @@ impl Crowd {
     pub(super) fn play(&mut self, steps: &[Step]) {
         for step in steps {
             match *step {
-                Step::Ask { cost, waited, fate } => {
-                    let decision = self.ask(cost, waited);
+                Step::Ask {
+                    cost,
+                    was_denied,
+                    fate,
+                } => {
+                    let decision = self.ask(cost, was_denied);
                     if matches!(decision, Decision::Granted { .. }) {
                         self.meets(fate, cost);
                     }
@@ -108,7 +112,7 @@ impl Crowd {
         }
     }
 
-    pub(super) fn ask(&mut self, cost: u64, waited: bool) -> Decision {
+    pub(super) fn ask(&mut self, cost: u64, was_denied: bool) -> Decision {
         let now = at(self.now - self.back);
         let rule = self.rule.around(now);
         let limit = Limit {
@@ -123,7 +127,7 @@ impl Crowd {
                 key: 0,
                 cost: super::cost(cost),
             }],
-            waited,
+            was_denied,
             slots: super::cost(1),
             ticket: Ticket(self.tickets),
             died: at(0),
@@ -276,7 +280,11 @@ fn fates() -> impl Strategy<Value = Fate> {
 /// Steps; `back`: the clock may go back.
 pub(super) fn steps(back: bool) -> impl Strategy<Value = Vec<Step>> {
     let ask = (costs(), any::<bool>(), fates());
-    let ask = ask.prop_map(|(cost, waited, fate)| Step::Ask { cost, waited, fate });
+    let ask = ask.prop_map(|(cost, was_denied, fate)| Step::Ask {
+        cost,
+        was_denied,
+        fate,
+    });
     let step = prop_oneof![
         10 => ask,
         2 => prop_oneof![3 => 0..400_u64, 2 => 400..1_300_u64].prop_map(Step::Pass),

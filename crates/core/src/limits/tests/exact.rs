@@ -95,7 +95,7 @@ fn a_window_all_of_whose_units_came_back_was_none() {
     let mut crowd = Crowd::new(first_call("2/10s", Duration::ZERO), 1_000);
     let refunded = Step::Ask {
         cost: 1,
-        waited: false,
+        was_denied: false,
         fate: Fate::Refunded(1_000),
     };
     crowd.play(&[refunded, Step::Nudge(3_000)]);
@@ -231,7 +231,7 @@ fn a_denial_moves_the_line_and_nothing_else() {
 fn those_sent_away_are_told_moments_that_the_limit_has_room_at() {
     let mut crowd = Crowd::new(gcra("10/1s", 0, Duration::ZERO), 1);
     assert!(crowd.takes(1));
-    let mut told = |waited| match crowd.ask(1, waited) {
+    let mut told = |was_denied| match crowd.ask(1, was_denied) {
         Decision::Denied { until, .. } => until.as_micros() - START,
         other => panic!("{other:?}"),
     };

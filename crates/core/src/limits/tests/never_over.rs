@@ -158,7 +158,7 @@ fn nor_when_the_clock_goes_back() {
 fn nor_by_a_refund_of_units_that_were_granted_before_the_clock_went_back() {
     let ask = |cost, fate| Step::Ask {
         cost,
-        waited: false,
+        was_denied: false,
         fate,
     };
     let sent = |cost| ask(cost, Fate::Sent(0));

@@ -43,7 +43,7 @@ impl Key {
                 key: 0,
                 cost: cost(1),
             }],
-            waited: false,
+            was_denied: false,
             slots: cost(1),
             ticket,
             died: at(died),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::leases::Phase;
+use crate::leases::Jitter;
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Lacks, Room};
 use crate::pacing::Pacing;
@@ -37,7 +37,7 @@ fn asks(scheduler: &mut Scheduler<Item>, now: Mono) -> Question<Item> {
 
 #[test]
 fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
-    let requests = Requests::new(Duration::from_millis(10), Phase::new(1), false);
+    let requests = Requests::new(Duration::from_millis(10), Jitter::new(1), false);
     let mut scheduler = Scheduler::new(Pacing::free(), Some(requests));
     let waits = |scheduler: &Scheduler<Item>, at| scheduler.route_waits(1, true, ms(at));
     assert_eq!(
