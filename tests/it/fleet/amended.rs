@@ -249,6 +249,48 @@ async fn one_file_of_two_waits_until_both_have_it_or_an_operator_adopts_it() {
     amended.finish().await;
 }
 
+/// A rollout that gives the limit a reserve: the new replica takes no slots of the row that the old one divides otherwise,
+/// and all of them once that has gone. `set`: an operator has set the rate before.
+async fn divided_anew(name: &'static str, set: bool) {
+    const MESSAGES: u64 = 400;
+    let limit = "kind = \"paced\"\nrate = \"100/1s\"";
+    let mut amended = Amended::start(name, 1, "100/1s", limit).await;
+    if set {
+        amended.said(&["set", "account", "rate=90/1s"]);
+    }
+    amended.publish(MESSAGES).await;
+    amended.fleet.calls(10).await;
+    amended.fleet.plan.tables = table(&format!("{limit}\nreserve = \"25%\""));
+    amended.fleet.add(1);
+    let refused = "it has reserve = none, and this file reserve = 25%";
+    amended.fleet.replicas[1].says(refused).await;
+    amended.fleet.calls(200).await;
+    let by_new = |amended: &Amended| {
+        let report = amended.fleet.provider.report(&Expect::Nothing);
+        report.callers.get("replica 1").copied().unwrap_or(0)
+    };
+    assert_eq!(by_new(&amended), 0);
+    let differs = "file differs from the current policy";
+    let old = amended.fleet.replicas.remove(0);
+    old.stop(&[DECLARED, &[differs]].concat()).await;
+    amended.fleet.calls(MESSAGES).await;
+    assert!(by_new(&amended) > 0, "its file counts now");
+    assert_eq!(amended.shown()["in_force"]["reserve"], "25%");
+    let declared = [DECLARED, &[differs, refused]].concat();
+    let report = amended.fleet.finish(&declared).await;
+    assert_eq!(report.repeated, 0, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_divides_a_row_in_another_way_waits_for_the_old_ones() {
+    divided_anew("divided", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_is_divided_anew_also_where_an_operator_set_its_rate() {
+    divided_anew("divided-set", true).await;
+}
+
 /// All that Redis holds.
 fn dump(prefix: &str) -> Vec<(String, Vec<u8>)> {
     let mut redis = RedisServer::shared().connection();

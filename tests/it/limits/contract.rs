@@ -182,7 +182,7 @@ async fn those_sent_away_come_back_one_after_another((store, other): (Store, Sto
             told.push(until);
         }
     }
-    // Messages that was_denied get the time at which they fit, and do not move the line.
+    // Messages that were denied before get the time at which they fit, and do not move the line.
     let fits = told[0];
     assert_eq!(told, [0, 0, 1, 0, 2, 0].map(|line| fits + HOUR * line));
 }

@@ -131,7 +131,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         .is_some()
     }
 
-    /// Ends a call. Returns the replicas that was_denied for that, as many as units came free, each with its
+    /// Ends a call. Returns the replicas that waited for that, as many as units came free, each with its
     /// share of them. They no longer wait until they ask again.
     pub fn release(
         &mut self,
@@ -145,14 +145,14 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         self.wake(name, freed.unwrap_or(0).min(left.remaining))
     }
 
-    /// A message of this key was accepted. Returns the replicas that was_denied for that, like
+    /// A message of this key was accepted. Returns the replicas that waited for that, like
     /// [`Self::release`].
     pub fn done(&mut self, name: &N, rule: &Rule, now: StoreTime) -> Vec<(u32, u64)> {
         let done = self.change(name, rule, now, |_| Some((rule.done(now)?, ())));
         self.wake(name, done.map_or(0, |()| 1))
     }
 
-    /// Those that was_denied, as many as units came free.
+    /// Those that waited, as many as units came free.
     fn wake(&mut self, name: &N, freed: u64) -> Vec<(u32, u64)> {
         let Some(waiting) = self.waiting.get_mut(name).filter(|_| freed > 0) else {
             return Vec::new();

@@ -39,7 +39,7 @@ pub(super) struct Asker {
     pub(super) version: PolicyVersion,
 }
 
-/// A replica that was_denied for units of a key, and how many the notice says are free.
+/// A replica that waited for units of a key, and how many the notice says are free.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Woken {
     pub(super) replica: u32,
@@ -209,7 +209,7 @@ impl Store {
     }
 
     /// Takes back what a message was granted and did not use, and ends its call. Returns the messages that
-    /// was_denied for that.
+    /// waited for that.
     pub(super) fn refund(
         &mut self,
         asker: Asker,
@@ -235,7 +235,7 @@ impl Store {
         woken
     }
 
-    /// A call ended. Returns the messages that was_denied for that.
+    /// A call ended. Returns the messages that waited for that.
     pub(super) fn release(&mut self, asker: Asker, parcel: &Parcel<'_>, t: u64) -> Vec<Woken> {
         let generation = self.enter(asker, t);
         self.with_limits(asker, t, &generation, |states, limits, now| {
