@@ -19,12 +19,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
-use futures::FutureExt as _;
-use futures::future::select_ok;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use secrecy::SecretString;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::sleep;
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::lock;
@@ -76,18 +76,20 @@ const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 /// # Errors
 /// When all of them refuse, or there is none.
 pub async fn first_stream(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-    if addresses.is_empty() {
-        return Err(io::Error::other("its name has no address"));
-    }
-    let each = addresses.iter().zip(0..).map(|(address, place)| {
-        async move {
-            sleep(NEXT_ADDRESS * place).await;
-            TcpStream::connect(address).await
+    let (mut left, mut under_way) = (addresses.iter(), FuturesUnordered::new());
+    let mut failure = io::Error::other("its name has no address");
+    loop {
+        let begun = left.next().map(TcpStream::connect);
+        let wait = begun.as_ref().map_or(Duration::MAX, |_| NEXT_ADDRESS);
+        under_way.extend(begun);
+        // The next one begins at once if one of these fails.
+        match timeout(wait, under_way.next()).await {
+            Ok(Some(Ok(stream))) => return Ok(stream),
+            Ok(Some(Err(error))) => failure = error,
+            Ok(None) => return Err(failure),
+            Err(_) => {}
         }
-        .boxed()
-    });
-    let (stream, _) = select_ok(each).await?;
-    Ok(stream)
+    }
 }
 
 impl Resolver {

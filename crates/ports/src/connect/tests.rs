@@ -98,9 +98,19 @@ async fn an_address_that_says_nothing_does_not_keep_the_others_waiting() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let answers = listener.local_addr().unwrap();
     let bound = Duration::from_secs(30);
-    for addresses in [vec![silent, answers], vec![silent, silent, answers]] {
+    let refuses = {
+        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        gone.local_addr().unwrap()
+    };
+    for addresses in [
+        vec![silent, answers],
+        vec![silent, refuses, silent, answers],
+        vec![refuses, answers],
+    ] {
         let stream = timeout(bound, first_stream(&addresses)).await.unwrap();
         assert_eq!(stream.unwrap().peer_addr().unwrap(), answers);
     }
+    let why = first_stream(&[refuses, refuses]).await.unwrap_err();
+    assert_eq!(why.kind(), io::ErrorKind::ConnectionRefused);
     assert!(first_stream(&[]).await.is_err());
 }
