@@ -83,11 +83,6 @@ impl Copies {
 }
 
 impl Live {
-    /// Whether a quorum queue drops a message that was returned some times, unless its queue says otherwise.
-    pub(super) const fn limits_returns(&self) -> bool {
-        self.knows_unlimited
-    }
-
     pub(super) fn is_up(&self) -> bool {
         self.connection.status().connected()
     }

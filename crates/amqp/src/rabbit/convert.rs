@@ -352,14 +352,15 @@ pub(super) fn copy_properties<'a>(
     rebuild(from, *from.timestamp()).with_headers(FieldTable::from(headers))
 }
 
-/// The properties of a copy about which nothing changes, for the queue that the original is in.
+/// What a message has apart from how often it was handed out, and without its expiration.
 pub(super) fn same_properties(original: &Original) -> BasicProperties {
     let from = &original.properties;
     let headers = FieldTable::from(carried(original));
     rebuild(from, *from.timestamp()).with_headers(headers)
 }
 
-/// The properties of a copy about which nothing changes, for the work queue that the original is in.
+/// The properties of a copy about which nothing changes, for the queue that the original is in. The broker still expires it
+/// where it would have expired the original.
 pub(super) fn same_and_expiring(original: &Original) -> BasicProperties {
     expiring(same_properties(original), original)
 }

@@ -245,7 +245,8 @@ impl Letters {
     /// Leaves the sign of a reader. Without the right to do so the replicas may report what is read as gone.
     async fn sign(&mut self) {
         let is_fresh = self.signed.is_some_and(|at| at.elapsed() < SIGN_EVERY);
-        if is_fresh || !self.is_of_letters() {
+        // Other queues are only looked at.
+        if is_fresh || !self.queue.ends_with(".dead") {
             return;
         }
         self.signed = Some(Instant::now());
@@ -278,7 +279,7 @@ impl Letters {
     /// # Errors
     /// When letters that were returned often cannot be copied. They stay where they were.
     pub async fn leave(&mut self, letter: Letter) -> Result<(), RabbitError> {
-        if !letter.original.is_worn() || self.may_return_for_ever() {
+        if !letter.original.is_worn() {
             return Ok(());
         }
         self.worn.push(letter);
@@ -286,16 +287,6 @@ impl Letters {
             self.renew().await?;
         }
         Ok(())
-    }
-
-    /// Before version 4 RabbitMQ has no limit of its own, and a copy would change the order of a work queue.
-    fn may_return_for_ever(&self) -> bool {
-        !self.is_of_letters() && !self.live.limits_returns()
-    }
-
-    /// Whether it is a queue of dead letters; others are only looked at.
-    pub(super) fn is_of_letters(&self) -> bool {
-        self.queue.ends_with(".dead")
     }
 
     /// Removes letters for good.

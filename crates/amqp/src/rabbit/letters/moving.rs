@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::{Letter, Letters, RabbitError};
 use crate::rabbit::confirms::{Decided, usable};
-use crate::rabbit::convert::{fresh_properties, same_and_expiring, same_properties};
+use crate::rabbit::convert::{fresh_properties, same_and_expiring};
 use crate::rabbit::topology::Copy;
 
 /// A letter on its way to a work queue.
@@ -77,11 +77,7 @@ impl Letters {
             let copy = Copy {
                 exchange: String::new(),
                 routing_key: self.queue.clone(),
-                properties: match self.is_of_letters() {
-                    true => same_properties(&letter.original),
-                    // The broker must still expire it.
-                    false => same_and_expiring(&letter.original),
-                },
+                properties: same_and_expiring(&letter.original),
                 body: letter.original.body,
             };
             (letter.tag, copy)

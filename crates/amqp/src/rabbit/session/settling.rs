@@ -356,7 +356,7 @@ impl Session {
         while let Ok(settlement) = self.settlements.try_recv() {
             self.settle(settlement);
         }
-        // The calls of earlier sessions have ended, too.
+        // Calls of earlier sessions may have ended since the last look.
         self.report_awaited();
         let batch = self.unsettled.acks.take_all();
         self.write(batch).await?;
