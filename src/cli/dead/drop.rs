@@ -68,12 +68,18 @@ async fn tidy(
     limit: u64,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> Result<Option<DropCounts>, Refusal> {
-    let (now, mut limit) = (Clock::start().store_time(), limit);
+    let mut pass = Pass {
+        filter,
+        now: Clock::start().store_time(),
+        limit,
+        drops: false,
+        latest: i64::MAX,
+    };
     if args.dry_run || !args.yes {
         let Some(all) = dead.open(queue).await? else {
             return Ok(None);
         };
-        let mut counted = look(all, filter, now, limit, false).await?;
+        let (mut counted, latest) = pass.over(all).await?;
         if args.dry_run || counted.meant == 0 {
             return Ok(Some(counted));
         }
@@ -81,66 +87,75 @@ async fn tidy(
             counted.refused = Some(refusal);
             return Ok(Some(counted));
         }
-        limit = counted.meant;
+        (pass.limit, pass.latest) = (counted.meant, latest);
     }
+    pass.drops = true;
     match dead.open(queue).await? {
-        Some(all) => Ok(Some(look(all, filter, now, limit, true).await?)),
+        Some(all) => Ok(Some(pass.over(all).await?.0)),
         None => Ok(None),
     }
 }
 
-/// Reads all letters; with `drops` it removes those that match, and that had died by `now`: letters that came since were
-/// not counted.
-async fn look(
-    mut letters: Letters,
-    filter: &Filter,
+/// One reading of a queue.
+struct Pass<'a> {
+    filter: &'a Filter,
     now: StoreTime,
     limit: u64,
+    /// Those that match are removed.
     drops: bool,
-) -> Result<DropCounts, Refusal> {
-    let mut counts = DropCounts {
-        before: letters.total(),
-        ..DropCounts::default()
-    };
-    let mut batch: Vec<Letter> = Vec::new();
-    // A count reads all of them: letters that were fetched and not read would return behind the others, and
-    // the second pass would drop others than these.
-    while !drops || counts.meant < limit {
-        let Some(letter) = letters.next().await? else {
-            break;
+    /// When the last of the letters died that were counted: later ones came since.
+    latest: i64,
+}
+
+impl Pass<'_> {
+    /// Reads all letters. Returns the counts, and when the last of those that match died.
+    async fn over(&self, mut letters: Letters) -> Result<(DropCounts, i64), Refusal> {
+        let mut latest = i64::MIN;
+        let mut counts = DropCounts {
+            before: letters.total(),
+            ..DropCounts::default()
         };
-        match filter.decide(&letter.message, now) {
-            _ if died_after(&letter.message, now) => letters.leave(letter).await?,
-            Decision::Meant => {
-                counts.meant = limit.min(counts.meant + 1);
-                if drops {
-                    batch.push(letter);
-                } else {
+        let mut batch: Vec<Letter> = Vec::new();
+        // A count reads all of them: letters that were fetched and not read would return behind the others, and
+        // the second pass would drop others than these.
+        while !self.drops || counts.meant < self.limit {
+            let Some(letter) = letters.next().await? else {
+                break;
+            };
+            let died = died(&letter.message);
+            match self.filter.decide(&letter.message, self.now) {
+                _ if died > self.latest => letters.leave(letter).await?,
+                Decision::Meant => {
+                    latest = latest.max(died);
+                    counts.meant = self.limit.min(counts.meant + 1);
+                    if self.drops {
+                        batch.push(letter);
+                    } else {
+                        letters.leave(letter).await?;
+                    }
+                }
+                Decision::Other => letters.leave(letter).await?,
+                Decision::Unasked(why) => {
+                    counts.unasked.add(why);
                     letters.leave(letter).await?;
                 }
             }
-            Decision::Other => letters.leave(letter).await?,
-            Decision::Unasked(why) => {
-                counts.unasked.add(why);
-                letters.leave(letter).await?;
+            if batch.len() >= BATCH {
+                counts.dropped += batch.len() as u64;
+                letters.discard(std::mem::take(&mut batch)).await?;
             }
         }
-        if batch.len() >= BATCH {
-            counts.dropped += batch.len() as u64;
-            letters.discard(std::mem::take(&mut batch)).await?;
-        }
+        counts.dropped += batch.len() as u64;
+        letters.discard(batch).await?;
+        counts.after = letters.close().await?;
+        Ok((counts, latest))
     }
-    counts.dropped += batch.len() as u64;
-    letters.discard(batch).await?;
-    counts.after = letters.close().await?;
-    Ok(counts)
 }
 
-/// Whether it became a dead letter after this moment, as far as it says.
-fn died_after(message: &Message, now: StoreTime) -> bool {
+/// When it became a dead letter, by the clock of Redis. What does not say it counts as old.
+fn died(message: &Message) -> i64 {
     let died = message.headers.get(header::DIED);
-    let died = died.and_then(HeaderValue::as_int);
-    died.is_some_and(|micros| micros > i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
+    died.and_then(HeaderValue::as_int).unwrap_or(i64::MIN)
 }
 
 /// Whether the operator agrees, by typing the number.
