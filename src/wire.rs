@@ -159,7 +159,7 @@ pub fn start(
         pacers.add(&route.limits, spec);
     }
     callers::add(settings, secrets, clock, health, &mut pacers)?;
-    let phase = Jitter::new(rand::random());
+    let jitter = Jitter::new(rand::random());
     let (pacers, keyed_policies) = pacers.into_specs();
     let pauses = Pauses {
         store: Arc::clone(&store),
@@ -171,7 +171,7 @@ pub fn start(
         &pauses,
         owned.ownership(),
         clock,
-        phase,
+        jitter,
         health,
     )
     .map_err(|e| WireError::new("the pipeline cannot be started", e))?;

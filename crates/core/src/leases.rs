@@ -121,7 +121,7 @@ pub struct LeaseHolder {
     known: PolicyVersion,
     /// Since when the store is known to have another policy.
     outdated: Option<Mono>,
-    phase: Jitter,
+    jitter: Jitter,
     clock: ClockMap,
     generation: Generation,
     turn: Option<Turn>,
@@ -181,7 +181,7 @@ impl std::ops::Add for LeaseTally {
 pub struct Jitter(u16);
 
 impl Jitter {
-    /// A phase from any number.
+    /// From any number.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self((seed % 1000) as u16)
@@ -203,12 +203,12 @@ impl Jitter {
 impl LeaseHolder {
     /// A holder that has no answer of the store yet.
     #[must_use]
-    pub fn new(pace: Pace, phase: Jitter) -> Self {
+    pub fn new(pace: Pace, jitter: Jitter) -> Self {
         Self {
             pace,
             known: PolicyVersion::NONE,
             outdated: None,
-            phase,
+            jitter,
             clock: ClockMap::default(),
             generation: Generation::Unknown,
             turn: None,

@@ -276,11 +276,11 @@ static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Removes a message from memory: into the wait ladder, or to the dead-letter queue if the wait is longer
 /// than `max_hold` and its route says so.
-pub(super) fn send_away(waiting: Waiting, denied: &Departure, now: Mono) {
+pub(super) fn send_away(waiting: Waiting, departure: &Departure, now: Mono) {
     let job = waiting.job;
-    let (route, decided, wait) = (&job.route, denied.decided, denied.wait);
-    let limit = Arc::clone(&job.charges()[denied.by].limit);
-    let mut verdict = if denied.is_late && route.rules.on_denied == OnDenied::DeadLetter {
+    let (route, decided, wait) = (&job.route, departure.decided, departure.wait);
+    let limit = Arc::clone(&job.charges()[departure.by].limit);
+    let mut verdict = if departure.is_late && route.rules.on_denied == OnDenied::DeadLetter {
         let detail = format!("the limit `{}` would let it pass in {wait:?}", limit.name);
         dead(&job.history, DeadReason::Denied, detail, decided)
     } else {
@@ -295,7 +295,7 @@ pub(super) fn send_away(waiting: Waiting, denied: &Departure, now: Mono) {
     if route.rules.denied_headers {
         // For a limit that is known to be full: the latest end of the calls under way, unless they are
         // renewed.
-        let room = denied.room.unwrap_or_else(|| Room {
+        let room = departure.room.unwrap_or_else(|| Room {
             remaining: 0,
             reset_at: limit.policy().rule.forgotten_at(decided).as_micros(),
         });
@@ -303,7 +303,7 @@ pub(super) fn send_away(waiting: Waiting, denied: &Departure, now: Mono) {
             name: &limit.name,
             limit: limit.policy().rule.most(),
             room,
-            retry_after: denied.until.since(decided),
+            retry_after: departure.until.since(decided),
             now: decided,
         };
         verdict::explain(&mut verdict, &explained);

@@ -182,7 +182,7 @@ impl Pipeline {
         pauses: &Pauses,
         ownership: watch::Receiver<Ownership>,
         clock: Clock,
-        phase: Jitter,
+        jitter: Jitter,
         health: &Health,
     ) -> Result<Self, StartError> {
         let mut pipeline = Self {
@@ -197,22 +197,22 @@ impl Pipeline {
             ownership,
         };
         for spec in pacers {
-            pipeline.add(spec, clock, phase, health)?;
+            pipeline.add(spec, clock, jitter, health)?;
         }
         sharing::introduce(pipeline.routes.iter().map(|(route, _)| route));
         for policy in keyed {
-            pipeline.watch(policy, phase, clock);
+            pipeline.watch(policy, jitter, clock);
         }
-        pipeline.watch_pauses(pauses, phase, health.waits());
+        pipeline.watch_pauses(pauses, jitter, health.waits());
         Ok(pipeline)
     }
 
     /// Keeps each route at what operators say about it.
-    fn watch_pauses(&mut self, pauses: &Pauses, phase: Jitter, waits: &Waits) {
+    fn watch_pauses(&mut self, pauses: &Pauses, jitter: Jitter, waits: &Waits) {
         for (route, pacer) in &self.routes {
             let declares = policies::Declares::pause(pauses, &route.name);
             let (route, pacer) = (Arc::clone(route), pacer.clone());
-            let follow = pause::follow(route, pacer, declares, waits.clone(), phase);
+            let follow = pause::follow(route, pacer, declares, waits.clone(), jitter);
             let once_claimed = owner::once_claimed(&self.ownership, follow);
             self.watches.spawn(once_claimed);
         }
@@ -223,7 +223,7 @@ impl Pipeline {
         &mut self,
         spec: PacerSpec,
         clock: Clock,
-        phase: Jitter,
+        jitter: Jitter,
         health: &Health,
     ) -> Result<(), StartError> {
         let name = spec.name;
@@ -231,7 +231,7 @@ impl Pipeline {
         let routes: Vec<_> = numbered
             .map(|(spec, number)| Route::open(spec, number, health))
             .collect();
-        let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, phase);
+        let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, jitter);
         let (sender, events) = mpsc::unbounded_channel();
         let outgoing = sender.clone();
         let freed = move |calls| drop(outgoing.send(ToPacer::Freed(calls)));
@@ -268,7 +268,7 @@ impl Pipeline {
                 following: Following::new(Arc::clone(&name), routes.clone()),
                 limit: name,
                 spec,
-                phase,
+                jitter,
                 outdated: retimed,
                 clock,
             };
@@ -296,7 +296,7 @@ impl Pipeline {
     }
 
     /// Keeps a keyed limit, and all pacers that ask it, at its current policy.
-    fn watch(&mut self, policy: KeyedPolicy, phase: Jitter, clock: Clock) {
+    fn watch(&mut self, policy: KeyedPolicy, jitter: Jitter, clock: Clock) {
         let KeyedPolicy { limit, spec } = policy;
         self.declared.push(spec.declares(&limit.name));
         let all = self.routes.iter().cloned();
@@ -305,7 +305,7 @@ impl Pipeline {
             meters: PolicyMeters::new(&limit.name),
             limit: Arc::clone(&limit.name),
             spec,
-            phase,
+            jitter,
             outdated: Arc::clone(&limit.outdated),
             following: Following::new(Arc::clone(&limit.name), counted.collect()),
             clock,
@@ -410,13 +410,13 @@ fn scheduler(
     rows: Option<&PacedRows>,
     store: &dyn LimitStore,
     routes: &[Arc<Route>],
-    phase: Jitter,
+    jitter: Jitter,
 ) -> Scheduler<Waiting> {
     let limits = || routes.iter().flat_map(|route| route.counting.keyed());
     let usable = limits().map(|limit| limit.usable()).min();
     let pacing = match rows {
         Some(rows) => {
-            let holder = |limit: &PacedLimit| LeaseHolder::new(limit.pace, phase);
+            let holder = |limit: &PacedLimit| LeaseHolder::new(limit.pace, jitter);
             Pacing::with_reserve(holder(&rows.main), rows.reserve.as_ref().map(holder))
         }
         None => Pacing::free(),
@@ -435,7 +435,7 @@ fn scheduler(
     }
     let requests = (usable.is_some() || rows.is_none()).then(|| {
         let usable = usable.unwrap_or_default();
-        Requests::new(usable, phase, rows.is_some()).hearing_first(hears_first)
+        Requests::new(usable, jitter, rows.is_some()).hearing_first(hears_first)
     });
     Scheduler::new(pacing, requests)
 }

@@ -39,7 +39,7 @@ pub(super) async fn follow(
     pacer: PacerHandle,
     declares: Declares,
     waits: Waits,
-    phase: Jitter,
+    jitter: Jitter,
 ) {
     let mut notices = Some(declares.store.notices());
     let mut known: Option<LimitPolicy> = None;
@@ -62,7 +62,7 @@ pub(super) async fn follow(
                 }
                 let wait = show(&route, &pacer, &policy, &waits);
                 known = Some(policy);
-                wait.min(AGAIN - SPREAD + phase.of(SPREAD))
+                wait.min(AGAIN - SPREAD + jitter.of(SPREAD))
             }
             Err(error) => {
                 debug!(route = %route.name, %error, "it is not known whether the route is paused");
@@ -76,7 +76,7 @@ pub(super) async fn follow(
             to = changed(&mut notices, &declares.limit, version) => {
                 // An earlier version than ours: the store has lost the pause, and must get it back at once.
                 if to >= version {
-                    tokio::time::sleep(phase.of(SPREAD)).await;
+                    tokio::time::sleep(jitter.of(SPREAD)).await;
                 }
             }
         }

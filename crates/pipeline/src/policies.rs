@@ -127,7 +127,7 @@ pub(super) struct Watch<T> {
     pub(super) limit: Arc<str>,
     pub(super) spec: PolicySpec<T>,
     pub(super) meters: PolicyMeters,
-    pub(super) phase: Jitter,
+    pub(super) jitter: Jitter,
     /// Notified when an answer came under another version.
     pub(super) outdated: Arc<Notify>,
     pub(super) following: Following,
@@ -138,7 +138,7 @@ impl<T: Send> Watch<T> {
     /// Runs for as long as it is polled, and calls `adopt` with each new policy.
     pub(super) async fn run(self, adopt: impl Fn(Arc<CurrentPolicy>, T) + Send) {
         let (mut spec, mut following) = (self.spec, self.following);
-        let (phase, clock, outdated) = (self.phase, self.clock, self.outdated);
+        let (jitter, clock, outdated) = (self.jitter, self.clock, self.outdated);
         let mut notices = Some(spec.store.notices());
         let mut follower = Follower {
             limit: self.limit,
@@ -179,7 +179,7 @@ impl<T: Send> Watch<T> {
                             retry = RETRY;
                             let received = received.take().into_iter();
                             received.for_each(|(current, read)| adopt(current, read));
-                            PRESENCE - SPREAD + phase.of(SPREAD)
+                            PRESENCE - SPREAD + jitter.of(SPREAD)
                         }
                     }
                 }
@@ -201,7 +201,7 @@ impl<T: Send> Watch<T> {
                     // An earlier version than ours: the store has lost the policy, and must get it back from
                     // us before a replica that does not know it uses its first slot.
                     if to >= known {
-                        tokio::time::sleep(phase.of(SPREAD)).await;
+                        tokio::time::sleep(jitter.of(SPREAD)).await;
                     }
                 }
                 // Its sender lives as long as the daemon; without one there is nothing to receive.

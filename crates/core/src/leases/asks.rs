@@ -155,7 +155,7 @@ impl LeaseHolder {
         let at = match (turn, shut) {
             (Some(turn), _) => turn + self.turn_margin(),
             // Without a turn: shortly before the end of the freeze, each replica at a moment of its own.
-            (None, Some(end)) => end - self.phase.of(horizon / 2),
+            (None, Some(end)) => end - self.jitter.of(horizon / 2),
             (None, None) => Mono::default(),
         };
         at.max(self.clock.trusted_from(self.pace.distrust()))
@@ -283,7 +283,7 @@ impl LeaseHolder {
     pub fn failed(&mut self, now: Mono) {
         self.asks.under_way = None;
         self.tally.failed += 1;
-        self.asks.failures.failed(now, self.phase.fraction());
+        self.asks.failures.failed(now, self.jitter.fraction());
     }
 
     /// The limit is frozen, as a notice says.
@@ -298,7 +298,7 @@ impl LeaseHolder {
             self.close_until(freeze.until, false);
         } else {
             // Its times are on a clock of another generation.
-            let soon = now + self.phase.of(NOTICE_SPREAD);
+            let soon = now + self.jitter.of(NOTICE_SPREAD);
             self.asks.due = self.asks.due.or(Some(soon));
         }
     }

@@ -3,10 +3,10 @@ use super::*;
 fn rows() -> Rows {
     let rate = "100/1s".parse().expect("a rate");
     let pace = Pace::new(rate, Duration::from_millis(5), Duration::from_millis(120));
-    let phase = super::super::leases::Jitter::new(1);
+    let jitter = super::super::leases::Jitter::new(1);
     Rows {
-        main: LeaseHolder::new(pace, phase),
-        reserve: Some(LeaseHolder::new(pace, phase)),
+        main: LeaseHolder::new(pace, jitter),
+        reserve: Some(LeaseHolder::new(pace, jitter)),
         taken: VecDeque::new(),
         late: Vec::new(),
     }

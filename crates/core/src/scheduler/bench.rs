@@ -154,9 +154,9 @@ pub(super) struct Bench {
 impl Bench {
     /// A paced scheduler, with a reserve if `kept` says so; round trips of `trip` microseconds.
     pub(super) fn new(pace: Pace, kept: Option<Pace>, usable: Duration, trip: u64) -> Self {
-        let phase = Jitter::new(7);
-        let reserve = kept.map(|pace| LeaseHolder::new(pace, phase));
-        let pacing = Pacing::with_reserve(LeaseHolder::new(pace, phase), reserve);
+        let jitter = Jitter::new(7);
+        let reserve = kept.map(|pace| LeaseHolder::new(pace, jitter));
+        let pacing = Pacing::with_reserve(LeaseHolder::new(pace, jitter), reserve);
         Self::with(pacing, [pace, kept.unwrap_or(pace)], usable, trip)
     }
 

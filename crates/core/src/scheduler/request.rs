@@ -81,7 +81,7 @@ pub struct Requests {
     usable: Duration,
     /// For how long the store is asked for its time only, before messages are asked for.
     hears_first: Duration,
-    phase: Jitter,
+    jitter: Jitter,
     clock: ClockMap,
     /// Questions under way, the grants that they want, and when the last one left.
     under_way: u32,
@@ -106,11 +106,11 @@ pub struct Requests {
 impl Requests {
     /// For permits that are valid for `usable` or longer.
     #[must_use]
-    pub fn new(usable: Duration, phase: Jitter, is_paced: bool) -> Self {
+    pub fn new(usable: Duration, jitter: Jitter, is_paced: bool) -> Self {
         Self {
             usable,
             hears_first: Duration::ZERO,
-            phase,
+            jitter,
             clock: ClockMap::default(),
             under_way: 0,
             wanted: 0,
@@ -314,7 +314,7 @@ impl Requests {
     /// A question for so many grants was not answered. It may have been decided.
     pub fn failed(&mut self, wanted: u64, now: Mono) {
         self.ended(wanted);
-        self.failures.failed(now, self.phase.fraction());
+        self.failures.failed(now, self.jitter.fraction());
     }
 
     /// The reason why the store did not decide may be over: it may be asked at once.

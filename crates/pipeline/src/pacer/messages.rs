@@ -106,14 +106,14 @@ impl Pacer {
     }
 
     /// A limit denied a message, and it cannot wait in memory.
-    pub(super) fn away(&mut self, waiting: Waiting, denied: &Departure, now: Mono) {
+    pub(super) fn away(&mut self, waiting: Waiting, departure: &Departure, now: Mono) {
         if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
         }
-        if denied.room.is_none() {
-            self.admission.count_denial(&waiting, denied.by);
+        if departure.room.is_none() {
+            self.admission.count_denial(&waiting, departure.by);
         }
-        send_away(waiting, denied, now);
+        send_away(waiting, departure, now);
     }
 
     /// While it stops, the messages of the scheduler go back to their queues.

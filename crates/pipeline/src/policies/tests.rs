@@ -77,7 +77,7 @@ async fn a_file_that_is_read_while_something_else_wakes_us_is_an_update() {
             file: reader,
         },
         meters: PolicyMeters::new("account"),
-        phase: Jitter::new(0),
+        jitter: Jitter::new(0),
         outdated: Arc::clone(&outdated),
         following: Following::new(Arc::from("account"), Vec::new()),
         clock: Clock::start(),

@@ -116,16 +116,16 @@ impl<'a, W: Watch> Fleet<'a, W> {
         &mut self,
         replica: &mut Replica<'a>,
         parcel: &Parcel<'a>,
-        denied: &Departure,
+        departure: &Departure,
     ) {
-        if denied.is_late && self.setting.route.far == Far::Dead {
+        if departure.is_late && self.setting.route.far == Far::Dead {
             return self.ended(replica, parcel.id, Without::Denied);
         }
-        let why = match denied.room {
+        let why = match departure.room {
             Some(_) => Away::Denied,
-            None => Away::Full(u8::try_from(denied.by).unwrap_or(u8::MAX)),
+            None => Away::Full(u8::try_from(departure.by).unwrap_or(u8::MAX)),
         };
-        self.send_away(replica, parcel.id, denied.wait, why);
+        self.send_away(replica, parcel.id, departure.wait, why);
     }
 
     /// Sends a message through the wait ladder, to come back after `wait`.

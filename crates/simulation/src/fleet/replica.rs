@@ -80,9 +80,9 @@ impl Replica<'_> {
         // One of the two ways is longer, or none, or both.
         let mut detour = || apart + dice.pick(&[0, lopsided]);
         let detour = (detour(), detour());
-        let phase = Jitter::new(mix(u64::from(id) + 1));
+        let jitter = Jitter::new(mix(u64::from(id) + 1));
         let rows = setting.route.rows.iter();
-        let mut rows = rows.map(|pace| LeaseHolder::new(*pace, phase));
+        let mut rows = rows.map(|pace| LeaseHolder::new(*pace, jitter));
         let pacing = match rows.next() {
             Some(main) => Pacing::with_reserve(main, rows.next()),
             None => Pacing::free(),
@@ -91,7 +91,7 @@ impl Replica<'_> {
         let requests = setting
             .route
             .usable()
-            .map(|usable| Requests::new(usable, phase, paced).hearing_first(HEARS_FIRST));
+            .map(|usable| Requests::new(usable, jitter, paced).hearing_first(HEARS_FIRST));
         Self {
             id,
             scheduler: Scheduler::new(pacing, requests),
