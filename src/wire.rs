@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
-pub use self::standing::{Standing, closed_why, kind, lost};
+pub use self::standing::{StoredLimit, closed_why, kind, lost};
 pub use self::stores::{Policies, replica};
 pub use self::stores::{family, keyed_limit, redis_at, redis_of, replicas, store};
 

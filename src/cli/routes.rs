@@ -13,7 +13,7 @@ use super::limits::pause::{Paused, Pausing};
 use super::limits::{Location, OpenLimits};
 use super::shell;
 use super::text::{state, table};
-use crate::wire::Standing;
+use crate::wire::StoredLimit;
 use sluiced_ports::policies::{PolicyOf, pause_of};
 use sluiced_ports::store::Family;
 
@@ -109,7 +109,7 @@ async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
         let key = pause_of(&name);
         let found = route(&opened, &name, &key).policy.inspect().await?;
         let is_known = found.policy.is_some();
-        let standing = Standing::new(found, None);
+        let standing = StoredLimit::new(found, None);
         let state = match is_known {
             true => state(&standing),
             false => "not running yet".to_owned(),

@@ -10,7 +10,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::wire::{Standing, closed_why};
+use crate::wire::{StoredLimit, closed_why};
 use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::rate::Span;
 use sluiced_core::time::StoreTime;
@@ -91,7 +91,7 @@ pub(super) fn paused(by: &str, left: Duration) -> String {
 }
 
 /// Whether anything passes.
-pub(super) fn state(standing: &Standing) -> String {
+pub(super) fn state(standing: &StoredLimit) -> String {
     let found = &standing.found;
     let now = found.now;
     let pause = found.policy.as_ref().and_then(|policy| {

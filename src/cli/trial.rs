@@ -229,7 +229,7 @@ async fn answer(
         limit: name.clone(),
         key: charge.key.0.as_deref().map(str::to_owned),
         cost: charge.cost.get(),
-        now: state(&wire::Standing::new(found.clone(), None)),
+        now: state(&wire::StoredLimit::new(found.clone(), None)),
         wait: Some(blocked.unwrap_or_default()),
         is_end: false,
     };

@@ -21,7 +21,7 @@ use sluiced_store::limit_key;
 
 /// A limit as the store has it.
 #[derive(Debug)]
-pub struct Standing {
+pub struct StoredLimit {
     pub found: Inspection,
     /// It grants nothing until then, because the store lost its state or may have.
     lost: Option<(StoreTime, Closing)>,
@@ -33,7 +33,7 @@ pub(super) async fn with_losses(
     name: &str,
     limit: &Limit,
     found: Result<Inspection, StoreError>,
-) -> Result<Standing, WireError> {
+) -> Result<StoredLimit, WireError> {
     let found = found.map_err(|e| WireError::new("redis", e))?;
     let lost = match &found.policy {
         // A policy that this version cannot read is shown as it is.
@@ -43,7 +43,7 @@ pub(super) async fn with_losses(
         },
         None => None,
     };
-    Ok(Standing { found, lost })
+    Ok(StoredLimit { found, lost })
 }
 
 /// Until when a limit under its current policy grants nothing because the store lost its state, or may have. `None` also
@@ -66,7 +66,7 @@ pub async fn lost(
     Ok(look.closed.filter(|(_, why)| *why != Closing::Paused))
 }
 
-impl Standing {
+impl StoredLimit {
     /// Of a limit that the store said this of, with what is known of losses (see [`lost`]).
     #[must_use]
     pub const fn new(found: Inspection, lost: Option<(StoreTime, Closing)>) -> Self {

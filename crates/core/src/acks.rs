@@ -64,12 +64,12 @@ pub struct Acks<L> {
     /// Settled since the last batch.
     fresh: usize,
     due: Option<Mono>,
-    bounds: Bounds,
+    bounds: AckBounds,
 }
 
 /// When frames are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct AckBounds {
     /// At once when so many are settled.
     pub full: usize,
     /// Otherwise so long after the first.
@@ -80,7 +80,7 @@ pub struct Bounds {
     pub blocked: usize,
 }
 
-impl Bounds {
+impl AckBounds {
     /// The bounds for a channel with that prefetch.
     #[must_use]
     pub fn for_prefetch(prefetch: u16) -> Self {
@@ -97,7 +97,7 @@ impl Bounds {
 impl<L: Clone> Acks<L> {
     /// No deliveries yet.
     #[must_use]
-    pub const fn new(bounds: Bounds) -> Self {
+    pub const fn new(bounds: AckBounds) -> Self {
         Self {
             next: 1,
             unseen: BTreeSet::new(),

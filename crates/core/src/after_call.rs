@@ -27,7 +27,7 @@ pub use self::tries::Tries;
 use self::figures::{Quota, QuotaSaid, Used, UsedSaid};
 use super::backoff::Backoff;
 use super::breaker::{BreakerReport, Sign};
-use super::gate::{Away, Gate, Standing};
+use super::gate::{Away, DownstreamState, Gate};
 use super::judge::{DeadReason, Outcome, Silence};
 use super::refusals::{Refusal, Refusals, Scope};
 use super::scheduler::KeyId;
@@ -139,7 +139,7 @@ pub struct Follows {
     pub report: Option<BreakerReport>,
     /// The call opened the breaker, or kept it open: its answer is the reason.
     pub is_reason: bool,
-    pub downstream: Standing,
+    pub downstream: DownstreamState,
     /// The gate of the route may have changed.
     pub gate_turns: bool,
     /// For each [`CallEnd::used`].
@@ -204,7 +204,7 @@ pub enum KeysFollow {
 
 /// What a failed or refused call means for its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+enum Consequence {
     Done,
     /// Again after the wait; this call counts as an attempt.
     Retry(Duration),
@@ -231,33 +231,35 @@ pub fn follow(
     let is_repeatable = call.rules.max_attempts > 1 || !call.maybe_delivered;
     let away = ended.away.filter(|_| is_repeatable);
     let nothing = KeysFollow::Pass(Vec::new());
-    let (meaning, keys) = match call.outcome {
+    let (consequence, keys) = match call.outcome {
         Outcome::Accepted => {
             let pass = refusals.accepted(call.keys, call.now.local);
-            (Meaning::Done, KeysFollow::Pass(pass))
+            (Consequence::Done, KeysFollow::Pass(pass))
         }
         Outcome::Throttled { wait } => call.throttled(wait, refusals),
         Outcome::Held { wait } => call.refused(wait, Scope::Message, refusals),
-        Outcome::Transient { .. } if call.is_anew() => (Meaning::Anew, nothing),
+        Outcome::Transient { .. } if call.is_anew() => (Consequence::Anew, nothing),
         Outcome::Transient { wait } => (call.failed(wait, away), nothing),
-        Outcome::Permanent => (Meaning::Dead(DeadReason::Rejected), nothing),
+        Outcome::Permanent => (Consequence::Dead(DeadReason::Rejected), nothing),
     };
-    let freeze = match meaning {
-        Meaning::Freeze(wait) => Some(wait),
+    let freeze = match consequence {
+        Consequence::Freeze(wait) => Some(wait),
         _ => None,
     };
     let closes = match (call.outcome, call.throttles) {
         (Outcome::Throttled { wait }, Throttles::Key { .. }) => Some(wait),
         _ => None,
     };
-    let meaning = call.ends(meaning).map_or(meaning, Meaning::Dead);
+    let consequence = call
+        .ends(consequence)
+        .map_or(consequence, Consequence::Dead);
     Follows {
-        next: call.next(meaning, opening),
-        tries: call.tried(meaning),
-        claims: call.claims(meaning),
-        returns_units: call.returns_units(meaning),
+        next: call.next(consequence, opening),
+        tries: call.tried(consequence),
+        claims: call.claims(consequence),
+        returns_units: call.returns_units(consequence),
         came_early: call.outcome == Outcome::Accepted && call.tries.refused_for_nothing,
-        is_denied: matches!(meaning, Meaning::Freeze(_) | Meaning::Aside(_)),
+        is_denied: matches!(consequence, Consequence::Freeze(_) | Consequence::Aside(_)),
         freeze,
         closes,
         keys,
@@ -298,15 +300,15 @@ impl CallEnd<'_> {
     }
 
     /// Whether no recipient got anything, and few such calls are made.
-    const fn returns_units(&self, meaning: Meaning) -> bool {
+    const fn returns_units(&self, consequence: Consequence) -> bool {
         let refuses = matches!(self.reply, Ok(status) if status.refuses_credentials);
-        matches!(meaning, Meaning::Away(_)) && refuses && !self.has_rest
+        matches!(consequence, Consequence::Away(_)) && refuses && !self.has_rest
     }
 
     /// The downstream asked to wait. What its answer names is believed.
-    fn throttled(&self, wait: Duration, refusals: &mut Refusals) -> (Meaning, KeysFollow) {
+    fn throttled(&self, wait: Duration, refusals: &mut Refusals) -> (Consequence, KeysFollow) {
         let mut refused = Vec::new();
-        let meaning = match self.throttles {
+        let consequence = match self.throttles {
             Throttles::Unsaid => {
                 let scope = match self.rules.hosts_differ {
                     true => Scope::Keys,
@@ -314,20 +316,20 @@ impl CallEnd<'_> {
                 };
                 return self.refused(wait, scope, refusals);
             }
-            Throttles::All => Meaning::Freeze(wait),
+            Throttles::All => Consequence::Freeze(wait),
             Throttles::Key { key, is_for_all } => {
                 if !is_for_all {
                     refusals.named(key, self.now.local);
                     refused.push((key, wait));
                 }
                 match self.tries.refused_for(self.now.store) >= self.rules.max_refused {
-                    true => Meaning::Dead(DeadReason::Throttled),
-                    false => Meaning::Aside(wait),
+                    true => Consequence::Dead(DeadReason::Throttled),
+                    false => Consequence::Aside(wait),
                 }
             }
         };
         let behind = None;
-        (meaning, KeysFollow::Refused { behind, refused })
+        (consequence, KeysFollow::Refused { behind, refused })
     }
 
     /// The downstream asked to wait. The other calls show what that is about.
@@ -336,7 +338,7 @@ impl CallEnd<'_> {
         wait: Duration,
         scope: Scope,
         refusals: &mut Refusals,
-    ) -> (Meaning, KeysFollow) {
+    ) -> (Consequence, KeysFollow) {
         let refused_for = self.tries.refused_for(self.now.store);
         let refusal = Refusal {
             message: self.message,
@@ -346,12 +348,12 @@ impl CallEnd<'_> {
             scope,
         };
         let ruling = refusals.refused(&refusal, self.now.local);
-        let meaning = if ruling.is_about_all {
-            Meaning::Freeze(ruling.wait)
+        let consequence = if ruling.is_about_all {
+            Consequence::Freeze(ruling.wait)
         } else if refused_for >= self.rules.max_refused && ruling.others_pass {
-            Meaning::Dead(DeadReason::Throttled)
+            Consequence::Dead(DeadReason::Throttled)
         } else {
-            Meaning::Aside(ruling.wait)
+            Consequence::Aside(ruling.wait)
         };
         // After the freeze the next call is for another key.
         let has_others = ruling.is_about_all && !self.keys.is_empty();
@@ -359,18 +361,18 @@ impl CallEnd<'_> {
             behind: has_others.then(|| self.now.local + wait + self.interval),
             refused: ruling.keys,
         };
-        (meaning, keys)
+        (consequence, keys)
     }
 
     /// The call failed, and may succeed later: not before this `wait`, if the answer asked for one.
-    fn failed(&self, wait: Option<Duration>, away: Option<Away>) -> Meaning {
+    fn failed(&self, wait: Option<Duration>, away: Option<Away>) -> Consequence {
         match away {
-            Some(away) => Meaning::Away(away.behind_others),
-            None if self.is_last() => Meaning::Dead(DeadReason::AttemptsExhausted),
+            Some(away) => Consequence::Away(away.behind_others),
+            None if self.is_last() => Consequence::Dead(DeadReason::AttemptsExhausted),
             None => {
                 let attempts = self.tries.attempts.saturating_add(1);
                 let backoff = self.rules.retry.full_jitter(attempts, self.fraction);
-                Meaning::Retry(backoff.max(wait.unwrap_or_default()))
+                Consequence::Retry(backoff.max(wait.unwrap_or_default()))
             }
         }
     }
@@ -381,32 +383,34 @@ impl CallEnd<'_> {
     }
 
     /// Why the message must not be called again although its answer would allow it: it may have been taken already.
-    fn ends(&self, meaning: Meaning) -> Option<DeadReason> {
+    fn ends(&self, consequence: Consequence) -> Option<DeadReason> {
         if !self.maybe_taken() {
             return None;
         }
-        match meaning {
+        match consequence {
             // The configuration says what such an answer means.
-            Meaning::Done => None,
+            Consequence::Done => None,
             _ if self.once == OnceRule::NeverRepeats => Some(DeadReason::Unknown),
-            Meaning::Away(_) | Meaning::Aside(_) | Meaning::Freeze(_) if self.is_last() => {
+            Consequence::Away(_) | Consequence::Aside(_) | Consequence::Freeze(_)
+                if self.is_last() =>
+            {
                 Some(DeadReason::AttemptsExhausted)
             }
             _ => None,
         }
     }
 
-    fn next(&self, meaning: Meaning, opening: impl Fn(StoreTime) -> StoreTime) -> Next {
+    fn next(&self, consequence: Consequence, opening: impl Fn(StoreTime) -> StoreTime) -> Next {
         let here = |waits, elsewhere| Next::Again { waits, elsewhere };
-        match meaning {
-            Meaning::Done => Next::Done,
-            Meaning::Dead(reason) => Next::Dead(reason),
-            Meaning::Anew => here(NextWait::Here(None), false),
-            Meaning::Away(until) => here(NextWait::Here(until), true),
+        match consequence {
+            Consequence::Done => Next::Done,
+            Consequence::Dead(reason) => Next::Dead(reason),
+            Consequence::Anew => here(NextWait::Here(None), false),
+            Consequence::Away(until) => here(NextWait::Here(until), true),
             // Behind the other messages once the freeze has ended: the whole route waits.
-            Meaning::Freeze(wait) => here(NextWait::Here(Some(self.now.local + wait)), false),
-            Meaning::Retry(wait) => here(self.waits(wait, Cause::Failed, opening), false),
-            Meaning::Aside(wait) => {
+            Consequence::Freeze(wait) => here(NextWait::Here(Some(self.now.local + wait)), false),
+            Consequence::Retry(wait) => here(self.waits(wait, Cause::Failed, opening), false),
+            Consequence::Aside(wait) => {
                 // Another route is tried once.
                 let is_first = self.tries.refused_since.is_none();
                 let elsewhere = is_first && wait > self.rules.max_hold;
@@ -434,31 +438,33 @@ impl CallEnd<'_> {
         }
     }
 
-    fn tried(&self, meaning: Meaning) -> Tries {
+    fn tried(&self, consequence: Consequence) -> Tries {
         let before = self.tries;
-        let spends = match meaning {
-            Meaning::Done | Meaning::Anew => false,
-            Meaning::Retry(_) | Meaning::Dead(_) => true,
-            Meaning::Away(_) | Meaning::Freeze(_) | Meaning::Aside(_) => self.maybe_taken(),
+        let spends = match consequence {
+            Consequence::Done | Consequence::Anew => false,
+            Consequence::Retry(_) | Consequence::Dead(_) => true,
+            Consequence::Away(_) | Consequence::Freeze(_) | Consequence::Aside(_) => {
+                self.maybe_taken()
+            }
         };
         Tries {
             attempts: before.attempts.saturating_add(u32::from(spends)),
             // Where this call spends no attempt, the message spends one if its rest cannot be sent from here.
-            in_parts: self.has_rest && !spends && meaning != Meaning::Done,
-            refused_since: match meaning {
-                Meaning::Freeze(_) => None,
-                Meaning::Aside(_) => before.refused_since.or(Some(self.now.store)),
+            in_parts: self.has_rest && !spends && consequence != Consequence::Done,
+            refused_since: match consequence {
+                Consequence::Freeze(_) => None,
+                Consequence::Aside(_) => before.refused_since.or(Some(self.now.store)),
                 _ => before.refused_since,
             },
             refused_for_nothing: matches!(
-                (meaning, self.outcome, self.throttles),
+                (consequence, self.outcome, self.throttles),
                 (
-                    Meaning::Aside(_),
+                    Consequence::Aside(_),
                     Outcome::Throttled { .. },
                     Throttles::Unsaid
                 )
             ),
-            renewed: meaning == Meaning::Anew,
+            renewed: consequence == Consequence::Anew,
             last_status: match self.outcome {
                 Outcome::Accepted => before.last_status,
                 _ => self.reply.ok().map(|status| status.number),
@@ -466,10 +472,10 @@ impl CallEnd<'_> {
         }
     }
 
-    fn claims(&self, meaning: Meaning) -> ClaimsEnd {
-        match meaning {
-            Meaning::Done => ClaimsEnd::Accepted,
-            Meaning::Dead(DeadReason::Unknown) => ClaimsEnd::Unknown,
+    fn claims(&self, consequence: Consequence) -> ClaimsEnd {
+        match consequence {
+            Consequence::Done => ClaimsEnd::Accepted,
+            Consequence::Dead(DeadReason::Unknown) => ClaimsEnd::Unknown,
             // Only this message may go on: if it leaves this replica, whether all of it was taken is unknown.
             _ if self.has_rest && self.once == OnceRule::NeverRepeats => ClaimsEnd::Unknown,
             _ => ClaimsEnd::Released,

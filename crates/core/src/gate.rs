@@ -102,7 +102,7 @@ impl Sends {
 
 /// What changed at a [`Gate::review`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct GateChange {
     /// What the route sent before.
     pub was: Sends,
     /// What it sends now.
@@ -111,7 +111,7 @@ pub struct Turn {
     pub hours: Option<Stretch>,
 }
 
-impl Turn {
+impl GateChange {
     /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Returns the messages
     /// that were held until now and need not be held that long any more.
     #[must_use]
@@ -131,7 +131,7 @@ impl Turn {
 
 /// A call ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct CallEnded {
     /// What to report to the store.
     pub report: Option<BreakerReport>,
     /// The call failed because the downstream is away: the failure says nothing about its message.
@@ -152,7 +152,7 @@ pub struct Away {
 
 /// How a downstream stands, as far as this replica knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct DownstreamState {
     /// For which replicas it is away; `None`: for none.
     pub away: Option<AwayFor>,
     /// So many messages were rejected in a row, if these keep the breaker open.
@@ -282,9 +282,9 @@ impl Gate {
     }
 
     /// A call ended, with this sign of the downstream.
-    pub fn ended(&mut self, sign: Sign, now: Mono) -> Ended {
+    pub fn ended(&mut self, sign: Sign, now: Mono) -> CallEnded {
         let Some(breaker) = &mut self.breaker else {
-            return Ended::default();
+            return CallEnded::default();
         };
         let (was_closed, was_probing) = (breaker.is_closed(), breaker.is_probing());
         let pauses = breaker.pauses_alone();
@@ -298,7 +298,7 @@ impl Gate {
         if turns {
             self.look = None;
         }
-        Ended {
+        CallEnded {
             report,
             away,
             turns,
@@ -343,9 +343,9 @@ impl Gate {
 
     /// How the downstream stands.
     #[must_use]
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> DownstreamState {
         let breaker = self.breaker.as_ref();
-        Standing {
+        DownstreamState {
             away: breaker.and_then(Breaker::away_for),
             rejections: breaker.and_then(Breaker::rejections),
         }
@@ -357,7 +357,7 @@ impl Gate {
         store_now: Option<StoreTime>,
         under_way: u64,
         now: Mono,
-    ) -> Option<Turn> {
+    ) -> Option<GateChange> {
         if self.look.is_some_and(|at| now < at) {
             return None;
         }
@@ -399,7 +399,7 @@ impl Gate {
         let turned = stretch.map(is_open) != self.stretch.map(is_open);
         self.stretch = stretch.or(self.stretch);
         let hours = stretch.filter(|_| turned);
-        (was != is || hours.is_some()).then_some(Turn { was, is, hours })
+        (was != is || hours.is_some()).then_some(GateChange { was, is, hours })
     }
 
     /// `change`: when the hours begin or end; `shut`: they have ended; `paused`: by an operator until then; `blocked`: by the

@@ -83,7 +83,7 @@ struct Asking {
 
 /// The generation that the mapping, the turn and the freeze belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Generation {
+enum KnownGeneration {
     /// The store has not answered yet.
     Unknown,
     Steady(u64),
@@ -91,7 +91,7 @@ enum Generation {
     Stepped(u64),
 }
 
-impl Generation {
+impl KnownGeneration {
     const fn number(self) -> Option<u64> {
         match self {
             Self::Unknown => None,
@@ -123,7 +123,7 @@ pub struct LeaseHolder {
     outdated: Option<Mono>,
     jitter: Jitter,
     clock: ClockMap,
-    generation: Generation,
+    generation: KnownGeneration,
     turn: Option<Turn>,
     /// No slot before then: the later end of the downstream's freeze and of an operator's pause.
     shut_until: Option<StoreTime>,
@@ -210,7 +210,7 @@ impl LeaseHolder {
             outdated: None,
             jitter,
             clock: ClockMap::default(),
-            generation: Generation::Unknown,
+            generation: KnownGeneration::Unknown,
             turn: None,
             shut_until: None,
             paused_until: None,

@@ -43,7 +43,9 @@ pub use batch::{Asked, Question};
 pub use queued::{HoldRules, KeyId, Queued, Share, Sum};
 pub use ready::Ready;
 pub use request::{BATCH_MAX, HEARTBEAT, Requests};
+pub use serving::Needs;
 
+use self::batch::Due;
 use self::key_queues::KeyQueues;
 use super::leases::{Head, LeaseHolder, Slot};
 use super::limits::once::Ended;
@@ -243,8 +245,8 @@ impl<T: Queued> Scheduler<T> {
             return Action::Lease(row, ask);
         }
         let next_request = match self.request(now) {
-            Ok(question) => return Action::Admit(question),
-            Err(next) => next,
+            Due::Now(question) => return Action::Admit(question),
+            Due::Later(next) => next,
         };
         if let Some(step) = self.found.pop_front() {
             return step;

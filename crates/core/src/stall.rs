@@ -66,7 +66,7 @@ pub fn bound(pace: Option<&Pace>, slow_trip: Duration) -> Duration {
 
 /// What a route waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waits {
+pub enum RouteWaits {
     /// Messages wait for slots and answers, and for nothing else.
     ForNothingElse,
     /// Messages wait for slots and answers alone, and the next slot comes at a time that is known.
@@ -97,7 +97,7 @@ pub struct Progress {
     /// The highest number of calls that were seen to have left.
     left: u64,
     /// What it waited for at the last check.
-    waited: Option<Waits>,
+    waited: Option<RouteWaits>,
     /// For how long messages could go since the last call.
     stood: Duration,
     /// When permits or slots were last seen to run out, and how many ran out since the last call.
@@ -107,7 +107,7 @@ pub struct Progress {
 
 impl Progress {
     /// Checks the route; returns whether it is stalled.
-    pub fn look(&mut self, seen: Seen, waits: Waits, bound: Duration, now: Mono) -> bool {
+    pub fn look(&mut self, seen: Seen, waits: RouteWaits, bound: Duration, now: Mono) -> bool {
         let passed = self.looked.map_or(Duration::ZERO, |last| now.since(last));
         let before = std::mem::replace(&mut self.seen, seen);
         self.looked = Some(now);
@@ -117,16 +117,16 @@ impl Progress {
         }
         let run_out = self.ran_out.is_some_and(|at| now.since(at) <= bound / 2);
         let could_go = match self.waited.replace(waits) {
-            Some(Waits::ForNothingElse) => true,
+            Some(RouteWaits::ForNothingElse) => true,
             // Its slots come, and run out unused each time.
-            Some(Waits::ForItsTurn) => run_out,
-            Some(Waits::Idle | Waits::HeldUp) | None => false,
+            Some(RouteWaits::ForItsTurn) => run_out,
+            Some(RouteWaits::Idle | RouteWaits::HeldUp) | None => false,
         };
         if could_go {
             self.stood += passed;
         }
-        let excused = waits == Waits::Idle || seen.passed_over != before.passed_over;
-        if seen.left > self.left || waits == Waits::HeldUp || (excused && !run_out) {
+        let excused = waits == RouteWaits::Idle || seen.passed_over != before.passed_over;
+        if seen.left > self.left || waits == RouteWaits::HeldUp || (excused && !run_out) {
             self.left = seen.left.max(self.left);
             self.stood = Duration::ZERO;
             self.ran_out = None;

@@ -6,6 +6,7 @@
 //! else: it counts as no answer, unless its status or what came already means another try.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -14,8 +15,9 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 
+use super::body::{AnswerRead, read_out};
 use super::encoding::decode;
-use super::gate::{AnswerRead, Failure, joined, read_out};
+use super::failure::Failure;
 use super::judge::{HttpJudge, Read, Reply};
 use super::redirect;
 use super::transport::AnswerBody;
@@ -295,4 +297,19 @@ fn named(status: StatusCode) -> String {
         Some(reason) => format!("{} {reason}", status.as_str()),
         None => status.as_str().to_owned(),
     }
+}
+
+/// The headers of an answer by name. Values of one name are a list (RFC 9110, section 5.3); those that are no text are
+/// left out.
+fn joined(headers: &HeaderMap) -> BTreeMap<String, String> {
+    let mut joined: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in headers {
+        let Ok(value) = value.to_str() else { continue };
+        let all = joined.entry(name.as_str().to_owned()).or_default();
+        if !all.is_empty() {
+            all.push_str(", ");
+        }
+        all.push_str(value);
+    }
+    joined
 }

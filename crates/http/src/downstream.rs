@@ -27,7 +27,7 @@ use super::auth::RotatingAuth;
 use super::aws::AwsSigner;
 use super::connect::{WarmConnector, network, place};
 use super::egress::Proxy;
-use super::gate::Failure;
+use super::failure::Failure;
 use super::hosts::Allowed;
 use super::http1::Http1;
 use super::http2::Http2;

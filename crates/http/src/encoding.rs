@@ -12,7 +12,7 @@
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 
-use super::gate::AnswerRead;
+use super::body::AnswerRead;
 use sluiced_ports::downstream::MAX_ANSWER;
 use sluiced_template::content::{End, gunzip, inflate, unbrotli};
 

@@ -1,4 +1,4 @@
-//! A connection that carries only calls in time; how an answer is read, and what a failed call means.
+//! A connection that carries only calls in time.
 //!
 //! Problem: between the decision to send and the write, a call passes the pool, another task, perhaps
 //! a new connection with its handshakes, or a machine that stands still. A call that leaves too late
@@ -14,30 +14,20 @@
 //! Calls run on a runtime of one thread: a connection's task runs only after the call that chose
 //! the connection has handed that over ([`Writing`]). A connection without one writes
 //! nothing.
-//!
-//! A request certainly did not arrive only if there was no connection, or if the connection closed
-//! before the request's body passed its gate. After that, the downstream may have read it before
-//! the failure. [`Failure`] distinguishes the two, and has a text for a person.
 
-use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::{Extensions, HeaderMap};
-use http_body_util::BodyExt;
-use hyper::body::Body;
+use http::Extensions;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::lifetime::{BestBefore, Lifetimes, OpenConnection};
-use super::transport::AnswerBody;
-use sluiced_ports::dial::{connect_detail, find};
-use sluiced_ports::downstream::{LeaveBy, MAX_ANSWER, NotSent, Silence};
+use sluiced_ports::downstream::{LeaveBy, NotSent};
 use sluiced_ports::lock;
 
 /// What a connection may write.
@@ -311,117 +301,4 @@ impl Writing {
             gate.rests(*call, rest);
         }
     }
-}
-
-/// Why there is no answer.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    pub(super) detail: String,
-    pub(super) maybe_delivered: bool,
-}
-
-impl Failure {
-    pub(super) fn sure(detail: impl Into<String>) -> Self {
-        Self {
-            detail: detail.into(),
-            maybe_delivered: false,
-        }
-    }
-
-    pub(super) fn unsure(detail: impl Into<String>) -> Self {
-        Self {
-            detail: detail.into(),
-            maybe_delivered: true,
-        }
-    }
-
-    /// Reads a client error. `begun`: the request may have been written in part.
-    pub(super) fn of(error: &legacy::Error, begun: bool) -> Self {
-        if error.is_connect() {
-            return Self::sure(connect_detail(error));
-        }
-        let Some(cause) = find::<hyper::Error>(error) else {
-            return Self {
-                detail: "the call failed before the answer".to_owned(),
-                maybe_delivered: begun,
-            };
-        };
-        // With these errors hyper returns the request, which it never wrote.
-        if !begun || cause.is_canceled() || cause.is_closed() {
-            return Self::sure("connection closed before the request was written");
-        }
-        Self::unsure(answer_detail(cause))
-    }
-}
-
-fn answer_detail(error: &hyper::Error) -> &'static str {
-    if error.is_incomplete_message() {
-        return "connection closed before the answer";
-    }
-    if error.is_parse_too_large() {
-        return "the header of the answer is too large";
-    }
-    if error.is_parse() {
-        return "the answer is not HTTP";
-    }
-    match find::<io::Error>(error).map(io::Error::kind) {
-        Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => {
-            "connection reset before the answer"
-        }
-        _ => "connection lost before the answer",
-    }
-}
-
-/// The headers of an answer by name. Values of one name are a list (RFC 9110, section 5.3); those that are no text are
-/// left out.
-pub(super) fn joined(headers: &HeaderMap) -> BTreeMap<String, String> {
-    let mut joined: BTreeMap<String, String> = BTreeMap::new();
-    for (name, value) in headers {
-        let Ok(value) = value.to_str() else { continue };
-        let all = joined.entry(name.as_str().to_owned()).or_default();
-        if !all.is_empty() {
-            all.push_str(", ");
-        }
-        all.push_str(value);
-    }
-    joined
-}
-
-/// How much of an answer was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AnswerRead {
-    Whole,
-    /// As much as is needed; the connection closes.
-    Enough,
-    /// It broke off before; the connection closes.
-    Cut(Silence),
-    /// It came, and cannot be decoded.
-    Unreadable,
-}
-
-/// Reads an answer to its end, if it is not too long. The body is in `kept`, if that is given.
-pub(super) async fn read_out(mut body: AnswerBody, mut kept: Option<&mut Vec<u8>>) -> AnswerRead {
-    if kept.is_none() && body.size_hint().lower() > MAX_ANSWER as u64 {
-        return AnswerRead::Enough;
-    }
-    let mut left = MAX_ANSWER;
-    while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
-            return AnswerRead::Cut(Silence::Connection);
-        };
-        let Some(data) = frame.data_ref() else {
-            continue;
-        };
-        if let Some(kept) = kept.as_deref_mut() {
-            kept.extend_from_slice(&data[..data.len().min(left)]);
-        }
-        let Some(rest) = left.checked_sub(data.len()) else {
-            return AnswerRead::Enough;
-        };
-        left = rest;
-        if left == 0 && !body.is_end_stream() {
-            return AnswerRead::Enough;
-        }
-    }
-    AnswerRead::Whole
 }

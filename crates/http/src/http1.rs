@@ -29,7 +29,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::WarmConnector;
-use super::gate::{Failure, Writing};
+use super::failure::Failure;
+use super::gate::Writing;
 use super::lifetime::Lifetimes;
 use super::transport::{AfterAnswer, AnswerBody, Heard, Unheard};
 use sluiced_ports::dial::find;

@@ -35,7 +35,7 @@ use self::link::{Calling, NotBegun, Stream};
 use self::opening::Opener;
 use self::pool::Pool;
 use super::egress::Egress;
-use super::gate::Failure;
+use super::failure::Failure;
 use super::lifetime::{Lifetimes, later};
 use super::places::Places;
 use super::transport::{AfterAnswer, AnswerBody, Heard, Unheard};

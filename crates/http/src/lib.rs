@@ -15,10 +15,12 @@
 mod answer;
 mod auth;
 mod aws;
+mod body;
 mod connect;
 mod downstream;
 mod egress;
 mod encoding;
+mod failure;
 mod gate;
 mod hosts;
 mod http1;

@@ -13,7 +13,8 @@ use http::{Request, Response, Uri};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Instant;
 
-use super::gate::{Failure, Writing};
+use super::failure::Failure;
+use super::gate::Writing;
 use super::http1::Http1;
 use super::http2::{Http2, Received};
 use sluiced_ports::downstream::{LeaveBy, Silence};

@@ -53,14 +53,14 @@ pub(super) struct Keyed {
 pub(super) struct Admission {
     keyed: Keyed,
     /// As many as the scheduler has under way.
-    under_way: FuturesUnordered<BoxFuture<'static, Answered>>,
+    under_way: FuturesUnordered<BoxFuture<'static, AnsweredQuestion>>,
     waits: Waits,
     /// The limits that grant nothing, and until when, as it was logged.
     logged: BTreeMap<Arc<str>, StoreTime>,
 }
 
 /// A question with the store's answer.
-pub(super) struct Answered {
+pub(super) struct AnsweredQuestion {
     question: Question<Waiting>,
     answer: Result<Decisions, StoreError>,
 }
@@ -92,7 +92,7 @@ impl Admission {
         let store = Arc::clone(&self.keyed.store);
         self.under_way.push(Box::pin(async move {
             let answer = store.admit(&candidates, question.wanted).await;
-            Answered { question, answer }
+            AnsweredQuestion { question, answer }
         }));
     }
 
@@ -112,7 +112,7 @@ impl Admission {
     }
 
     /// The next answer to one of the questions under way. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Answered {
+    pub(super) async fn next(&mut self) -> AnsweredQuestion {
         match self.under_way.next().await {
             Some(answered) => answered,
             None => pending().await,
@@ -122,7 +122,7 @@ impl Admission {
     /// Hands an answer to the scheduler, and records the decisions in metrics and log.
     pub(super) fn answered(
         &mut self,
-        Answered { question, answer }: Answered,
+        AnsweredQuestion { question, answer }: AnsweredQuestion,
         scheduler: &mut Scheduler<Waiting>,
         pacer: &PacerHandle,
     ) {

@@ -33,7 +33,7 @@ use super::verdict::{dead, keep, later};
 static CUT: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 /// A call that has come back.
-pub(super) struct Answered {
+pub(super) struct AnsweredCall {
     pub(super) job: Box<Job>,
     pub(super) judgement: Judgement,
     /// The units that the call took of keyed limits.
@@ -46,7 +46,7 @@ pub(super) struct Answered {
     pub(super) started: Mono,
 }
 
-impl Answered {
+impl AnsweredCall {
     /// Decides what follows, and does it. Returns once the verdict is given, or the message waits for another call.
     pub(super) async fn settle(self, pacer: &PacerHandle) {
         let follows = self.read(pacer);

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use sluiced_core::after_call::Throttles;
 use sluiced_core::after_call::figures::{
-    Correction as Wrong, Quota, QuotaOf, QuotaSaid, QuotaThen, Used, UsedSaid, under_way,
+    Quota, QuotaOf, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate, under_way,
 };
 use sluiced_core::judge::{Outcome, Remaining};
 use sluiced_core::rate::Cost;
@@ -305,9 +305,9 @@ fn read_throttles(job: &Job, judgement: &Judgement) -> Option<String> {
     throttles.read(job.delivery.message(), facts, answer)
 }
 
-fn corrected(wrong: Wrong, at: GrantedAt) -> Corrected {
+fn corrected(wrong: WrongEstimate, at: GrantedAt) -> Corrected {
     match wrong {
-        Wrong::Less(units) => Corrected::Less { units, at },
-        Wrong::More(units) => Corrected::More { units },
+        WrongEstimate::Less(units) => Corrected::Less { units, at },
+        WrongEstimate::More(units) => Corrected::More { units },
     }
 }

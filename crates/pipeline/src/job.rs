@@ -304,15 +304,8 @@ impl Queued for Waiting {
         self.job.route.rules.prefetch.into()
     }
 
-    fn memory_room(&self, key: KeyId) -> usize {
-        let rules = &self.job.route.rules;
-        // Those that are refused have no other place to wait.
-        let has_no_other = rules.on_denied == OnDenied::Refuse;
-        let comes_back = self.was_denied() && !self.counts_calls(key);
-        match has_no_other || comes_back || self.is_for_all(key) {
-            true => usize::MAX,
-            false => self.prefetch() / 2,
-        }
+    fn waits_only_here(&self) -> bool {
+        self.job.route.rules.on_denied == OnDenied::Refuse
     }
 
     fn deadline(&self) -> Option<Mono> {

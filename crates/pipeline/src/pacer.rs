@@ -69,9 +69,6 @@ use messages::Refunded;
 
 /// The pacer runs a round at least this often: the watchdog and the gauges need it.
 const ROUND: Duration = Duration::from_millis(500);
-/// A key that the downstream refuses is called one message at a time; if no answer comes, the next one is called
-/// after this.
-const PROBE: Duration = Duration::from_secs(10);
 /// Entries taken from the events at a time.
 const EVENTS: usize = 256;
 /// How long opening connections may keep the taps closed at the start.
@@ -245,7 +242,7 @@ impl Pacer {
                     for waiting in &messages {
                         waiting.job.route.calls.ran_out();
                     }
-                    self.refund(messages, None);
+                    self.put_back(messages);
                 }
                 Action::Depart(waiting, denied) => self.away(waiting, &denied, now),
                 Action::Never { item, by, most } => {
@@ -280,7 +277,7 @@ impl Pacer {
             // Its limits were being asked when the gate was shut.
             self.handle.meters.slots_missed.increment(1);
             route.calls.ran_out();
-            return self.refund(vec![waiting], None);
+            return self.put_back(vec![waiting]);
         };
         let under_way = route.calls.begin(now);
         self.probe_keys(&waiting.job, now);
@@ -297,7 +294,7 @@ impl Pacer {
             return;
         }
         for key in lock(&self.handle.refusals).probed(&keys) {
-            self.scheduler.refused(key, now + PROBE);
+            self.scheduler.probed(key, now);
         }
     }
 
@@ -348,7 +345,7 @@ impl Pacer {
             answered = self.admission.next() => self.answered(answered),
             // A task that panicked has dropped its messages: they go back to their queues.
             Some(Ok(refunded)) = self.refunds.next(), if !self.refunds.is_empty() => {
-                self.refunded(refunded);
+                self.go_on(refunded);
             }
             _ = self.events.recv_many(&mut batch, EVENTS) => {
                 for entry in batch {

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use sluiced_core::scheduler::Scheduler;
-use sluiced_core::stall::{Progress, Seen, TooFar, Waits};
+use sluiced_core::stall::{Progress, RouteWaits, Seen, TooFar};
 use sluiced_core::time::Mono;
 use sluiced_ports::connect::Link;
 use sluiced_telemetry::LogLimit;
@@ -135,12 +135,12 @@ impl WatchedRoute {
         }
     }
 
-    fn waits(&self, scheduler: &Scheduler<Waiting>, now: Mono) -> Waits {
+    fn waits(&self, scheduler: &Scheduler<Waiting>, now: Mono) -> RouteWaits {
         let route = &self.route;
         if route.gate.with(|gate| gate.is_away()) || route.gate.sends().opening().is_some() {
-            return Waits::HeldUp;
+            return RouteWaits::HeldUp;
         }
-        scheduler.route_waits(route.number, route.counting.is_keyed(), now)
+        scheduler.route_waits(route.number, route.counting.needs(), now)
     }
 
     fn why(&self, scheduler: &Scheduler<Waiting>) -> String {

@@ -178,7 +178,7 @@ struct Store {
 
 /// What is done at a time of its own.
 #[derive(Clone, Copy, Debug)]
-enum Job {
+enum DueWork {
     /// Calls that ended while the store was away are released again.
     Release,
     Done,
@@ -251,15 +251,15 @@ async fn run(
 
 impl<F: Fn(Vec<Granted>)> Work<F> {
     /// The next job, and how long until then.
-    fn soonest(&self) -> Option<(Duration, Job)> {
+    fn soonest(&self) -> Option<(Duration, DueWork)> {
         let now = self.store.clock.now();
         // Computed each time: an operator may shorten a lease, and new calls begin after that.
         let renew_at = self.renewed + renew_every(&self.limits);
         let jobs = [
-            (!self.unreleased.is_empty()).then(|| (self.release_at.since(now), Job::Release)),
-            (!self.book.done.is_empty()).then(|| (self.write_at.since(now), Job::Done)),
-            (!self.book.said.is_empty()).then(|| (self.book.said.due(now), Job::Correct)),
-            (!self.book.running.is_empty()).then(|| (renew_at.since(now), Job::Renew)),
+            (!self.unreleased.is_empty()).then(|| (self.release_at.since(now), DueWork::Release)),
+            (!self.book.done.is_empty()).then(|| (self.write_at.since(now), DueWork::Done)),
+            (!self.book.said.is_empty()).then(|| (self.book.said.due(now), DueWork::Correct)),
+            (!self.book.running.is_empty()).then(|| (renew_at.since(now), DueWork::Renew)),
         ];
         jobs.into_iter().flatten().min_by_key(|(wait, _)| *wait)
     }
@@ -267,24 +267,24 @@ impl<F: Fn(Vec<Granted>)> Work<F> {
     /// Returns what is to be released.
     async fn run(
         &mut self,
-        job: Job,
+        job: DueWork,
         received: &mut mpsc::UnboundedReceiver<ToRefunder>,
     ) -> Vec<Granted> {
         match job {
-            Job::Release => {
+            DueWork::Release => {
                 if self.store.release(&self.unreleased).await {
                     (self.freed)(std::mem::take(&mut self.unreleased));
                 }
                 self.release_at = self.store.clock.now() + RELEASE_AGAIN;
             }
-            Job::Done => {
+            DueWork::Done => {
                 for claims in self.store.done(std::mem::take(&mut self.book.done)).await {
                     self.book.stop_renewing(&claims);
                     (self.freed)(claims);
                 }
             }
-            Job::Correct => self.store.correct(&mut self.book.said).await,
-            Job::Renew => return self.renew(received).await,
+            DueWork::Correct => self.store.correct(&mut self.book.said).await,
+            DueWork::Renew => return self.renew(received).await,
         }
         Vec::new()
     }

@@ -282,12 +282,12 @@ impl Results {
         serde_json::to_string(&body).expect("texts and numbers can be written as JSON")
     }
 
-    fn answered<'a>(&'a self, answer: &'a Answer) -> Answered<'a> {
+    fn answered<'a>(&'a self, answer: &'a Answer) -> AnswerFields<'a> {
         let named = self.headers.iter().filter_map(|name| {
             let value = answer.headers.get(&name.to_ascii_lowercase())?;
             Some((name.as_str(), value.as_str()))
         });
-        Answered {
+        AnswerFields {
             headers: named.collect(),
             body: serde_json::from_slice(&answer.body).map_or_else(
                 |_| AnswerBody::Text(String::from_utf8_lossy(&answer.body)),
@@ -341,11 +341,11 @@ struct Body<'a> {
     attempts: u32,
     first_seen: Option<String>,
     settled: String,
-    answer: Option<Answered<'a>>,
+    answer: Option<AnswerFields<'a>>,
 }
 
 #[derive(Serialize)]
-struct Answered<'a> {
+struct AnswerFields<'a> {
     headers: BTreeMap<&'a str, &'a str>,
     body: AnswerBody<'a>,
     whole: bool,

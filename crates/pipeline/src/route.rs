@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use sluiced_core::breaker::BreakerRule;
-use sluiced_core::scheduler::KeyId;
+use sluiced_core::scheduler::{KeyId, Needs};
 use sluiced_core::stall::Dying;
 use sluiced_ports::downstream::{Downstream, Facts};
 use sluiced_ports::limits::{KeyedLimit, key_id, limit_key};
@@ -111,9 +111,13 @@ impl Counting {
         keyed(&self.limits)
     }
 
-    /// Whether there are such limits.
-    pub(super) fn is_keyed(&self) -> bool {
-        !self.for_all.is_empty()
+    /// What its messages need.
+    pub(super) fn needs(&self) -> Needs {
+        if self.for_all.is_empty() {
+            Needs::Slot
+        } else {
+            Needs::SlotAndPermit
+        }
     }
 
     /// Whether this key of one of the limits is the one for all messages.

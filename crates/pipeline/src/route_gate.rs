@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 
 use sluiced_core::after_call::Follows;
 use sluiced_core::breaker::{AwayFor, BreakerReport, BreakerRule, BreakerStatus};
-use sluiced_core::gate::{Gate, NO_END, Sends, Standing, Turn};
+use sluiced_core::gate::{DownstreamState, Gate, GateChange, NO_END, Sends};
 use sluiced_core::hours::{OpeningHours, Stretch};
 use sluiced_core::time::Mono;
 use sluiced_core::zone::Zone;
@@ -130,7 +130,7 @@ impl RouteGate {
         load: impl FnOnce() -> Load,
         pacer: &PacerHandle,
         now: Mono,
-    ) -> Option<Turn> {
+    ) -> Option<GateChange> {
         let store_now = pacer.known_store_time(now);
         let (report, turn) = self.with(|gate| {
             let load = load();
@@ -185,7 +185,7 @@ impl RouteGate {
     fn show_away(
         &self,
         breaker: &SharedBreaker,
-        standing: Standing,
+        standing: DownstreamState,
         fleets_why: Option<&Arc<str>>,
     ) {
         let Some(why) = breaker.show(standing.away, fleets_why) else {

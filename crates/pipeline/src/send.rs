@@ -14,7 +14,7 @@ use sluiced_core::time::Mono;
 use sluiced_ports::downstream::{LeaveBy, NotSent, Undecodable};
 use sluiced_telemetry::LogLimit;
 
-use super::after_call::Answered;
+use super::after_call::AnsweredCall;
 use super::calls::CallUnderWay;
 use super::handle::{PacerHandle, ToPacer};
 use super::job::{Job, Waiting};
@@ -63,7 +63,7 @@ pub(super) async fn perform(
                 false => Vec::new(),
             };
             let (claims, unspent) = permit.end_call();
-            let answered = Answered {
+            let answered = AnsweredCall {
                 job,
                 judgement,
                 taken,

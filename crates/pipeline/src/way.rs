@@ -102,7 +102,7 @@ impl RouteWay {
 
 /// Measures for as long as it is polled.
 pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
-    let mut alarm = Alarm::new();
+    let mut alarm = WayWarning::new();
     let (mut tried, mut made) = (0, 0);
     loop {
         if let Some(known) = route.downstream.known_way() {
@@ -138,13 +138,13 @@ pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
 }
 
 /// Decides when to warn that a limit allows too little.
-struct Alarm {
+struct WayWarning {
     since: Option<Mono>,
     said: LogLimit,
     is_on: bool,
 }
 
-impl Alarm {
+impl WayWarning {
     const fn new() -> Self {
         Self {
             since: None,
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn it_is_said_once_it_lasts_and_seldom_after_that() {
         let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
-        let mut alarm = Alarm::new();
+        let mut alarm = WayWarning::new();
         let mut said = |thin, seconds| alarm.due(thin, at(seconds)).is_some();
         assert!(!said(true, 100) && !said(true, 129) && said(true, 130));
         assert!(!said(true, 135) && !said(true, 729) && said(true, 730));

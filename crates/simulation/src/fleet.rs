@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use sluiced_core::leases::Slot;
 use sluiced_core::pacing::Row;
-use sluiced_core::scheduler::{Action, Queued as _};
+use sluiced_core::scheduler::{Action, Needs, Queued as _};
 use sluiced_core::time::{Mono, micros};
 
 use self::event::{Entry, Event};
@@ -35,8 +35,6 @@ use super::trace::{Watch, What, Without};
 
 /// From the pacer's decision to the call's last check, at the median.
 const DISPATCH: Duration = Duration::from_micros(20);
-/// As in `pipeline::pacer`.
-const PROBE: Duration = Duration::from_secs(10);
 /// A time that is further away never comes.
 const NEVER: Duration = Duration::from_secs(3 * 366 * 24 * 3600);
 /// So many replicas have a validity of permits of their own: more never run at a time.
@@ -323,7 +321,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         if self.setting.follows.is_some() {
             self.after(0, id, Event::Handshake);
         }
-        if self.setting.route.is_keyed() {
+        if self.setting.route.needs() == Needs::SlotAndPermit {
             self.beat(&mut replica);
         }
         self.drive(&mut replica);
@@ -351,7 +349,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                     let slot = Slot { leave_by, ..slot };
                     replica.gate.sent(mono);
                     for key in replica.refusals.probed(&parcel.own_keys()) {
-                        replica.scheduler.refused(key, mono + PROBE);
+                        replica.scheduler.probed(key, mono);
                     }
                     let dispatch = self.spread(DISPATCH) + self.late();
                     self.after(dispatch, replica.id, Event::Call { parcel, slot });

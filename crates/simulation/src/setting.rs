@@ -13,7 +13,7 @@ use sluiced_core::limits::Rule;
 use sluiced_core::limits::admission::Charge;
 use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
-use sluiced_core::scheduler::Share;
+use sluiced_core::scheduler::{Needs, Share};
 use sluiced_core::time::{StoreTime, micros};
 
 use super::made::{Broken, KeyedLimit};
@@ -100,10 +100,14 @@ impl SimulatedRoute {
         self.keyed.iter().map(|keyed| keyed.rule.usable()).min()
     }
 
-    /// Whether keyed limits count its messages.
+    /// What its messages need.
     #[must_use]
-    pub const fn is_keyed(&self) -> bool {
-        !self.keyed.is_empty()
+    pub const fn needs(&self) -> Needs {
+        if self.keyed.is_empty() {
+            Needs::Slot
+        } else {
+            Needs::SlotAndPermit
+        }
     }
 }
 

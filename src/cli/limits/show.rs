@@ -11,7 +11,7 @@ use super::key;
 use super::{Location, OpenLimits, Refusal};
 use crate::cli::shell;
 use crate::cli::text::{facts, plural, rough, state, table};
-use crate::wire::{Standing, kind};
+use crate::wire::{StoredLimit, kind};
 use sluiced_core::headroom::Headroom;
 use sluiced_core::policy::{ADAPTED, LimitPolicy, Origin, ends, is_same};
 use sluiced_core::rate::Span;
@@ -51,7 +51,7 @@ pub struct ShowArgs {
 struct Listed {
     name: String,
     file: String,
-    standing: Standing,
+    standing: StoredLimit,
 }
 
 pub(super) async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
@@ -114,10 +114,10 @@ pub(super) async fn show(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resu
 }
 
 /// A limit as the store has it.
-async fn standing(opened: &OpenLimits, name: &str) -> Result<Standing, Refusal> {
+async fn standing(opened: &OpenLimits, name: &str) -> Result<StoredLimit, Refusal> {
     let found = opened.policy(name).await?.inspect().await?;
     let lost = key::lost(opened, name, &found).await?;
-    Ok(Standing::new(found, lost))
+    Ok(StoredLimit::new(found, lost))
 }
 
 impl Listed {

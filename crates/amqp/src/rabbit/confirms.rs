@@ -40,8 +40,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::RabbitError;
 use super::connections::Live;
+use super::convert::copies::{copy_number, numbered};
 use super::convert::frame_size::shortened;
-use super::convert::{copy_number, numbered};
 use super::topology::{Copy, published};
 
 /// Copies that are under way at a time at most …

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::RabbitError;
 use super::confirms::{ConfirmChannel, Decided, next_decided, usable};
 use super::connections::Connections;
-use super::convert::result_properties;
+use super::convert::copies::result_properties;
 use super::topology::Copy;
 use crate::{LOG_EVERY, QueueEvents, ResultOutcome};
 use sluiced_ports::clock::Clock;

@@ -9,7 +9,7 @@ fn at(millis: u64) -> Mono {
 }
 
 fn with(count: u64) -> Acks<()> {
-    let mut acks = Acks::new(Bounds::for_prefetch(400));
+    let mut acks = Acks::new(AckBounds::for_prefetch(400));
     for tag in 1..=count {
         assert!(acks.delivered(tag));
     }
@@ -104,7 +104,7 @@ fn a_tag_settles_once() {
 
 #[test]
 fn what_was_not_seen_yet_is_not_settled_along_with_others() {
-    let mut acks = Acks::new(Bounds::for_prefetch(400));
+    let mut acks = Acks::new(AckBounds::for_prefetch(400));
     for tag in [3, 1, 4] {
         assert!(acks.delivered(tag));
     }
@@ -150,7 +150,7 @@ proptest! {
         pauses in prop::collection::vec(0_u64..30, 120),
         prefetch in 1_u16..400,
     ) {
-        let mut acks = Acks::new(Bounds::for_prefetch(prefetch));
+        let mut acks = Acks::new(AckBounds::for_prefetch(prefetch));
         let mut broker = BTreeSet::new();
         let mut coming: Vec<u64> = (1..=120).collect();
         coming.sort_by_key(|tag| tag + delays[*tag as usize - 1]);

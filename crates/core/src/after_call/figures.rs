@@ -32,7 +32,7 @@ pub const ROUNDED: Duration = Duration::from_secs(1);
 
 /// What is wrong with an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Correction {
+pub enum WrongEstimate {
     /// The call used so many units less than were granted.
     Less(Cost),
     /// The call used so many units more than were granted.
@@ -56,7 +56,7 @@ pub enum Used {
     Known {
         units: Cost,
         /// `None`: the estimate was right.
-        correction: Option<Correction>,
+        correction: Option<WrongEstimate>,
     },
     /// The answer says no number and need not: it refuses or fails.
     Unsaid,
@@ -94,15 +94,15 @@ fn at_least_one(units: u64) -> Cost {
     Cost::new(NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN))
 }
 
-fn correction(estimate: Cost, used: Cost) -> Option<Correction> {
+fn correction(estimate: Cost, used: Cost) -> Option<WrongEstimate> {
     let (less, more) = (
         estimate.get().saturating_sub(used.get()),
         used.units().saturating_sub(estimate.units()),
     );
     match (NonZeroU32::new(less), more) {
-        (Some(less), _) => Some(Correction::Less(Cost::new(less))),
+        (Some(less), _) => Some(WrongEstimate::Less(Cost::new(less))),
         (None, 0) => None,
-        (None, more) => Some(Correction::More(more)),
+        (None, more) => Some(WrongEstimate::More(more)),
     }
 }
 

@@ -3,7 +3,7 @@ mod lives;
 
 use std::num::NonZeroU32;
 
-use super::figures::{Correction, QuotaOf, QuotaThen};
+use super::figures::{QuotaOf, QuotaThen, WrongEstimate};
 use super::*;
 use crate::breaker::{BreakerRule, BreakerStatus};
 use crate::judge::Remaining;
@@ -482,7 +482,7 @@ fn a_call_with_replaced_credentials_does_not_count() {
     for _ in 0..5 {
         let follows = follow(&call, &mut gate, &mut Refusals::default(), |at| at);
         assert_eq!(follows.tries.attempts, 0);
-        assert_eq!(follows.downstream, Standing::default());
+        assert_eq!(follows.downstream, DownstreamState::default());
         let again = Next::Again {
             waits: NextWait::Here(None),
             elsewhere: false,

@@ -148,7 +148,7 @@ fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
 #[test]
 fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     let mut gate = Gate::new(None, Some(rule()));
-    assert_eq!(gate.ended(Sign::Away, at(1)), Ended::default());
+    assert_eq!(gate.ended(Sign::Away, at(1)), CallEnded::default());
     let ended = gate.ended(Sign::Away, at(1));
     assert_eq!(ended.report, Some(BreakerReport::Failed));
     let status = open(1, at(1), at(2), false);
@@ -199,7 +199,7 @@ fn a_call_of_a_downstream_that_is_there_reviews_nothing() {
     let mut gate = Gate::new(None, Some(rule()));
     gate.review(None, 0, at(1));
     gate.sent(at(1));
-    assert_eq!(gate.ended(Sign::Accepted, at(1)), Ended::default());
+    assert_eq!(gate.ended(Sign::Accepted, at(1)), CallEnded::default());
     assert_eq!(gate.look(), Some(NEVER));
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::slots::Run;
-use super::{Asking, Generation, LeaseHolder};
+use super::{Asking, KnownGeneration, LeaseHolder};
 use crate::schedule::{Ask, ClockView, Freeze, Grant, LeaseAnswer, Pace};
 use crate::time::{ClockMap, Mono, Reading, StoreTime, smoothed};
 
@@ -104,14 +104,16 @@ impl LeaseHolder {
     fn clock_view(&self, now: Mono) -> ClockView {
         let trusted = self.clock.held_for(self.pace.distrust(), now) && !self.is_rough(now);
         match (self.generation, self.clock.to_store(now)) {
-            (Generation::Stepped(generation), Some(predicted)) => ClockView::Stepped {
+            (KnownGeneration::Stepped(generation), Some(predicted)) => ClockView::Stepped {
                 generation,
                 predicted,
             },
-            (Generation::Steady(generation), Some(predicted)) if trusted => ClockView::Steady {
-                generation,
-                predicted,
-            },
+            (KnownGeneration::Steady(generation), Some(predicted)) if trusted => {
+                ClockView::Steady {
+                    generation,
+                    predicted,
+                }
+            }
             _ => ClockView::Young,
         }
     }
@@ -129,7 +131,7 @@ impl LeaseHolder {
         let routine = self.asks.due.map_or(routine, |due| due.min(routine));
         let at = match self.asks.failures.since() {
             Some(_) => self.asks.failures.retry_at(),
-            None if matches!(self.generation, Generation::Stepped(_)) => Mono::default(),
+            None if matches!(self.generation, KnownGeneration::Stepped(_)) => Mono::default(),
             None if !self.slots.is_sure() => Mono::default(),
             None if self.is_rough(checked) => checked + PROBE_GAP,
             None if self.outdated.is_some() => self.next_check().min(routine),
@@ -211,13 +213,14 @@ impl LeaseHolder {
             self.tally.burnt += answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
             self.burn_unsure();
             self.turn = None;
-            self.generation = Generation::Stepped(answer.generation);
+            self.generation = KnownGeneration::Stepped(answer.generation);
             return;
         }
         self.paused_until = answer.paused_until;
         let waits_alone = self.unconfirmed.is_some_and(|end| end > now);
         match answer.frozen_until.max(answer.paused_until) {
-            Some(until) => self.close_until(until, !waits_alone),
+            Some(until) if waits_alone => self.close_at_least_until(until),
+            Some(until) => self.close_until(until),
             // The store did not know of it yet, or could not be told.
             None if waits_alone => {}
             None => self.unfreeze(answer.now),
@@ -258,7 +261,7 @@ impl LeaseHolder {
     /// void. Slots that are held were granted before and fall due as they were mapped. All of them
     /// have passed before any replica trusts its new mapping.
     fn begin(&mut self, answer: &LeaseAnswer, sent: Mono, now: Mono) {
-        self.generation = Generation::Steady(answer.generation);
+        self.generation = KnownGeneration::Steady(answer.generation);
         self.clock = ClockMap::default();
         self.clock.learn(sent, answer.now, now, self.rough());
         self.burn_unsure();
@@ -266,11 +269,11 @@ impl LeaseHolder {
         self.shut_until = None;
         self.paused_until = answer.paused_until;
         if let Some(until) = answer.frozen_until.max(answer.paused_until) {
-            self.close_until(until, true);
+            self.close_until(until);
         }
         let unconfirmed = self.unconfirmed.filter(|end| *end > now);
         if let Some(until) = unconfirmed.and_then(|end| self.clock.to_store(end)) {
-            self.close_until(until, false);
+            self.close_at_least_until(until);
         }
     }
 
@@ -295,7 +298,7 @@ impl LeaseHolder {
         self.unconfirmed = self.unconfirmed.filter(|end| until + CONFIRMS < *end);
         let off = here.since(freeze.now).max(freeze.now.since(here));
         if self.generation.number() == Some(freeze.generation) && off <= NOTICE_TOLERANCE {
-            self.close_until(freeze.until, false);
+            self.close_at_least_until(freeze.until);
         } else {
             // Its times are on a clock of another generation.
             let soon = now + self.jitter.of(NOTICE_SPREAD);
@@ -313,15 +316,21 @@ impl LeaseHolder {
     /// The limit is frozen for `length` from now: the answer to our own call says so.
     pub fn frozen_for(&mut self, length: Duration, now: Mono) {
         if let Some(here) = self.clock.to_store(now) {
-            self.close_until(here + length, false);
+            self.close_at_least_until(here + length);
         }
     }
 
-    /// No slots before `until`. Only an answer of the store itself is `sure` and may end a freeze
-    /// earlier: a notice may be older than what is known.
-    fn close_until(&mut self, until: StoreTime, sure: bool) {
+    /// No slots before `until`, and not before an end that is known already: a notice may be older than that.
+    fn close_at_least_until(&mut self, until: StoreTime) {
+        if self.shut_until.is_none_or(|known| known < until) {
+            self.close_until(until);
+        }
+    }
+
+    /// No slots before `until`, as an answer of the store says: that may be earlier than what is known.
+    fn close_until(&mut self, until: StoreTime) {
         match self.shut_until {
-            Some(known) if known == until || known > until && !sure => return,
+            Some(known) if known == until => return,
             Some(known) if known > until => self.turn = None,
             _ => {}
         }

@@ -28,7 +28,7 @@ pub enum Stamp {
 
 /// The times of a policy that replaces another one.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
+pub struct ReplacementTimes {
     pub version: Stamp,
     pub changed: Stamp,
     pub remade_at: Stamp,
@@ -40,7 +40,7 @@ impl Replacement<'_> {
     /// The times: those of this update, and those that were there before. A version that the store has lost and gets
     /// back, and the first one, stay as they are.
     #[must_use]
-    pub fn times(&self) -> Times {
+    pub fn times(&self) -> ReplacementTimes {
         let (policy, decided) = (self.policy, self.decided);
         let is_new = policy.version == self.over.next(decided);
         let stamp = |is_of_update: bool, kept: u64, length: Duration| {
@@ -53,7 +53,7 @@ impl Replacement<'_> {
         let (version, changed) = (policy.version.0, policy.changed.0);
         let remade_at = policy.remade_at;
         let pause = policy.pause.as_ref();
-        Times {
+        ReplacementTimes {
             version: stamp(true, version, Duration::ZERO),
             changed: stamp(changed == version, changed, Duration::ZERO),
             remade_at: stamp(remade_at == decided, remade_at.as_micros(), Duration::ZERO),

@@ -18,9 +18,9 @@
 use std::time::Duration;
 
 use super::batch::{Asked, Question};
-use super::key_queues::KeyAnswer;
+use super::key_queues::{KeyAnswer, PROBE};
 use super::queued::{KeyId, Queued};
-use super::request::{Outcome, Requests, SentRequest};
+use super::request::{QuestionResult, Requests, SentRequest};
 use super::{Action, Scheduler};
 use crate::gate::ASKED_AGAIN;
 use crate::limits::admission::{Decision, Pass};
@@ -30,8 +30,8 @@ use crate::time::{Mono, Now, StoreTime};
 /// After this a message is asked for again if its limit has a policy that this replica does not know.
 const LEARN: Duration = Duration::from_millis(100);
 
-fn outcome<T>(asked: &[Asked<T>], decisions: &[Decision]) -> Outcome {
-    let mut outcome = Outcome::default();
+fn outcome<T>(asked: &[Asked<T>], decisions: &[Decision]) -> QuestionResult {
+    let mut outcome = QuestionResult::default();
     for (asked, decision) in asked.iter().zip(decisions) {
         outcome.looked_at += u64::from(*decision != Decision::NotAsked);
         if matches!(decision, Decision::Granted { .. }) {
@@ -44,7 +44,7 @@ fn outcome<T>(asked: &[Asked<T>], decisions: &[Decision]) -> Outcome {
 
 /// Times of an answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct AnswerTimes {
     /// When the question left, and when its answer came.
     pub(super) sent: Mono,
     pub(super) now: Mono,
@@ -54,7 +54,7 @@ pub(super) struct Times {
     since: Mono,
 }
 
-impl Times {
+impl AnswerTimes {
     /// When the answer came, and the time of the store in it.
     const fn both(&self) -> Now {
         Now {
@@ -92,7 +92,7 @@ impl<T: Queued> Scheduler<T> {
             wanted,
             sent,
         } = question;
-        let times = Times {
+        let times = AnswerTimes {
             sent,
             now,
             decided,
@@ -117,7 +117,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// Handles the decision about a message. Returns the message if there was none.
-    fn decided(&mut self, asked: Asked<T>, decision: Decision, times: &Times) -> Option<T> {
+    fn decided(&mut self, asked: Asked<T>, decision: Decision, times: &AnswerTimes) -> Option<T> {
         let now = times.now;
         match decision {
             Decision::NotAsked => return Some(asked.item),
@@ -211,6 +211,12 @@ impl<T: Queued> Scheduler<T> {
         self.key_queues.refused(key, until);
     }
 
+    /// A call was made for a key that the downstream refuses: no other one is made before its answer, or for so long
+    /// that there will be none.
+    pub fn probed(&mut self, key: KeyId, now: Mono) {
+        self.key_queues.refused(key, now + PROBE);
+    }
+
     /// The downstream accepts a key again.
     pub fn passes(&mut self, key: KeyId) {
         self.key_queues.passes(key);
@@ -219,7 +225,7 @@ impl<T: Queued> Scheduler<T> {
     /// Other keys go before this one until then.
     pub fn goes_behind(&mut self, key: KeyId, until: Mono, now: Mono) {
         let answer = KeyAnswer::At(until);
-        self.key_queues.answered(key, answer, now, true);
+        self.key_queues.answered(key, answer, now);
     }
 
     /// Permits ran out before they were used: fewer are wanted at a time.
@@ -230,13 +236,13 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// It waits for its slot with its permit. Its keys are open for as many more as the store returned.
-    fn granted(&mut self, asked: Asked<T>, passes: &[Pass], times: &Times) {
+    fn granted(&mut self, asked: Asked<T>, passes: &[Pass], times: &AnswerTimes) {
         let mut item = asked.item;
         let until = times.since + asked.usable.min(item.usable());
         let keys: Vec<KeyId> = item.keys().collect();
         for (key, pass) in keys.into_iter().zip(passes) {
             let answer = self.key_answer(pass.next, pass.room.remaining, times);
-            self.key_queues.answered(key, answer, times.sent, false);
+            self.key_queues.answered_in_passing(key, answer, times.sent);
         }
         item.granted(times.decided, times.now.since(times.since));
         self.enter(item, until);
@@ -268,12 +274,12 @@ impl<T: Queued> Scheduler<T> {
         if let Some(count) = self.asked_routes.get_mut(&item.route()) {
             *count -= 1;
         }
-        self.key_queues.asked(item, false);
+        self.key_queues.end_asking(item);
     }
 
     /// The store's answer about a key, on our clock. A key opens for questions: one that leaves as long
     /// after the last as the store said arrives as long after it, however far away the store is.
-    pub(super) fn key_answer(&self, fits: Fit, remaining: u64, times: &Times) -> KeyAnswer {
+    pub(super) fn key_answer(&self, fits: Fit, remaining: u64, times: &AnswerTimes) -> KeyAnswer {
         match fits {
             Fit::Now => KeyAnswer::Now(remaining),
             Fit::At(at) => {
@@ -337,14 +343,14 @@ enum Place {
 
 impl<T: Queued> Scheduler<T> {
     /// Puts a message that an answer denied where it waits.
-    pub(super) fn denied(&mut self, mut item: T, denial: &Denial, times: &Times) {
+    pub(super) fn denied(&mut self, mut item: T, denial: &Denial, times: &AnswerTimes) {
         let Some(key) = item.keys().nth(denial.by) else {
             return self.put_back_first(item, times.now);
         };
         let mut answer = self.key_answer(denial.fits, 0, times);
         let place = self.place(&item, key, denial, times.both());
         if !matches!(place, Place::Here | Place::Route(_)) {
-            self.key_queues.answered(key, answer, times.sent, false);
+            self.key_queues.answered_in_passing(key, answer, times.sent);
             self.forgive(&item);
             return self.leaves(item, place, denial, times.both());
         }
@@ -354,7 +360,7 @@ impl<T: Queued> Scheduler<T> {
         } else if denial.fits != Fit::Full {
             item.mark_denied();
         }
-        self.key_queues.answered(key, answer, times.sent, true);
+        self.key_queues.answered(key, answer, times.sent);
         self.join(key, item);
     }
 

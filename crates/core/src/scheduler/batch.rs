@@ -24,6 +24,12 @@ pub struct Question<T> {
     pub sent: Mono,
 }
 
+/// What is wanted now, or when to look again (`None`: not before something is reported).
+pub(super) enum Due<T> {
+    Now(T),
+    Later(Option<Mono>),
+}
+
 /// A message of a question, and what the store must know of it besides its charges.
 #[derive(Clone, Debug)]
 pub struct Asked<T> {
@@ -51,37 +57,36 @@ impl<T: Queued> Asked<T> {
 }
 
 impl<T: Queued> Scheduler<T> {
-    /// The question to send now, or when to look again.
-    pub(super) fn request(&mut self, now: Mono) -> Result<Question<T>, Option<Mono>> {
+    /// The next question.
+    pub(super) fn request(&mut self, now: Mono) -> Due<Question<T>> {
         let Some(requests) = &self.requests else {
-            return Err(None);
+            return Due::Later(None);
         };
         let Some(open) = requests.open_from() else {
-            return Err(None);
+            return Due::Later(None);
         };
         let heartbeat = requests.next_heartbeat();
         let beats = heartbeat.is_some_and(|at| at <= now);
         let wanted = match self.wanted(requests, now) {
-            Ok(wanted) if open <= now => wanted,
-            Ok(_) => return Err(Some(open)),
-            Err(_) if beats => 0,
-            Err(next) => return Err([next, heartbeat].into_iter().flatten().min()),
+            Due::Now(wanted) if open <= now => wanted,
+            Due::Now(_) => return Due::Later(Some(open)),
+            Due::Later(_) if beats => 0,
+            Due::Later(next) => {
+                return Due::Later([next, heartbeat].into_iter().flatten().min());
+            }
         };
         let (asked, wanted) = self.batch(wanted, now);
         if asked.is_empty() && !beats {
             // Only messages that need no permit came first, or messages that wait for their keys.
-            return Err(if self.found.is_empty() {
-                heartbeat
-            } else {
-                Some(now)
-            });
+            let has_found = !self.found.is_empty();
+            return Due::Later(if has_found { Some(now) } else { heartbeat });
         }
         if let Some(requests) = &mut self.requests {
             requests.sent(wanted, now);
         }
         let costs = asked.iter().map(|asked| asked.slots);
         self.asked_costs.entry(now).or_default().extend(costs);
-        Ok(Question {
+        Due::Now(Question {
             asked,
             wanted,
             sent: now,
@@ -106,17 +111,17 @@ impl<T: Queued> Scheduler<T> {
         (ready.priority(), turn(ready)) > (queued.priority(), turn(queued))
     }
 
-    /// How many of the slots that are near enough have no message that may be sent; or when to look again.
-    fn wanted(&self, requests: &Requests, now: Mono) -> Result<u64, Option<Mono>> {
+    /// How many of the slots that are near enough have no message that may be sent.
+    fn wanted(&self, requests: &Requests, now: Mono) -> Due<u64> {
         let Some(best) = self.next_keyed() else {
-            return Err(None);
+            return Due::Later(None);
         };
         if !self.pacing.is_paced() {
             return match self.pacing.availability(now) {
-                Availability::Until(at, _) => Err(Some(at)),
+                Availability::Until(at, _) => Due::Later(Some(at)),
                 Availability::Open | Availability::OutOfReach(_) => match requests.at_once() {
-                    0 => Err(None),
-                    wanted => Ok(wanted),
+                    0 => Due::Later(None),
+                    wanted => Due::Now(wanted),
                 },
             };
         }
@@ -130,11 +135,11 @@ impl<T: Queued> Scheduler<T> {
         let cost = best.cost().get() as usize;
         let heard = now + requests.soonest();
         let Some(fires) = self.pacing.fires_at(best.is_urgent(), before, cost, heard) else {
-            return Err(None);
+            return Due::Later(None);
         };
         let from = fires - requests.lead();
         if from > now {
-            return Err(Some(from));
+            return Due::Later(Some(from));
         }
         let end = now + requests.reach();
         let slots = self.pacing.slots(best.is_urgent(), before + BATCH_MAX);
@@ -142,9 +147,9 @@ impl<T: Queued> Scheduler<T> {
         let free = (near + self.pacing.collected()).saturating_sub(before);
         let most = requests.at_once();
         if most == 0 {
-            return Err(None);
+            return Due::Later(None);
         }
-        Ok((free as u64).min(most).max(cost as u64))
+        Due::Now((free as u64).min(most).max(cost as u64))
     }
 
     /// Takes out the messages that are asked for, so that so many slots are filled. Messages that need no
@@ -178,7 +183,7 @@ impl<T: Queued> Scheduler<T> {
                 let others_wait = item.keys().any(|key| self.key_queues.has_waiting(key));
                 self.asked.add(&item);
                 *self.asked_routes.entry(item.route()).or_default() += 1;
-                self.key_queues.asked(&item, true);
+                self.key_queues.begin_asking(&item);
                 batch.push(Asked::new(item, others_wait));
             }
         }

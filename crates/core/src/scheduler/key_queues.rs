@@ -27,7 +27,7 @@ pub(super) enum KeyAnswer {
 }
 
 /// If no answer comes to the call of a key that the downstream refuses, the next one is made after this.
-const PROBE: Duration = Duration::from_secs(10);
+pub(super) const PROBE: Duration = Duration::from_secs(10);
 
 /// With more queues than these, a key that is refused gets none.
 const MOST_KEYS: usize = 4096;
@@ -234,12 +234,15 @@ impl<T: Queued> KeyQueues<T> {
         });
     }
 
-    /// The store answered about a key, to a question that was `sent` then. Keys without a queue are only
-    /// remembered if they are `kept`.
-    pub(super) fn answered(&mut self, key: KeyId, answer: KeyAnswer, sent: Mono, kept: bool) {
-        if !kept && !self.queues.contains_key(&key) {
-            return;
+    /// As [`KeyQueues::answered`], for a key for which no message of this answer will wait: it gets no queue.
+    pub(super) fn answered_in_passing(&mut self, key: KeyId, answer: KeyAnswer, sent: Mono) {
+        if self.queues.contains_key(&key) {
+            self.answered(key, answer, sent);
         }
+    }
+
+    /// The store answered about a key, to a question that was `sent` then.
+    pub(super) fn answered(&mut self, key: KeyId, answer: KeyAnswer, sent: Mono) {
         self.change(key, |queue| match answer {
             // This message is called, and the others of the key wait for its answer.
             KeyAnswer::Now(_) if queue.refused => queue.close(sent + PROBE),
@@ -320,19 +323,14 @@ impl<T: Queued> KeyQueues<T> {
         }
     }
 
-    /// A question for a message of these keys begins, or was answered.
-    pub(super) fn asked(&mut self, item: &T, begins: bool) {
-        for key in item.keys() {
-            if self.queues.contains_key(&key) {
-                self.change(key, |queue| {
-                    queue.asked = if begins {
-                        queue.asked + 1
-                    } else {
-                        queue.asked.saturating_sub(1)
-                    };
-                });
-            }
-        }
+    /// A question for a message begins.
+    pub(super) fn begin_asking(&mut self, item: &T) {
+        self.change_known(item, |queue| queue.asked += 1);
+    }
+
+    /// The question for a message was answered, or will not be.
+    pub(super) fn end_asking(&mut self, item: &T) {
+        self.change_known(item, |queue| queue.asked = queue.asked.saturating_sub(1));
     }
 
     /// Marks the queues that opened by `now`, and forgets the queues in which nothing waits.
@@ -435,6 +433,15 @@ impl<T: Queued> KeyQueues<T> {
             self.len -= 1;
             if let Some(held) = self.held.get_mut(&item.route()) {
                 *held -= 1;
+            }
+        }
+    }
+
+    /// Changes those queues of a message's keys that there are.
+    fn change_known(&mut self, item: &T, how: impl Fn(&mut Queue<T>)) {
+        for key in item.keys() {
+            if self.queues.contains_key(&key) {
+                self.change(key, &how);
             }
         }
     }

@@ -74,11 +74,16 @@ pub trait Queued {
     fn prefetch(&self) -> usize {
         usize::MAX
     }
+    /// It has no place to wait but memory.
+    fn waits_only_here(&self) -> bool {
+        false
+    }
     /// It may wait in memory for this key if fewer messages of its route wait for keys.
     fn memory_room(&self, key: KeyId) -> usize {
         // Where the limit counts all messages together, there are no others to make room for. And what
         // was sent away until a time comes back when it fits. No such time is known of calls.
-        if self.is_for_all(key) || self.was_denied() && !self.counts_calls(key) {
+        let comes_back = self.was_denied() && !self.counts_calls(key);
+        if self.waits_only_here() || self.is_for_all(key) || comes_back {
             usize::MAX
         } else {
             self.prefetch() / 2

@@ -57,7 +57,7 @@ const SLOW: u32 = 4;
 
 /// The result of a question.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub struct QuestionResult {
     /// Candidates that were looked at.
     pub looked_at: u64,
     /// Candidates that were granted.
@@ -272,7 +272,7 @@ impl Requests {
         &mut self,
         SentRequest { at: sent, wanted }: SentRequest,
         decided: StoreTime,
-        outcome: Outcome,
+        outcome: QuestionResult,
         now: Mono,
     ) -> Mono {
         self.ended(wanted);
@@ -340,7 +340,7 @@ mod tests {
                 at: sent,
                 wanted: 0,
             };
-            requests.answered(sent, decided, Outcome::default(), now);
+            requests.answered(sent, decided, QuestionResult::default(), now);
         };
         answered(&mut requests, 1_000_000, 200_000);
         assert!(requests.needs() > usable);
@@ -370,7 +370,7 @@ mod tests {
             since = requests.answered(
                 sent,
                 decided,
-                Outcome::default(),
+                QuestionResult::default(),
                 Mono::from_micros(at + 200),
             );
         }

@@ -13,8 +13,16 @@ use super::request::Requests;
 use super::{Action, NEVER, PermittedKey, Scheduler};
 use crate::leases::{Availability, LeaseHolder, Slot, Wait};
 use crate::pacing::Row;
-use crate::stall::{Waits, bound};
+use crate::stall::{RouteWaits, bound};
 use crate::time::{ClockMap, Mono};
+
+/// What a message needs before it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// No keyed limit counts it.
+    Slot,
+    SlotAndPermit,
+}
 
 /// No more late slots are remembered until they are asked for.
 const LATE_KEPT: usize = 1_024;
@@ -247,14 +255,14 @@ pub(super) fn dismiss<T: Queued>(item: T) -> Action<T> {
 }
 
 impl<T: Queued> Scheduler<T> {
-    /// When the limits have slots for ready messages of a route; `is_keyed`: keyed limits count
-    /// its messages.
+    /// When the limits have what ready messages need.
     #[must_use]
-    pub fn availability(&self, now: Mono, is_keyed: bool) -> Availability {
+    pub fn availability(&self, needs: Needs, now: Mono) -> Availability {
         if !self.clock().is_some_and(ClockMap::is_known) {
             return Availability::OutOfReach(None);
         }
-        let requests = self.requests.as_ref().filter(|_| is_keyed);
+        let asks = needs == Needs::SlotAndPermit;
+        let requests = self.requests.as_ref().filter(|_| asks);
         if requests.is_some_and(|requests| !requests.may_begin(now)) {
             return Availability::OutOfReach(None);
         }
@@ -266,16 +274,16 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// What the messages of a route wait for, as far as is known here. `is_keyed`: keyed limits count them.
+    /// What the messages of a route wait for, as far as is known here.
     #[must_use]
-    pub fn route_waits(&self, route: usize, is_keyed: bool, now: Mono) -> Waits {
-        match self.availability(now, is_keyed) {
+    pub fn route_waits(&self, route: usize, needs: Needs, now: Mono) -> RouteWaits {
+        match self.availability(needs, now) {
             Availability::OutOfReach(_) | Availability::Until(_, Wait::Frozen | Wait::Paused) => {
-                Waits::HeldUp
+                RouteWaits::HeldUp
             }
-            _ if !self.could_send(route, now) => Waits::Idle,
-            Availability::Until(_, Wait::Turn) => Waits::ForItsTurn,
-            Availability::Open => Waits::ForNothingElse,
+            _ if !self.could_send(route, now) => RouteWaits::Idle,
+            Availability::Until(_, Wait::Turn) => RouteWaits::ForItsTurn,
+            Availability::Open => RouteWaits::ForNothingElse,
         }
     }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::bench::{Bench, Item, pace};
 use super::key_queues::KeyQueues;
 use super::*;
-use crate::gate::{Sends, Shut, Turn};
+use crate::gate::{GateChange, Sends, Shut};
 use crate::leases::{Availability, Wait};
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Lacks, Room};
@@ -77,7 +77,7 @@ fn a_gate_holds_messages_until_it_opens_and_lets_them_go_when_it_opens_early() {
         opening: at(3_000),
         end: None,
     };
-    let turn = |was, is| Turn {
+    let turn = |was, is| GateChange {
         was,
         is,
         hours: None,
@@ -267,7 +267,7 @@ fn a_pause_is_kept_without_a_paced_limit() {
     bench.push(Item::plain(2));
     let paused = bench.now;
     assert!(matches!(
-        bench.scheduler.availability(now, false),
+        bench.scheduler.availability(Needs::Slot, now),
         Availability::Until(..)
     ));
     bench.run(Duration::from_secs(3));
@@ -283,7 +283,7 @@ fn a_freeze_that_is_known_lasts_where_requests_fail() {
     bench.deaf = bench.now..bench.now + 3 * SECOND;
     bench.run(Duration::from_secs(2));
     let now = Mono::from_micros(bench.now);
-    let availability = bench.scheduler.availability(now, true);
+    let availability = bench.scheduler.availability(Needs::SlotAndPermit, now);
     assert!(
         matches!(availability, Availability::OutOfReach(Some(_))),
         "{availability:?}"
@@ -292,7 +292,7 @@ fn a_freeze_that_is_known_lasts_where_requests_fail() {
         .scheduler
         .pacing_mut()
         .frozen_for(Duration::from_secs(60), now);
-    let availability = bench.scheduler.availability(now, true);
+    let availability = bench.scheduler.availability(Needs::SlotAndPermit, now);
     assert!(
         matches!(availability, Availability::Until(_, Wait::Frozen)),
         "{availability:?}"
@@ -311,7 +311,7 @@ fn while_the_store_does_not_answer_nothing_that_a_key_counts_is_sent() {
     bench.run(Duration::from_secs(2));
     assert!(bench.sent.iter().all(|s| s.item.key.is_none()));
     let now = Mono::from_micros(bench.now);
-    let availability = bench.scheduler.availability(now, true);
+    let availability = bench.scheduler.availability(Needs::SlotAndPermit, now);
     assert!(matches!(availability, Availability::OutOfReach(_)));
     bench.run(Duration::from_secs(6));
     once_each(&bench, 40);

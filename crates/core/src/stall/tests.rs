@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::rate::Cost;
-use Waits::{ForItsTurn, ForNothingElse, HeldUp, Idle};
+use RouteWaits::{ForItsTurn, ForNothingElse, HeldUp, Idle};
 
 const BOUND: Duration = Duration::from_secs(5);
 
@@ -15,7 +15,7 @@ struct Route {
 }
 
 impl Route {
-    fn look(&mut self, waits: Waits) -> bool {
+    fn look(&mut self, waits: RouteWaits) -> bool {
         self.halves += 1;
         let now = Mono::from_micros(self.halves * 500_000);
         self.progress.look(self.seen, waits, BOUND, now)
@@ -23,7 +23,11 @@ impl Route {
 
     /// Runs for so many seconds, with `each` before each look; returns whether it was ever
     /// stalled.
-    fn goes_on(&mut self, seconds: u64, mut each: impl FnMut(&mut Seen, u64) -> Waits) -> bool {
+    fn goes_on(
+        &mut self,
+        seconds: u64,
+        mut each: impl FnMut(&mut Seen, u64) -> RouteWaits,
+    ) -> bool {
         let halves = 0..seconds * 2;
         halves.fold(false, |stalled, half| {
             let waits = each(&mut self.seen, half);

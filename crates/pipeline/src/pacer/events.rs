@@ -7,19 +7,20 @@ use tracing::{debug, info, warn};
 
 use super::messages::Join;
 use super::{Pacer, Phase, Stopping};
-use crate::admit::Answered;
+use crate::admit::AnsweredQuestion;
 use crate::handle::{Stopped, ToPacer};
 use crate::refused::{comes_too_late, refuse};
 use sluiced_core::after_call::figures::ROUNDED;
 use sluiced_core::pacing::Row;
 use sluiced_core::schedule::LeaseAnswer;
+use sluiced_core::scheduler::Needs;
 use sluiced_core::time::Mono;
 use sluiced_ports::limits::key_id;
 use sluiced_ports::store::StoreError;
 
 impl Pacer {
     /// The keyed limits answered a question.
-    pub(super) fn answered(&mut self, answered: Answered) {
+    pub(super) fn answered(&mut self, answered: AnsweredQuestion) {
         let (scheduler, handle) = (&mut self.scheduler, &self.handle);
         self.admission.answered(answered, scheduler, handle);
         // The messages of the question are in the scheduler again.
@@ -69,7 +70,7 @@ impl Pacer {
         match event {
             ToPacer::Decoded(messages) => {
                 let now = self.handle.clock.now();
-                let availability = self.scheduler.availability(now, false);
+                let availability = self.scheduler.availability(Needs::Slot, now);
                 for waiting in messages {
                     match comes_too_late(&waiting, availability, now) {
                         Some(late) => refuse(waiting, late, &self.handle, now),
@@ -77,7 +78,7 @@ impl Pacer {
                     }
                 }
             }
-            ToPacer::Back(waiting) => self.refund(vec![*waiting], None),
+            ToPacer::Back(waiting) => self.put_back(vec![*waiting]),
             ToPacer::Freed(calls) => {
                 let now = self.handle.clock.now();
                 for call in &calls {
@@ -142,7 +143,7 @@ impl Pacer {
     /// a reset.
     fn spent(&mut self, left: u64, length: Duration) {
         let now = self.handle.clock.now();
-        let known = self.scheduler.availability(now, false).shut();
+        let known = self.scheduler.availability(Needs::Slot, now).shut();
         let known = known.map(|(end, _)| end);
         self.scheduler.pacing_mut().frozen_for(length, now);
         if known.is_none_or(|end| now + length > end + ROUNDED) {

@@ -10,7 +10,7 @@ use crate::held;
 use crate::job::Waiting;
 use crate::route::Route;
 use crate::tap::Turned;
-use sluiced_core::gate::{Gate, Sends, Turn};
+use sluiced_core::gate::{Gate, GateChange, Sends};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_telemetry::waits::WaitsFor;
 
@@ -51,7 +51,7 @@ impl Pacer {
         due.fold(latest, Mono::min)
     }
 
-    fn turned(&mut self, route: &Arc<Route>, turn: Turn, now: Mono) {
+    fn turned(&mut self, route: &Arc<Route>, turn: GateChange, now: Mono) {
         let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
         let freed = turn.hold(&mut self.scheduler, of_route);
         self.hold_anew(freed, now);
@@ -114,7 +114,7 @@ impl Pacer {
     pub(super) fn review_taps(&mut self, now: Mono) -> Mono {
         let (mut next, mut moving) = (now + ROUND, Vec::new());
         for route in self.routes.iter() {
-            let availability = self.scheduler.availability(now, route.counting.is_keyed());
+            let availability = self.scheduler.availability(route.counting.needs(), now);
             let Turned { turn, moves } = route.tap.turn(availability, &self.handle, now);
             if moves {
                 moving.push(Arc::clone(route));

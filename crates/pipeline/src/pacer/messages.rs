@@ -1,7 +1,8 @@
 //! The messages of a pacer outside of its scheduler: how they come in, come back, and leave.
 //!
-//! What a message took of its keyed limits and did not use is returned before it waits again: otherwise it could be denied
-//! because of its own units.
+//! What a message took of its keyed limits and did not use is returned before it goes on: otherwise it could be denied
+//! because of its own units. So units are returned first ([`Pacer::return_units`]), and
+//! then the message waits again or moves to another route ([`Pacer::go_on`]).
 
 use std::sync::Arc;
 
@@ -29,8 +30,15 @@ pub(super) struct Refunded {
     messages: Vec<Waiting>,
     /// Units were returned, and the limits have them: their keys have room again.
     has_room: bool,
-    /// The route that the messages move to; `None`: they wait here.
-    to: Option<Arc<Intake>>,
+    next: Next,
+}
+
+/// Where messages go once their units are returned.
+enum Next {
+    /// They wait here again, in their places.
+    WaitAgain,
+    /// To another route of their queue.
+    Move(Arc<Intake>),
 }
 
 impl Pacer {
@@ -44,7 +52,7 @@ impl Pacer {
         let to = route.sharing.destination(delivery, now);
         let helper = || route.sharing.helper().filter(|_| join == Join::Behind);
         if let Some(to) = to.or_else(helper) {
-            return self.refund(vec![waiting], Some(to));
+            return self.return_units(vec![waiting], Next::Move(to));
         }
         if waiting.arrival.is_none() {
             self.arrivals += 1;
@@ -59,17 +67,21 @@ impl Pacer {
         }
     }
 
-    /// Returns what messages took of their limits and did not use. Then they wait again, or move to another route.
-    pub(super) fn refund(&mut self, mut messages: Vec<Waiting>, to: Option<Arc<Intake>>) {
+    /// Messages that were not sent wait again in their places, once what they took of their limits is returned.
+    pub(super) fn put_back(&mut self, messages: Vec<Waiting>) {
+        self.return_units(messages, Next::WaitAgain);
+    }
+
+    fn return_units(&mut self, mut messages: Vec<Waiting>, next: Next) {
         let each = messages.iter_mut();
         let granted: Vec<_> = each
             .flat_map(|waiting| waiting.permit.take_back())
             .collect();
         if granted.is_empty() {
-            return self.refunded(Refunded {
+            return self.go_on(Refunded {
                 messages,
                 has_room: false,
-                to,
+                next,
             });
         }
         let refunder = self.admission.refunder().clone();
@@ -77,19 +89,19 @@ impl Pacer {
             Refunded {
                 has_room: refunder.give_back(&granted).await,
                 messages,
-                to,
+                next,
             }
         }));
     }
 
-    /// The units of these messages were returned.
-    pub(super) fn refunded(&mut self, refunded: Refunded) {
+    /// Messages whose units were returned wait again, or move to another route.
+    pub(super) fn go_on(&mut self, refunded: Refunded) {
         let Refunded {
             messages,
             has_room,
-            to,
+            next,
         } = refunded;
-        if let Some(to) = to {
+        if let Next::Move(to) = next {
             return messages
                 .into_iter()
                 .for_each(|waiting| waiting.job.move_to(&to));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Pacer, Phase, ROUND};
 use crate::held;
 use sluiced_core::leases::{LeaseTally, Wait};
+use sluiced_core::scheduler::Needs;
 use sluiced_core::time::{Mono, Now};
 use sluiced_telemetry::waits::WaitsFor;
 
@@ -12,7 +13,7 @@ impl Pacer {
     /// Taps, overdue messages and gauges. Returns when it wants to be called next.
     pub(super) fn review(&mut self, now: Mono) -> Mono {
         self.heartbeat.beat(now);
-        let availability = self.scheduler.availability(now, false);
+        let availability = self.scheduler.availability(Needs::Slot, now);
         let shut = availability.shut();
         let is_shut = u8::from(shut.is_some());
         self.handle.meters.frozen.set(f64::from(is_shut));

@@ -12,7 +12,7 @@ use sluiced_core::pacing::Row;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::rate::Rate;
 use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
-use sluiced_core::scheduler::{Asked, KeyId};
+use sluiced_core::scheduler::{Asked, KeyId, Needs};
 use sluiced_core::time::micros;
 
 use super::replica::Parcel;
@@ -237,7 +237,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
 
     /// Whether the keyed limits promise to survive this fault: `lib.rs` lists the exceptions.
     fn may_strike(&mut self, fault: Fault) -> bool {
-        if !self.setting.route.is_keyed() {
+        if self.setting.route.needs() == Needs::Slot {
             return true;
         }
         let doubt = match fault {

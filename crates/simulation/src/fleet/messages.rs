@@ -176,7 +176,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 Far::Away | Far::Dead => WhenDenied::SendAway,
             },
         };
-        let availability = replica.scheduler.availability(mono, route.is_keyed());
+        let availability = replica.scheduler.availability(route.needs(), mono);
         let turn = replica.gate.turn_tap(availability, &rule, mono);
         if let Some(wait) = turn.denied {
             self.deny_all(replica, wait);

@@ -101,9 +101,7 @@ impl RedisStore {
 impl Store for RedisStore {
     fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, LeaseAnswer> {
         async move {
-            let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8, u64, u64) =
-                self.call(self.scripts.lease(limit, &ask)).await?;
-            let (
+            let [
                 now,
                 generation,
                 first,
@@ -116,7 +114,9 @@ impl Store for RedisStore {
                 guarded,
                 version,
                 paused_until,
-            ) = reply;
+            ]: [u64; 12] = self.call(self.scripts.lease(limit, &ask)).await?;
+            // No more is granted than was asked for: another number would be no grant.
+            let count = u32::try_from(count).unwrap_or(0);
             if let Some(keys) = self.marks.get().filter(|_| guarded > 0) {
                 keys.state_is_new();
             }

@@ -1,5 +1,7 @@
+use super::copies::*;
 use super::*;
-use crate::rabbit::marks::ROUND_MARK;
+use crate::rabbit::marks::{MARK, ROUND_MARK};
+use sluiced_ports::marks::MarkKey;
 
 fn delivery(headers: FieldTable) -> lapin::message::Delivery {
     let mut delivery =

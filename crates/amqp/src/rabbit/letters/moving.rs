@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::{Letter, Letters, RabbitError};
 use crate::rabbit::confirms::{Decided, usable};
-use crate::rabbit::convert::{fresh_properties, same_and_expiring};
+use crate::rabbit::convert::copies::{fresh_properties, same_and_expiring};
 use crate::rabbit::topology::Copy;
 
 /// A letter on its way to a work queue.

@@ -19,12 +19,13 @@ use super::kept::Kept;
 use super::late::Late;
 use super::{Label, Session};
 use crate::rabbit::RabbitError;
-use crate::rabbit::convert::{Original, copy_properties, result_properties, returned_properties};
+use crate::rabbit::convert::Original;
+use crate::rabbit::convert::copies::{copy_properties, result_properties, returned_properties};
 use crate::rabbit::dial::RouteOptions;
 use crate::rabbit::publisher::{Destination, Outcome, Republish};
 use crate::rabbit::supervisor::Context;
 use crate::rabbit::topology::Target;
-use sluiced_core::acks::{Acks, Bounds, Fate};
+use sluiced_core::acks::{AckBounds, Acks, Fate};
 use sluiced_core::byte_budget::ByteBudget;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::{HeaderPatch, Leftover, Publication, Settlement, Verdict};
@@ -67,7 +68,7 @@ impl Unsettled {
     /// None yet, on a channel whose consumers together hold at most so many messages.
     pub(super) fn new(route: &RouteOptions, prefetches: u64) -> Self {
         Self {
-            acks: Acks::new(Bounds::for_prefetch(route.prefetch)),
+            acks: Acks::new(AckBounds::for_prefetch(route.prefetch)),
             budget: ByteBudget::for_prefetch(prefetches, route.settings.max_body.0),
             delivered: HashMap::new(),
             copying: HashMap::new(),

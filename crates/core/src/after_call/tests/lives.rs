@@ -160,8 +160,8 @@ proptest! {
             Used::Known { units, correction } => {
                 let counted = match correction {
                     None => estimate.units(),
-                    Some(Correction::Less(less)) => estimate.units() - less.units(),
-                    Some(Correction::More(more)) => estimate.units() + more,
+                    Some(WrongEstimate::Less(less)) => estimate.units() - less.units(),
+                    Some(WrongEstimate::More(more)) => estimate.units() + more,
                 };
                 prop_assert_eq!(counted, units.units());
                 prop_assert_eq!(counted, said.max(1));

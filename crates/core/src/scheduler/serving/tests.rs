@@ -39,23 +39,34 @@ fn asks(scheduler: &mut Scheduler<Item>, now: Mono) -> Question<Item> {
 fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
     let requests = Requests::new(Duration::from_millis(10), Jitter::new(1), false);
     let mut scheduler = Scheduler::new(Pacing::free(), Some(requests));
-    let waits = |scheduler: &Scheduler<Item>, at| scheduler.route_waits(1, true, ms(at));
+    let waits =
+        |scheduler: &Scheduler<Item>, at| scheduler.route_waits(1, Needs::SlotAndPermit, ms(at));
     assert_eq!(
         waits(&scheduler, 0),
-        Waits::HeldUp,
+        RouteWaits::HeldUp,
         "the store is not known"
     );
     let first = asks(&mut scheduler, ms(0));
     let decided = |at: u64| StoreTime::from_micros(EPOCH + at * 1_000);
     scheduler.answered(first, decided(1), Vec::new(), ms(2));
-    assert_eq!(waits(&scheduler, 2), Waits::Idle);
+    assert_eq!(waits(&scheduler, 2), RouteWaits::Idle);
 
     scheduler.push(Item(1), ms(3));
-    assert_eq!(waits(&scheduler, 3), Waits::ForNothingElse, "ready");
-    assert_eq!(scheduler.route_waits(2, true, ms(3)), Waits::Idle);
+    assert_eq!(waits(&scheduler, 3), RouteWaits::ForNothingElse, "ready");
+    assert_eq!(
+        scheduler.route_waits(2, Needs::SlotAndPermit, ms(3)),
+        RouteWaits::Idle
+    );
     let question = asks(&mut scheduler, ms(4));
-    assert_eq!(waits(&scheduler, 4), Waits::ForNothingElse, "asked for");
-    assert_eq!(scheduler.route_waits(2, true, ms(4)), Waits::Idle);
+    assert_eq!(
+        waits(&scheduler, 4),
+        RouteWaits::ForNothingElse,
+        "asked for"
+    );
+    assert_eq!(
+        scheduler.route_waits(2, Needs::SlotAndPermit, ms(4)),
+        RouteWaits::Idle
+    );
     let denied = Decision::Denied {
         by: 0,
         fits: Fit::At(EPOCH + 500_000),
@@ -67,11 +78,15 @@ fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
         },
     };
     scheduler.answered(question, decided(5), vec![denied], ms(6));
-    assert_eq!(waits(&scheduler, 6), Waits::Idle, "its key is closed");
-    assert_eq!(waits(&scheduler, 600), Waits::ForNothingElse, "open again");
+    assert_eq!(waits(&scheduler, 6), RouteWaits::Idle, "its key is closed");
+    assert_eq!(
+        waits(&scheduler, 600),
+        RouteWaits::ForNothingElse,
+        "open again"
+    );
     scheduler
         .pacing_mut()
         .frozen_for(Duration::from_secs(1), ms(600));
-    assert_eq!(waits(&scheduler, 600), Waits::HeldUp, "frozen");
+    assert_eq!(waits(&scheduler, 600), RouteWaits::HeldUp, "frozen");
     assert_eq!(scheduler.slow_trip(), Duration::from_millis(2));
 }

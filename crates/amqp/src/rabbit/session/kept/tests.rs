@@ -2,7 +2,7 @@ use bytes::Bytes;
 use lapin::types::{AMQPValue, FieldTable};
 
 use super::*;
-use crate::rabbit::convert::copy_properties;
+use crate::rabbit::convert::copies::copy_properties;
 use crate::rabbit::convert::message;
 use crate::rabbit::session::settling::renewed;
 use sluiced_ports::marks::MarkKey;
