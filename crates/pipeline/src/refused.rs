@@ -2,7 +2,8 @@
 //!
 //! Such a message could wait, and would be too old then. So it leaves as soon as that is known, with the time at which
 //! its limit lets it pass. A keyed limit says so when it is asked (`core::scheduler::answers`). Here are the other
-//! reasons: the paced limit is frozen, paused or spent, or the route itself is shut.
+//! reasons: the paced limit is frozen, paused or spent, the route itself is shut, or so many wait before it that the whole
+//! limit would not do for them in time.
 //!
 //! A pause or a freeze may end earlier than is known, and a caller that went away does not hear of that. So its answer
 //! asks it to come back no later than [`COMES_BACK`].
@@ -12,7 +13,7 @@ use std::time::Duration;
 use sluiced_core::gate::{Sends, Shut};
 use sluiced_core::leases::{Availability, Wait};
 use sluiced_core::limits::Room;
-use sluiced_core::scheduler::Queued as _;
+use sluiced_core::scheduler::{Queued as _, Scheduler};
 use sluiced_core::time::Mono;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::Verdict;
@@ -39,6 +40,8 @@ enum Reason {
     Slots(Wait),
     /// The route itself.
     Route(Shut),
+    /// Those that wait before it. A message that came in its place after this time would have its turn before its end.
+    Others { comes_back: Duration },
 }
 
 /// When the message has its turn at the earliest, if that is known and after its end.
@@ -68,6 +71,21 @@ pub(super) fn comes_too_late(
     Some(NoTurn { at, why })
 }
 
+/// When a message that comes now has its turn at the earliest, if others that wait take all slots until its end.
+pub(super) fn others_take_all(
+    waiting: &Waiting,
+    scheduler: &Scheduler<Waiting>,
+    now: Mono,
+) -> Option<NoTurn> {
+    let refuses = waiting.job.route.rules.on_denied == OnDenied::Refuse;
+    let end = waiting.deadline().filter(|_| refuses)?;
+    let at = scheduler.no_turn_before(waiting, now)?;
+    let why = Reason::Others {
+        comes_back: at.since(end),
+    };
+    (at > end).then_some(NoTurn { at, why })
+}
+
 /// Settles a message that has its turn too late.
 pub(super) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: Mono) {
     let job = waiting.job;
@@ -75,6 +93,7 @@ pub(super) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: M
     let (wait, store_now) = (late.at.since(now), pacer.store_time(now));
     let told = match late.why {
         Reason::Slots(Wait::Turn) => wait,
+        Reason::Others { comes_back } => comes_back,
         Reason::Slots(Wait::Frozen | Wait::Paused) | Reason::Route(_) => wait.min(COMES_BACK),
     };
     let mut verdict = later(&job.history, told, store_now);
@@ -106,6 +125,7 @@ impl Reason {
                 format!("the limit {limit} is frozen, because the downstream refused calls")
             }
             Self::Slots(Wait::Paused) => format!("an operator paused the limit {limit}"),
+            Self::Others { .. } => "others came first".to_owned(),
             Self::Route(Shut::Paused) => "an operator paused these callers".to_owned(),
             Self::Route(Shut::Limit) => "a limit is paused, or lets nothing pass now".to_owned(),
             Self::Route(Shut::Hours | Shut::Away) => "nothing passes now".to_owned(),

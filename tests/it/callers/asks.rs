@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{Alone, on};
@@ -172,6 +173,35 @@ async fn a_paused_limit_is_told_at_once() {
     let told = "no turn within 2s: an operator paused the limit provider";
     assert_eq!(error, told, "{answer:?}");
     alone.daemon.stop(&[DECLARED, &["paused"]].concat()).await;
+}
+
+/// Those before it take all turns of its time: it need not wait to hear that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_behind_too_many_others_is_refused_at_once() {
+    let slow = PROVIDER.replace("200/1s", "2/1s");
+    let callers = "limits = [\"provider\"]\nmax_wait = \"10m\"";
+    let mut alone = Alone::start("callers-behind", &slow, callers).await;
+    let mut client = alone.client().await;
+    client.ask(&json!({"wait": "1m"})).await.granted();
+    let mut waiting = JoinSet::new();
+    for _ in 0..60 {
+        let mut other = alone.client().await;
+        waiting.spawn(async move { other.ask(&json!({"wait": "10m"})).await });
+    }
+    alone.holds(40.0).await;
+    let answer = client.ask(&json!({"wait": "5s"})).await;
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+    let told = "no turn within 5s: others came first";
+    assert_eq!(answer.body["error"], told, "{answer:?}");
+    // Some of the others had their turns since. After five seconds it would be told to come back in one.
+    let back: u64 = answer.header("retry-after").parse().unwrap();
+    assert!((5..=30).contains(&back), "{answer:?}");
+    // The first of them, which could wait, have their turns.
+    for _ in 0..3 {
+        let answer = within(LONG, "a turn", waiting.join_next()).await;
+        answer.unwrap().unwrap().granted();
+    }
+    alone.daemon.stop(DECLARED).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

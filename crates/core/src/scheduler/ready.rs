@@ -80,6 +80,14 @@ impl<T: Queued> Ready<T> {
         self.by_priority.get(&priority)?.peek()
     }
 
+    /// How many messages of its own priority and tenant a message finds before it; each takes a slot or more. Those
+    /// of higher priorities, and the turns of other tenants, are not counted.
+    #[must_use]
+    pub fn before(&self, item: &T) -> usize {
+        let level = self.by_priority.get(&item.priority());
+        level.map_or(0, |level| level.before(item))
+    }
+
     /// What the first `most` messages take, in order.
     #[must_use]
     pub fn costs(&self, most: usize) -> Vec<u64> {
@@ -202,6 +210,11 @@ impl<T: Queued> Level<T> {
     fn turn(&self, item: &T) -> u64 {
         let tenant = self.tenants.get(&item.share().tenant);
         tenant.map_or(self.clock, |tenant| tenant.turn.max(self.earliest()))
+    }
+
+    fn before(&self, item: &T) -> usize {
+        let tenant = self.tenants.get(&item.share().tenant);
+        self.first.len() + tenant.map_or(0, |tenant| tenant.queue.len())
     }
 
     const fn earliest(&self) -> u64 {

@@ -274,6 +274,20 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
+    /// The time before which a message that comes now has no turn, though this replica had every slot: those before it
+    /// of its tenant take that long. `None`: nothing paces it, or it may take slots of the reserve too.
+    #[must_use]
+    pub fn no_turn_before(&self, item: &T, now: Mono) -> Option<Mono> {
+        let pace = self.pacing.holder(Row::Main)?.pace();
+        if item.is_urgent() && self.pacing.holder(Row::Reserve).is_some() {
+            return None;
+        }
+        let before = u32::try_from(self.ready.before(item)).unwrap_or(u32::MAX);
+        // Slots that have come up already may be used as late as the headroom allows.
+        let taken = pace.interval().saturating_mul(before);
+        Some(now + taken.saturating_sub(pace.headroom()))
+    }
+
     /// What the messages of a route wait for, as far as is known here.
     #[must_use]
     pub fn route_waits(&self, route: usize, needs: Needs, now: Mono) -> RouteWaits {

@@ -322,6 +322,30 @@ fn while_the_store_does_not_answer_nothing_that_a_key_counts_is_sent() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
+    /// A message that is refused because of that time would have had no turn before it.
+    #[test]
+    fn no_message_is_sent_before_the_time_that_was_said_when_it_came(
+        items in prop::collection::vec((0..30_000_u64, 0..7_u16, 0..3_u64, 1..4_u32), 1..200),
+        reserve in any::<bool>(),
+    ) {
+        let cost = Cost::new(NonZeroU32::new(3).unwrap());
+        let kept = reserve.then(|| pace("20/1s").with_costs_up_to(cost));
+        let mut bench = Bench::new(pace("100/1s").with_costs_up_to(cost), kept, HEADROOM, 500);
+        let mut said = Vec::new();
+        for (id, (apart, priority, tenant, cost)) in (0..).zip(items) {
+            bench.run(Duration::from_micros(apart));
+            let item = Item { priority, tenant, cost, ..Item::plain(id) };
+            said.push(bench.scheduler.no_turn_before(&item, Mono::from_micros(bench.now)));
+            bench.push(item);
+        }
+        bench.run(Duration::from_secs(10));
+        for sent in &bench.sent {
+            let said = said[sent.item.id as usize];
+            prop_assert!(said.is_none_or(|said| sent.at >= said.as_micros()), "{sent:?} {said:?}");
+        }
+        prop_assert!(!bench.sent.is_empty());
+    }
+
     /// Each send is checked for its slot and its permit by the bench.
     #[test]
     fn nothing_is_lost_or_repeated_and_keys_keep_their_distance(

@@ -9,7 +9,7 @@ use super::messages::Join;
 use super::{Pacer, Phase, Stopping};
 use crate::admit::AnsweredQuestion;
 use crate::handle::{Stopped, ToPacer};
-use crate::refused::{comes_too_late, refuse};
+use crate::refused::{comes_too_late, others_take_all, refuse};
 use sluiced_core::after_call::figures::ROUNDED;
 use sluiced_core::pacing::Row;
 use sluiced_core::schedule::LeaseAnswer;
@@ -72,7 +72,8 @@ impl Pacer {
                 let now = self.handle.clock.now();
                 let availability = self.scheduler.availability(Needs::Slot, now);
                 for waiting in messages {
-                    match comes_too_late(&waiting, availability, now) {
+                    let late = comes_too_late(&waiting, availability, now);
+                    match late.or_else(|| others_take_all(&waiting, &self.scheduler, now)) {
                         Some(late) => refuse(waiting, late, &self.handle, now),
                         None => self.hold(waiting, Join::Behind, now),
                     }
