@@ -82,13 +82,18 @@ async fn beside_a_queue() -> bool {
         "used %",
         "lost",
         "of the queue between",
+        "longest gap",
     ]);
     println!("\n2 replicas with a queue, 4 urgent callers, {SHARED}/1s together, default headroom");
     let mut is_kept = true;
     for run in 0..PAIRS * WITHIN.len() {
         let within = WITHIN[run % WITHIN.len()];
         let name = format!("shared-{run}");
-        let (report, overtaken) = shared(&name, within, &rabbit, &redis, dir.path()).await;
+        let Shared {
+            report,
+            overtaken,
+            longest_gap,
+        } = shared(&name, within, &rabbit, &redis, dir.path()).await;
         is_kept &= report.over == 0 && report.lost == Some(0);
         let of_queue = report.callers.get("queue").copied().unwrap_or(0);
         table.row(&[
@@ -101,10 +106,20 @@ async fn beside_a_queue() -> bool {
             format!("{:.1}", 100.0 * report.used.unwrap_or(0.0)),
             report.lost.unwrap_or(0).to_string(),
             overtaken.to_string(),
+            format!("{:.0} ms", longest_gap.as_secs_f64() * 1e3),
         ]);
     }
     table.print();
     is_kept
+}
+
+/// What the provider saw of a run.
+struct Shared {
+    report: Report,
+    /// So many messages of the queue were called between a question of a caller and its call, at most.
+    overtaken: usize,
+    /// Between two calls: one that is much longer than the others says that nothing was called for a while.
+    longest_gap: Duration,
 }
 
 async fn shared(
@@ -113,7 +128,7 @@ async fn shared(
     rabbit: &Rabbit,
     redis: &RedisServer,
     dir: &Path,
-) -> (Report, usize) {
+) -> Shared {
     let behaviour = Behaviour::judging(format!("{SHARED}/1s").parse().expect("a rate"));
     let provider = Provider::start("127.0.0.1:0".parse().expect("an address"), behaviour);
     let provider = provider.expect("a provider");
@@ -171,7 +186,12 @@ async fn shared(
         let since = before.take_while(|(at, _)| at > asked);
         since.filter(|(_, id)| id.starts_with('q')).count()
     });
-    (report, between.max().unwrap_or(0))
+    let gaps = calls.windows(2).map(|pair| pair[1].0.since(pair[0].0));
+    Shared {
+        report,
+        overtaken: between.max().unwrap_or(0),
+        longest_gap: gaps.max().unwrap_or_default(),
+    }
 }
 
 /// A program with messages of its own. Returns their ids, and when it asked for each.

@@ -10,7 +10,7 @@ use super::pacers::Pacers;
 use sluiced_callers::{
     AskedLimit, Callers, CallersOptions, Identity, Inherited, KeyedLimits, Listener, NamesKey,
 };
-use sluiced_core::after_call::CallRules;
+use sluiced_core::after_call::{CallRules, Shows};
 use sluiced_core::backoff::Backoff;
 use sluiced_pipeline::{
     AnswerRules, Counting, FigureReaders, OnDenied, Priority, RouteRules, RouteSpec, WhenUnsendable,
@@ -42,7 +42,9 @@ pub(super) fn add(
     pacers: &mut Pacers<'_>,
 ) -> Result<(), WireError> {
     let mut inherited = Inherited::from_environment();
-    for (name, callers) in &settings.callers {
+    let waiting: Vec<u16> = settings.callers.values().map(|c| c.max_waiting).collect();
+    let connections = sluiced_callers::connections(&waiting);
+    for ((name, callers), connections) in settings.callers.iter().zip(connections) {
         let at = |key: &str| format!("callers.{name}.{key}");
         let listener = Listener::bind(&callers.listen, &mut inherited);
         let listener = listener.map_err(|e| WireError::new(at("listen"), e))?;
@@ -70,7 +72,16 @@ pub(super) fn add(
                 .map_err(|e| WireError::new(at("token_file"), e))?,
             identity: identity(secrets, callers)
                 .map_err(|why| WireError::new(at("cert_file"), why))?,
+            connections,
         };
+        if connections < usize::from(callers.max_waiting) {
+            tracing::warn!(
+                callers = name,
+                connections,
+                max_waiting = callers.max_waiting,
+                "fewer callers can wait than max_waiting says, because this process may not open as many files; raise its limit (LimitNOFILE= of systemd, ulimit -n)"
+            );
+        }
         tracing::info!(callers = name, listen = %callers.listen, "callers may ask here");
         let Callers {
             subscription,
@@ -196,7 +207,7 @@ fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRule
             retry: RETRY,
             max_refused: HELD,
             max_hold: callers.max_wait.get(),
-            hosts_differ: false,
+            shows: Shows::Nothing,
         },
         answers: AnswerRules {
             wait: Duration::from_secs(1),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::WireError;
-use sluiced_core::after_call::CallRules;
+use sluiced_core::after_call::{CallRules, Shows};
 use sluiced_pipeline::{
     AnswerRules, Journal, OnDenied, Priority, ResultRules, Results, RouteRules, Tenants,
     WhenUnsendable,
@@ -42,7 +42,10 @@ pub(super) fn rules(
             retry: route.retry.backoff(),
             max_refused: route.max_throttled.get(),
             max_hold: route.max_hold.get(),
-            hosts_differ: route.hosts_differ(),
+            shows: match route.hosts_differ() {
+                true => Shows::Host,
+                false => Shows::Account,
+            },
         },
         answers: AnswerRules {
             wait: route.throttle_wait(),

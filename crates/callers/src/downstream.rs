@@ -20,6 +20,7 @@ use sluiced_ports::downstream::{
     Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Status, Undecodable,
 };
 use sluiced_ports::message::Message;
+use sluiced_telemetry::meters::CallersMeters;
 
 /// Answers the requests of one listener.
 pub(crate) struct Answering {
@@ -27,12 +28,14 @@ pub(crate) struct Answering {
     pub(crate) clock: Clock,
     /// How long a permit counts that its caller does not end. `None`: there is nothing that it could count in.
     pub(crate) counts: Option<Duration>,
+    pub(crate) meters: Arc<CallersMeters>,
 }
 
 struct Answer {
     permits: Arc<Permits>,
     id: PermitId,
     counts: Option<Duration>,
+    meters: Arc<CallersMeters>,
 }
 
 impl Downstream for Answering {
@@ -46,6 +49,7 @@ impl Downstream for Answering {
             permits: Arc::clone(&self.permits),
             id,
             counts: self.counts,
+            meters: Arc::clone(&self.meters),
         }))
     }
 
@@ -69,6 +73,7 @@ impl Call for Answer {
                 permits,
                 id,
                 counts,
+                meters,
             } = *self;
             let Some(counts) = counts else {
                 return match permits.turn_of(id, leave_by).await {
@@ -84,6 +89,9 @@ impl Call for Answer {
             }
             let end = timeout(counts, end).await;
             permits.close(id);
+            if end.is_err() {
+                meters.unended_permits.increment(1);
+            }
             Ok(went(end.ok().and_then(Result::ok).unwrap_or(End::Used)))
         }
         .boxed()

@@ -19,7 +19,7 @@
 //! **What it does not promise**: a call that leaves later than `use_within` after its permit may come too early for
 //! another window. The headroom keeps that time; the rest is the caller's.
 //!
-//! **Public API**: [`start`]. **May know**: `core`, `ports`, the types of `settings`, `telemetry`.
+//! **Public API**: [`start`], with as many connections as [`connections`] allows. **May know**: `core`, `ports`, the types of `settings`, `telemetry`.
 
 mod downstream;
 mod listener;
@@ -39,7 +39,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep};
 use tracing::error;
 
-pub use listener::{Inherited, ListenError, Listener};
+pub use listener::{Inherited, ListenError, Listener, connections};
 pub use look::KeyedLimits;
 pub use request::{AskedLimit, NamesKey};
 pub use tls::{Identity, IdentityError};
@@ -55,11 +55,13 @@ use sluiced_ports::downstream::Downstream;
 use sluiced_ports::queue::{
     Leftover, ServeChannels, Settlement, Sink, Subscription, time_to_close,
 };
-use sluiced_telemetry::meters::RouteMeters;
+use sluiced_telemetry::meters::{CallersMeters, RouteMeters};
 use token::Token;
 
 /// How long answers that are under way may take once the listener stops.
 const STOP: Duration = Duration::from_secs(1);
+/// So many requests may look at the limits at a time (`?mode=check`): the store is asked for each.
+const LOOKS: usize = 64;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// How one listener serves its callers.
@@ -81,6 +83,8 @@ pub struct CallersOptions {
     pub token: Option<Secret>,
     /// `None`: without TLS.
     pub identity: Option<Arc<Identity>>,
+    /// So many connections at a time ([`connections`]).
+    pub connections: usize,
 }
 
 /// The two ports of one listener.
@@ -99,16 +103,28 @@ pub fn start(
     meters: Arc<RouteMeters>,
 ) -> Callers {
     let permits = Permits::new(options.use_within);
+    let own_meters = Arc::new(CallersMeters::new(&options.route));
     let downstream = Arc::new(Answering {
         permits: Arc::clone(&permits),
         clock,
         counts: options.counts,
+        meters: Arc::clone(&own_meters),
     });
+    let meters = Meters {
+        route: meters,
+        own: own_meters,
+    };
     let serving = |channels| serve(options, listener, clock, permits, meters, channels);
     Callers {
         subscription: Arc::new(Subscription::start(serving)),
         downstream,
     }
+}
+
+/// What is counted.
+struct Meters {
+    route: Arc<RouteMeters>,
+    own: Arc<CallersMeters>,
 }
 
 /// Answers until the subscription is closed.
@@ -117,7 +133,7 @@ async fn serve(
     listener: Listener,
     clock: Clock,
     permits: Arc<Permits>,
-    meters: Arc<RouteMeters>,
+    meters: Meters,
     channels: ServeChannels,
 ) {
     let ServeChannels {
@@ -138,26 +154,27 @@ async fn serve(
         keyed: options.keyed,
         permits: Arc::clone(&permits),
         places: Semaphore::new(waiting),
+        looks: Semaphore::new(LOOKS),
         deliveries,
         tap,
         is_open: AtomicBool::new(false),
         store: options.store,
         sink,
         clock,
-        meters: Arc::clone(&meters),
+        meters: Arc::clone(&meters.own),
         token: options.token.map(|token| Token::new(token, clock.now())),
         is_at_address: listener.is_at_address(),
         use_within: options.use_within,
         route: options.route,
     });
     link.send_replace(Link::Up);
-    let mut open = Connections::default();
+    let mut open = Connections::new(options.connections, meters.own);
     let end = {
-        let listening = listener.serve(router(desk), options.identity, waiting, &mut open);
+        let listening = listener.serve(router(desk), options.identity, &mut open);
         tokio::pin!(listening);
         loop {
             tokio::select! {
-                Some(settlement) = settlements.recv() => settled(&permits, &meters, settlement),
+                Some(settlement) = settlements.recv() => settled(&permits, &meters.route, settlement),
                 end = time_to_close(&mut closing) => break end,
                 Err(why) = &mut listening => {
                     error!(%why, "callers cannot be served");
@@ -171,7 +188,7 @@ async fn serve(
     let end = end.min(Instant::now() + STOP);
     loop {
         while let Ok(settlement) = settlements.try_recv() {
-            settled(&permits, &meters, settlement);
+            settled(&permits, &meters.route, settlement);
         }
         if !open.is_busy() || Instant::now() >= end {
             break;

@@ -27,11 +27,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::tls::Identity;
 use sluiced_settings::sockets::ListenOn;
+use sluiced_telemetry::meters::CallersMeters;
 
 /// A connection without a request is closed after this.
 const IDLE: Duration = Duration::from_secs(60);
@@ -40,9 +41,11 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The largest head of a request.
 const MAX_HEAD: usize = 16 * 1024;
 /// Connections beyond those of requests that wait.
-const MORE_CONNECTIONS: usize = 1_000;
-/// Files that everything else may open.
-const OTHER_FILES: u64 = 500;
+const MORE_CONNECTIONS: u64 = 1_000;
+/// However few files a process may open, so many connections are accepted.
+const FEWEST: usize = 16;
+/// Files that everything else may open: a connection for each call under way, and a few others.
+const OTHER_FILES: u64 = 4_000;
 /// So many connections that ended are kept in the list at least.
 const FEW: usize = 64;
 /// A pause after an accept that failed because of missing file descriptors, instead of a hot loop.
@@ -170,23 +173,21 @@ impl Listener {
         matches!(self.socket, Socket::Tcp(_))
     }
 
-    /// Answers requests for as long as it is polled. `waiting`: how many may wait at a time.
+    /// Answers requests for as long as it is polled.
     pub(crate) async fn serve(
         self,
         router: Router,
         identity: Option<Arc<Identity>>,
-        waiting: usize,
         open: &mut Connections,
     ) -> io::Result<()> {
         let _file = self.file;
-        open.most = connections_for(waiting);
         match self.socket {
             Socket::Unix(socket) => {
                 let socket = UnixListener::from_std(socket)?;
                 loop {
                     match socket.accept().await {
                         Ok((stream, _)) => open.take(stream, &router, identity.as_ref()),
-                        Err(error) => failed(&error).await,
+                        Err(error) => open.not_accepted(&error).await,
                     }
                 }
             }
@@ -198,17 +199,12 @@ impl Listener {
                             stream.set_nodelay(true).ok();
                             open.take(stream, &router, identity.as_ref());
                         }
-                        Err(error) => failed(&error).await,
+                        Err(error) => open.not_accepted(&error).await,
                     }
                 }
             }
         }
     }
-}
-
-async fn failed(error: &io::Error) {
-    debug!(%error, "a listener for callers could not accept");
-    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 /// The file of a socket, which is removed when it is dropped: unless another process has put one of its own there.
@@ -274,36 +270,46 @@ const fn advice(at: &ListenOn, kind: io::ErrorKind) -> &'static str {
     }
 }
 
-/// So many connections at a time, as far as this process may open files. It asks for as many as it is allowed.
-fn connections_for(waiting: usize) -> usize {
-    let wanted = waiting + MORE_CONNECTIONS;
+/// How many connections each listener has at a time, by how many requests may wait at each, as far as this process may open
+/// files. It asks for as many files as it is allowed. The connections to the broker, the store and the downstream need
+/// files, too: listeners together leave [`OTHER_FILES`] to them, or half of what there is.
+#[must_use]
+pub fn connections(waiting: &[u16]) -> Vec<usize> {
+    let wanted = |waiting: &u16| u64::from(*waiting) + MORE_CONNECTIONS;
+    let all: u64 = waiting.iter().map(wanted).sum();
+    let files = open_files(all + OTHER_FILES);
+    let rest = files.saturating_sub(OTHER_FILES).max(files / 2);
+    let share = |waiting| wanted(waiting) * rest.min(all) / all;
+    let each = waiting.iter().map(share);
+    each.map(|share| usize::try_from(share).unwrap_or(usize::MAX).max(FEWEST))
+        .collect()
+}
+
+/// How many files this process may open, after it asked for so many.
+fn open_files(needed: u64) -> u64 {
     let allowed = getrlimit(Resource::Nofile);
-    let needed = wanted as u64 + OTHER_FILES;
     let raised = allowed.maximum.map_or(needed, |most| most.min(needed));
     let current = allowed.current.unwrap_or(u64::MAX);
-    let may_open = if current < raised {
-        let asked = Rlimit {
-            current: Some(raised),
-            maximum: allowed.maximum,
-        };
-        match setrlimit(Resource::Nofile, asked) {
-            Ok(()) => raised,
-            Err(_) => current,
-        }
-    } else {
-        current
+    if current >= raised {
+        return current;
+    }
+    let asked = Rlimit {
+        current: Some(raised),
+        maximum: allowed.maximum,
     };
-    let rest = usize::try_from(may_open.saturating_sub(OTHER_FILES)).unwrap_or(wanted);
-    wanted.min(rest.max(16))
+    match setrlimit(Resource::Nofile, asked) {
+        Ok(()) => raised,
+        Err(_) => current,
+    }
 }
 
 /// The connections that are open.
-#[derive(Debug, Default)]
 pub(crate) struct Connections {
     /// The oldest first.
     open: VecDeque<(AbortHandle, Busy)>,
     tasks: JoinSet<()>,
     most: usize,
+    meters: Arc<CallersMeters>,
 }
 
 /// How many requests of a connection are under way.
@@ -311,6 +317,23 @@ pub(crate) struct Connections {
 struct Busy(Arc<AtomicUsize>);
 
 impl Connections {
+    /// None yet, and no more than `most` at a time.
+    pub(crate) fn new(most: usize, meters: Arc<CallersMeters>) -> Self {
+        Self {
+            open: VecDeque::new(),
+            tasks: JoinSet::new(),
+            most,
+            meters,
+        }
+    }
+
+    /// A connection could not be accepted: usually because this process may open no more files.
+    async fn not_accepted(&mut self, error: &io::Error) {
+        debug!(%error, "a listener for callers could not accept");
+        self.end_oldest_idle();
+        sleep(ACCEPT_PAUSE).await;
+    }
+
     /// Answers the requests of a connection, in a task.
     fn take<T>(&mut self, stream: T, router: &Router, identity: Option<&Arc<Identity>>)
     where
@@ -327,6 +350,7 @@ impl Connections {
         let service = Counted {
             router: TowerToHyperService::new(router.clone()),
             busy: busy.clone(),
+            _open: OpenConnection::begin(&self.meters),
         };
         let task = self.tasks.spawn(async move {
             let Some(identity) = identity else {
@@ -378,6 +402,23 @@ where
 struct Counted {
     router: TowerToHyperService<Router>,
     busy: Busy,
+    _open: OpenConnection,
+}
+
+/// A connection that is counted until this is dropped.
+struct OpenConnection(Arc<CallersMeters>);
+
+impl OpenConnection {
+    fn begin(meters: &Arc<CallersMeters>) -> Self {
+        meters.connections.increment(1.0);
+        Self(Arc::clone(meters))
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.connections.decrement(1.0);
+    }
 }
 
 type Answered<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -447,6 +488,17 @@ mod tests {
             .expect_err("nowhere")
             .to_string();
         assert!(why.contains("RuntimeDirectory=sluiced"), "{why}");
+    }
+
+    /// Two listeners took what one of them needed, each for itself.
+    #[test]
+    fn listeners_share_the_files_that_a_process_may_open() {
+        let each = connections(&[10_000, 1_000]);
+        let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let all: usize = each.iter().sum();
+        assert!(all as u64 <= files.saturating_sub(OTHER_FILES).max(files / 2));
+        assert!(each[0] <= 11_000 && each[1] <= 2_000, "{each:?}");
+        assert!(each[0] > each[1], "{each:?}");
     }
 
     #[test]

@@ -24,7 +24,8 @@ pub(crate) struct Found {
     /// The most that it ever has.
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
-    /// When it lets one unit pass; zero: now, or not known (calls under way end by themselves).
+    /// When it lets the request pass, at the latest if that costs more than a unit; zero: now, or not known (calls under
+    /// way end by themselves).
     pub(crate) wait: Duration,
     /// Whether it would let the request pass now.
     pub(crate) passes: bool,
@@ -64,13 +65,17 @@ impl KeyedLimits {
 
 impl Found {
     fn of(takes: &Takes, look: &Look) -> Self {
+        let has_room = look.room.remaining >= u64::from(takes.cost.get());
+        let after = |at| StoreTime::from_micros(at).since(look.now);
         let fits = match look.fits {
-            Fit::At(at) => StoreTime::from_micros(at).since(look.now),
-            Fit::Now | Fit::Full => Duration::ZERO,
+            Fit::Full => Duration::ZERO,
+            // The store says when one unit fits. So many do when all of them are back.
+            _ if !has_room && takes.cost.get() > 1 => after(look.room.reset_at),
+            Fit::At(at) => after(at),
+            Fit::Now => Duration::ZERO,
         };
         let closed = look.closed.map(|(until, _)| until.since(look.now));
         let wait = closed.unwrap_or_default().max(fits);
-        let has_room = look.room.remaining >= u64::from(takes.cost.get());
         Self {
             name: takes.limit.clone(),
             limit: look.limit,

@@ -17,6 +17,11 @@ use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 use sluiced_ports::queue::{Sink, Verdict};
 
+/// No more permits of a listener count at a time: each takes a kilobyte or two.
+const MOST_OPEN: usize = 50_000;
+/// A report that says more than so many times `use_within` is believed so far: one wrong report must not cost every
+/// replica a part of its rate.
+const BELIEVED: u32 = 4;
 /// Reports are believed about so many permits: those of the last seconds.
 const REMEMBERED: usize = 10_000;
 
@@ -132,6 +137,11 @@ impl Permits {
         end
     }
 
+    /// As many count as may.
+    pub(crate) fn are_too_many(&self) -> bool {
+        lock(&self.open).len() >= MOST_OPEN
+    }
+
     /// The permit counts no longer.
     pub(crate) fn close(&self, id: PermitId) {
         lock(&self.open).remove(&id);
@@ -148,11 +158,15 @@ impl Permits {
         lock(&self.given).take(id)
     }
 
-    /// A caller reports that it made its call so long after its permit. Believed once for each permit that was given.
-    pub(crate) fn used_after(&self, id: PermitId, took: Duration, now: Mono) {
-        if self.is_first_word(id) {
-            lock(&self.used).saw(took, now);
+    /// A caller reports that it made its call so long after its permit. Believed once for each permit that was given, and
+    /// up to a bound: returns that bound if it says more.
+    pub(crate) fn used_after(&self, id: PermitId, took: Duration, now: Mono) -> Option<Duration> {
+        let most = self.use_within * BELIEVED;
+        if !self.is_first_word(id) {
+            return None;
         }
+        lock(&self.used).saw(took.min(most), now);
+        (took > most).then_some(most)
     }
 
     /// By how much the time from a permit to the call varies: as configured, or more where callers report it.
@@ -326,8 +340,21 @@ mod tests {
         // All of them are late, by nearly the same.
         let (permits, ..) = permits_of();
         for number in 0..200_u64 {
-            report(&permits, number, 29 + number % 3, now);
+            report(&permits, number, 17 + number % 3, now);
         }
-        assert!(permits.way(now).spread >= Duration::from_millis(31));
+        assert!(permits.way(now).spread >= Duration::from_millis(19));
+    }
+
+    /// A caller that reports the length of its calls took a fifth of the rate from all replicas, for minutes.
+    #[test]
+    fn a_report_is_believed_up_to_a_bound() {
+        let (permits, ..) = permits_of();
+        let now = Mono::from_micros(1_000_000);
+        for number in 0..200_u64 {
+            lock(&permits.given).add(PermitId(number));
+            let said = permits.used_after(PermitId(number), Duration::from_millis(800), now);
+            assert_eq!(said, Some(Duration::from_millis(20)));
+        }
+        assert_eq!(permits.way(now).spread, Duration::from_millis(20));
     }
 }

@@ -27,7 +27,7 @@ use sluiced_ports::queue::{HeaderPatch, Verdict};
 const LIMIT_STATE: HeaderName = HeaderName::from_static("ratelimit");
 const LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// A request comes back no sooner, where nothing says when.
+/// When a request comes back, where nothing says when.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Its turn has come. A caller that stood still before it read this knows how old its permit is: it has the time of its
@@ -104,7 +104,8 @@ pub(crate) fn settled(verdict: &Verdict, wait: Duration) -> Response {
 fn denied(delay: Duration, headers: &HeaderPatch, wait: Duration) -> Response {
     let limit = find(headers, header::DENIED_BY).and_then(Said::as_text);
     let number = |name| find(headers, name).and_then(Said::as_int);
-    let back = delay.max(SOON);
+    // Nothing says when: a request that comes back at once would only wait again.
+    let back = if delay.is_zero() { SOON } else { delay };
     let span = Span(wait);
     let told = find(headers, header::DETAIL).and_then(Said::as_text);
     let error = match (limit, told) {

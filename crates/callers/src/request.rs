@@ -22,6 +22,8 @@ use sluiced_ports::message::{Message, Properties};
 const LEAST_WAIT: Duration = Duration::from_millis(100);
 /// The wait of a request that names none, unless the longest is shorter.
 const WAIT: Duration = Duration::from_secs(1);
+/// The longest key, and the longest name of a tenant, in bytes. Each request keeps its own until its permit ends.
+const LONGEST: usize = 1_024;
 /// The tenant of requests that name none.
 const NO_TENANT: &str = "-";
 
@@ -173,6 +175,9 @@ impl Offer {
         if body.tenant.is_empty() {
             return wrong("tenant: it is empty; write a name, or leave it out");
         }
+        if body.tenant.len() > LONGEST {
+            return wrong(format!("tenant: write at most {LONGEST} bytes"));
+        }
         match serde_json::to_vec(&body) {
             Ok(body) => Ok(Asked {
                 body: body.into(),
@@ -229,6 +234,10 @@ impl AskedLimit {
             (_, Some(text)) if text.is_empty() => {
                 wrong(format!("keys.{name}: it is empty; write the key"))
             }
+            (_, Some(text)) if text.len() > LONGEST => wrong(format!(
+                "keys.{name}: it has {} bytes; write at most {LONGEST}",
+                text.len()
+            )),
             (NamesKey::Always, None) => wrong(format!(
                 "keys.{name}: null, and the limit counts every message; write the key"
             )),
@@ -369,5 +378,8 @@ mod tests {
             let why = read(text).expect_err(text);
             assert!(why.contains(said), "{text}: {why}");
         }
+        let long = json!({"keys": {"sender": "x".repeat(LONGEST + 1), "class": null}}).to_string();
+        let why = read(&long).expect_err("a long key");
+        assert!(why.contains("keys.sender: it has 1025 bytes"), "{why}");
     }
 }

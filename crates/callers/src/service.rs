@@ -20,20 +20,25 @@ use axum::routing::{delete, post};
 use http::header::{CONTENT_TYPE, HOST};
 use http::uri::Authority;
 use http::{HeaderMap, StatusCode};
+use http_body_util::LengthLimitError;
 use serde::Deserialize;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tracing::warn;
 
 use super::look::KeyedLimits;
 use super::permits::{End, Heard, PermitId, Permits, Waiting};
 use super::reply;
 use super::request::Offer;
 use super::token::Token;
+use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
+use sluiced_ports::dial::find;
 use sluiced_ports::queue::{Delivery, Sink, Tap, Verdict};
-use sluiced_telemetry::meters::RouteMeters;
+use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::meters::CallersMeters;
 
 /// The largest request.
 const MAX_BODY: usize = 16 * 1024;
@@ -43,6 +48,11 @@ const BODY_BOUND: Duration = Duration::from_secs(10);
 const SLACK: Duration = Duration::from_millis(50);
 /// The longest report that is believed.
 const LONGEST_USE: f64 = 60_000.0;
+
+static FULL: LogLimit = LogLimit::new(Duration::from_secs(60));
+static UNENDED: LogLimit = LogLimit::new(Duration::from_secs(60));
+static UNKNOWN: LogLimit = LogLimit::new(Duration::from_secs(60));
+static LATE: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 const UNDECIDED: &str = "nothing was decided within the wait: this replica starts, an operator paused it, or it cannot reach the store of the limits";
 
@@ -55,6 +65,8 @@ pub(crate) struct Desk {
     pub(crate) permits: Arc<Permits>,
     /// One for each request that may wait.
     pub(crate) places: Semaphore,
+    /// One for each request that may look at the same time.
+    pub(crate) looks: Semaphore,
     pub(crate) deliveries: mpsc::UnboundedSender<Delivery>,
     /// Opened once, when the limits can be asked. What closes it later changes nothing: a request waits for its own time,
     /// and is answered at its end.
@@ -63,7 +75,7 @@ pub(crate) struct Desk {
     pub(crate) is_open: AtomicBool,
     pub(crate) store: watch::Receiver<Link>,
     pub(crate) clock: Clock,
-    pub(crate) meters: Arc<RouteMeters>,
+    pub(crate) meters: Arc<CallersMeters>,
     pub(crate) token: Option<Token>,
     /// It listens at an address, and not at a socket of this machine.
     pub(crate) is_at_address: bool,
@@ -98,25 +110,48 @@ async fn ask(
     request: Request<Body>,
 ) -> Response {
     let came = desk.clock.now();
-    let (head, body) = request.into_parts();
-    if !desk.may_ask(&head.headers) {
-        return unknown();
+    let looks = asking.mode == Some(Mode::Check);
+    let response = desk.answered(looks, request, came).await;
+    if !looks {
+        desk.meters.answered(response.status().as_str());
     }
-    if !is_json(&head.headers) {
-        let why = "write Content-Type: application/json";
-        return reply::wrong(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
+    response
+}
+
+impl Desk {
+    async fn answered(&self, looks: bool, request: Request<Body>, came: Mono) -> Response {
+        let (head, body) = request.into_parts();
+        if !self.may_ask(&head.headers) {
+            return self.unknown();
+        }
+        if !is_json(&head.headers) {
+            let why = "write Content-Type: application/json";
+            return reply::wrong(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
+        }
+        match timeout(BODY_BOUND, to_bytes(body, MAX_BODY)).await {
+            Ok(Ok(text)) if looks => self.look(&text).await,
+            Ok(Ok(text)) => self.ask(&text, came).await,
+            Ok(Err(error)) if find::<LengthLimitError>(&error).is_some() => {
+                let why = format!("a request has {MAX_BODY} bytes at most");
+                reply::wrong(StatusCode::PAYLOAD_TOO_LARGE, &why)
+            }
+            Ok(Err(error)) => {
+                let why = format!("the body of the request cannot be read: {error}");
+                reply::wrong(StatusCode::BAD_REQUEST, &why)
+            }
+            Err(_) => {
+                let why = "the request did not come in time";
+                reply::wrong(StatusCode::REQUEST_TIMEOUT, why)
+            }
+        }
     }
-    match timeout(BODY_BOUND, to_bytes(body, MAX_BODY)).await {
-        Ok(Ok(text)) if asking.mode == Some(Mode::Check) => desk.look(&text).await,
-        Ok(Ok(text)) => desk.ask(&text, came).await,
-        Ok(Err(_)) => {
-            let why = format!("a request has {MAX_BODY} bytes at most");
-            reply::wrong(StatusCode::PAYLOAD_TOO_LARGE, &why)
+
+    fn unknown(&self) -> Response {
+        let why = "write Authorization: Bearer TOKEN, with the token of this listener; without a token, ask it by its address";
+        if let Some(more) = UNKNOWN.event(self.clock.now()) {
+            warn!(route = %self.route, "a request without the right token was refused{more}");
         }
-        Err(_) => {
-            let why = "the request did not come in time";
-            reply::wrong(StatusCode::REQUEST_TIMEOUT, why)
-        }
+        reply::wrong(StatusCode::UNAUTHORIZED, why)
     }
 }
 
@@ -128,11 +163,6 @@ fn names_address(headers: &HeaderMap) -> bool {
         let name = host.host().trim_matches(['[', ']']);
         name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
     })
-}
-
-fn unknown() -> Response {
-    let why = "write Authorization: Bearer TOKEN, with the token of this listener; without a token, ask it by its address";
-    reply::wrong(StatusCode::UNAUTHORIZED, why)
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -159,7 +189,7 @@ async fn end(
     headers: HeaderMap,
 ) -> Response {
     if !desk.may_ask(&headers) {
-        return unknown();
+        return desk.unknown();
     }
     let id: PermitId = match id.parse() {
         Ok(id) => id,
@@ -171,7 +201,7 @@ async fn end(
             return reply::wrong(StatusCode::BAD_REQUEST, &why);
         }
         let took = Duration::from_secs_f64(millis / 1e3);
-        desk.permits.used_after(id, took, desk.clock.now());
+        desk.used_after(id, took);
     }
     if !ending.unused {
         return reply::ended(desk.permits.end(id, End::Used));
@@ -192,8 +222,20 @@ impl Desk {
         }
     }
 
+    /// A caller says that its call left so long after its permit.
+    fn used_after(&self, id: PermitId, took: Duration) {
+        let now = self.clock.now();
+        let most = self.permits.used_after(id, took, now);
+        if let Some((most, more)) = most.and_then(|most| Some((most, LATE.event(now)?))) {
+            warn!(route = %self.route, took = %Span(took), kept = %Span(most),
+                "a caller reports that its call left later after its permit than is kept for that: it may have come too early for another window; let it call sooner, or raise use_within{more}");
+        }
+    }
+
     /// What its keyed limits have left.
     async fn look(&self, text: &[u8]) -> Response {
+        // It is never closed.
+        let _place = self.looks.acquire().await;
         match self.offer.read(text) {
             Ok(asked) => match self.keyed.look(&asked.takes).await {
                 Ok(found) => reply::looked(&found),
@@ -212,8 +254,17 @@ impl Desk {
             return reply::wrong(StatusCode::BAD_REQUEST, &why);
         }
         let Ok(_place) = self.places.try_acquire() else {
+            if let Some(more) = FULL.event(self.clock.now()) {
+                warn!(route = %self.route, "callers are refused: as many requests wait as max_waiting allows{more}");
+            }
             return reply::unavailable("as many requests wait here as may (max_waiting)");
         };
+        if self.permits.are_too_many() {
+            if let Some(more) = UNENDED.event(self.clock.now()) {
+                warn!(route = %self.route, "callers are refused: too many permits were not ended; let callers end them, or write a shorter ends_after{more}");
+            }
+            return reply::unavailable("too many permits count that were not ended (DELETE)");
+        }
         let wait = asked.wait;
         let end = Instant::now() + wait;
         if timeout_at(end, self.opened()).await.is_err() {

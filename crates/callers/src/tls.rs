@@ -1,24 +1,30 @@
 //! TLS for callers from other machines.
 //!
-//! The certificate is read anew for each connection: a renewed one is used at once. One that cannot be read (it is being
-//! replaced) leaves the last good one.
+//! The certificate and its key are read again at most every second, when a connection comes: a renewed certificate is used
+//! within that time. One that cannot be read (it is being replaced) leaves the last good one.
 
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
+use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use sluiced_ports::connect::Secret;
 use sluiced_ports::lock;
+
+/// The files are read no more often.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Why the certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +41,15 @@ pub enum IdentityError {
 pub struct Identity {
     certificate: PathBuf,
     key: Secret,
-    last: Mutex<Arc<ServerConfig>>,
+    last: Mutex<Last>,
+}
+
+/// What was read last.
+struct Last {
+    config: Arc<ServerConfig>,
+    /// A digest of both files.
+    digest: [u8; 32],
+    looked: Instant,
 }
 
 impl Identity {
@@ -44,11 +58,16 @@ impl Identity {
     /// # Errors
     /// When they cannot be read, or do not fit each other.
     pub fn new(certificate: &Path, key: Secret) -> Result<Self, IdentityError> {
-        let config = config(certificate, &key)?;
+        let files = Files::read(certificate, &key)?;
+        let last = Last {
+            config: Arc::new(files.config(certificate)?),
+            digest: files.digest(),
+            looked: Instant::now(),
+        };
         Ok(Self {
             certificate: certificate.to_owned(),
             key,
-            last: Mutex::new(Arc::new(config)),
+            last: Mutex::new(last),
         })
     }
 
@@ -57,33 +76,65 @@ impl Identity {
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
-        let now = config(&self.certificate, &self.key);
-        let config = {
-            let mut last = lock(&self.last);
-            if let Ok(now) = now {
-                *last = Arc::new(now);
+        TlsAcceptor::from(self.current()).accept(stream).await
+    }
+
+    /// With what the files have now. Connections of one certificate share their configuration, so that a session can be
+    /// resumed.
+    fn current(&self) -> Arc<ServerConfig> {
+        let mut last = lock(&self.last);
+        if last.looked.elapsed() >= AGAIN {
+            last.looked = Instant::now();
+            if let Ok(files) = Files::read(&self.certificate, &self.key)
+                && files.digest() != last.digest
+                && let Ok(config) = files.config(&self.certificate)
+            {
+                last.config = Arc::new(config);
+                last.digest = files.digest();
             }
-            Arc::clone(&last)
-        };
-        TlsAcceptor::from(config).accept(stream).await
+        }
+        Arc::clone(&last.config)
     }
 }
 
-fn config(certificate: &Path, key: &Secret) -> Result<ServerConfig, IdentityError> {
-    let unreadable = |why: String| IdentityError::File {
-        path: certificate.to_owned(),
+/// A certificate with its chain, and its key.
+struct Files {
+    chain: Vec<u8>,
+    key: SecretString,
+}
+
+impl Files {
+    fn read(certificate: &Path, key: &Secret) -> Result<Self, IdentityError> {
+        let chain = fs::read(certificate).map_err(|e| unreadable(certificate, e.to_string()))?;
+        Ok(Self {
+            chain,
+            key: key.get(),
+        })
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        let digest = Sha256::new().chain_update(Sha256::digest(&self.chain));
+        let digest = digest.chain_update(self.key.expose_secret().as_bytes());
+        digest.finalize().into()
+    }
+
+    fn config(&self, certificate: &Path) -> Result<ServerConfig, IdentityError> {
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.chain).collect();
+        let chain = chain.map_err(|e| unreadable(certificate, e.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.expose_secret().as_bytes());
+        let key = key.map_err(|e| IdentityError::Key(e.to_string()))?;
+        let config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(chain, key);
+        config.map_err(|e| IdentityError::Pair(e.to_string()))
+    }
+}
+
+fn unreadable(path: &Path, why: String) -> IdentityError {
+    IdentityError::File {
+        path: path.to_owned(),
         why,
-    };
-    let text = fs::read(certificate).map_err(|e| unreadable(e.to_string()))?;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let chain = chain.map_err(|e| unreadable(e.to_string()))?;
-    let key = key.get();
-    let key = PrivateKeyDer::from_pem_slice(key.expose_secret().as_bytes());
-    let key = key.map_err(|e| IdentityError::Key(e.to_string()))?;
-    let config = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(chain, key);
-    config.map_err(|e| IdentityError::Pair(e.to_string()))
+    }
 }
 
 impl fmt::Debug for Identity {

@@ -1,7 +1,7 @@
 //! The token that callers carry.
 //!
-//! A token that does not fit is compared with the file once more, at most every second: after a rotation the new one is
-//! accepted at once, and guesses do not read the file without end. Digests are compared, so that the time of the
+//! The file is read again for a request, at most every second: after a rotation the new token is accepted and the old one
+//! refused within that time, and guesses do not read the file without end. Digests are compared, so that the time of the
 //! comparison says nothing about the token.
 
 use std::fmt;
@@ -50,13 +50,9 @@ impl Token {
     fn fits(&self, token: &str, now: Mono) -> bool {
         let given = fingerprint(token);
         let mut known = lock(&self.known);
-        if given == known.0 {
-            return true;
+        if now.since(known.1) >= AGAIN {
+            *known = (fingerprint(self.secret.get().expose_secret()), now);
         }
-        if now.since(known.1) < AGAIN {
-            return false;
-        }
-        *known = (fingerprint(self.secret.get().expose_secret()), now);
         given == known.0
     }
 }
@@ -105,6 +101,10 @@ mod tests {
         assert!(
             !token.is_in(&with("Bearer second"), at(999)),
             "not read yet"
+        );
+        assert!(
+            !token.is_in(&with("Bearer first"), at(1_000)),
+            "a leaked one ends"
         );
         assert!(token.is_in(&with("Bearer second"), at(1_000)));
         assert!(!token.is_in(&with("Bearer first"), at(1_001)));

@@ -47,8 +47,18 @@ pub struct CallRules {
     pub max_refused: Duration,
     /// The longest wait in memory; for a longer one the message goes to a wait queue.
     pub max_hold: Duration,
-    /// Each message names the host that it is called at: a refusal says nothing about all messages.
-    pub hosts_differ: bool,
+    pub shows: Shows,
+}
+
+/// What an answer shows about calls of other messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// Whether the account passes: all messages are called at one place.
+    Account,
+    /// Whether the host of its message passes: each message names its own, so a refusal says nothing about all of them.
+    Host,
+    /// Nothing. A program that has a permit makes the call, and its answer is not seen here.
+    Nothing,
 }
 
 /// The status of an answer, in any protocol.
@@ -232,6 +242,10 @@ pub fn follow(
     let away = ended.away.filter(|_| is_repeatable);
     let nothing = KeysFollow::Pass(Vec::new());
     let (consequence, keys) = match call.outcome {
+        Outcome::Accepted if call.rules.shows == Shows::Nothing => {
+            let pass = refusals.unseen(call.keys);
+            (Consequence::Done, KeysFollow::Pass(pass))
+        }
         Outcome::Accepted => {
             let pass = refusals.accepted(call.keys, call.now.local);
             (Consequence::Done, KeysFollow::Pass(pass))
@@ -310,9 +324,9 @@ impl CallEnd<'_> {
         let mut refused = Vec::new();
         let consequence = match self.throttles {
             Throttles::Unsaid => {
-                let scope = match self.rules.hosts_differ {
-                    true => Scope::Keys,
-                    false => Scope::Any,
+                let scope = match self.rules.shows {
+                    Shows::Host => Scope::Keys,
+                    Shows::Account | Shows::Nothing => Scope::Any,
                 };
                 return self.refused(wait, scope, refusals);
             }

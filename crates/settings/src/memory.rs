@@ -2,13 +2,13 @@
 //!
 //! Problem: Redis keeps a state for each key for as long as it counts, an accepted key of a `once` limit for its
 //! `ttl`. At a high rate these are millions of keys, and a Redis that is full refuses writes: then nothing
-//! passes. How many messages a second make keys is known where each route of the limit has a paced limit, too.
+//! passes. How many messages a second make keys is known where each route and all callers of the limit have a paced limit, too.
 //! The true number is smaller where keys repeat.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::types::{Limit, Settings};
+use super::types::{Callers, Limit, Settings};
 use sluiced_core::rate::Span;
 
 /// What a key takes: its name, its state, its end, and the tables of Redis. Measured with Redis 7.0 and the names of
@@ -23,10 +23,23 @@ impl Settings {
     #[must_use]
     pub fn memory_words(&self, name: &str, limit: &Limit) -> Option<String> {
         let length = remembered(limit)?;
+        let unpaced = |callers: &&Callers| self.paced_of(&callers.limits).is_none();
+        let mut callers = self.callers.values();
+        let asks = |callers: &&Callers| callers.limits.iter().any(|one| one == name);
+        if callers.any(|callers| asks(&callers) && unpaced(&callers)) {
+            return Some(format!(
+                "Redis remembers each key for {}. Programs ask for keys at a rate that is not known: give these callers a paced limit, too, and the memory is known",
+                Span(length)
+            ));
+        }
         let mut rates = BTreeMap::new();
         let routes = self.routes.values();
         for route in routes.filter(|route| route.limits.iter().any(|one| one == name)) {
             let (paced, its) = self.paced_limit(route)?;
+            rates.insert(paced, its.rate.0.per_second());
+        }
+        for callers in self.callers.values().filter(asks) {
+            let (paced, its) = self.paced_of(&callers.limits)?;
             rates.insert(paced, its.rate.0.per_second());
         }
         let rate: f64 = rates.values().sum();

@@ -14,7 +14,7 @@ pub use metrics::{Counter, Gauge, Histogram};
 
 use super::names::{self, Metric};
 pub use super::names::{
-    AdmissionMeters, KeyedMeters, LimitMeters, LinkMeters, PolicyMeters, RouteMeters,
+    AdmissionMeters, CallersMeters, KeyedMeters, LimitMeters, LinkMeters, PolicyMeters, RouteMeters,
 };
 use super::recorder::{counter, gauge, histogram};
 use sluiced_ports::queue::Part;
@@ -163,6 +163,13 @@ impl RouteMeters {
     /// A message died for `reason` (`DeadReason::label`).
     pub fn dead(&self, reason: &'static str) {
         self.dead.increment(reason, 1);
+    }
+}
+
+impl CallersMeters {
+    /// A request for a permit was answered with this status.
+    pub fn answered(&self, status: &str) {
+        self.requests.increment(status, 1);
     }
 }
 

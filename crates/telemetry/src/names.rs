@@ -3,7 +3,7 @@
 //! Problem: names that are scattered over rooms drift apart, and a label with an id in it grows
 //! without bound. So a metric exists only here, as a constant, and its labels come from the
 //! configuration (`route`, `limit`) or from a fixed list (`outcome`, `answer`, `verdict`, `reason`,
-//! `part`, `result`, `target`). A key, a phone number or a message id is never a label. Names follow Prometheus: base
+//! `part`, `result`, `status`, `target`). A key, a phone number or a message id is never a label. Names follow Prometheus: base
 //! units (seconds), the unit as suffix, `_total` on counters.
 //!
 //! The usual `process_*` metrics (memory, processor time, open files) come from a library
@@ -87,6 +87,8 @@ pub const CLAIM_ACTUAL: &str = "actual";
 pub const CLAIM_QUOTA: &str = "quota";
 /// Values of the label `what`.
 pub const CLAIMS: &[&str] = &[CLAIM_ACTUAL, CLAIM_QUOTA];
+/// Values of the label `status` of requests for permits.
+pub const PERMIT_STATUSES: &[&str] = &["200", "400", "401", "408", "413", "415", "429", "503"];
 /// Values of the label `reason` (`core::judge::DeadReason::label`).
 pub const REASONS: &[&str] = &labels!(DeadReason);
 /// Values of the label `result`.
@@ -305,8 +307,6 @@ metrics! {
             "Copies that had to leave headers behind to fit a frame; x-sluiced-shortened names them.";
         forged: Counter = FORGED, "sluiced_forged_total",
             "Messages with headers that only sluiced may write and that no replica of this fleet wrote. The headers are ignored.";
-        unused_permits: Counter = UNUSED_PERMITS, "sluiced_unused_permits_total",
-            "Permits that callers returned without a call: each was a slot that passed unused.";
         queue_messages: Gauges("part", PARTS) = QUEUE_MESSAGES, "sluiced_queue_messages",
             "Messages of the route at the broker, of the whole fleet, as last counted: ready in the work queue, waiting in wait queues, parked, dead.";
         vanished: Counters("part", PARTS) = VANISHED, "sluiced_vanished_messages_total",
@@ -322,6 +322,18 @@ metrics! {
         queue_delay_seconds: Histogram(DELAY_BOUNDS) = QUEUE_DELAY, "sluiced_queue_delay_seconds",
             "From publishing a message to the call that was accepted. The AMQP timestamp says when it was published (in whole seconds); without one, it counts from the first time that a replica received it.";
         + pub(super) ready: AtomicU64 = AtomicU64::new(0);
+    }
+
+    /// What is measured about the callers of a listener, beside what each route has.
+    CallersMeters(route) {
+        requests: Counters("status", PERMIT_STATUSES) = PERMIT_REQUESTS, "sluiced_permit_requests_total",
+            "Requests for permits by the status of their answers: 200, the turn came; 429, it did not come within the wait; 503, too many wait or nothing is known of the limits; others, the request was wrong.";
+        connections: Gauge = CALLER_CONNECTIONS, "sluiced_caller_connections",
+            "Open connections of callers.";
+        unused_permits: Counter = UNUSED_PERMITS, "sluiced_unused_permits_total",
+            "Permits that callers returned without a call: each was a slot that passed unused.";
+        unended_permits: Counter = UNENDED_PERMITS, "sluiced_unended_permits_total",
+            "Permits that counted until ends_after, because their callers did not end them.";
     }
 
     /// What is measured about the policy of a limit.

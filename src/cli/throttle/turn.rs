@@ -75,11 +75,13 @@ pub(super) fn callers<'a>(
             .get(name)
             .is_some_and(|l| Limit::key(l).is_some())
     };
-    let mut all = settings.callers.iter();
-    let found = all.find(|(_, callers)| {
+    let fits = |callers: &Callers| {
         let mut others = callers.limits.iter().filter(|name| **name != *limit);
         callers.limits.iter().any(|name| name == limit) && !others.any(is_keyed)
-    });
+    };
+    // A shell takes a while to begin a call. TLS is not asked from here.
+    let all = settings.callers.iter().filter(|(_, callers)| fits(callers));
+    let found = all.max_by_key(|(_, callers)| (callers.cert_file.is_none(), callers.use_within));
     match found {
         Some((name, callers)) => Ok((name, callers)),
         None => refused(format!(

@@ -1,6 +1,8 @@
 """A Celery task that waits for its turn: `@app.task(bind=True, acks_late=True)` above `@permitted(…)`."""
 import functools
 
+from celery.exceptions import Reject
+
 import permit
 
 
@@ -12,7 +14,10 @@ def permitted(keys=lambda *args, **kwargs: {}, **wanted):
                 turn = permit.ask(keys=keys(*args, **kwargs), **wanted)
             except permit.Denied as denied:
                 self.request.retries -= 1  # a denial is no failure
-                raise self.retry(countdown=denied.seconds)
+                try:
+                    raise self.retry(countdown=denied.seconds)
+                except Reject as failed:  # it could not be published again: the broker still has it
+                    raise Reject(failed.reason, requeue=True)
             with turn:
                 return call(self, *args, **kwargs)
         return task

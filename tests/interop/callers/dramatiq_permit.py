@@ -12,6 +12,11 @@ class Later(MiddlewareError, dramatiq.errors.Retry):
 class Permits(dramatiq.Middleware):
     actor_options = {"permit_keys"}
 
+    def after_declare_actor(self, broker, actor):
+        wanted = actor.options.get("retry_when")
+        if wanted:  # it would decide about denials, too
+            actor.options["retry_when"] = lambda tries, error: isinstance(error, Later) or wanted(tries, error)
+
     def before_process_message(self, broker, message):
         keys = broker.get_actor(message.actor_name).options.get("permit_keys", lambda *args, **kwargs: {})
         try:

@@ -13,8 +13,6 @@ broker.add_middleware(Permits())
 dramatiq.set_broker(broker)
 
 
-# A denial that counted as a retry would be the last.
-@dramatiq.actor(queue_name=os.environ["QUEUE"], max_retries=0, permit_keys=lambda number: {"sender": f"s{number % 4}"})
 def send(number):
     headers = {"x-message-id": f"c{number}", "x-caller": os.environ["CALLER"], "x-key": f"s{number % 4}"}
     provider = http.client.HTTPConnection(os.environ["PROVIDER"])
@@ -23,6 +21,14 @@ def send(number):
         raise RuntimeError("not taken")
 
 
+# A denial that counted as a retry would be the last, and so would one that `retry_when` decides about.
+RULES = [{"max_retries": 0}, {"retry_when": lambda tries, error: False}]
+actors = [
+    dramatiq.actor(send, actor_name=f"send{number}", queue_name=os.environ["QUEUE"],
+                   permit_keys=lambda number: {"sender": f"s{number % 4}"}, **rules)
+    for number, rules in enumerate(RULES)
+]
+
 if __name__ == "__main__":
     for number in range(int(sys.argv[1])):
-        send.send(number)
+        actors[number // 2 % 2].send(number)

@@ -24,7 +24,7 @@ class Permit:
         self.http = http.client.HTTPConnection("sluiced")
         self.http.auto_open = False
         self.http.sock = socket.socket(socket.AF_UNIX)
-        self.http.sock.settimeout(40)  # longer than any `wait`
+        self.http.sock.settimeout(40)  # longer than max_wait
         self.http.sock.connect(path)
         self.asked = time.monotonic()
         self.http.request("POST", "/v1/permits", json.dumps(request), {"Content-Type": "application/json"})

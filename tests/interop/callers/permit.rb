@@ -14,7 +14,8 @@ module Permit
   def ask(wanted)
     seconds = 1
     (SOCKETS * 3).each do |path|
-      socket = Net::BufferedIO.new(UNIXSocket.new(path), read_timeout: 40) # longer than any `wait`
+      socket = nil
+      socket = Net::BufferedIO.new(UNIXSocket.new(path), read_timeout: 40) # longer than max_wait
       asked = now
       status, again, said = request(socket, Net::HTTP::Post.new("/v1/permits"), wanted)
       if status == 200
@@ -29,6 +30,7 @@ module Permit
       raise said["error"] if status != 503
       seconds = again
     rescue *GONE
+      socket&.close # so that a request is over that still waits there
       next # this replica is gone, or stops
     end
     { seconds: seconds }
@@ -36,9 +38,10 @@ module Permit
 
   def finish(socket, id, how = "")
     request(socket, Net::HTTP::Delete.new("/v1/permits/#{id}#{how}"))
-    socket.close
   rescue *GONE
     nil # it ends by itself
+  ensure
+    socket.close
   end
 
   def request(socket, request, body = nil)

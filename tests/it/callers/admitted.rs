@@ -20,6 +20,7 @@ use crate::support::port::free_port;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually_async, within};
 
+const REFUSED: &str = "a request without the right token was refused";
 const DECLARED: &[&str] = &["the schedule was lost", "nothing is kept on disk"];
 
 fn text(name: &str, callers: &str) -> String {
@@ -64,7 +65,7 @@ async fn over_tls_with_the_token_of_the_file() {
         authority.file("server.pem").display(),
         authority.file("server.key").display(),
     );
-    let declared = [DECLARED, &["every user of this machine can read"]].concat();
+    let declared = [DECLARED, &["every user of this machine can read", REFUSED]].concat();
     let mut daemon = Daemon::start_with(&text("callers-tls", &callers), |_| {});
     daemon.ready().await;
     let mut without = secure(port, &authority).await;
@@ -157,7 +158,7 @@ async fn an_address_without_a_token_answers_to_no_name_that_a_page_could_have() 
         let answer = within(LONG, "an answer", client.request(request)).await;
         assert_eq!(answer.unwrap().status.as_u16(), status, "{host}");
     }
-    daemon.stop(DECLARED).await;
+    daemon.stop(&[DECLARED, &[REFUSED]].concat()).await;
 }
 
 #[test]

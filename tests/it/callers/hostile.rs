@@ -135,7 +135,10 @@ async fn as_many_wait_as_may_and_one_that_hangs_up_makes_room() {
         let id = answer.unwrap().unwrap().id();
         assert!(first.end(&id, "").await);
     }
-    alone.daemon.stop(DECLARED).await;
+    let refused = "sluiced_permit_requests_total{route=\"callers.web\",status=\"503\"}";
+    assert!(alone.daemon.metric(refused).await >= 1.0);
+    let full = "as many requests wait as max_waiting allows";
+    alone.daemon.stop(&[DECLARED, &[full]].concat()).await;
 }
 
 /// What a stop does to those that wait: each has an answer.

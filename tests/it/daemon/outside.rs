@@ -155,7 +155,12 @@ async fn every_metric_is_there_from_the_start() {
     let mut route = Route::new("metrics", downstream.address);
     route.limits.push("sender");
     let mut config = config("metrics", vec![route]);
-    config.tables = "[limits.sender]\nkind = \"gcra\"\nrate = \"1/1s\"\n".to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    config.tables = format!(
+        "[limits.sender]\nkind = \"gcra\"\nrate = \"1/1s\"\n\
+         [callers.web]\nlisten = \"unix:{}\"\nlimits = [\"sender\"]\n",
+        dir.path().join("callers.sock").display()
+    );
     let mut daemon = Daemon::start(&config);
     daemon.ready().await;
     let (code, page) = daemon.page("/metrics").await;

@@ -16,7 +16,7 @@ const RULES: CallRules = CallRules {
     retry: Backoff::new(SECOND, Duration::from_secs(300)),
     max_refused: Duration::from_secs(3600),
     max_hold: SECOND,
-    hosts_differ: false,
+    shows: Shows::Account,
 };
 
 fn seconds(seconds: u64) -> Duration {
@@ -508,6 +508,33 @@ fn units_are_returned_while_the_credentials_are_refused_for_all() {
     assert!(!away(&in_parts).returns_units, "a part was taken");
 }
 
+/// Programs with permits call between the messages of a queue: what they are answered is not seen, so it ends no run of
+/// refusals. A key that they waited for may be tried again.
+#[test]
+fn a_call_whose_answer_is_not_seen_says_nothing_of_the_account() {
+    let mut refusals = Refusals::default();
+    let mut gate = Gate::new(None, None);
+    let mut frozen = false;
+    for message in 0..6 {
+        let refused = CallEnd {
+            message,
+            ..answered(THROTTLED, 429)
+        };
+        frozen |= follow(&refused, &mut gate, &mut refusals, |at| at)
+            .freeze
+            .is_some();
+        let mut unseen = CallEnd {
+            message: 1_000 + message,
+            ..answered(Outcome::Accepted, 200)
+        };
+        unseen.rules.shows = Shows::Nothing;
+        let follows = follow(&unseen, &mut gate, &mut refusals, |at| at);
+        assert_eq!(follows.next, Next::Done);
+        assert!(!follows.came_early);
+    }
+    assert!(frozen, "the account refuses everything");
+}
+
 /// One host refuses its messages. Those of other hosts go on: only its key waits.
 #[test]
 fn where_hosts_differ_refusals_freeze_nothing() {
@@ -520,7 +547,7 @@ fn where_hosts_differ_refusals_freeze_nothing() {
             keys: &host,
             ..answered(THROTTLED, 429)
         };
-        call.rules.hosts_differ = true;
+        call.rules.shows = Shows::Host;
         let follows = follow(&call, &mut gate, &mut refusals, |at| at);
         assert_eq!(follows.freeze, None, "message {message}");
         let closed =

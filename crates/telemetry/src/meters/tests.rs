@@ -18,6 +18,7 @@ fn scrape(fill: impl FnOnce()) -> String {
 fn every_series_is_there_before_its_first_event() {
     let text = scrape(|| {
         RouteMeters::new("sms").quota_remaining("provider", 3, None);
+        drop(CallersMeters::new("callers.web"));
         drop(LimitMeters::new("provider"));
         drop(PolicyMeters::new("provider"));
         drop(AdmissionMeters::new("provider"));

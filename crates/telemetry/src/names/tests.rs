@@ -69,7 +69,7 @@ fn the_documentation_has_them_all_with_their_labels() {
 fn labels_are_bounded() {
     let known = [
         "route", "limit", "pacer", "outcome", "verdict", "reason", "result", "decision", "target",
-        "version", "answer", "part", "state", "what",
+        "version", "answer", "part", "state", "what", "status",
     ];
     for metric in ALL {
         for label in metric.labels {
