@@ -179,7 +179,7 @@ fn check_says_what_callers_must_know_and_whether_it_can_listen() {
         format!(
             "callers.web: programs ask at unix:{shown}, each for up to 30s; 10000 of them may wait at a time"
         ),
-        "up to 5ms after the permits".to_owned(),
+        "up to 2ms after the permits".to_owned(),
         "no token".to_owned(),
         "callers.web.listen: ok: nothing listens there yet".to_owned(),
     ] {

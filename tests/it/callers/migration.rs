@@ -104,6 +104,8 @@ async fn old_workers_and_replicas_share_one_limit_and_one_of_each_is_killed() {
 
     let arrived = || provider.live().unique >= all;
     eventually(LONG * 4, "all arrive", arrived).await;
+    let unused = "sluiced_unused_permits_total{route=\"callers.old\"}";
+    let unused = replicas[0].metric(unused).await;
     for replica in replicas {
         replica.stop(&[NEW_SCHEDULE]).await;
     }
@@ -126,7 +128,7 @@ async fn old_workers_and_replicas_share_one_limit_and_one_of_each_is_killed() {
         })
         .collect();
     eprintln!(
-        "{name}: {:.2} % used while all had work, worst window {}, {} calls, {} of them again, by {:?}",
+        "{name}: {:.2} % used while all had work, worst window {}, {} calls, {} of them again, {unused} permits that were too old, by {:?}",
         100.0 * used(&calls),
         report.worst,
         report.calls,

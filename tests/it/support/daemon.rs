@@ -5,6 +5,7 @@
 
 mod config;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -30,10 +31,15 @@ pub const NEW_SCHEDULE: &str = "the schedule was lost";
 /// The log line of an answer that means "not now".
 pub const THROTTLED: &str = "the downstream throttles";
 
+/// The program that is tested: that of this build, or the one that `TESTED_SLUICED` names, such as a release.
+fn tested() -> OsString {
+    std::env::var_os("TESTED_SLUICED").unwrap_or_else(|| env!("CARGO_BIN_EXE_sluiced").into())
+}
+
 /// The program with its arguments, and nothing of the environment that would change it.
 #[must_use]
 pub fn program(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sluiced"));
+    let mut command = Command::new(tested());
     for (variable, _) in std::env::vars_os() {
         let name = variable.to_string_lossy();
         let ours =
