@@ -1,5 +1,10 @@
-//! The only room that names concrete backends: from settings to a running pipeline, and to the
-//! probes of `sluiced check --connect`.
+//! Names the concrete backends: from settings to a running pipeline, and to the probes of `sluiced check --connect`.
+//!
+//! | what is made | modules |
+//! |---|---|
+//! | the pipeline | `pacers` (limits and the routes that share them), `routes` (plain values), `queues`, `downstreams`, `callers`, `stores` |
+//! | what they need | `options` (secrets and certificates), `files` (limits of this replica's files) |
+//! | what commands look at | `probes` and `reach` (`check --connect`), `standing` (a limit as the store has it), `trials` (`plan`, `try`, `test`) |
 
 mod callers;
 mod downstreams;
@@ -35,14 +40,15 @@ use self::stores::InspectedLimits;
 use sluiced_core::leases::Jitter;
 use sluiced_pipeline::{FigureReaders, Owned, Pauses, Pipeline, RouteSpec, publish_arrivals};
 use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::Arrival;
 use sluiced_ports::queue::Subscription;
 use sluiced_ports::store::StatusStore;
 use sluiced_settings::secrets::Secrets;
-use sluiced_settings::types::Settings;
+use sluiced_settings::types::{Route, Settings};
 use sluiced_status::Limits;
 use sluiced_telemetry::health::Health;
 use sluiced_telemetry::traces::Traces;
-use sluiced_template::{RouteActuals, RouteThrottles};
+use sluiced_template::{RouteActuals, RouteThrottles, WrongLabel};
 
 /// So many deliveries of a centre may wait to be published; more stay with the centre.
 const ARRIVALS: usize = 1_000;
@@ -82,6 +88,79 @@ pub struct Running {
     pub traces: Option<Traces>,
 }
 
+/// What routes are made of.
+struct Routes<'a> {
+    settings: &'a Settings,
+    secrets: &'a Secrets,
+    health: &'a Health,
+    queues: &'a Queues,
+    events: &'a CountedEvents,
+    traces: Option<&'a Traces>,
+}
+
+impl Routes<'_> {
+    /// A route of the configuration with its queue and its downstream.
+    fn spec(&self, name: &str, route: &Route, pacers: &Pacers<'_>) -> Result<RouteSpec, WireError> {
+        let (settings, wrong) = (self.settings, |e: WrongLabel| {
+            WireError::new(e.key, e.wrong)
+        });
+        let subscription = match route.standby_for {
+            Some(_) => Arc::new(Subscription::idle()),
+            None => self.queues.subscribe(settings, name, route)?,
+        };
+        self.health
+            .component(&format!("route {name}"), subscription.link());
+        let traces = self
+            .traces
+            .map(|traces| traces.of_route(name, &route.queue));
+        let arrivals = self.arrivals(name, route)?;
+        let meters = Arc::clone(&self.events.meters[name]);
+        Ok(RouteSpec {
+            name: Arc::from(name),
+            rules: routes::rules(settings, name, route)?,
+            counting: pacers.counting(name, route)?,
+            downstream: downstreams::downstream(
+                name,
+                route,
+                settings.uses_answers(route),
+                self.secrets,
+                Uses { traces, arrivals },
+            )?
+            .into(),
+            figures: FigureReaders {
+                quotas: pacers::route_quotas(name, route)?,
+                actuals: RouteActuals::new(settings.actuals(route)).map_err(wrong)?,
+                throttles: RouteThrottles::new(name, route.throttles()).map_err(wrong)?,
+            },
+            breaker: pacers.breaker(route),
+            subscription,
+            journal: routes::journal(settings, name, route)?,
+            results: routes::results(name, route, &meters)?,
+            meters,
+        })
+    }
+
+    /// Publishes what a message centre delivers by itself, if the route has results.
+    fn arrivals(
+        &self,
+        name: &str,
+        route: &Route,
+    ) -> Result<Option<mpsc::Sender<Arrival>>, WireError> {
+        let route_name: Arc<str> = Arc::from(name);
+        let meters = Arc::clone(&self.events.meters[name]);
+        let publisher = self.queues.reports(&route_name, route);
+        let results = routes::results(name, route, &meters)?;
+        let Some((publisher, results)) = publisher.zip(results) else {
+            return Ok(None);
+        };
+        let (sender, arrivals) = mpsc::channel(ARRIVALS);
+        tokio::spawn(publish_arrivals(
+            route_name, results, meters, arrivals, publisher,
+        ));
+        Ok(Some(sender))
+    }
+}
+
 /// Builds and starts everything that `settings` name.
 ///
 /// # Errors
@@ -110,52 +189,16 @@ pub fn start(
     let traces = Traces::from_environment(&replica(settings), Handle::current())
         .map_err(|e| WireError::new("traces", e))?;
     let mut pacers = Pacers::new(settings, Arc::clone(&store), &policies)?;
+    let routes = Routes {
+        settings,
+        secrets,
+        health,
+        queues: &queues,
+        events: &events,
+        traces: traces.as_ref(),
+    };
     for (name, route) in &settings.routes {
-        let rules = routes::rules(settings, name, route)?;
-        let subscription = match route.standby_for {
-            Some(_) => Arc::new(Subscription::idle()),
-            None => queues.subscribe(settings, name, route)?,
-        };
-        health.component(&format!("route {name}"), subscription.link());
-        let traces = traces.as_ref();
-        let traces = traces.map(|traces| traces.of_route(name, &route.queue));
-        let route_name: Arc<str> = Arc::from(name.as_str());
-        let meters = Arc::clone(&events.meters[name.as_str()]);
-        let results = || routes::results(name, route, &meters);
-        let arrivals = match (queues.reports(&route_name, route), results()?) {
-            (Some(reports), Some(results)) => {
-                let (sender, arrivals) = mpsc::channel(ARRIVALS);
-                let (route, meters) = (Arc::clone(&route_name), Arc::clone(&meters));
-                tokio::spawn(publish_arrivals(route, results, meters, arrivals, reports));
-                Some(sender)
-            }
-            _ => None,
-        };
-        let spec = RouteSpec {
-            name: route_name,
-            rules,
-            counting: pacers.counting(name, route)?,
-            downstream: downstreams::downstream(
-                name,
-                route,
-                settings.uses_answers(route),
-                secrets,
-                Uses { traces, arrivals },
-            )?
-            .into(),
-            figures: FigureReaders {
-                quotas: pacers::route_quotas(name, route)?,
-                actuals: RouteActuals::new(settings.actuals(route))
-                    .map_err(|e| WireError::new(e.key, e.wrong))?,
-                throttles: RouteThrottles::new(name, route.throttles())
-                    .map_err(|e| WireError::new(e.key, e.wrong))?,
-            },
-            breaker: pacers.breaker(route),
-            subscription,
-            meters: Arc::clone(&meters),
-            journal: routes::journal(settings, name, route)?,
-            results: results()?,
-        };
+        let spec = routes.spec(name, route, &pacers)?;
         pacers.add(&route.limits, spec);
     }
     callers::add(settings, secrets, clock, health, &mut pacers)?;

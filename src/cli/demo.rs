@@ -30,8 +30,8 @@ use sluiced_ports::clock::Clock;
 use sluiced_provider::{Behaviour, Expect, Provider, ProviderError};
 use sluiced_settings as settings;
 use sluiced_settings::text::HeadroomText;
-use sluiced_settings::types::LogFormat;
 use sluiced_telemetry::health::Health;
+use sluiced_telemetry::logs::Format;
 use sluiced_telemetry::{self as telemetry, logs};
 
 /// The arguments of `sluiced demo`.
@@ -90,7 +90,7 @@ pub(super) async fn run(
     terminal: bool,
 ) -> Result<Exit, Refusal> {
     // Errors inside go to stderr. An error here means that there is a logger already.
-    let _last_lines = logs::init("warn,lapin=off", LogFormat::Human).ok();
+    let _last_lines = logs::init("warn,lapin=off", Format::Human).ok();
     let mut screen = Screen { out, terminal };
     let proof = match (&args.rabbitmq, &args.redis) {
         (Some(rabbitmq), Some(redis)) => {

@@ -21,7 +21,7 @@ use sluiced_core::rate::Span;
 use sluiced_pipeline::Remains;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
-use sluiced_settings::types::QueueBackend;
+use sluiced_settings::types::{LogFormat, QueueBackend};
 use sluiced_settings::{self as settings, Loaded};
 use sluiced_status::admin::{self, AdminError};
 use sluiced_status::{Board, RouteFacts};
@@ -62,7 +62,12 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
     };
     let log = &loaded.settings.log;
     let level = args.log_level.as_ref().unwrap_or(&log.level);
-    let _last_lines = match logs::init(level, log.format) {
+    let format = match log.format {
+        LogFormat::Auto => logs::Format::Auto,
+        LogFormat::Human => logs::Format::Human,
+        LogFormat::Json => logs::Format::Json,
+    };
+    let _last_lines = match logs::init(level, format) {
         Ok(last_lines) => last_lines,
         Err(why) => {
             writeln!(err, "log: {why}")?;

@@ -123,7 +123,7 @@ impl Workspace {
         let is_file = ENDINGS.iter().any(|end| name.ends_with(&format!(".{end}")));
         let first = name.split('/').next().unwrap_or_default();
         let is_folder =
-            FOLDERS.contains(&first) || self.is_room(first) || self.is_module(first, file);
+            FOLDERS.contains(&first) || self.is_crate(first) || self.is_module(first, file);
         let is_path = name.contains('/') && is_folder;
         !name.chars().all(is_plain)
             || name.starts_with(['.', '/'])
@@ -132,7 +132,7 @@ impl Workspace {
     }
 
     /// Whether it is a crate, or a folder of the daemon or of the tests.
-    fn is_room(&self, name: &str) -> bool {
+    fn is_crate(&self, name: &str) -> bool {
         let mut modules = self.modules.iter();
         modules.any(|(path, _)| path.len() > 1 && path[0] == name)
     }

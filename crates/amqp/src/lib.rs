@@ -7,7 +7,8 @@
 //! **Public API**: both queues serve a `ports::queue::Subscription` and pass the same contract suite. `rabbit` also reads dead
 //! letters for commands and probes a broker for `check`.
 //!
-//! **May know**: `core`, `ports`, the types of `settings`, `telemetry`. The client of AMQP is known here only.
+//! **May know**: `core`, `ports`, values of `settings`, `telemetry`. On the path of a message the client of AMQP is known
+//! here only.
 
 pub mod embedded;
 pub mod rabbit;
@@ -39,7 +40,7 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = (done, dead);
     }
 
-    /// The broker handed out a delivery that it had handed out before.
+    /// The broker handed out a delivery that it had handed out before. For tests: the pipeline counts them by itself.
     fn redelivered(&self, route: &str) {
         let _ = route;
     }
@@ -59,7 +60,7 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = (route, part);
     }
 
-    /// A connection that was lost is back.
+    /// A connection that was lost is back. For tests.
     fn reconnected(&self) {}
 
     /// A copy lost headers that would not have fitted into a frame.

@@ -14,6 +14,7 @@
 //! - `probe`: checks a broker and the user's rights for `sluiced check --connect`, `management` its policies
 //!   (`broker_policies`); `letters`: reads and moves dead letters for `sluiced dead`.
 
+mod arrivals;
 mod broker_policies;
 mod confirms;
 mod connections;
@@ -27,7 +28,6 @@ mod marks;
 pub mod probe;
 mod publisher;
 mod renewal;
-mod reports;
 mod session;
 mod supervisor;
 mod topology;
@@ -40,8 +40,8 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use self::arrivals::ArrivalPublisher;
 use self::connections::Connections;
-use self::reports::Reporter;
 use self::session::KeptVerdicts;
 use super::QueueEvents;
 use sluiced_ports::clock::Clock;
@@ -134,7 +134,7 @@ impl RabbitQueue {
     /// Where a route publishes reports that belong to no delivery. Must be called inside a tokio runtime.
     #[must_use]
     pub fn reports(&self, route: &Arc<str>, results: Results) -> mpsc::Sender<PublishRequest> {
-        let reporter = Reporter {
+        let publisher = ArrivalPublisher {
             route: Arc::clone(route),
             results,
             confirm: self.options.settings.confirm_timeout.get(),
@@ -142,7 +142,7 @@ impl RabbitQueue {
             clock: self.clock,
             events: Arc::clone(&self.events),
         };
-        reporter.start()
+        publisher.start()
     }
 }
 

@@ -19,7 +19,7 @@
 //! **What it does not promise**: a call that leaves later than `use_within` after its permit may come too early for
 //! another window. The headroom keeps that time; the rest is the caller's.
 //!
-//! **Public API**: [`start`], with as many connections as [`connections`] allows. **May know**: `core`, `ports`, the types of `settings`, `telemetry`.
+//! **Public API**: [`start`], with as many connections as [`connections`] allows. **May know**: `core`, `ports`, values of `settings`, `telemetry`.
 
 mod downstream;
 mod listener;

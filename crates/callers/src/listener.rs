@@ -272,7 +272,7 @@ const fn advice(at: &ListenOn, kind: io::ErrorKind) -> &'static str {
 
 /// How many connections each listener has at a time, by how many requests may wait at each, as far as this process may open
 /// files. It asks for as many files as it is allowed. The connections to the broker, the store and the downstream need
-/// files, too: listeners together leave [`OTHER_FILES`] to them, or half of what there is.
+/// files, too: listeners together leave 4,000 to them, or half of what there is.
 #[must_use]
 pub fn connections(waiting: &[u16]) -> Vec<usize> {
     let wanted = |waiting: &u16| u64::from(*waiting) + MORE_CONNECTIONS;

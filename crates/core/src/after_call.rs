@@ -279,7 +279,7 @@ pub fn follow(
         keys,
         report: ended.report,
         is_reason: ended.failed,
-        downstream: gate.standing(),
+        downstream: gate.downstream_state(),
         gate_turns: ended.turns,
         used: call.used.iter().map(|said| said.follows(call)).collect(),
         quotas: call.quotas.iter().map(|said| said.follows(call)).collect(),
@@ -415,20 +415,20 @@ impl CallEnd<'_> {
     }
 
     fn next(&self, consequence: Consequence, opening: impl Fn(StoreTime) -> StoreTime) -> Next {
-        let here = |waits, elsewhere| Next::Again { waits, elsewhere };
+        let again = |waits, elsewhere| Next::Again { waits, elsewhere };
         match consequence {
             Consequence::Done => Next::Done,
             Consequence::Dead(reason) => Next::Dead(reason),
-            Consequence::Anew => here(NextWait::Here(None), false),
-            Consequence::Away(until) => here(NextWait::Here(until), true),
+            Consequence::Anew => again(NextWait::Here(None), false),
+            Consequence::Away(until) => again(NextWait::Here(until), true),
             // Behind the other messages once the freeze has ended: the whole route waits.
-            Consequence::Freeze(wait) => here(NextWait::Here(Some(self.now.local + wait)), false),
-            Consequence::Retry(wait) => here(self.waits(wait, Cause::Failed, opening), false),
+            Consequence::Freeze(wait) => again(NextWait::Here(Some(self.now.local + wait)), false),
+            Consequence::Retry(wait) => again(self.waits(wait, Cause::Failed, opening), false),
             Consequence::Aside(wait) => {
                 // Another route is tried once.
                 let is_first = self.tries.refused_since.is_none();
                 let elsewhere = is_first && wait > self.rules.max_hold;
-                here(self.waits(wait, Cause::Refused, opening), elsewhere)
+                again(self.waits(wait, Cause::Refused, opening), elsewhere)
             }
         }
     }

@@ -23,7 +23,6 @@ pub use tap::{Tap, TapRule, TapTurn, WhenDenied};
 
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-const NEVER: Mono = Mono::from_micros(u64::MAX);
 /// The end of a pause that has none.
 pub const NO_END: StoreTime = StoreTime::from_micros(u64::MAX);
 /// A keyed limit that grants nothing to a route is asked again after this, however long its answer said:
@@ -188,7 +187,7 @@ impl Gate {
     pub fn new(hours: Option<OpeningHours>, breaker: Option<BreakerRule>) -> Self {
         let sends = match hours {
             None => Sends::All(None),
-            Some(_) => Sends::Nothing(NEVER, Shut::Hours),
+            Some(_) => Sends::Nothing(Mono::NEVER, Shut::Hours),
         };
         Self {
             hours,
@@ -343,7 +342,7 @@ impl Gate {
 
     /// How the downstream stands.
     #[must_use]
-    pub fn standing(&self) -> DownstreamState {
+    pub fn downstream_state(&self) -> DownstreamState {
         let breaker = self.breaker.as_ref();
         DownstreamState {
             away: breaker.and_then(Breaker::away_for),
@@ -372,7 +371,7 @@ impl Gate {
             .map(|(until, at)| now + until.since(at));
         let paused = self.paused_until.map(|until| match store_now {
             Some(at) => now + until.since(at),
-            None => NEVER,
+            None => Mono::NEVER,
         });
         let paused = paused.filter(later);
         let blocked = self
@@ -392,7 +391,11 @@ impl Gate {
         // The store's time is not known yet: it may be known at the next look.
         let waits = by_store && store_now.is_none();
         let next = times.into_iter().flatten().filter(later);
-        let latest = if by_store { now + LOOK_AGAIN } else { NEVER };
+        let latest = if by_store {
+            now + LOOK_AGAIN
+        } else {
+            Mono::NEVER
+        };
         self.look = (!waits).then(|| next.fold(latest, Mono::min));
         let was = std::mem::replace(&mut self.sends, is);
         let is_open = |stretch: Stretch| stretch.open;

@@ -16,6 +16,7 @@
 //! - If the store has another version of the policy than it knows, it asks for no slots until it gets
 //!   that version. The slots that it holds fall due at the pace that they were granted at.
 
+mod answers;
 mod asks;
 mod slots;
 

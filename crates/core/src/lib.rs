@@ -13,7 +13,7 @@
 //! | a paced limit: which slot is whose | [`schedule`] (the shared row), [`leases`] (a replica's slots of it), [`pacing`], [`headroom`] (how late is too late), [`adaptive`] (a rate that follows refusals) |
 //! | every other limit: may this message go | [`limits`], one file a kind; [`limits::admission`] decides about many messages at once |
 //! | which message goes next | [`scheduler::Scheduler`], [`parking`] (fair between tenants), [`sharing`] (routes of one queue), [`byte_budget`] |
-//! | what an answer means, and what follows | [`judge`], [`refusals`], [`breaker`], [`gate`], [`backoff`], [`stall`] |
+//! | what an answer means, and what follows | [`judge`], [`after_call`], [`refusals`], [`breaker`], [`gate`], [`backoff`], [`stall`] |
 //! | what the fleet agrees on | [`policy`] (the current limits), [`owner`] (whose they are), [`time`] (the store's clock and ours) |
 //! | what the queue is told | [`acks`] |
 //!

@@ -73,7 +73,7 @@ impl Pacing {
                 open.then_some(Slot {
                     at: now,
                     due: StoreTime::default(),
-                    leave_by: Mono::from_micros(u64::MAX),
+                    leave_by: Mono::NEVER,
                     spread: Duration::ZERO,
                 })
             }

@@ -48,7 +48,7 @@ use super::time::{StoreTime, micros};
 const JITTER: u64 = 1_000;
 /// The line of waiting replicas aims to be served within this time: shares shrink towards it.
 const CYCLE: u64 = 1_000_000;
-/// A headroom becomes shorter by no more than this: no longer one can be configured.
+/// The longest headroom that can be configured, so none becomes shorter by more.
 const SHORTER_MAX: u64 = 250_000;
 /// The line never reaches further than this, so that turns lost with crashed replicas cannot add up.
 const LINE_MAX: u64 = 60_000_000;

@@ -22,17 +22,18 @@
 //! the tests use the same methods, so what an answer means is decided in one place.
 //!
 //! By file: `queued` is what is known of a message, `ready` the order of those that wait for a slot,
-//! `key_queues` has those that wait for a key; `request` decides when to ask and for how many, `batch` for
+//! `key_queues` has those that wait for a key; `questions` decides when to ask and for how many, `batch` for
 //! which, `answers` what follows and where a denied message waits; `serving` gives a slot its message, takes
-//! messages out or delays them, and reports what a route waits for.
+//! messages out or delays them; `waits` says what a route waits for.
 
 mod answers;
 mod batch;
 mod key_queues;
+mod questions;
 mod queued;
 mod ready;
-mod request;
 mod serving;
+mod waits;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,10 +41,10 @@ use std::time::Duration;
 
 pub use answers::Departure;
 pub use batch::{Asked, Question};
+pub use questions::{BATCH_MAX, HEARTBEAT, Questions};
 pub use queued::{HoldRules, KeyId, Queued, Share, Sum};
 pub use ready::Ready;
-pub use request::{BATCH_MAX, HEARTBEAT, Requests};
-pub use serving::Needs;
+pub use waits::Needs;
 
 use self::batch::Due;
 use self::key_queues::KeyQueues;
@@ -86,9 +87,6 @@ pub enum Action<T> {
 /// The store receives the costs of at most so many messages: a lease is rarely for more.
 const COSTS_MAX: usize = 64;
 
-/// No permit ends at this time.
-const NEVER: Mono = Mono::from_micros(u64::MAX);
-
 /// The order of permitted messages: by priority, then by the end of the permit, then as permitted.
 type PermittedKey = (Reverse<u16>, Mono, u64);
 
@@ -96,7 +94,7 @@ type PermittedKey = (Reverse<u16>, Mono, u64);
 #[derive(Debug)]
 pub struct Scheduler<T> {
     pacing: Pacing,
-    requests: Option<Requests>,
+    questions: Option<Questions>,
     ready: Ready<T>,
     key_queues: KeyQueues<T>,
     /// The sum of the questions under way; the shell has the messages.
@@ -123,13 +121,13 @@ pub struct Scheduler<T> {
 }
 
 impl<T: Queued> Scheduler<T> {
-    /// Without `requests` no message may need a permit, and there must be a row: the scheduler
+    /// Without `questions` no message may need a permit, and there must be a row: the scheduler
     /// has the store's time from one of the two.
     #[must_use]
-    pub fn new(pacing: Pacing, requests: Option<Requests>) -> Self {
+    pub fn new(pacing: Pacing, questions: Option<Questions>) -> Self {
         Self {
             pacing,
-            requests,
+            questions,
             ready: Ready::default(),
             key_queues: KeyQueues::default(),
             asked: Sum::default(),
@@ -151,8 +149,8 @@ impl<T: Queued> Scheduler<T> {
     /// none.
     #[must_use]
     pub fn clock(&self) -> Option<&ClockMap> {
-        let requests = self.requests.as_ref().map(Requests::clock);
-        self.pacing.clock().or(requests)
+        let questions = self.questions.as_ref().map(Questions::clock);
+        self.pacing.clock().or(questions)
     }
 
     /// Where its slots come from, and what is known of them.
@@ -244,7 +242,7 @@ impl<T: Queued> Scheduler<T> {
         {
             return Action::Lease(row, ask);
         }
-        let next_request = match self.request(now) {
+        let next_question = match self.next_question(now) {
             Due::Now(question) => return Action::Admit(question),
             Due::Later(next) => next,
         };
@@ -263,7 +261,7 @@ impl<T: Queued> Scheduler<T> {
             delayed,
             end,
             lease,
-            next_request,
+            next_question,
             opening,
             coming,
             miss,
@@ -309,9 +307,9 @@ impl<T: Queued> Scheduler<T> {
     /// have answered.
     fn ahead(&self, item: &T) -> Duration {
         let lead = self
-            .requests
+            .questions
             .as_ref()
-            .map_or(Duration::ZERO, Requests::lead);
+            .map_or(Duration::ZERO, Questions::lead);
         let row = self.pacing.reach().saturating_sub(lead);
         row.max(self.pacing.span(item.cost()))
     }
@@ -323,12 +321,12 @@ impl<T: Queued> Scheduler<T> {
             .next_keyed()
             .or_else(|| self.ready.peek())
             .or_else(|| self.coming(now).next());
-        let requests = self.requests.as_ref();
+        let questions = self.questions.as_ref();
         head.map_or(Head::PLAIN, |item| Head {
             slots: item.cost().units(),
-            ahead: requests
+            ahead: questions
                 .filter(|_| item.is_keyed())
-                .map_or(Duration::ZERO, Requests::lead),
+                .map_or(Duration::ZERO, Questions::lead),
             costs: self.costs_ahead(now),
         })
     }
@@ -342,7 +340,7 @@ impl<T: Queued> Scheduler<T> {
             return Vec::new();
         };
         let is_new = |sent: Mono| now.since(sent) <= pace.horizon() * 2;
-        if self.requests.is_some() && !self.last_call.is_some_and(is_new) {
+        if self.questions.is_some() && !self.last_call.is_some_and(is_new) {
             return Vec::new();
         }
         let permitted = self.permitted.values().map(Queued::cost);

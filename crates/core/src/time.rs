@@ -25,6 +25,11 @@ pub struct StoreTime(u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mono(u64);
 
+impl Mono {
+    /// A time that never comes.
+    pub const NEVER: Self = Self(u64::MAX);
+}
+
 macro_rules! time_point {
     ($name:ident, $label:literal) => {
         impl $name {

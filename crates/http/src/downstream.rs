@@ -58,12 +58,12 @@ pub struct HttpDownstream {
     template: RequestTemplate,
     /// Signs requests, if they are signed.
     signer: Option<AnySigner>,
-    caller: Arc<Caller>,
+    client: Arc<Client>,
     proxy: Option<Proxy>,
 }
 
 /// What a call needs after it was prepared.
-struct Caller {
+struct Client {
     transport: Transport,
     answers: AnswerReader,
     auth: Option<RotatingAuth>,
@@ -80,7 +80,7 @@ struct Caller {
 }
 
 struct HttpCall {
-    caller: Arc<Caller>,
+    client: Arc<Client>,
     request: Request<Bytes>,
     signed: Option<Signed>,
     /// With which secrets it was made; `None`: it has none.
@@ -157,7 +157,7 @@ impl HttpDownstream {
             }
         };
         Ok(Self {
-            caller: Arc::new(Caller {
+            client: Arc::new(Client {
                 transport,
                 answers: AnswerReader::new(http, template.is_fixed(), keeps_answers)?,
                 auth: auth.filter(|_| tokens.is_none()).map(|(auth, secret)| {
@@ -203,7 +203,7 @@ impl HttpDownstream {
         answer: Response<Bytes>,
     ) -> Result<Judgement, Undecodable> {
         let request = self.request(message, facts)?;
-        let answers = &self.caller.answers;
+        let answers = &self.client.answers;
         Ok(answers.judge_whole(answer, &answers.asks(message, facts, &request)))
     }
 
@@ -212,20 +212,20 @@ impl HttpDownstream {
     pub fn unanswered(&self, silence: Silence) -> Judgement {
         let failure = match silence {
             Silence::Timeout => {
-                Failure::unsure(format!("no answer within {:?}", self.caller.timeout))
+                Failure::unsure(format!("no answer within {:?}", self.client.timeout))
             }
             Silence::Connection => Failure::sure("no connection"),
             Silence::Unreadable => Failure::unsure("the answer cannot be read"),
         };
-        self.caller.answers.silent(silence, failure)
+        self.client.answers.silent(silence, failure)
     }
 
     /// The request with the secrets and a signature of this moment, and the data to sign it again when it is sent.
     fn made(&self, message: &Message, facts: Facts<'_>) -> Result<Made, Undecodable> {
-        if let Some(auth) = &self.caller.auth {
+        if let Some(auth) = &self.client.auth {
             auth.routine();
         }
-        let current = self.caller.secrets.as_ref().map(NamedSecrets::current);
+        let current = self.client.secrets.as_ref().map(NamedSecrets::current);
         let (secrets, edition) = current.unzip();
         let mut made = Made {
             request: self.template.request(message, facts, secrets.as_ref())?,
@@ -234,10 +234,10 @@ impl HttpDownstream {
         };
         if let Some(signer) = &self.signer {
             let signing = signer.signing(message, facts, secrets.as_ref())?;
-            let tokens = self.caller.tokens.as_ref();
+            let tokens = self.client.tokens.as_ref();
             let at_hand = tokens.and_then(|tokens| tokens.at_hand());
             let given = at_hand.as_ref();
-            let (at, edition) = (SystemTime::now(), self.caller.signs_as(given));
+            let (at, edition) = (SystemTime::now(), self.client.signs_as(given));
             signing.sign(&mut made.request, at, given.and_then(Given::credentials))?;
             made.signed = Some(Signed::new(at, edition, signing));
         }
@@ -265,10 +265,10 @@ impl Downstream for HttpDownstream {
             signed,
             edition,
         } = self.made(message, facts)?;
-        self.caller.transport.ahead(request.uri());
-        let asks = self.caller.answers.asks(message, facts, &request);
+        self.client.transport.ahead(request.uri());
+        let asks = self.client.answers.asks(message, facts, &request);
         Ok(Box::new(HttpCall {
-            caller: Arc::clone(&self.caller),
+            client: Arc::clone(&self.client),
             request,
             signed,
             edition,
@@ -278,9 +278,9 @@ impl Downstream for HttpDownstream {
 
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            let caller = &self.caller;
-            let warming = caller.transport.warm(caller.warm_connections, bound);
-            let Some(tokens) = &caller.tokens else {
+            let client = &self.client;
+            let warming = client.transport.warm(client.warm_connections, bound);
+            let Some(tokens) = &client.tokens else {
                 return warming.await;
             };
             let (warmed, token) = futures::join!(warming, timeout(bound, tokens.given()));
@@ -320,21 +320,21 @@ impl fmt::Debug for HttpDownstream {
 impl Call for HttpCall {
     fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
         let Self {
-            caller,
+            client,
             mut request,
             signed,
             edition,
             asks,
         } = *self;
         Box::pin(async move {
-            if let (Some(secrets), Some(edition)) = (&caller.secrets, edition)
+            if let (Some(secrets), Some(edition)) = (&client.secrets, edition)
                 && !secrets.is_current(edition)
             {
                 return Err(NotSent::NotReady);
             }
-            let traces = caller.traces.as_ref();
+            let traces = client.traces.as_ref();
             let span = traces.map(|traces| traces.begin(&mut request));
-            let sent = caller.call(request, signed, &asks, leave_by).await;
+            let sent = client.call(request, signed, &asks, leave_by).await;
             if let Some(span) = span {
                 span.end(&sent);
             }
@@ -343,7 +343,7 @@ impl Call for HttpCall {
     }
 }
 
-impl Caller {
+impl Client {
     async fn call(
         &self,
         mut request: Request<Bytes>,

@@ -1,16 +1,21 @@
 //! The HTTP downstream: a call is one request over HTTP/1.1 or HTTP/2, on a connection that was opened before its slot.
 //!
-//! `url` and `request` make the request, with templates from `template`; `sign` signs it, `auth` has the header of
-//! credentials, even after a rotation, and `tokens` has what a server gives for a time. `connect` opens connections, also
+//! Problem: a slot is worth milliseconds, and connections, proxies, tokens and credentials take longer than that and end at
+//! any time. So all of them are made before the slot, a call that would leave too late is stopped, and an answer counts only
+//! if all of it was read.
+//!
+//! `url` and `request` make the request, with templates from `template`; `sign` signs it (`aws` for AWS), `auth` has the
+//! header of credentials, even after a rotation, `secrets` and `reading` read their files again, and `tokens` has what a
+//! server gives for a time. `hosts` and `places` are about hosts that messages name. `connect` opens connections, also
 //! ahead of time (`spares`), perhaps through a proxy (`egress`); `lifetime` says for how long each is used, and `scarce`
-//! notices where they are too few. `gate` stops a call that is too late, and says what a failed call means. `answer` reads
-//! what comes back: `encoding` undoes what compresses it, `judge` says what it means (`table` shows that to an operator),
+//! notices where they are too few. `gate` stops a call that is too late, and `failure` says what a failed one means. `answer`
+//! reads what comes back (`body`): `encoding` undoes what compresses it, `judge` says what it means (`table` shows that to an operator),
 //! `redirect` says where a redirect leads. `http1` calls with them, behind a `transport`; `http2` calls with its own, which
 //! calls share, and `refusing` notices a downstream that takes none. `downstream` puts all of it together.
 //!
 //! **Public API**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Http`.
 //!
-//! **May know**: `core`, `ports`, `headers`, the types of `settings`, `telemetry`, `template`.
+//! **May know**: `core`, `ports`, `headers`, values of `settings`, `telemetry`, `template`.
 
 mod answer;
 mod auth;

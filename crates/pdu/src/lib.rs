@@ -1,5 +1,8 @@
 //! SMPP 3.4 on the wire: the PDUs that a client of a message centre writes and reads, their statuses, and receipts.
 //!
+//! Problem: message centres differ from the specification and from each other, and one PDU that cannot be read must not cost
+//! those behind it.
+//!
 //! Only what sending needs is here: bind, `submit_sm`, what the centre delivers (`deliver_sm`, `data_sm`),
 //! `enquire_link`, unbind.
 //! Writing follows the specification to the octet. Reading accepts more, because message centres differ: a

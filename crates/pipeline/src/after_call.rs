@@ -194,7 +194,8 @@ fn tell_keys(job: &Job, keys: KeysFollow, pacer: &PacerHandle) {
         KeysFollow::Pass(keys) => pacer.send(ToPacer::Passes(keys)),
         KeysFollow::Refused { behind, refused } => {
             if let Some(until) = behind {
-                pacer.send(ToPacer::Behind(job.own_keys(), until));
+                let keys = job.own_keys();
+                pacer.send(ToPacer::Behind { keys, until });
             }
             for (key, wait) in refused {
                 pacer.refused(key, wait);

@@ -214,18 +214,18 @@ impl Reading<'_> {
     /// What it takes of the limits of its route, and its own time zone.
     fn counted(&self, facts: Facts<'_>) -> Result<(Takes, Option<Zone>), Verdict> {
         let route = self.route;
-        let is_invalid = |detail| self.unfit(DeadReason::Invalid, detail);
+        let invalid = |detail| self.unfit(DeadReason::Invalid, detail);
         let labelled = route.counting.labels.of(self.message, facts);
         let label = labelled.map_err(|why| {
             debug!(route = %route.name, %why, "a limit cannot count a message");
-            is_invalid(why.to_string())
+            invalid(why.to_string())
         })?;
         let takes = takes(route, &label);
         // `labels` knows the limits of the file; they may have been lowered since.
         for Charge { limit, cost, .. } in &takes.charges {
             let most = limit.policy().rule.most();
             if u64::from(cost.get()) > most {
-                return Err(is_invalid(too_dear(&limit.name, most)));
+                return Err(invalid(too_dear(&limit.name, most)));
             }
         }
         Ok((takes, label.zone))

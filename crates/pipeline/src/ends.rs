@@ -107,6 +107,7 @@ impl Ends {
             };
             results.make(&self.route, &end)
         });
+        // If the session is gone, the broker delivers it again.
         delivery.settle_with(leaving.verdict, result);
     }
 

@@ -1,4 +1,4 @@
-//! What calls and routes share with their pacer: where to report, and what time it is.
+//! The way to a pacer: what calls and routes send to it, and what they know of its clock and its limit.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -53,20 +53,23 @@ pub(super) enum ToPacer {
     /// A route that nothing paces is frozen for so long.
     FrozenFor(Duration),
     /// The downstream refuses this key until then.
-    Refused(KeyId, Mono),
-    /// It is refused with all others until then: other keys go first.
-    Behind(Vec<KeyId>, Mono),
+    Refused { key: KeyId, until: Mono },
+    /// These keys are refused with all others: other keys go first until then.
+    Behind { keys: Vec<KeyId>, until: Mono },
     /// The downstream accepts these keys again.
     Passes(Vec<KeyId>),
     /// The downstream says that only so many units are left, and for how long: the limit must be frozen.
-    Spent(u64, Duration),
+    Spent { left: u64, length: Duration },
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
     /// The current policy of the paced limit, or another version of the same.
     Policy(Arc<CurrentPolicy>, Vec<Pace>),
-    /// The current policy of one of its keyed limits, or another version of it. The limit is paused until then or not at
-    /// all.
-    Updated(Arc<str>, Option<StoreTime>),
+    /// The current policy of one of its keyed limits, or another version of it.
+    Updated {
+        limit: Arc<str>,
+        /// `None`: it is not paused.
+        paused_until: Option<StoreTime>,
+    },
     /// The gate of a route may have changed.
     GateChanged,
     /// Connections to the downstreams were opened, or could not be.
@@ -201,7 +204,8 @@ impl PacerHandle {
             warn!(pacer = %self.name, ?wait,
                 "the downstream throttles all messages of a key; these wait, others pass{more}");
         }
-        self.send(ToPacer::Refused(key, now + wait));
+        let until = now + wait;
+        self.send(ToPacer::Refused { key, until });
     }
 
     /// The store's time, if it is known.

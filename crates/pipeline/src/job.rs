@@ -253,7 +253,7 @@ impl Job {
 
 impl Waiting {
     /// Its slot is due: the call is made, and the message waits for the answer.
-    pub(super) fn send(mut self) -> (Box<Job>, Box<dyn Call>, Permit) {
+    pub(super) fn begin_call(mut self) -> (Box<Job>, Box<dyn Call>, Permit) {
         self.job.held.call_begins();
         (self.job, self.call, self.permit)
     }

@@ -1,4 +1,8 @@
-//! The path of one message, from the queue to its verdict, one file a stage:
+//! The path of one message, from the queue to its verdict.
+//!
+//! Problem: a message passes many decisions and several servers, each of which may fail at any moment, and it must neither
+//! be lost nor called twice for nothing. So each stage is one file, a message is one value that moves through them, and the
+//! decisions are those of `core`:
 //!
 //! ```text
 //! receive -> decode -> (ready) -> admit -> pacer (slot) -> send -> after_call -> ends -> settled
@@ -20,9 +24,12 @@
 //! downstream varies). `rows` are the slots of its paced limit.
 //!
 //! Around the path: `history` is what the headers of a message say, `permit` and `refunder` return what was not used,
-//! `claims` are those of `once` limits, `corrections` keeps what answers reported about keys. `held` settles messages that
-//! are held for too long, `refused` those that have no turn before their end. `owner` claims the names of limits and routes for the fleet, `policies` keeps the limits at the
-//! current policy (`limit_facts`), `pause` keeps routes at what operators say, `follow` lets limits follow what is measured, `progress` watches that calls leave.
+//! `claims` are those of `once` limits, `corrections` keeps what answers reported about keys, `results` publishes what
+//! became of messages, `journal` writes it to a file. `overdue` settles messages that are held for too long, `refused`
+//! those that have no turn before their end. `owner` claims the names of limits and routes for the fleet, `policies` keeps
+//! the limits at the current policy (`limit_facts`), `pause` keeps routes at what operators say, `follow` lets limits follow
+//! what is measured, `progress` watches that calls leave. `alarm` is the timer of a pacer, `arrivals` knows when a queue was
+//! empty last.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch.
 //!
@@ -44,12 +51,12 @@ mod figures;
 mod fitness;
 mod follow;
 mod handle;
-mod held;
 mod history;
 mod holding;
 mod job;
 mod journal;
 mod limit_facts;
+mod overdue;
 mod owner;
 mod pacer;
 mod pause;
@@ -100,7 +107,7 @@ use sluiced_core::leases::{Jitter, LeaseHolder};
 use sluiced_core::pacing::Pacing;
 use sluiced_core::rate::Span;
 use sluiced_core::schedule::Pace;
-use sluiced_core::scheduler::{Requests, Scheduler};
+use sluiced_core::scheduler::{Questions, Scheduler};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Granted, LimitStore, LostWait, Policy};
 use sluiced_ports::queue::Leftover;
@@ -236,7 +243,7 @@ impl Pipeline {
         let outgoing = sender.clone();
         let freed = move |calls| drop(outgoing.send(ToPacer::Freed(calls)));
         let keyed = self.keyed(&name, clock, spec.keyed, &routes, freed);
-        let retimed = Arc::new(Notify::new());
+        let outdated = Arc::new(Notify::new());
         let adapting = spec
             .policy
             .as_ref()
@@ -251,7 +258,7 @@ impl Pipeline {
             routes: routes.clone(),
             sender,
             events,
-            outdated: Arc::clone(&retimed),
+            outdated: Arc::clone(&outdated),
         };
         let pacer = Pacer::start(parts, clock, health).map_err(|source| StartError {
             limit: name.to_string(),
@@ -269,7 +276,7 @@ impl Pipeline {
                 limit: name,
                 spec,
                 jitter,
-                outdated: retimed,
+                outdated,
                 clock,
             };
             let handle = pacer.clone();
@@ -320,10 +327,10 @@ impl Pipeline {
                 version: policy.stored.version,
             });
             for pacer in &pacers {
-                pacer.send(ToPacer::Updated(
-                    Arc::clone(&limit.name),
-                    policy.paused_until(),
-                ));
+                pacer.send(ToPacer::Updated {
+                    limit: Arc::clone(&limit.name),
+                    paused_until: policy.paused_until(),
+                });
             }
         };
         let watch = owner::once_claimed(&self.ownership, watch.run(adopt));
@@ -433,9 +440,9 @@ fn scheduler(
             "routes with keyed limits wait at first if other replicas run, to hear what these know of the store"
         );
     }
-    let requests = (usable.is_some() || rows.is_none()).then(|| {
+    let questions = (usable.is_some() || rows.is_none()).then(|| {
         let usable = usable.unwrap_or_default();
-        Requests::new(usable, jitter, rows.is_some()).hearing_first(hears_first)
+        Questions::of(&pacing, usable, jitter).hearing_first(hears_first)
     });
-    Scheduler::new(pacing, requests)
+    Scheduler::new(pacing, questions)
 }

@@ -49,7 +49,6 @@ use sluiced_core::schedule::{Ask, LeaseAnswer};
 use sluiced_core::scheduler::{Action, Scheduler};
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::{Clock, urgent_runtime};
-use sluiced_ports::limits::key_id;
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreError};
 use sluiced_telemetry::health::{Health, Heartbeat};
@@ -244,7 +243,7 @@ impl Pacer {
                     }
                     self.put_back(messages);
                 }
-                Action::Depart(waiting, denied) => self.away(waiting, &denied, now),
+                Action::Depart(waiting, departure) => self.depart(waiting, &departure, now),
                 Action::Never { item, by, most } => {
                     item.job.route.calls.passed_over();
                     never(item, by, most, self.handle.store_time(now))
@@ -353,28 +352,7 @@ impl Pacer {
                 }
             }
             notice = notice => match notice {
-                Ok(Notice::Frozen { limit, freeze }) => {
-                    let now = self.handle.clock.now();
-                    if let Some(row) = self.handle.row(&limit) {
-                        self.scheduler.pacing_mut().frozen(row, &freeze, now);
-                    } else if self.handle.is_unpaced_row(&limit) {
-                        let length = freeze.until.since(freeze.now);
-                        self.scheduler.pacing_mut().frozen_for(length, now);
-                    }
-                }
-                Ok(Notice::Freed { limit, key, units }) => {
-                    let now = self.handle.clock.now();
-                    self.scheduler.freed(key_id(&limit, key), units, now);
-                }
-                Ok(Notice::Opened { limit }) => {
-                    self.waits.end(&limit, WaitsFor::Debt);
-                    self.waits.end(&limit, WaitsFor::Quota);
-                    self.waits.end(&limit, WaitsFor::Lost);
-                    self.updated(&limit, None);
-                }
-                Ok(Notice::Breaker { route }) => self.breaker_changed(&route),
-                // The task of the limit (`policies`) receives changes and sends the current policy.
-                Ok(Notice::Changed { .. }) => {}
+                Ok(notice) => self.noticed(notice),
                 // What was missed is in the store. Leases bring freezes of a row.
                 Err(broadcast::error::RecvError::Lagged(_)) => {
                     self.look_at_breakers();

@@ -177,8 +177,9 @@ impl<T: Send> Watch<T> {
                         }
                         _ => {
                             retry = RETRY;
-                            let received = received.take().into_iter();
-                            received.for_each(|(current, read)| adopt(current, read));
+                            if let Some((current, read)) = received.take() {
+                                adopt(current, read);
+                            }
                             PRESENCE - SPREAD + jitter.of(SPREAD)
                         }
                     }

@@ -67,7 +67,7 @@ impl Tickets {
 #[derive(Clone, Debug)]
 pub(super) struct Refunder {
     entries: mpsc::UnboundedSender<ToRefunder>,
-    store: Arc<Store>,
+    store: Arc<Returning>,
 }
 
 impl Refunder {
@@ -81,8 +81,8 @@ impl Refunder {
         freed: impl Fn(Vec<Granted>) + Send + 'static,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (entries, received) = mpsc::unbounded_channel();
-        let store = Arc::new(Store {
-            store,
+        let store = Arc::new(Returning {
+            limits: store,
             meters,
             clock,
         });
@@ -170,8 +170,8 @@ impl Refunder {
 
 /// The store, and the metrics of what is returned to it.
 #[derive(Debug)]
-struct Store {
-    store: Arc<dyn LimitStore>,
+struct Returning {
+    limits: Arc<dyn LimitStore>,
     meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
     clock: Clock,
 }
@@ -188,7 +188,7 @@ enum DueWork {
 
 /// The work of a refunder.
 struct Work<F> {
-    store: Arc<Store>,
+    store: Arc<Returning>,
     limits: Vec<Arc<KeyedLimit>>,
     freed: F,
     book: Book,
@@ -202,7 +202,7 @@ struct Work<F> {
 }
 
 async fn run(
-    store: Arc<Store>,
+    store: Arc<Returning>,
     mut received: mpsc::UnboundedReceiver<ToRefunder>,
     limits: Vec<Arc<KeyedLimit>>,
     freed: impl Fn(Vec<Granted>),
@@ -339,7 +339,7 @@ fn renew_every(limits: &[Arc<KeyedLimit>]) -> Duration {
     (shortest / 3).max(RENEW_MIN)
 }
 
-impl Store {
+impl Returning {
     /// Returns whether the store did it.
     async fn release(&self, granted: &[Granted]) -> bool {
         let mut all = true;
@@ -349,7 +349,7 @@ impl Store {
                     meters.refunds.increment(1);
                 }
             }
-            if let Err(error) = self.store.release(granted).await {
+            if let Err(error) = self.limits.release(granted).await {
                 let what = "what was not sent counts as if it were, and calls that ended count until the store is back";
                 self.doubt(what, &error);
                 all = false;
@@ -366,7 +366,7 @@ impl Store {
         while rest.peek().is_some() {
             let some: Vec<Done> = rest.by_ref().take(BATCH_MAX).collect();
             let claims: Vec<Granted> = some.iter().flat_map(|(claims, _)| claims.clone()).collect();
-            let is_known = match self.store.done(&claims).await {
+            let is_known = match self.limits.done(&claims).await {
                 Ok(()) => true,
                 Err(error) => {
                     self.doubt(
@@ -387,7 +387,7 @@ impl Store {
 
     /// Writes what answers reported.
     async fn correct(&self, said: &mut Corrections) {
-        if let Err(error) = said.write(&*self.store, self.clock).await {
+        if let Err(error) = said.write(&*self.limits, self.clock).await {
             self.doubt("what answers said was not written down", &error);
         }
     }
@@ -410,7 +410,7 @@ impl Store {
         let calls: Vec<_> = book.running.values().flatten().cloned().collect();
         let mut all = Vec::new();
         for calls in calls.chunks(BATCH_MAX) {
-            match self.store.renew(calls).await {
+            match self.limits.renew(calls).await {
                 Ok(gone) => all.extend(gone),
                 Err(error) => self.doubt("calls under way could not be renewed", &error),
             }

@@ -2,8 +2,8 @@
 //!
 //! Such a message could wait, and would be too old then. So it leaves as soon as that is known, with the time at which
 //! its limit lets it pass. A keyed limit says so when it is asked (`core::scheduler::answers`). Here are the other
-//! reasons: the paced limit is frozen, paused or spent, the route itself is shut, or so many wait before it that the whole
-//! limit would not do for them in time.
+//! reasons: the paced limit is frozen, paused or spent, the route itself is shut, or more
+//! messages wait before it than the whole limit lets pass in time.
 //!
 //! A pause or a freeze may end earlier than is known, and a caller that went away does not hear of that. So its answer
 //! asks it to come back no later than [`COMES_BACK`].
@@ -40,7 +40,7 @@ enum Reason {
     Slots(Wait),
     /// The route itself.
     Route(Shut),
-    /// Those that wait before it. A message that came in its place after this time would have its turn before its end.
+    /// Too many wait before it. If it asks again after `comes_back`, it gets its turn in time.
     Others { comes_back: Duration },
 }
 

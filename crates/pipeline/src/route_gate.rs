@@ -132,7 +132,7 @@ impl RouteGate {
         now: Mono,
     ) -> Option<GateChange> {
         let store_now = pacer.known_store_time(now);
-        let (report, turn) = self.with(|gate| {
+        let (report, change) = self.with(|gate| {
             let load = load();
             let report = gate.ask(load.waiting, now);
             (report, gate.review(store_now, load.under_way, now))
@@ -140,10 +140,10 @@ impl RouteGate {
         if let Some(report) = report {
             self.report(report, pacer);
         }
-        if let Some(hours) = turn.and_then(|turn| turn.hours) {
+        if let Some(hours) = change.and_then(|change| change.hours) {
             self.log_hours(hours);
         }
-        turn
+        change
     }
 
     /// Reports to the store, with the reason if the call failed, or asks it. The answer changes the gate.
@@ -173,34 +173,34 @@ impl RouteGate {
             debug!(%route, %error, "no answer about the breaker");
         }
         let status = answer.ok();
-        let standing = self.with(|gate| {
+        let downstream = self.with(|gate| {
             gate.answered(status.as_ref(), now);
-            gate.standing()
+            gate.downstream_state()
         });
         let why = status.as_ref().map(|status| &status.why);
-        self.show_away(breaker, standing, why);
+        self.show_away(breaker, downstream, why);
     }
 
     /// Shows and logs whether the downstream is away, if that changed; `fleets_why`: what the store says about it.
     fn show_away(
         &self,
         breaker: &SharedBreaker,
-        standing: DownstreamState,
+        downstream: DownstreamState,
         fleets_why: Option<&Arc<str>>,
     ) {
-        let Some(why) = breaker.show(standing.away, fleets_why) else {
+        let Some(why) = breaker.show(downstream.away, fleets_why) else {
             return;
         };
-        let (route, is_away) = (&self.route, standing.away.is_some());
+        let (route, is_away) = (&self.route, downstream.away.is_some());
         self.meters.breaker_open.set(f64::from(u8::from(is_away)));
         self.meters.breaker_opened.increment(u64::from(is_away));
-        match standing.away {
+        match downstream.away {
             None => info!(%route, "the downstream is back: sending again, one more at a time"),
             Some(AwayFor::ThisReplica) => {
                 warn!(%route, %why,
                     "calls of this replica fail, and those of others succeed: only this replica stops, one call at a time is tried");
             }
-            Some(AwayFor::All) if standing.rejections.is_some() => {
+            Some(AwayFor::All) if downstream.rejections.is_some() => {
                 warn!(%route, %why,
                     "messages died in a row: nothing is sent, the others wait, one call at a time is tried");
             }

@@ -47,7 +47,7 @@ pub(super) async fn perform(
         pacer.send(ToPacer::Back(Box::new(waiting)));
         return unsent(under_way, &pacer);
     }
-    let (mut job, call, mut permit) = waiting.send();
+    let (mut job, call, mut permit) = waiting.begin_call();
     let leave_by = LeaveBy::new(pacer.clock, slot.leave_by);
     let route = Arc::clone(&job.route);
     let journal = route.ends.journal();

@@ -1,5 +1,8 @@
-//! The only place that reads the local clocks (the monotonic one, and the wall clock once at the start); and
-//! runtimes of one thread with a higher priority, for work that a slot waits for.
+//! The clock by which calls are decided; and runtimes of one thread with a higher priority, for work that a slot waits
+//! for.
+//!
+//! Timers of connections use tokio's own clock. The wall clock is read only for what others compare: signatures, tokens,
+//! dates.
 //!
 //! On a busy machine a woken thread waits for a processor, often for longer than a slot is valid.
 //! These threads work for microseconds at a time, so they can run at once.

@@ -1,4 +1,4 @@
-//! Shared by the rooms that connect to servers: whether a server can be reached, the addresses of its host,
+//! Shared by the crates that connect to servers: whether a server can be reached, the addresses of its host,
 //! TLS, and secrets.
 //!
 //! **Names.** Problem: the system's lookup blocks a thread, for half a minute where DNS does not answer, and

@@ -258,7 +258,7 @@ impl LeaveBy {
     pub const fn any_time(clock: Clock) -> Self {
         Self {
             clock,
-            at: Mono::from_micros(u64::MAX),
+            at: Mono::NEVER,
         }
     }
 

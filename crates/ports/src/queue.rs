@@ -3,7 +3,7 @@
 //! Settling consumes a delivery, so it cannot happen twice. A delivery that is dropped without a
 //! verdict (a bug, a cancelled task) goes back to the queue instead of staying unacknowledged.
 //!
-//! One task of the queue's room serves a route for as long as it lives, over all connections; the pipeline has only
+//! One task of the queue's crate serves a route for as long as it lives, over all connections; the pipeline has only
 //! the channels to and from that task ([`Subscription`]).
 
 use std::fmt;

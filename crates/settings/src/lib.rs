@@ -1,8 +1,11 @@
 //! The configuration: one table of keys (`types`), loading with origins, checks across keys.
 //!
+//! Problem: a configuration is wrong in several places at a time, and an operator must hear of all of them, each with its
+//! place, what is wrong and what would be right. And defaults, checks, schema and documentation must not drift apart.
+//!
 //! `layers` reads the files and the variables, has the crate `config` merge them into one tree, and knows
-//! where each key was written. `defaults` gives routes and downstreams what they have in common. `conform` compares the tree with the table of keys and completes it with the
-//! defaults. `checks` are about several keys at a time. `load` runs these in turn, and returns either valid
+//! where each key was written. `defaults` gives routes and downstreams what they have in common. `conform` compares the
+//! tree with the table of keys and completes it with the defaults. `checks` are about several keys at a time. `load` runs these in turn, and returns either valid
 //! settings or every fault at once.
 //!
 //! Read them in this order: `schema` (the words of the table), `text`, `made` and `forms` (forms of text), `types`

@@ -46,12 +46,12 @@ const PORTS: [u16; 2] = [2775, 3550];
 /// A message centre.
 pub struct SmppDownstream {
     template: SubmitTemplate,
-    caller: Arc<Caller>,
+    client: Arc<Client>,
     port: u16,
 }
 
 /// What a call needs after it was prepared.
-struct Caller {
+struct Client {
     links: Arc<Links>,
     judge: SmppJudge,
     host: String,
@@ -61,7 +61,7 @@ struct Caller {
 }
 
 struct SmppCall {
-    caller: Arc<Caller>,
+    client: Arc<Client>,
     rest: Rest,
     /// The headers of the message's trace; empty where calls are no spans.
     trace: HeaderMap,
@@ -118,7 +118,7 @@ impl SmppDownstream {
         };
         Ok(Self {
             template: SubmitTemplate::new(smpp)?,
-            caller: Arc::new(Caller {
+            client: Arc::new(Client {
                 links: Links::new(centre, keeping, arrivals),
                 judge: judge(smpp)?,
                 host,
@@ -160,7 +160,7 @@ impl SmppDownstream {
             message_id: format!("id-{number}"),
         });
         let each = each.collect();
-        Ok(self.caller.judged(rest, each))
+        Ok(self.client.judged(rest, each))
     }
 
     /// What it would mean that no part of the message is answered. Calls nothing.
@@ -176,20 +176,20 @@ impl SmppDownstream {
         let rest = Rest::all(self.submission(message, facts)?.pdus()?);
         if silence == Silence::Connection {
             let why = "no connection".to_owned();
-            return Ok(self.caller.silent(rest, why, false));
+            return Ok(self.client.silent(rest, why, false));
         }
         let nothing = |_: &Vec<u8>| Response {
             heard: Heard::Nothing(silence),
             message_id: String::new(),
         };
         let each = rest.left.iter().map(nothing).collect();
-        Ok(self.caller.judged(rest, each))
+        Ok(self.client.judged(rest, each))
     }
 
     /// The centre, for a person: `smpp.example.com:2775`.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("{}:{}", self.caller.host, self.port)
+        format!("{}:{}", self.client.host, self.port)
     }
 }
 
@@ -221,9 +221,9 @@ impl Downstream for SmppDownstream {
         rest: Rest,
     ) -> Result<Box<dyn Call>, Undecodable> {
         Ok(Box::new(SmppCall {
-            caller: Arc::clone(&self.caller),
+            client: Arc::clone(&self.client),
             rest,
-            trace: match self.caller.traces {
+            trace: match self.client.traces {
                 Some(_) => traces::headers_of(message),
                 None => HeaderMap::new(),
             },
@@ -232,30 +232,30 @@ impl Downstream for SmppDownstream {
 
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            self.caller.links.start();
-            self.caller.links.opened(bound).await
+            self.client.links.start();
+            self.client.links.opened(bound).await
         })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.caller.links.close())
+        Box::pin(self.client.links.close())
     }
 
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {
-        Box::pin(way(&self.caller.host, self.port, bound))
+        Box::pin(way(&self.client.host, self.port, bound))
     }
 }
 
 impl Drop for SmppDownstream {
     fn drop(&mut self) {
-        self.caller.links.stop();
+        self.client.links.stop();
     }
 }
 
 impl fmt::Debug for SmppDownstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SmppDownstream")
-            .field("host", &self.caller.host)
+            .field("host", &self.client.host)
             .field("port", &self.port)
             .finish_non_exhaustive()
     }
@@ -264,14 +264,14 @@ impl fmt::Debug for SmppDownstream {
 impl Call for SmppCall {
     fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
         let Self {
-            caller,
+            client,
             rest,
             trace,
         } = *self;
         Box::pin(async move {
-            let traces = caller.traces.as_ref();
-            let span = traces.map(|traces| traces.begin_submit(&trace, &caller.host));
-            let sent = caller.call(rest, leave_by).await;
+            let traces = client.traces.as_ref();
+            let span = traces.map(|traces| traces.begin_submit(&trace, &client.host));
+            let sent = client.call(rest, leave_by).await;
             if let Some(span) = span {
                 span.end(&sent);
             }
@@ -280,7 +280,7 @@ impl Call for SmppCall {
     }
 }
 
-impl Caller {
+impl Client {
     async fn call(&self, mut rest: Rest, leave_by: LeaveBy) -> Result<Judgement, NotSent> {
         let deadline = Instant::now() + self.timeout;
         self.links.start();

@@ -11,7 +11,8 @@
 //! **Public API**: [`redis`] and [`memory`] implement `Store`, `LimitStore` and `PolicyStore` of `ports`, and pass the same
 //! contract suite (`it/limiter_contract`). `redis::probe` says before the start what a server lacks.
 //!
-//! **May know**: `core`, `ports`, the types of `settings`, `telemetry`. The client of Redis is known here only.
+//! **May know**: `core`, `ports`, values of `settings`, `telemetry`. On the path of a message the client of Redis is known
+//! here only.
 
 pub mod memory;
 pub mod redis;

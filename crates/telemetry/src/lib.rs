@@ -1,11 +1,13 @@
 //! Output for operators: metrics, logs, and the messages to the service manager.
 //!
-//! Every crate may import this one. Metric names are in [`names`] and nowhere else. Crates get
+//! Problem: metrics and log lines that each crate writes in its own way drift apart, and one label with an id in it grows
+//! without bound. So both are here, and known by every crate that does I/O for messages, by `pipeline` and by `status`.
+//! Metric names are in [`names`] and nowhere else. Crates get
 //! handles from [`meters`] once and never build a label for a message.
 //!
 //! **Public API**: [`meters`] for numbers, `health` for readiness, `LogLimit` for lines that repeat, `traces` for spans.
 //!
-//! **May know**: `core`, `ports`, the types of `settings`.
+//! **May know**: `core`, `ports`.
 
 pub mod health;
 mod lines;

@@ -35,12 +35,20 @@ use super::lines::{LastLines, Lines, Stderr};
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::lock;
-use sluiced_settings::types::LogFormat;
 
 /// The AMQP client logs errors that it also returns: a queue that does not exist yet, at each
 /// try, or a channel that was closed on purpose. Lines of this program log them once. Lines of
 /// the client are logged only if `log.level` names it.
 const CLIENT: &str = "lapin";
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people at a terminal, else as JSON.
+    Auto,
+    Human,
+    Json,
+}
 
 /// Why there will be no logs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,7 +84,7 @@ pub fn filter(level: &str) -> Result<Targets, LogError> {
 ///
 /// # Errors
 /// When `level` cannot be read, no thread can be had, or there is a logger already.
-pub fn init(level: &str, format: LogFormat) -> Result<LastLines, LogError> {
+pub fn init(level: &str, format: Format) -> Result<LastLines, LogError> {
     let filter = filter(level)?;
     let terminal = stderr().is_terminal();
     let started = Lines::start(stderr());
@@ -125,11 +133,11 @@ fn ceilings(level: &str) -> FilterFn<impl Fn(&Metadata<'_>) -> bool + use<>> {
     filter_fn(move |metadata| *metadata.level() <= ceiling(metadata.target(), &level))
 }
 
-const fn is_json(format: LogFormat, terminal: bool) -> bool {
+const fn is_json(format: Format, terminal: bool) -> bool {
     match format {
-        LogFormat::Auto => !terminal,
-        LogFormat::Human => false,
-        LogFormat::Json => true,
+        Format::Auto => !terminal,
+        Format::Human => false,
+        Format::Json => true,
     }
 }
 
@@ -137,7 +145,8 @@ const fn is_json(format: LogFormat, terminal: bool) -> bool {
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use sluiced::{ports::clock::Clock, telemetry::LogLimit};
+/// # use sluiced_ports::clock::Clock;
+/// # use sluiced_telemetry::LogLimit;
 /// static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
 /// let clock = Clock::start();
 /// if let Some(more) = LATE.event(clock.now()) {

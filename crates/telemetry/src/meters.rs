@@ -2,7 +2,7 @@
 //!
 //! Problem: looking up a metric by its labels costs a hash and an allocation, which is too much for
 //! each message, and a series that first appears with its first event breaks `rate()` and alerts.
-//! So a room makes its meters at the start. That registers every value of every label, at zero, and
+//! So a crate makes its meters at the start. That registers every value of every label, at zero, and
 //! later counting is one atomic addition.
 //!
 //! Make meters after [`super::install`]; before it they count nothing.

@@ -1,6 +1,6 @@
 //! Every metric that sluiced exports: name, kind, help, labels.
 //!
-//! Problem: names that are scattered over rooms drift apart, and a label with an id in it grows
+//! Problem: names that are scattered over crates drift apart, and a label with an id in it grows
 //! without bound. So a metric exists only here, as a constant, and its labels come from the
 //! configuration (`route`, `limit`) or from a fixed list (`outcome`, `answer`, `verdict`, `reason`,
 //! `part`, `result`, `status`, `target`). A key, a phone number or a message id is never a label. Names follow Prometheus: base

@@ -83,7 +83,7 @@ pub fn install() -> Metrics {
 }
 
 /// A recorder with buckets for every histogram. No idle timeout: that would orphan the handles
-/// that the rooms keep.
+/// that the crates keep.
 pub(super) fn build() -> PrometheusRecorder {
     let mut builder = PrometheusBuilder::new();
     for metric in names::ALL {

@@ -1,5 +1,8 @@
 //! Text made from a message: minijinja templates, compiled once.
 //!
+//! Problem: messages are as others wrote them, and a call, a key or a cost that is made of them must be right or not be made
+//! at all.
+//!
 //! A template can use `body` (the message's body as JSON), `headers`, `properties`, `routing_key`,
 //! `exchange`, `message_id`, `route` and `attempt`; one about a call that was made also `answer`, with
 //! `status`, `headers` and `body`; those of signatures what `sent` lists; those of a call `secret`, with the names of the

@@ -15,7 +15,7 @@ use crate::support::redis::{Paused, RedisServer};
 use crate::support::wait::{eventually, eventually_async};
 
 const PREFIX: &str = "late";
-/// The time between two requests to a store that did not answer, as in `core::scheduler::request`.
+/// The time between two requests to a store that did not answer, as in `core::scheduler::questions`.
 const PAUSE: Duration = Duration::from_millis(50);
 
 async fn hasty(server: &RedisServer) -> RedisStore {

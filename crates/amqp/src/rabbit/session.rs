@@ -144,7 +144,7 @@ impl Session {
                     }
                 }
                 Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copied(tag, outcome),
-                Some((tag, outcome)) = self.results.decided.recv() => self.on_reported(tag, outcome),
+                Some((tag, outcome)) = self.results.decided.recv() => self.on_result_decided(tag, outcome),
                 Some(news) = self.counting.news.recv() => self.hear(news).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 Ok(()) = tap.changed() => {
@@ -155,8 +155,8 @@ impl Session {
                 end = time_to_close(closing) => return Ok(end),
                 _ = health.tick() => {
                     self.check()?;
-                    self.report_confirms();
-                    self.report_awaited();
+                    self.show_unconfirmed();
+                    self.publish_awaited_results();
                 }
             }
             let now = self.context.clock.now();
@@ -301,7 +301,7 @@ impl Session {
 
     /// While copies or results are not confirmed, the prefetch fills with unsettled messages until the route
     /// stands still: it is not ready, with the reason.
-    fn report_confirms(&self) {
+    fn show_unconfirmed(&self) {
         let why = match (self.publisher.failing(), self.results.failing()) {
             (None, None) => None,
             (Some(why), _) => Some(("copies for wait queues or dead letters", why)),

@@ -153,7 +153,7 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     assert_eq!(ended.report, Some(BreakerReport::Failed));
     let status = open(1, at(1), at(2), false);
     gate.answered(Some(&status), at(1));
-    assert_eq!(gate.standing().away, Some(AwayFor::All));
+    assert_eq!(gate.downstream_state().away, Some(AwayFor::All));
     let turn = gate.review(store(at(1)), 0, at(1)).expect("it turns");
     // Its own calls failed: it lets others probe first.
     let late = at(2) + Duration::from_millis(200);
@@ -185,7 +185,7 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
         ..open(2, at(3), at(3), false)
     };
     gate.answered(Some(&closed), at(3));
-    assert_eq!(gate.standing().away, None, "it is back");
+    assert_eq!(gate.downstream_state().away, None, "it is back");
     // The ramp: one at a time at first.
     gate.review(store(at(3)), 0, at(3));
     assert_eq!(gate.sends(), Sends::All(None));
@@ -200,7 +200,7 @@ fn a_call_of_a_downstream_that_is_there_reviews_nothing() {
     gate.review(None, 0, at(1));
     gate.sent(at(1));
     assert_eq!(gate.ended(Sign::Accepted, at(1)), CallEnded::default());
-    assert_eq!(gate.look(), Some(NEVER));
+    assert_eq!(gate.look(), Some(Mono::NEVER));
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //!    whatever else waits: a limit is never idle while a message that fits asks.
 //! 2. Otherwise nothing is spent. The answer names the limit with the longest wait, and when to
 //!    come back: when it fits, or at the line of that limit if that is later and the message is
-//!    sent away for the first time. The line then moves on by the distance of such costs.
+//!    sent away for the first time. The line then moves on by the time in which the limit frees that cost.
 //! 3. A message that can never fit gets an answer of its own, and so does a message that its `once` limit
 //!    does not allow a call: a repeat, or one that may have been accepted.
 //!
@@ -28,7 +28,7 @@ use crate::time::StoreTime;
 /// How far ahead a line reaches at most.
 const LINE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What one message takes from one limit. Each room has its own names for limits and keys: templates use
+/// What one message takes from one limit. Each crate names limits and keys in its own way: templates use
 /// numbers and texts, the store digests, [`decide`] cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge<L, K> {

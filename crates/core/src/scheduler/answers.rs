@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use super::batch::{Asked, Question};
 use super::key_queues::{KeyAnswer, PROBE};
+use super::questions::{QuestionResult, Questions, SentQuestion};
 use super::queued::{KeyId, Queued};
-use super::request::{QuestionResult, Requests, SentRequest};
 use super::{Action, Scheduler};
 use crate::gate::ASKED_AGAIN;
 use crate::limits::admission::{Decision, Pass};
@@ -30,16 +30,16 @@ use crate::time::{Mono, Now, StoreTime};
 /// After this a message is asked for again if its limit has a policy that this replica does not know.
 const LEARN: Duration = Duration::from_millis(100);
 
-fn outcome<T>(asked: &[Asked<T>], decisions: &[Decision]) -> QuestionResult {
-    let mut outcome = QuestionResult::default();
+fn question_result<T>(asked: &[Asked<T>], decisions: &[Decision]) -> QuestionResult {
+    let mut result = QuestionResult::default();
     for (asked, decision) in asked.iter().zip(decisions) {
-        outcome.looked_at += u64::from(*decision != Decision::NotAsked);
+        result.looked_at += u64::from(*decision != Decision::NotAsked);
         if matches!(decision, Decision::Granted { .. }) {
-            outcome.granted += 1;
-            outcome.slots += asked.slots.units();
+            result.granted += 1;
+            result.slots += asked.slots.units();
         }
     }
-    outcome
+    result
 }
 
 /// Times of an answer.
@@ -67,8 +67,8 @@ impl AnswerTimes {
 impl<T: Queued> Scheduler<T> {
     /// No other replica asks the store of keyed limits: there is none to wait for at the start.
     pub const fn set_alone(&mut self) {
-        if let Some(requests) = &mut self.requests {
-            requests.set_alone();
+        if let Some(questions) = &mut self.questions {
+            questions.set_alone();
         }
     }
 
@@ -84,7 +84,7 @@ impl<T: Queued> Scheduler<T> {
         if decisions.len() != question.asked.len() {
             return self.unanswered(question, now);
         }
-        let Some(requests) = &mut self.requests else {
+        let Some(questions) = &mut self.questions else {
             return;
         };
         let Question {
@@ -96,10 +96,10 @@ impl<T: Queued> Scheduler<T> {
             sent,
             now,
             decided,
-            since: requests.answered(
-                SentRequest { at: sent, wanted },
+            since: questions.answered(
+                SentQuestion { at: sent, wanted },
                 decided,
-                outcome(&asked, &decisions),
+                question_result(&asked, &decisions),
                 now,
             ),
         };
@@ -159,8 +159,8 @@ impl<T: Queued> Scheduler<T> {
 
     /// The store did not answer a question. It may have decided.
     pub fn unanswered(&mut self, question: Question<T>, now: Mono) {
-        if let Some(requests) = &mut self.requests {
-            requests.failed(question.wanted, now);
+        if let Some(questions) = &mut self.questions {
+            questions.failed(question.wanted, now);
         }
         self.asked_costs.remove(&question.sent);
         let items: Vec<T> = question.asked.into_iter().map(|asked| asked.item).collect();
@@ -173,22 +173,22 @@ impl<T: Queued> Scheduler<T> {
     /// The time of the store of keyed limits on our clock, and never earlier than that.
     #[must_use]
     pub fn local_time(&self, at: StoreTime, now: Mono) -> Mono {
-        let clock = self.requests.as_ref().map(Requests::clock);
+        let clock = self.questions.as_ref().map(Questions::clock);
         let mapped = clock.and_then(|clock| Some(clock.to_mono(at)? + clock.error(now)?));
         mapped.unwrap_or(now)
     }
 
     /// The reason why the store did not decide may be over.
     pub fn retry_now(&mut self, now: Mono) {
-        if let Some(requests) = &mut self.requests {
-            requests.retry_now(now);
+        if let Some(questions) = &mut self.questions {
+            questions.retry_now(now);
         }
     }
 
     /// Policies of keyed limits were replaced: a permit is valid for so long or longer.
     pub const fn set_usable(&mut self, usable: Duration) {
-        if let Some(requests) = &mut self.requests {
-            requests.set_usable(usable);
+        if let Some(questions) = &mut self.questions {
+            questions.set_usable(usable);
         }
     }
 
@@ -230,8 +230,8 @@ impl<T: Queued> Scheduler<T> {
 
     /// Permits ran out before they were used: fewer are wanted at a time.
     pub fn ran_out(&mut self) {
-        if let Some(requests) = &mut self.requests {
-            requests.ran_out();
+        if let Some(questions) = &mut self.questions {
+            questions.ran_out();
         }
     }
 
@@ -284,7 +284,7 @@ impl<T: Queued> Scheduler<T> {
             Fit::Now => KeyAnswer::Now(remaining),
             Fit::At(at) => {
                 let wait = StoreTime::from_micros(at).since(times.decided);
-                let unsteady = self.requests.as_ref().map(Requests::unsteady);
+                let unsteady = self.questions.as_ref().map(Questions::unsteady);
                 KeyAnswer::At(times.sent + wait + unsteady.unwrap_or_default())
             }
             Fit::Full => KeyAnswer::Full(times.now + FULL),
@@ -368,7 +368,7 @@ impl<T: Queued> Scheduler<T> {
     /// by now.
     pub(super) fn full(&mut self, item: T, key: KeyId, now: Mono) {
         let by = item.keys().position(|own| own == key).unwrap_or(0);
-        let clock = self.requests.as_ref().map(Requests::clock);
+        let clock = self.questions.as_ref().map(Questions::clock);
         let store_now = clock.and_then(|clock| clock.to_store(now));
         let decided = store_now.unwrap_or_default();
         let denial = Denial {
@@ -397,7 +397,7 @@ impl<T: Queued> Scheduler<T> {
             self.key_queues.went_away(key, now.local + wait);
         }
         item.mark_denied();
-        let denied = Departure {
+        let departure = Departure {
             by: denial.by,
             until: denial.until.max(now.store),
             room: denial.room,
@@ -405,7 +405,7 @@ impl<T: Queued> Scheduler<T> {
             wait,
             is_late,
         };
-        self.found.push_back(Action::Depart(item, denied));
+        self.found.push_back(Action::Depart(item, departure));
     }
 
     /// For how long a message of a full key is sent away if memory has no place.

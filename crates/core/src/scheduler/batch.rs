@@ -4,10 +4,10 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::Scheduler;
+use super::questions::{BATCH_MAX, Questions};
 use super::queued::Queued;
-use super::request::{BATCH_MAX, Requests};
 use super::serving::dismiss;
-use super::{NEVER, Scheduler};
 use crate::leases::Availability;
 use crate::rate::Cost;
 use crate::time::Mono;
@@ -58,16 +58,16 @@ impl<T: Queued> Asked<T> {
 
 impl<T: Queued> Scheduler<T> {
     /// The next question.
-    pub(super) fn request(&mut self, now: Mono) -> Due<Question<T>> {
-        let Some(requests) = &self.requests else {
+    pub(super) fn next_question(&mut self, now: Mono) -> Due<Question<T>> {
+        let Some(questions) = &self.questions else {
             return Due::Later(None);
         };
-        let Some(open) = requests.open_from() else {
+        let Some(open) = questions.open_from() else {
             return Due::Later(None);
         };
-        let heartbeat = requests.next_heartbeat();
+        let heartbeat = questions.next_heartbeat();
         let beats = heartbeat.is_some_and(|at| at <= now);
-        let wanted = match self.wanted(requests, now) {
+        let wanted = match self.wanted(questions, now) {
             Due::Now(wanted) if open <= now => wanted,
             Due::Now(_) => return Due::Later(Some(open)),
             Due::Later(_) if beats => 0,
@@ -81,8 +81,8 @@ impl<T: Queued> Scheduler<T> {
             let has_found = !self.found.is_empty();
             return Due::Later(if has_found { Some(now) } else { heartbeat });
         }
-        if let Some(requests) = &mut self.requests {
-            requests.sent(wanted, now);
+        if let Some(questions) = &mut self.questions {
+            questions.sent(wanted, now);
         }
         let costs = asked.iter().map(|asked| asked.slots);
         self.asked_costs.entry(now).or_default().extend(costs);
@@ -112,14 +112,14 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// How many of the slots that are near enough have no message that may be sent.
-    fn wanted(&self, requests: &Requests, now: Mono) -> Due<u64> {
+    fn wanted(&self, questions: &Questions, now: Mono) -> Due<u64> {
         let Some(best) = self.next_keyed() else {
             return Due::Later(None);
         };
         if !self.pacing.is_paced() {
             return match self.pacing.availability(now) {
                 Availability::Until(at, _) => Due::Later(Some(at)),
-                Availability::Open | Availability::OutOfReach(_) => match requests.at_once() {
+                Availability::Open | Availability::OutOfReach(_) => match questions.at_once() {
                     0 => Due::Later(None),
                     wanted => Due::Now(wanted),
                 },
@@ -127,25 +127,25 @@ impl<T: Queued> Scheduler<T> {
         }
         // Messages that would go before it have their slots, and so have messages that are asked for. The message
         // is sent at the last of its own slots.
-        let last = (Reverse(best.priority()), NEVER, u64::MAX);
+        let last = (Reverse(best.priority()), Mono::NEVER, u64::MAX);
         let permitted = self.permitted.range(..=last);
         let permitted: usize = permitted.map(|(_, item)| item.cost().get() as usize).sum();
-        let asked = usize::try_from(requests.wanted_under_way()).unwrap_or(BATCH_MAX);
+        let asked = usize::try_from(questions.wanted_under_way()).unwrap_or(BATCH_MAX);
         let before = permitted + asked;
         let cost = best.cost().get() as usize;
-        let heard = now + requests.soonest();
+        let heard = now + questions.soonest();
         let Some(fires) = self.pacing.fires_at(best.is_urgent(), before, cost, heard) else {
             return Due::Later(None);
         };
-        let from = fires - requests.lead();
+        let from = fires - questions.lead();
         if from > now {
             return Due::Later(Some(from));
         }
-        let end = now + requests.reach();
+        let end = now + questions.reach();
         let slots = self.pacing.slots(best.is_urgent(), before + BATCH_MAX);
         let near = slots.iter().take_while(|slot| **slot <= end).count();
         let free = (near + self.pacing.collected()).saturating_sub(before);
-        let most = requests.at_once();
+        let most = questions.at_once();
         if most == 0 {
             return Due::Later(None);
         }
@@ -158,22 +158,22 @@ impl<T: Queued> Scheduler<T> {
     /// back. An answer about a full key would name no time, so other messages of a full key are sent away without
     /// a question.
     fn batch(&mut self, wanted: u64, now: Mono) -> (Vec<Asked<T>>, u64) {
-        let Some(requests) = &self.requests else {
+        let Some(questions) = &self.questions else {
             return (Vec::new(), 0);
         };
         let each = self.next_keyed().map_or(1, |item| item.cost().get());
-        let most = requests.candidates(wanted.div_ceil(u64::from(each)));
+        let most = questions.candidates(wanted.div_ceil(u64::from(each)));
         let (mut wanted, mut batch) = (wanted, Vec::new());
         while wanted > 0 && batch.len() < most {
             let Some(item) = self.pop_keyed() else {
                 break;
             };
-            if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
+            if item.is_over(now) {
                 self.forgive(&item);
                 self.found.push_back(dismiss(item));
             } else if !item.is_keyed() {
                 wanted = wanted.saturating_sub(item.cost().units());
-                self.enter(item, NEVER);
+                self.enter(item, Mono::NEVER);
             } else if let Some(key) = self.waits_for(&item, now) {
                 self.join(key, item);
             } else if let Some(key) = self.key_queues.full(&item, now) {

@@ -146,7 +146,7 @@ pub(super) struct Bench {
     pub(super) sent: Vec<Sent>,
     pub(super) denials: BTreeMap<u32, u32>,
     pub(super) ran_out: u32,
-    pub(super) requests: u32,
+    pub(super) questions: u32,
     /// The time in which the store of keyed limits does not answer.
     pub(super) deaf: std::ops::Range<u64>,
 }
@@ -166,11 +166,10 @@ impl Bench {
     }
 
     fn with(pacing: Pacing, paces: [Pace; 2], usable: Duration, trip: u64) -> Self {
-        let paced = pacing.is_paced();
-        let requests = Requests::new(usable, Jitter::new(3), paced);
+        let questions = Questions::of(&pacing, usable, Jitter::new(3));
         Self {
             now: 10_000_000,
-            scheduler: Scheduler::new(pacing, Some(requests)),
+            scheduler: Scheduler::new(pacing, Some(questions)),
             paces,
             schedules: [None, None],
             keys: Plain::default(),
@@ -180,7 +179,7 @@ impl Bench {
             sent: Vec::new(),
             denials: BTreeMap::new(),
             ran_out: 0,
-            requests: 0,
+            questions: 0,
             deaf: 0..0,
         }
     }
@@ -230,7 +229,7 @@ impl Bench {
                 Action::Send(item, slot) => self.send(item, slot),
                 Action::Lease(row, ask) => self.at(there, Event::Decide(row, ask)),
                 Action::Admit(question) => {
-                    self.requests += u32::from(!question.asked.is_empty());
+                    self.questions += u32::from(!question.asked.is_empty());
                     self.at(there, Event::Ask(question));
                 }
                 Action::RanOut(items) => {

@@ -98,6 +98,10 @@ pub trait Queued {
     fn is_stale(&self) -> bool {
         false
     }
+    /// It is not sent any more: its deadline has passed, or its session is gone.
+    fn is_over(&self, now: Mono) -> bool {
+        self.is_stale() || self.deadline().is_some_and(|end| end <= now)
+    }
     /// For how long a permit of its keyed limits is valid, under the current policies.
     fn usable(&self) -> Duration {
         Duration::ZERO

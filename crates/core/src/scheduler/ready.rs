@@ -123,17 +123,17 @@ impl<T: Queued> Ready<T> {
         level.map_or(0, |level| level.turn(item))
     }
 
-    /// A message that waited for a key is taken: its tenant is charged for it. `could` such messages could be taken.
-    pub fn charge(&mut self, item: &T, could: usize) {
+    /// A message that waited for a key is taken: its tenant is charged for it. `open_keys`: so many keys have such messages.
+    pub fn charge(&mut self, item: &T, open_keys: usize) {
         let level = self.by_priority.entry(item.priority()).or_default();
-        level.charge(item, could);
+        level.charge(item, open_keys);
     }
 
     /// A message that was taken was not sent, and is gone or waits for a key: its tenant is not charged for
     /// it.
-    pub fn forgive(&mut self, item: &T, could: usize) {
+    pub fn forgive(&mut self, item: &T, open_keys: usize) {
         if let Some(level) = self.by_priority.get_mut(&item.priority()) {
-            level.forgive(item, could);
+            level.forgive(item, open_keys);
         }
     }
 
@@ -228,9 +228,9 @@ impl<T: Queued> Level<T> {
         })
     }
 
-    fn charge(&mut self, item: &T, could: usize) {
+    fn charge(&mut self, item: &T, open_keys: usize) {
         let (due, step) = (self.turn(item), stride(item));
-        let sharing = (self.turns.len() + could) as u64 + 1;
+        let sharing = (self.turns.len() + open_keys) as u64 + 1;
         self.clock = self.clock.max(due).saturating_add(step / sharing);
         self.set_turn(item.share().tenant, due.saturating_add(step));
     }
@@ -326,7 +326,7 @@ impl<T: Queued> Level<T> {
         }
     }
 
-    fn forgive(&mut self, item: &T, could: usize) {
+    fn forgive(&mut self, item: &T, open_keys: usize) {
         let name = item.share().tenant;
         let Some(known) = self.tenants.get(&name).map(|tenant| tenant.turn) else {
             return;
@@ -334,7 +334,7 @@ impl<T: Queued> Level<T> {
         let step = stride(item);
         let turn = known.saturating_sub(step).max(self.earliest());
         // The step of the clock is undone too, but the clock never falls behind the first turn that is due.
-        let sharing = (self.turns.len() + could) as u64 + 1;
+        let sharing = (self.turns.len() + open_keys) as u64 + 1;
         let back = self.clock.saturating_sub(step / sharing);
         let first = self.turns.first().map_or(0, |(first, _)| *first);
         self.clock = self.clock.min(back.max(first));

@@ -1,35 +1,23 @@
-//! How messages leave the scheduler, and what a route waits for.
+//! How messages leave the scheduler.
 //!
 //! A slot goes to the best message that could be sent, whether it was permitted or needs no permit. Without a
 //! slot messages leave it when their permits run out, the replica stops, their route closes, or another
-//! policy comes. The tap of a route and the watch on its progress (`core::stall`) need to know what the route
-//! waits for.
+//! policy comes.
 
 use std::cmp::Reverse;
-use std::time::Duration;
 
 use super::queued::Queued;
-use super::request::Requests;
-use super::{Action, NEVER, PermittedKey, Scheduler};
-use crate::leases::{Availability, LeaseHolder, Slot, Wait};
+use super::{Action, PermittedKey, Scheduler};
+use crate::leases::Slot;
 use crate::pacing::Row;
-use crate::stall::{RouteWaits, bound};
-use crate::time::{ClockMap, Mono};
-
-/// What a message needs before it is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    /// No keyed limit counts it.
-    Slot,
-    SlotAndPermit,
-}
+use crate::time::Mono;
 
 /// No more late slots are remembered until they are asked for.
 const LATE_KEPT: usize = 1_024;
 
 /// The place of a message that could be sent.
 #[derive(Clone, Copy, Debug)]
-enum Head {
+enum Best {
     Permitted(PermittedKey),
     /// The first of its priority.
     Ready(u16),
@@ -42,28 +30,28 @@ impl<T: Queued> Scheduler<T> {
             return None;
         }
         loop {
-            let could_go = self.head(row == Row::Reserve).is_some();
+            let could_go = self.best(row).is_some();
             let slot = self.pacing.due(row, now);
             // A slot that no message could have taken was not late.
             let late = self.pacing.take_late();
             if could_go && self.late.len() < LATE_KEPT {
                 self.late.extend(late);
             }
-            let Some(head) = self.head(row == Row::Reserve) else {
+            let Some(best) = self.best(row) else {
                 if self.collect(row, slot?, now) {
                     continue;
                 }
                 return None;
             };
-            let item = self.item(head)?;
-            if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
-                let (item, _) = self.take(head)?;
+            let item = self.item(best)?;
+            if item.is_over(now) {
+                let (item, _) = self.take(best)?;
                 return Some(dismiss(item));
             }
             let cost = item.cost();
             let slot = slot?;
             if self.pacing.take(row, slot, cost) {
-                let (item, until) = self.take(head)?;
+                let (item, until) = self.take(best)?;
                 let leave_by = slot.leave_by.min(until);
                 self.last_call = Some(now);
                 return Some(Action::Send(item, Slot { leave_by, ..slot }));
@@ -98,37 +86,39 @@ impl<T: Queued> Scheduler<T> {
         next.map_or(1, |item| item.cost().get() as usize)
     }
 
-    /// The place of the best message that could be sent.
-    fn head(&self, urgent: bool) -> Option<Head> {
+    /// The place of the best message that a slot of this row could be for.
+    fn best(&self, row: Row) -> Option<Best> {
         let permitted = self
             .permitted
             .iter()
-            .find(|(_, item)| !urgent || item.is_urgent())
+            .find(|(_, item)| row == Row::Main || item.is_urgent())
             .map(|(place, _)| *place);
-        let ready = if urgent {
-            self.ready.peek_urgent()
-        } else {
-            self.ready.peek()
+        let ready = match row {
+            Row::Main => self.ready.peek(),
+            Row::Reserve => self.ready.peek_urgent(),
         };
         let needs_no_permit = ready.filter(|item| !item.is_keyed());
         match (permitted, needs_no_permit.map(Queued::priority)) {
-            (Some(place), Some(priority)) if priority > place.0.0 => Some(Head::Ready(priority)),
-            (Some(place), _) => Some(Head::Permitted(place)),
-            (None, priority) => priority.map(Head::Ready),
+            (Some(place), Some(priority)) if priority > place.0.0 => Some(Best::Ready(priority)),
+            (Some(place), _) => Some(Best::Permitted(place)),
+            (None, priority) => priority.map(Best::Ready),
         }
     }
 
-    fn item(&self, head: Head) -> Option<&T> {
-        match head {
-            Head::Permitted(place) => self.permitted.get(&place),
-            Head::Ready(priority) => self.ready.peek_at(priority),
+    fn item(&self, best: Best) -> Option<&T> {
+        match best {
+            Best::Permitted(place) => self.permitted.get(&place),
+            Best::Ready(priority) => self.ready.peek_at(priority),
         }
     }
 
-    fn take(&mut self, head: Head) -> Option<(T, Mono)> {
-        match head {
-            Head::Permitted(place) => self.leave(place).map(|item| (item, place.1)),
-            Head::Ready(priority) => self.ready.pop_from(priority).map(|item| (item, NEVER)),
+    fn take(&mut self, best: Best) -> Option<(T, Mono)> {
+        match best {
+            Best::Permitted(place) => self.leave(place).map(|item| (item, place.1)),
+            Best::Ready(priority) => self
+                .ready
+                .pop_from(priority)
+                .map(|item| (item, Mono::NEVER)),
         }
     }
 
@@ -253,82 +243,3 @@ pub(super) fn dismiss<T: Queued>(item: T) -> Action<T> {
         Action::Expired(item)
     }
 }
-
-impl<T: Queued> Scheduler<T> {
-    /// When the limits have what ready messages need.
-    #[must_use]
-    pub fn availability(&self, needs: Needs, now: Mono) -> Availability {
-        if !self.clock().is_some_and(ClockMap::is_known) {
-            return Availability::OutOfReach(None);
-        }
-        let asks = needs == Needs::SlotAndPermit;
-        let requests = self.requests.as_ref().filter(|_| asks);
-        if requests.is_some_and(|requests| !requests.may_begin(now)) {
-            return Availability::OutOfReach(None);
-        }
-        let pacing = self.pacing.availability(now);
-        match requests.and_then(Requests::failing_since) {
-            // A known freeze lasts, whether requests are answered or not.
-            Some(since) if pacing.shut().is_none() => Availability::OutOfReach(Some(since)),
-            _ => pacing,
-        }
-    }
-
-    /// The time before which a message that comes now has no turn, though this replica had every slot: those before it
-    /// of its tenant take that long. `None`: nothing paces it, or it may take slots of the reserve too.
-    #[must_use]
-    pub fn no_turn_before(&self, item: &T, now: Mono) -> Option<Mono> {
-        let pace = self.pacing.holder(Row::Main)?.pace();
-        if item.is_urgent() && self.pacing.holder(Row::Reserve).is_some() {
-            return None;
-        }
-        let before = u32::try_from(self.ready.before(item)).unwrap_or(u32::MAX);
-        // Slots that have come up already may be used as late as the headroom allows.
-        let taken = pace.interval().saturating_mul(before);
-        Some(now + taken.saturating_sub(pace.headroom()))
-    }
-
-    /// What the messages of a route wait for, as far as is known here.
-    #[must_use]
-    pub fn route_waits(&self, route: usize, needs: Needs, now: Mono) -> RouteWaits {
-        match self.availability(needs, now) {
-            Availability::OutOfReach(_) | Availability::Until(_, Wait::Frozen | Wait::Paused) => {
-                RouteWaits::HeldUp
-            }
-            _ if !self.could_send(route, now) => RouteWaits::Idle,
-            Availability::Until(_, Wait::Turn) => RouteWaits::ForItsTurn,
-            Availability::Open => RouteWaits::ForNothingElse,
-        }
-    }
-
-    /// Whether a message of the route waits for nothing but slots and answers: it is ready, asked for, permitted, or
-    /// in the queue of a key that is open.
-    fn could_send(&self, route: usize, now: Mono) -> bool {
-        let is_of = |item: &T| item.route() == route;
-        self.asked_routes
-            .get(&route)
-            .is_some_and(|count| *count > 0)
-            || self.ready.any(is_of)
-            || self.permitted.values().any(is_of)
-            || self.key_queues.any_open(now, is_of)
-    }
-
-    /// For how long a route may have messages that could go, and make no call.
-    #[must_use]
-    pub fn may_stand_for(&self) -> Duration {
-        bound(
-            self.pacing.holder(Row::Main).map(LeaseHolder::pace),
-            self.slow_trip(),
-        )
-    }
-
-    /// A slow round trip to the store of keyed limits; zero if it is not known.
-    #[must_use]
-    pub fn slow_trip(&self) -> Duration {
-        let requests = self.requests.as_ref();
-        requests.map_or(Duration::ZERO, Requests::slow_trip)
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,6 @@
 //! What a pacer receives: answers of the stores, messages of its routes, and the current policies.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -9,14 +10,17 @@ use super::messages::Join;
 use super::{Pacer, Phase, Stopping};
 use crate::admit::AnsweredQuestion;
 use crate::handle::{Stopped, ToPacer};
+use crate::job::Waiting;
+use crate::policies::CurrentPolicy;
 use crate::refused::{comes_too_late, others_take_all, refuse};
 use sluiced_core::after_call::figures::ROUNDED;
 use sluiced_core::pacing::Row;
-use sluiced_core::schedule::LeaseAnswer;
+use sluiced_core::schedule::{LeaseAnswer, Pace};
 use sluiced_core::scheduler::Needs;
 use sluiced_core::time::Mono;
 use sluiced_ports::limits::key_id;
-use sluiced_ports::store::StoreError;
+use sluiced_ports::store::{Notice, StoreError};
+use sluiced_telemetry::waits::WaitsFor;
 
 impl Pacer {
     /// The keyed limits answered a question.
@@ -67,21 +71,11 @@ impl Pacer {
     }
 
     pub(super) fn take_in(&mut self, event: ToPacer) {
+        let now = self.handle.clock.now();
         match event {
-            ToPacer::Decoded(messages) => {
-                let now = self.handle.clock.now();
-                let availability = self.scheduler.availability(Needs::Slot, now);
-                for waiting in messages {
-                    let late = comes_too_late(&waiting, availability, now);
-                    match late.or_else(|| others_take_all(&waiting, &self.scheduler, now)) {
-                        Some(late) => refuse(waiting, late, &self.handle, now),
-                        None => self.hold(waiting, Join::Behind, now),
-                    }
-                }
-            }
+            ToPacer::Decoded(messages) => self.decoded(messages, now),
             ToPacer::Back(waiting) => self.put_back(vec![*waiting]),
             ToPacer::Freed(calls) => {
-                let now = self.handle.clock.now();
                 for call in &calls {
                     let charge = call.charge();
                     let key = key_id(&charge.limit.name, charge.key);
@@ -89,19 +83,14 @@ impl Pacer {
                 }
             }
             ToPacer::Throttled { length, is_first } => {
-                let now = self.handle.clock.now();
                 if let Some(adapting) = &mut self.adapting {
                     adapting.throttled(is_first, now);
                 }
                 self.scheduler.pacing_mut().refused_for(length, now);
             }
-            ToPacer::FrozenFor(length) => {
-                let now = self.handle.clock.now();
-                self.scheduler.pacing_mut().frozen_for(length, now);
-            }
-            ToPacer::Refused(key, until) => self.scheduler.refused(key, until),
-            ToPacer::Behind(keys, until) => {
-                let now = self.handle.clock.now();
+            ToPacer::FrozenFor(length) => self.scheduler.pacing_mut().frozen_for(length, now),
+            ToPacer::Refused { key, until } => self.scheduler.refused(key, until),
+            ToPacer::Behind { keys, until } => {
                 for key in keys {
                     self.scheduler.goes_behind(key, until, now);
                 }
@@ -111,23 +100,13 @@ impl Pacer {
                     self.scheduler.passes(key);
                 }
             }
-            ToPacer::Spent(left, length) => self.spent(left, length),
-            ToPacer::Frozen(row, freeze) => {
-                self.scheduler
-                    .pacing_mut()
-                    .frozen(row, &freeze, self.handle.clock.now());
-            }
-            ToPacer::Policy(policy, paces) => {
-                self.handle.adopt(&policy, &paces);
-                let now = self.handle.clock.now();
-                if let Some(adapting) = &mut self.adapting {
-                    adapting.adopt(&policy, now);
-                }
-                self.scheduler
-                    .pacing_mut()
-                    .retime(&paces, policy.stored.version, now);
-            }
-            ToPacer::Updated(limit, paused) => self.updated(&limit, paused),
+            ToPacer::Spent { left, length } => self.spent(left, length, now),
+            ToPacer::Frozen(row, freeze) => self.scheduler.pacing_mut().frozen(row, &freeze, now),
+            ToPacer::Policy(policy, paces) => self.adopt(&policy, &paces, now),
+            ToPacer::Updated {
+                limit,
+                paused_until,
+            } => self.updated(&limit, paused_until),
             // The gates are reviewed before each step.
             ToPacer::GateChanged => {}
             ToPacer::Warmed => {
@@ -139,11 +118,59 @@ impl Pacer {
         }
     }
 
+    /// Messages come in, unless it is known that their turn comes too late for them.
+    fn decoded(&mut self, messages: Vec<Waiting>, now: Mono) {
+        let availability = self.scheduler.availability(Needs::Slot, now);
+        for waiting in messages {
+            let late = comes_too_late(&waiting, availability, now);
+            match late.or_else(|| others_take_all(&waiting, &self.scheduler, now)) {
+                Some(late) => refuse(waiting, late, &self.handle, now),
+                None => self.hold(waiting, Join::Behind, now),
+            }
+        }
+    }
+
+    /// The paced limit has this policy from now on.
+    fn adopt(&mut self, policy: &Arc<CurrentPolicy>, paces: &[Pace], now: Mono) {
+        self.handle.adopt(policy, paces);
+        if let Some(adapting) = &mut self.adapting {
+            adapting.adopt(policy, now);
+        }
+        let version = policy.stored.version;
+        self.scheduler.pacing_mut().retime(paces, version, now);
+    }
+
+    /// A replica has changed something in the store.
+    pub(super) fn noticed(&mut self, notice: Notice) {
+        let now = self.handle.clock.now();
+        match notice {
+            Notice::Frozen { limit, freeze } => {
+                if let Some(row) = self.handle.row(&limit) {
+                    self.scheduler.pacing_mut().frozen(row, &freeze, now);
+                } else if self.handle.is_unpaced_row(&limit) {
+                    let length = freeze.until.since(freeze.now);
+                    self.scheduler.pacing_mut().frozen_for(length, now);
+                }
+            }
+            Notice::Freed { limit, key, units } => {
+                self.scheduler.freed(key_id(&limit, key), units, now);
+            }
+            Notice::Opened { limit } => {
+                self.waits.end(&limit, WaitsFor::Debt);
+                self.waits.end(&limit, WaitsFor::Quota);
+                self.waits.end(&limit, WaitsFor::Lost);
+                self.updated(&limit, None);
+            }
+            Notice::Breaker { route } => self.breaker_changed(&route),
+            // The task of the limit (`policies`) receives changes and sends the current policy.
+            Notice::Changed { .. } => {}
+        }
+    }
+
     /// The downstream says that only `left` units are left. The answers to all calls that were under way say
     /// the same: the store is asked again only if the known freeze ends earlier, by more than the rounding of
     /// a reset.
-    fn spent(&mut self, left: u64, length: Duration) {
-        let now = self.handle.clock.now();
+    fn spent(&mut self, left: u64, length: Duration, now: Mono) {
         let known = self.scheduler.availability(Needs::Slot, now).shut();
         let known = known.map(|(end, _)| end);
         self.scheduler.pacing_mut().frozen_for(length, now);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::messages::Join;
 use super::{Pacer, ROUND};
-use crate::held;
 use crate::job::Waiting;
+use crate::overdue;
 use crate::route::Route;
 use crate::tap::Turned;
 use sluiced_core::gate::{Gate, GateChange, Sends};
@@ -35,9 +35,9 @@ impl Pacer {
     /// Opens and closes the gates that are due. Cheap if none is.
     pub(super) fn review_gates(&mut self, now: Mono) {
         for route in Arc::clone(&self.routes).iter() {
-            let turn = route.gate.review(|| route.load(), &self.handle, now);
-            if let Some(turn) = turn {
-                self.turned(route, turn, now);
+            let change = route.gate.review(|| route.load(), &self.handle, now);
+            if let Some(change) = change {
+                self.gate_changed(route, change, now);
             }
         }
     }
@@ -51,9 +51,9 @@ impl Pacer {
         due.fold(latest, Mono::min)
     }
 
-    fn turned(&mut self, route: &Arc<Route>, turn: GateChange, now: Mono) {
+    fn gate_changed(&mut self, route: &Arc<Route>, change: GateChange, now: Mono) {
         let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
-        let freed = turn.hold(&mut self.scheduler, of_route);
+        let freed = change.hold(&mut self.scheduler, of_route);
         self.hold_anew(freed, now);
     }
 
@@ -119,7 +119,7 @@ impl Pacer {
             if moves {
                 moving.push(Arc::clone(route));
             } else if let Some(wait) = turn.denied {
-                held::deny(&mut self.scheduler, route, wait, &self.handle, now);
+                overdue::deny(&mut self.scheduler, route, wait, &self.handle, now);
             }
             next = turn.look.map_or(next, |look| next.min(look));
         }

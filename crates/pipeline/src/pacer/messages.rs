@@ -118,7 +118,7 @@ impl Pacer {
     }
 
     /// A limit denied a message, and it cannot wait in memory.
-    pub(super) fn away(&mut self, waiting: Waiting, departure: &Departure, now: Mono) {
+    pub(super) fn depart(&mut self, waiting: Waiting, departure: &Departure, now: Mono) {
         if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Pacer, Phase, ROUND};
-use crate::held;
+use crate::overdue;
 use sluiced_core::leases::{LeaseTally, Wait};
 use sluiced_core::scheduler::Needs;
 use sluiced_core::time::{Mono, Now};
@@ -37,7 +37,7 @@ impl Pacer {
                     route.holding.watch_age(Now { local: now, store });
                 }
             }
-            held::sweep(&mut self.scheduler, availability, &self.handle, now);
+            overdue::sweep(&mut self.scheduler, availability, &self.handle, now);
             let routes = Arc::clone(&self.routes);
             for route in routes.iter().filter(|route| route.sharing.is_shared()) {
                 self.move_messages(route, now);

@@ -15,7 +15,7 @@ use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::rate::Cost;
 use sluiced_core::refusals::Refusals;
 use sluiced_core::schedule::Turn;
-use sluiced_core::scheduler::{HoldRules, KeyId, Question, Queued, Requests, Scheduler, Share};
+use sluiced_core::scheduler::{HoldRules, KeyId, Question, Questions, Queued, Scheduler, Share};
 use sluiced_core::time::{Mono, StoreTime, micros};
 
 use crate::setting::{Dice, Far, KeyCost, Keyed, Message, Setting, SimulatedRoute, mix};
@@ -87,14 +87,13 @@ impl Replica<'_> {
             Some(main) => Pacing::with_reserve(main, rows.next()),
             None => Pacing::free(),
         };
-        let paced = pacing.is_paced();
-        let requests = setting
+        let questions = setting
             .route
             .usable()
-            .map(|usable| Requests::new(usable, jitter, paced).hearing_first(HEARS_FIRST));
+            .map(|usable| Questions::of(&pacing, usable, jitter).hearing_first(HEARS_FIRST));
         Self {
             id,
-            scheduler: Scheduler::new(pacing, requests),
+            scheduler: Scheduler::new(pacing, questions),
             stopping: false,
             unsettled: BTreeSet::new(),
             arrivals: 0,

@@ -81,10 +81,10 @@ fn no_filter_turns_on_what_shows_messages_and_secrets() {
 
 #[test]
 fn json_unless_a_person_reads() {
-    assert!(is_json(LogFormat::Auto, false));
-    assert!(!is_json(LogFormat::Auto, true));
-    assert!(!is_json(LogFormat::Human, false));
-    assert!(is_json(LogFormat::Json, true));
+    assert!(is_json(Format::Auto, false));
+    assert!(!is_json(Format::Auto, true));
+    assert!(!is_json(Format::Human, false));
+    assert!(is_json(Format::Json, true));
 }
 
 mod log_limit {

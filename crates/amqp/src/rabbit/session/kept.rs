@@ -23,7 +23,7 @@ use lapin::protocol::basic::gen_properties;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::settling::{CopyVerdict, Reported};
+use super::settling::{CopyVerdict, WithResult};
 use crate::rabbit::convert::Original;
 use crate::rabbit::convert::copies::same_properties;
 use sluiced_core::time::Mono;
@@ -40,7 +40,7 @@ const MARKED_AGE: Duration = Duration::from_secs(24 * 3600);
 pub(super) enum Kept {
     Copy(CopyVerdict),
     /// Its result comes first.
-    Reported(Box<Reported>),
+    WithResult(Box<WithResult>),
 }
 
 impl Kept {
@@ -49,8 +49,8 @@ impl Kept {
     pub(super) fn may_be_kept(&self, original: &Original) -> bool {
         match self {
             Self::Copy(_) => true,
-            Self::Reported(reported) => {
-                let is_done = reported.verdict == Verdict::Done;
+            Self::WithResult(with_result) => {
+                let is_done = with_result.verdict == Verdict::Done;
                 !is_done || original.has_id() || original.mark().is_some()
             }
         }
@@ -176,9 +176,9 @@ impl KeptVerdicts {
         if known.verdicts.is_empty() || !original.has_id() {
             return None;
         }
-        let is_accepted = |entry: &Entry| matches!(&entry.kept, Kept::Reported(reported) if reported.verdict == Verdict::Done);
+        let is_accepted = |entry: &Entry| matches!(&entry.kept, Kept::WithResult(with_result) if with_result.verdict == Verdict::Done);
         match known.take_if(original, now, is_accepted)? {
-            Kept::Reported(reported) => Some(reported.result),
+            Kept::WithResult(with_result) => Some(with_result.result),
             Kept::Copy(_) => None,
         }
     }

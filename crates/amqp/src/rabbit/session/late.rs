@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::kept::Kept;
-use super::settling::{CopyVerdict, Reported};
+use super::settling::{CopyVerdict, WithResult};
 use crate::rabbit::convert::Original;
 use crate::rabbit::supervisor::Context;
 use sluiced_ports::queue::{Settlement, Verdict};
@@ -77,7 +77,7 @@ fn kept_of(settlement: Settlement, context: &Context) -> Option<Kept> {
     match (verdict, result) {
         // It was about a call of another delivery.
         (Verdict::Done, Some(result)) if result.stands_in => None,
-        (verdict, Some(result)) => Some(Kept::Reported(Box::new(Reported {
+        (verdict, Some(result)) => Some(Kept::WithResult(Box::new(WithResult {
             verdict,
             result,
             route,

@@ -41,15 +41,15 @@ pub(super) struct Unsettled {
     /// Their copies are not confirmed yet, by tag.
     copying: HashMap<u64, (Original, CopyVerdict)>,
     /// Their results are not confirmed yet, by tag. Their originals are in `delivered`.
-    reporting: HashMap<u64, Reported>,
+    publishing: HashMap<u64, WithResult>,
     /// A call of an earlier session is under way, and its result is the one to publish. Their originals are in
     /// `delivered`.
-    awaiting: Vec<(u64, Reported)>,
+    awaiting: Vec<(u64, WithResult)>,
 }
 
 /// A verdict whose result comes first, and the route that gave it.
 #[derive(Clone, Debug)]
-pub(super) struct Reported {
+pub(super) struct WithResult {
     pub(super) verdict: Verdict,
     pub(super) result: Publication,
     pub(super) route: Arc<str>,
@@ -72,7 +72,7 @@ impl Unsettled {
             budget: ByteBudget::for_prefetch(prefetches, route.settings.max_body.0),
             delivered: HashMap::new(),
             copying: HashMap::new(),
-            reporting: HashMap::new(),
+            publishing: HashMap::new(),
             awaiting: Vec::new(),
         }
     }
@@ -88,7 +88,7 @@ impl Unsettled {
 
     /// How many copies and results are not confirmed.
     pub(super) fn unconfirmed(&self) -> usize {
-        self.copying.len() + self.reporting.len()
+        self.copying.len() + self.publishing.len()
     }
 
     /// The verdicts that wait for a confirm, with their messages, as far as they may be kept.
@@ -97,11 +97,11 @@ impl Unsettled {
         let mut kept: Vec<_> = copies
             .map(|(_, (original, verdict))| (original, Kept::Copy(verdict)))
             .collect();
-        for (tag, reported) in self.reporting.drain() {
+        for (tag, with_result) in self.publishing.drain() {
             let original = self.delivered.remove(&tag);
-            let reported = Kept::Reported(Box::new(reported));
-            if let Some(original) = original.filter(|original| reported.may_be_kept(original)) {
-                kept.push((original, reported));
+            let with_result = Kept::WithResult(Box::new(with_result));
+            if let Some(original) = original.filter(|original| with_result.may_be_kept(original)) {
+                kept.push((original, with_result));
             }
         }
         kept
@@ -146,9 +146,9 @@ impl Session {
             route,
         } = settlement;
         match result {
-            Some(result) => self.report(
+            Some(result) => self.publish_result(
                 tag,
-                Reported {
+                WithResult {
                     verdict,
                     result,
                     route,
@@ -162,25 +162,25 @@ impl Session {
     pub(super) fn apply_kept(&mut self, tag: u64, kept: Kept) {
         match kept {
             Kept::Copy(verdict) => self.copy(tag, verdict),
-            Kept::Reported(reported) => self.report(tag, *reported),
+            Kept::WithResult(with_result) => self.publish_result(tag, *with_result),
         }
     }
 
     /// Publishes the result of a message; its verdict waits for the confirm.
-    fn report(&mut self, tag: u64, mut reported: Reported) {
+    fn publish_result(&mut self, tag: u64, mut with_result: WithResult) {
         let Some(original) = self.unsettled.delivered.get(&tag) else {
             return;
         };
-        if reported.result.stands_in {
+        if with_result.result.stands_in {
             let kept = &self.context.kept;
             if kept.awaits(original) {
-                return self.unsettled.awaiting.push((tag, reported));
+                return self.unsettled.awaiting.push((tag, with_result));
             }
             if let Some(known) = kept.result_of(original, self.context.clock.now()) {
-                reported.result = known;
+                with_result.result = known;
             }
         }
-        let result = &reported.result;
+        let result = &with_result.result;
         self.results.publish(Republish {
             tag,
             to: Destination::Result(result.routing_key.clone()),
@@ -188,24 +188,24 @@ impl Session {
             body: result.body.clone(),
             since: Instant::now(),
         });
-        self.unsettled.reporting.insert(tag, reported);
+        self.unsettled.publishing.insert(tag, with_result);
     }
 
     /// Publishes the results that waited for a call of an earlier session, as far as those calls have ended.
-    pub(super) fn report_awaited(&mut self) {
-        for (tag, reported) in std::mem::take(&mut self.unsettled.awaiting) {
-            self.report(tag, reported);
+    pub(super) fn publish_awaited_results(&mut self) {
+        for (tag, with_result) in std::mem::take(&mut self.unsettled.awaiting) {
+            self.publish_result(tag, with_result);
         }
     }
 
     /// The result of a message is safe, or has no place.
-    pub(super) fn on_reported(&mut self, tag: u64, outcome: Outcome) {
-        let Some(reported) = self.unsettled.reporting.remove(&tag) else {
+    pub(super) fn on_result_decided(&mut self, tag: u64, outcome: Outcome) {
+        let Some(with_result) = self.unsettled.publishing.remove(&tag) else {
             return;
         };
         match outcome {
-            Outcome::Safe => self.carry_out(tag, reported.verdict, reported.route),
-            Outcome::Nowhere => self.has_no_place(tag, Kept::Reported(Box::new(reported))),
+            Outcome::Safe => self.carry_out(tag, with_result.verdict, with_result.route),
+            Outcome::Nowhere => self.has_no_place(tag, Kept::WithResult(Box::new(with_result))),
         }
     }
 
@@ -298,7 +298,7 @@ impl Session {
             self.on_copied(tag, outcome);
         }
         while let Ok((tag, outcome)) = self.results.decided.try_recv() {
-            self.on_reported(tag, outcome);
+            self.on_result_decided(tag, outcome);
         }
         while let Ok(settlement) = self.settlements.try_recv() {
             self.settle(settlement);
@@ -358,13 +358,13 @@ impl Session {
             self.settle(settlement);
         }
         // Calls of earlier sessions may have ended since the last look.
-        self.report_awaited();
+        self.publish_awaited_results();
         let batch = self.unsettled.acks.take_all();
         self.write(batch).await?;
         while self.unsettled.unconfirmed() > 0 {
             tokio::select! {
                 Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copied(tag, outcome),
-                Some((tag, outcome)) = self.results.decided.recv() => self.on_reported(tag, outcome),
+                Some((tag, outcome)) = self.results.decided.recv() => self.on_result_decided(tag, outcome),
                 else => break,
             }
             while let Ok((tag, outcome)) = self.publisher.decided.try_recv() {

@@ -47,7 +47,7 @@ fn faults_of_callers_name_the_key_and_what_is_right() {
         ),
         (
             "[limits.fixed]\nkind = \"paced\"\nrate = \"10/1s\"\nheadroom = \"5ms\"\n[callers.b]\nlisten = \"127.0.0.1:9470\"\nlimits = [\"fixed\"]",
-            "the headroom of `fixed` keeps 1ms250us for that; write headroom = \"auto\" or 20ms there",
+            "the headroom of `fixed` keeps 1ms250us for that; write headroom = \"auto\" or 8ms there",
         ),
     ] {
         let said = said(text);

@@ -111,7 +111,7 @@ fn a_message_that_is_done_is_known_by_an_id_or_a_mark() {
         headers: Vec::new(),
         stands_in: false,
     };
-    let done = Kept::Reported(Box::new(Reported {
+    let done = Kept::WithResult(Box::new(WithResult {
         verdict: Verdict::Done,
         result,
         route: "sms".into(),
@@ -143,12 +143,12 @@ fn accepted(id: &str) -> (Original, Kept) {
         headers: Vec::new(),
         stands_in: false,
     };
-    let reported = Reported {
+    let with_result = WithResult {
         verdict: Verdict::Done,
         result,
         route: "sms".into(),
     };
-    (message(delivery).1, Kept::Reported(Box::new(reported)))
+    (message(delivery).1, Kept::WithResult(Box::new(with_result)))
 }
 
 #[test]

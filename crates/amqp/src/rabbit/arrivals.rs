@@ -1,8 +1,8 @@
 //! Publications that belong to no delivery of a queue: receipts and messages from phones, which a message centre delivers.
 //!
-//! Problem: the centre must learn that such a report is safe, and only then. So each report comes with a sender
+//! Problem: the centre must learn that such a publication is safe, and only then. So each publication comes with a sender
 //! for its result, which is used once the broker has confirmed it or not taken it. Nothing is tried again
-//! here: the centre keeps reports that were not confirmed, and delivers them again. So the reports under way
+//! here: the centre keeps publications that were not confirmed, and delivers them again. So the publications under way
 //! are bounded by what the centre sends at a time.
 
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use sluiced_ports::queue::PublishRequest;
 use sluiced_settings::types::{Results, Unroutable};
 use sluiced_telemetry::LogLimit;
 
-/// So many reports wait for a connection; more are refused.
+/// So many publications wait for a connection; more are refused.
 const WAITING: usize = 1_000;
 
-/// Publishes the reports of one route.
-pub(super) struct Reporter {
+/// Publishes the publications of one route.
+pub(super) struct ArrivalPublisher {
     pub(super) route: Arc<str>,
     pub(super) results: Results,
     pub(super) confirm: Duration,
@@ -35,15 +35,15 @@ pub(super) struct Reporter {
     pub(super) events: Arc<dyn QueueEvents>,
 }
 
-impl Reporter {
+impl ArrivalPublisher {
     /// Starts it; it ends with the sender. Must be called inside a tokio runtime.
     pub(super) fn start(self) -> mpsc::Sender<PublishRequest> {
-        let (sender, reports) = mpsc::channel(WAITING);
-        tokio::spawn(self.run(reports));
+        let (sender, publications) = mpsc::channel(WAITING);
+        tokio::spawn(self.run(publications));
         sender
     }
 
-    async fn run(self, mut reports: mpsc::Receiver<PublishRequest>) {
+    async fn run(self, mut publications: mpsc::Receiver<PublishRequest>) {
         let mut open = None;
         let log = LogLimit::new(LOG_EVERY);
         loop {
@@ -53,9 +53,9 @@ impl Reporter {
                     open.is_idle() || open.takes(0)
                 });
             let ended = tokio::select! {
-                report = reports.recv(), if has_room => {
-                    let Some(report) = report else { return };
-                    self.publish(&mut open, report).await
+                publication = publications.recv(), if has_room => {
+                    let Some(publication) = publication else { return };
+                    self.publish(&mut open, publication).await
                 }
                 decided = next_decided(&mut open) => decided.map(|decided| self.decided(decided)),
             };
@@ -81,10 +81,10 @@ impl Reporter {
     async fn publish(
         &self,
         open: &mut Option<ConfirmChannel<PublishRequest>>,
-        report: PublishRequest,
+        publication: PublishRequest,
     ) -> Result<(), RabbitError> {
         // It waited for too long.
-        if report.confirmed.is_closed() {
+        if publication.confirmed.is_closed() {
             return Ok(());
         }
         let open = usable(open, self.connections.publishing.acquire(), self.confirm).await?;
@@ -93,11 +93,11 @@ impl Reporter {
         }
         let copy = Copy {
             exchange: self.results.exchange.clone(),
-            routing_key: report.publication.routing_key.clone(),
-            properties: result_properties(&report.publication),
-            body: report.publication.body.clone(),
+            routing_key: publication.publication.routing_key.clone(),
+            properties: result_properties(&publication.publication),
+            body: publication.publication.body.clone(),
         };
-        open.publish(copy, report);
+        open.publish(copy, publication);
         Ok(())
     }
 
@@ -109,8 +109,8 @@ impl Reporter {
                     ResultOutcome::Unroutable
                 }
                 Err(_) => {
-                    // The error names the routing key, which may be a template over the report.
-                    tracing::debug!(route = %self.route, "a report was not taken");
+                    // The error names the routing key, which may be a template over the publication.
+                    tracing::debug!(route = %self.route, "a publication was not taken");
                     of.confirmed.send(false).ok();
                     continue;
                 }

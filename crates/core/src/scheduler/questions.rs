@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
 use crate::leases::Jitter;
+use crate::pacing::Pacing;
 use crate::stall::{MARGIN, permit_needs};
 use crate::time::{ClockMap, Mono, StoreTime, smoothed};
 
@@ -68,7 +69,7 @@ pub struct QuestionResult {
 
 /// A question that was sent.
 #[derive(Clone, Copy, Debug)]
-pub struct SentRequest {
+pub struct SentQuestion {
     pub at: Mono,
     /// How many grants it wants, in slots.
     pub wanted: u64,
@@ -76,7 +77,7 @@ pub struct SentRequest {
 
 /// The questions of one scheduler.
 #[derive(Clone, Debug)]
-pub struct Requests {
+pub struct Questions {
     /// The shortest time for which a permit is valid.
     usable: Duration,
     /// For how long the store is asked for its time only, before messages are asked for.
@@ -103,10 +104,15 @@ pub struct Requests {
     ran_out: bool,
 }
 
-impl Requests {
-    /// For permits that are valid for `usable` or longer.
+impl Questions {
+    /// For permits that are valid for `usable` or longer, and slots of `pacing`.
     #[must_use]
-    pub fn new(usable: Duration, jitter: Jitter, is_paced: bool) -> Self {
+    pub fn of(pacing: &Pacing, usable: Duration, jitter: Jitter) -> Self {
+        let at_once = if pacing.is_paced() {
+            MOST_WANTED
+        } else {
+            FIRST_WANTED
+        };
         Self {
             usable,
             hears_first: Duration::ZERO,
@@ -121,12 +127,12 @@ impl Requests {
             trip: Duration::ZERO,
             varies: Duration::ZERO,
             granted: WHOLE,
-            at_once: if is_paced { MOST_WANTED } else { FIRST_WANTED },
+            at_once,
             ran_out: false,
         }
     }
 
-    /// These requests, which ask the store for its time only at first, for so long.
+    /// These questions, which ask the store for its time only at first, for so long.
     #[must_use]
     pub fn hearing_first(self, length: Duration) -> Self {
         Self {
@@ -270,7 +276,7 @@ impl Requests {
     /// A question was answered. Returns since when the permits count, at the earliest.
     pub fn answered(
         &mut self,
-        SentRequest { at: sent, wanted }: SentRequest,
+        SentQuestion { at: sent, wanted }: SentQuestion,
         decided: StoreTime,
         outcome: QuestionResult,
         now: Mono,
@@ -331,23 +337,23 @@ mod tests {
     #[test]
     fn the_round_trip_that_loads_the_script_is_forgotten_with_the_next() {
         let usable = Duration::from_millis(26);
-        let mut requests = Requests::new(usable, Jitter::new(1), false);
-        let answered = |requests: &mut Requests, at: u64, trip: u64| {
+        let mut questions = Questions::of(&Pacing::free(), usable, Jitter::new(1));
+        let answered = |questions: &mut Questions, at: u64, trip: u64| {
             let (sent, now) = (Mono::from_micros(at), Mono::from_micros(at + trip));
-            requests.sent(0, sent);
+            questions.sent(0, sent);
             let decided = StoreTime::from_micros(1_795_228_193_000_000 + at);
-            let sent = SentRequest {
+            let sent = SentQuestion {
                 at: sent,
                 wanted: 0,
             };
-            requests.answered(sent, decided, QuestionResult::default(), now);
+            questions.answered(sent, decided, QuestionResult::default(), now);
         };
-        answered(&mut requests, 1_000_000, 200_000);
-        assert!(requests.needs() > usable);
-        answered(&mut requests, 2_000_000, 7_000);
-        assert_eq!(requests.slow_trip(), Duration::from_millis(7));
-        answered(&mut requests, 3_000_000, 7_000);
-        assert!(requests.needs() <= usable);
+        answered(&mut questions, 1_000_000, 200_000);
+        assert!(questions.needs() > usable);
+        answered(&mut questions, 2_000_000, 7_000);
+        assert_eq!(questions.slow_trip(), Duration::from_millis(7));
+        answered(&mut questions, 3_000_000, 7_000);
+        assert!(questions.needs() <= usable);
     }
 
     /// Found by the simulation: the old mapping was kept, and after a step forward by a day each
@@ -357,17 +363,17 @@ mod tests {
         const EPOCH: u64 = 1_795_228_193_000_012;
         const DAY: u64 = 86_400_000_000;
         let usable = Duration::from_millis(8);
-        let mut requests = Requests::new(usable, Jitter::new(1), false);
+        let mut questions = Questions::of(&Pacing::free(), usable, Jitter::new(1));
         let mut since = Mono::default();
         for (second, ahead) in [(1, 0), (2, 0), (3, DAY)] {
             let at = second * 1_000_000;
-            requests.sent(0, Mono::from_micros(at));
+            questions.sent(0, Mono::from_micros(at));
             let decided = StoreTime::from_micros(EPOCH + at + 100 + ahead);
-            let sent = SentRequest {
+            let sent = SentQuestion {
                 at: Mono::from_micros(at),
                 wanted: 0,
             };
-            since = requests.answered(
+            since = questions.answered(
                 sent,
                 decided,
                 QuestionResult::default(),
@@ -377,7 +383,7 @@ mod tests {
         // A permit is no younger than its decision.
         assert!(since <= Mono::from_micros(3_000_100), "{since:?}");
         let later = StoreTime::from_micros(EPOCH + DAY + 5_000_000);
-        let mapped = requests.clock().to_mono(later).unwrap();
+        let mapped = questions.clock().to_mono(later).unwrap();
         assert!(mapped.as_micros().abs_diff(5_000_000) <= 100, "{mapped:?}");
     }
 }

@@ -32,6 +32,7 @@ pub(super) fn deny(
     pacer: &PacerHandle,
     now: Mono,
 ) {
+    // Those that can wait do (`refused`).
     if route.rules.on_denied == OnDenied::Refuse {
         return;
     }
@@ -51,7 +52,6 @@ pub(super) fn deny(
                 let detail = format!("the limit `{}` would let it pass in {wait:?}", pacer.name);
                 dead(&job.history, DeadReason::Denied, detail, store_now)
             }
-            // Those that can wait do (`refused`).
             OnDenied::Hold | OnDenied::Nack | OnDenied::Refuse => {
                 back(&job.history, wait, store_now)
             }

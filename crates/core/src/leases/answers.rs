@@ -1,0 +1,184 @@
+//! What follows for a replica's slots from what the store says: an answer to its ask, a freeze that the downstream asked for,
+//! the pause of an operator. Slots before the end of a freeze or a pause are dropped.
+
+use std::time::Duration;
+
+use super::slots::Run;
+use super::{Asking, KnownGeneration, LeaseHolder};
+use crate::schedule::{Freeze, Grant, LeaseAnswer, Pace};
+use crate::time::{ClockMap, Mono, Reading, StoreTime, smoothed};
+
+/// A notice that took longer than this, or that differs from the mapping by more, is not trusted: the store
+/// is asked.
+const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
+/// A notice of a freeze that ends so much earlier than ours, or later, confirms ours.
+const CONFIRMS: Duration = Duration::from_millis(100);
+/// Replicas that ask after the same notice spread over this.
+const NOTICE_SPREAD: Duration = Duration::from_millis(100);
+
+impl LeaseHolder {
+    /// The store answered the ask that is under way.
+    pub fn answered(&mut self, answer: &LeaseAnswer, now: Mono) {
+        let Some(asking) = self.asks.under_way.take() else {
+            return;
+        };
+        let Asking { sent, want, .. } = asking;
+        self.asks.failures.succeeded();
+        self.asks.due = None;
+        self.tally.guarded += u64::from(answer.guarded);
+        let trip = now.since(sent);
+        let is_close = trip <= (self.rough() * 2).max(self.asks.trip * 2);
+        self.asks.trip = smoothed(self.asks.trip, trip);
+        if answer.version == self.known {
+            self.outdated = None;
+        } else if answer.version != asking.known {
+            self.outdated = self.outdated.or(Some(now));
+        }
+        let same_rate = asking.pace.units() == self.pace.units();
+        if self.generation.number() != Some(answer.generation) {
+            self.begin(answer, sent, now);
+            self.turn = self.turn.filter(|_| same_rate);
+            self.tally.denied += u64::from(want > 0);
+            return;
+        }
+        if self.clock.learn(sent, answer.now, now, self.rough()) == Reading::Stepped {
+            // The grant was made on a stepped clock, and other replicas may not have noticed the step yet.
+            self.tally.burnt += answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
+            self.burn_unsure();
+            self.turn = None;
+            self.generation = KnownGeneration::Stepped(answer.generation);
+            return;
+        }
+        self.paused_until = answer.paused_until;
+        let waits_alone = self.unconfirmed.is_some_and(|end| end > now);
+        match answer.frozen_until.max(answer.paused_until) {
+            Some(until) if waits_alone => self.close_at_least_until(until),
+            Some(until) => self.close_until(until),
+            // The store did not know of it yet, or could not be told.
+            None if waits_alone => {}
+            None => self.unfreeze(answer.now),
+        }
+        // Under another policy than the current one nothing was decided.
+        if want > 0 && answer.version == asking.known {
+            self.turn = answer.turn.filter(|_| same_rate);
+        }
+        if is_close {
+            self.slots.confirm();
+        }
+        match answer.grant {
+            Some(grant) => self.hold(grant, asking.pace, answer.now, now, is_close),
+            None => self.tally.denied += u64::from(want > 0),
+        }
+    }
+
+    /// Holds the slots of a grant that the store made at `decided`.
+    fn hold(&mut self, grant: Grant, pace: Pace, decided: StoreTime, now: Mono, sure: bool) {
+        let Some(first) = self.clock.to_mono(grant.first) else {
+            return;
+        };
+        let count = u64::from(grant.count.get());
+        self.reach = grant.slot(&pace, count - 1).since(decided);
+        self.tally.leased += count;
+        let doubt = self.doubt(now);
+        self.slots.push(Run {
+            grant,
+            pace,
+            first: first + doubt,
+            doubt,
+            used: 0,
+            sure,
+        });
+    }
+
+    /// The first answer, or the first of a new generation: the old mapping, turn and freeze are
+    /// void. Slots that are held were granted before and fall due as they were mapped. All of them
+    /// have passed before any replica trusts its new mapping.
+    fn begin(&mut self, answer: &LeaseAnswer, sent: Mono, now: Mono) {
+        self.generation = KnownGeneration::Steady(answer.generation);
+        self.clock = ClockMap::default();
+        self.clock.learn(sent, answer.now, now, self.rough());
+        self.burn_unsure();
+        self.turn = answer.turn;
+        self.shut_until = None;
+        self.paused_until = answer.paused_until;
+        if let Some(until) = answer.frozen_until.max(answer.paused_until) {
+            self.close_until(until);
+        }
+        let unconfirmed = self.unconfirmed.filter(|end| *end > now);
+        if let Some(until) = unconfirmed.and_then(|end| self.clock.to_store(end)) {
+            self.close_at_least_until(until);
+        }
+    }
+
+    /// Drops leases that came with an answer too slow to show a step.
+    fn burn_unsure(&mut self) {
+        self.tally.burnt += self.slots.drop_unsure();
+    }
+
+    /// The ask that is under way failed. It may have run: what it granted is never used.
+    pub fn failed(&mut self, now: Mono) {
+        self.asks.under_way = None;
+        self.tally.failed += 1;
+        self.asks.failures.failed(now, self.jitter.fraction());
+    }
+
+    /// The limit is frozen, as a notice says.
+    pub fn frozen(&mut self, freeze: &Freeze, now: Mono) {
+        let Some(here) = self.clock.to_store(now) else {
+            return;
+        };
+        let until = self.clock.to_mono(freeze.until).unwrap_or_default();
+        self.unconfirmed = self.unconfirmed.filter(|end| until + CONFIRMS < *end);
+        let off = here.since(freeze.now).max(freeze.now.since(here));
+        if self.generation.number() == Some(freeze.generation) && off <= NOTICE_TOLERANCE {
+            self.close_at_least_until(freeze.until);
+        } else {
+            // Its times are on a clock of another generation.
+            let soon = now + self.jitter.of(NOTICE_SPREAD);
+            self.asks.due = self.asks.due.or(Some(soon));
+        }
+    }
+
+    /// As [`LeaseHolder::frozen_for`], after a refusal. Only the store's own word that the limit is frozen, or the end of
+    /// this time, ends it.
+    pub fn refused_for(&mut self, length: Duration, now: Mono) {
+        self.unconfirmed = self.unconfirmed.max(Some(now + length));
+        self.frozen_for(length, now);
+    }
+
+    /// The limit is frozen for `length` from now: the answer to our own call says so.
+    pub fn frozen_for(&mut self, length: Duration, now: Mono) {
+        if let Some(here) = self.clock.to_store(now) {
+            self.close_at_least_until(here + length);
+        }
+    }
+
+    /// No slots before `until`, and not before an end that is known already: a notice may be older than that.
+    fn close_at_least_until(&mut self, until: StoreTime) {
+        if self.shut_until.is_none_or(|known| known < until) {
+            self.close_until(until);
+        }
+    }
+
+    /// No slots before `until`, as an answer of the store says: that may be earlier than what is known.
+    fn close_until(&mut self, until: StoreTime) {
+        match self.shut_until {
+            Some(known) if known == until => return,
+            Some(known) if known > until => self.turn = None,
+            _ => {}
+        }
+        self.shut_until = Some(until);
+        let reach = until - self.pace.horizon();
+        self.turn = self.turn.filter(|turn| turn.at >= reach);
+        if let Some(end) = self.clock.to_mono(until) {
+            self.tally.frozen += self.slots.drop_until(end);
+        }
+    }
+
+    /// Nothing is frozen or paused any more. A turn that was given for the end of the freeze is too late now.
+    fn unfreeze(&mut self, now: StoreTime) {
+        if self.shut_until.take().is_some_and(|until| until > now) {
+            self.turn = None;
+        }
+    }
+}
