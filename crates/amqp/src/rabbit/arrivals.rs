@@ -1,9 +1,9 @@
-//! Publications that belong to no delivery of a queue: receipts and messages from phones, which a message centre delivers.
+//! Publishes what arrives by itself and belongs to no delivery of a queue: receipts and messages from phones, which a message
+//! centre delivers.
 //!
-//! Problem: the centre must learn that such a publication is safe, and only then. So each publication comes with a sender
-//! for its result, which is used once the broker has confirmed it or not taken it. Nothing is tried again
-//! here: the centre keeps publications that were not confirmed, and delivers them again. So the publications under way
-//! are bounded by what the centre sends at a time.
+//! Problem: the centre must learn that what it delivered is safe, and only then. So each comes with a sender, which is used
+//! once the broker has confirmed it or not taken it. Nothing is tried again here: the centre keeps what was not confirmed,
+//! and delivers it again. So what is under way is bounded by what the centre sends at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use sluiced_ports::queue::PublishRequest;
 use sluiced_settings::types::{Results, Unroutable};
 use sluiced_telemetry::LogLimit;
 
-/// So many publications wait for a connection; more are refused.
+/// So many wait for a connection; more are refused.
 const WAITING: usize = 1_000;
 
-/// Publishes the publications of one route.
+/// Publishes what arrives for one route.
 pub(super) struct ArrivalPublisher {
     pub(super) route: Arc<str>,
     pub(super) results: Results,
@@ -38,12 +38,12 @@ pub(super) struct ArrivalPublisher {
 impl ArrivalPublisher {
     /// Starts it; it ends with the sender. Must be called inside a tokio runtime.
     pub(super) fn start(self) -> mpsc::Sender<PublishRequest> {
-        let (sender, publications) = mpsc::channel(WAITING);
-        tokio::spawn(self.run(publications));
+        let (sender, requests) = mpsc::channel(WAITING);
+        tokio::spawn(self.run(requests));
         sender
     }
 
-    async fn run(self, mut publications: mpsc::Receiver<PublishRequest>) {
+    async fn run(self, mut requests: mpsc::Receiver<PublishRequest>) {
         let mut open = None;
         let log = LogLimit::new(LOG_EVERY);
         loop {
@@ -53,9 +53,9 @@ impl ArrivalPublisher {
                     open.is_idle() || open.takes(0)
                 });
             let ended = tokio::select! {
-                publication = publications.recv(), if has_room => {
-                    let Some(publication) = publication else { return };
-                    self.publish(&mut open, publication).await
+                request = requests.recv(), if has_room => {
+                    let Some(request) = request else { return };
+                    self.publish(&mut open, request).await
                 }
                 decided = next_decided(&mut open) => decided.map(|decided| self.decided(decided)),
             };
@@ -81,10 +81,10 @@ impl ArrivalPublisher {
     async fn publish(
         &self,
         open: &mut Option<ConfirmChannel<PublishRequest>>,
-        publication: PublishRequest,
+        request: PublishRequest,
     ) -> Result<(), RabbitError> {
         // It waited for too long.
-        if publication.confirmed.is_closed() {
+        if request.confirmed.is_closed() {
             return Ok(());
         }
         let open = usable(open, self.connections.publishing.acquire(), self.confirm).await?;
@@ -93,11 +93,11 @@ impl ArrivalPublisher {
         }
         let copy = Copy {
             exchange: self.results.exchange.clone(),
-            routing_key: publication.publication.routing_key.clone(),
-            properties: result_properties(&publication.publication),
-            body: publication.publication.body.clone(),
+            routing_key: request.publication.routing_key.clone(),
+            properties: result_properties(&request.publication),
+            body: request.publication.body.clone(),
         };
-        open.publish(copy, publication);
+        open.publish(copy, request);
         Ok(())
     }
 
@@ -109,7 +109,7 @@ impl ArrivalPublisher {
                     ResultOutcome::Unroutable
                 }
                 Err(_) => {
-                    // The error names the routing key, which may be a template over the publication.
+                    // The error names the routing key, which may be a template over the message.
                     tracing::debug!(route = %self.route, "a publication was not taken");
                     of.confirmed.send(false).ok();
                     continue;
