@@ -298,6 +298,7 @@ impl Trial {
         };
         let call = CallEnd {
             now,
+            began: now.local,
             outcome: judgement.outcome,
             throttles: throttles.map_or(Throttles::Unsaid, |name| self.named(label, name)),
             reply: judgement.reply.map(Status::as_answer),

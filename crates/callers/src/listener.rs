@@ -23,6 +23,7 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use listenfd::ListenFd;
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
@@ -275,6 +276,9 @@ const fn advice(at: &ListenOn, kind: io::ErrorKind) -> &'static str {
 /// files, too: listeners together leave 4,000 to them, or half of what there is.
 #[must_use]
 pub fn connections(waiting: &[u16]) -> Vec<usize> {
+    if waiting.is_empty() {
+        return Vec::new();
+    }
     let wanted = |waiting: &u16| u64::from(*waiting) + MORE_CONNECTIONS;
     let all: u64 = waiting.iter().map(wanted).sum();
     let files = open_files(all + OTHER_FILES);
@@ -327,10 +331,13 @@ impl Connections {
         }
     }
 
-    /// A connection could not be accepted: usually because this process may open no more files.
+    /// A connection could not be accepted. Where this process may open no more files, one that is idle makes room.
     async fn not_accepted(&mut self, error: &io::Error) {
         debug!(%error, "a listener for callers could not accept");
-        self.end_oldest_idle();
+        let no_files = [Errno::MFILE, Errno::NFILE];
+        if Errno::from_io_error(error).is_some_and(|why| no_files.contains(&why)) {
+            self.end_oldest_idle();
+        }
         sleep(ACCEPT_PAUSE).await;
     }
 

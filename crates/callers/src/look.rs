@@ -57,18 +57,20 @@ impl KeyedLimits {
             };
             let key = message_key(None, one.key.as_deref());
             let look = self.store.look(limit, key).await?;
-            found.push(Found::of(one, &look));
+            found.push(Found::of(one, &look, limit.counts_calls()));
         }
         Ok(found)
     }
 }
 
 impl Found {
-    fn of(takes: &Takes, look: &Look) -> Self {
+    fn of(takes: &Takes, look: &Look, counts_calls: bool) -> Self {
         let has_room = look.room.remaining >= u64::from(takes.cost.get());
         let after = |at| StoreTime::from_micros(at).since(look.now);
         let fits = match look.fits {
+            // Nothing says when calls under way end.
             Fit::Full => Duration::ZERO,
+            Fit::Now if counts_calls => Duration::ZERO,
             // The store says when one unit fits. So many do when all of them are back.
             _ if !has_room && takes.cost.get() > 1 => after(look.room.reset_at),
             Fit::At(at) => after(at),

@@ -179,7 +179,7 @@ impl Permits {
         let latest = reported.map_or(Duration::ZERO, |seen| seen.median + seen.spread);
         Spread {
             median,
-            spread: latest.max(self.use_within),
+            spread: latest.clamp(self.use_within, self.use_within * BELIEVED),
             of_few: false,
         }
     }

@@ -234,14 +234,16 @@ impl Desk {
 
     /// What its keyed limits have left.
     async fn look(&self, text: &[u8]) -> Response {
-        // It is never closed.
-        let _place = self.looks.acquire().await;
-        match self.offer.read(text) {
-            Ok(asked) => match self.keyed.look(&asked.takes).await {
-                Ok(found) => reply::looked(&found),
-                Err(_) => reply::unavailable("the store of the limits cannot be reached"),
-            },
-            Err(why) => reply::wrong(StatusCode::BAD_REQUEST, &why.to_string()),
+        let asked = match self.offer.read(text) {
+            Ok(asked) => asked,
+            Err(why) => return reply::wrong(StatusCode::BAD_REQUEST, &why.to_string()),
+        };
+        let Ok(_place) = self.looks.try_acquire() else {
+            return reply::unavailable("too many requests look at the limits at the same time");
+        };
+        match self.keyed.look(&asked.takes).await {
+            Ok(found) => reply::looked(&found),
+            Err(_) => reply::unavailable("the store of the limits cannot be reached"),
         }
     }
 

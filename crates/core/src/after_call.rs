@@ -96,6 +96,8 @@ pub enum Throttles {
 #[derive(Clone, Copy, Debug)]
 pub struct CallEnd<'a> {
     pub now: Now,
+    /// When it began.
+    pub began: Mono,
     /// The meaning of the answer, or of its absence.
     pub outcome: Outcome,
     /// What the answer says that the call was refused for, if it was throttled.
@@ -164,11 +166,11 @@ pub enum Next {
     /// The downstream has it.
     Done,
     Dead(DeadReason),
-    /// It is called again by this route, after this wait. If `elsewhere`, another route of its queue that sends is tried
+    /// It is called again by this route, after this wait. If `other_route_first`, another route of its queue that sends is tried
     /// first.
     Again {
         waits: NextWait,
-        elsewhere: bool,
+        other_route_first: bool,
     },
 }
 
@@ -243,7 +245,7 @@ pub fn follow(
     let nothing = KeysFollow::Pass(Vec::new());
     let (consequence, keys) = match call.outcome {
         Outcome::Accepted if call.rules.shows == Shows::Nothing => {
-            let pass = refusals.unseen(call.keys);
+            let pass = refusals.unseen(call.keys, call.began);
             (Consequence::Done, KeysFollow::Pass(pass))
         }
         Outcome::Accepted => {
@@ -313,7 +315,8 @@ impl CallEnd<'_> {
         self.maybe_delivered && self.reply.is_err()
     }
 
-    /// Whether no recipient got anything, and few such calls are made.
+    /// Whether what the call took of limits with a key is returned: the downstream is away because it refuses the
+    /// credentials, so no recipient got anything, and few such calls are made.
     const fn returns_units(&self, consequence: Consequence) -> bool {
         let refuses = matches!(self.reply, Ok(status) if status.refuses_credentials);
         matches!(consequence, Consequence::Away(_)) && refuses && !self.has_rest
@@ -415,7 +418,10 @@ impl CallEnd<'_> {
     }
 
     fn next(&self, consequence: Consequence, opening: impl Fn(StoreTime) -> StoreTime) -> Next {
-        let again = |waits, elsewhere| Next::Again { waits, elsewhere };
+        let again = |waits, other_route_first| Next::Again {
+            waits,
+            other_route_first,
+        };
         match consequence {
             Consequence::Done => Next::Done,
             Consequence::Dead(reason) => Next::Dead(reason),
@@ -427,8 +433,8 @@ impl CallEnd<'_> {
             Consequence::Aside(wait) => {
                 // Another route is tried once.
                 let is_first = self.tries.refused_since.is_none();
-                let elsewhere = is_first && wait > self.rules.max_hold;
-                again(self.waits(wait, Cause::Refused, opening), elsewhere)
+                let other_route_first = is_first && wait > self.rules.max_hold;
+                again(self.waits(wait, Cause::Refused, opening), other_route_first)
             }
         }
     }

@@ -338,7 +338,8 @@ impl Pacing {
         }
     }
 
-    /// What it holds for messages that are ready.
+    /// When the main row has slots for messages that are ready; without rows, whether a freeze holds the messages
+    /// back.
     #[must_use]
     pub fn availability(&self, now: Mono) -> Availability {
         match self {

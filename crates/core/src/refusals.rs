@@ -140,18 +140,21 @@ impl Refusals {
         let in_a_row = std::mem::take(&mut self.in_a_row).min(most);
         self.recent = (self.recent << in_a_row) | ((1 << in_a_row) - 1);
         self.recent <<= 1;
-        self.pass(keys)
-    }
-
-    /// A call of a message with these keys was made, and its answer is not seen here: that says nothing of the account.
-    /// Returns those of them that were refused. It has waited for them, and the next answer that is seen decides again.
-    pub fn unseen(&mut self, keys: &[KeyId]) -> Vec<KeyId> {
-        self.pass(keys)
-    }
-
-    fn pass(&mut self, keys: &[KeyId]) -> Vec<KeyId> {
         let open = |key: &&KeyId| self.keys.remove(*key).is_some_and(|run| run.is_judged);
         keys.iter().filter(open).copied().collect()
+    }
+
+    /// A call of a message with these keys began then, and its answer is not seen here: that says nothing of the account.
+    /// Returns those of its keys that had been refused before: the call has waited for them, and the next answer that is
+    /// seen decides again.
+    pub fn unseen(&mut self, keys: &[KeyId], began: Mono) -> Vec<KeyId> {
+        let waited = |key: &&KeyId| {
+            let run = self.keys.get(*key);
+            run.is_some_and(|run| run.is_judged && run.last < began)
+        };
+        let open: Vec<KeyId> = keys.iter().filter(waited).copied().collect();
+        self.keys.retain(|key, _| !open.contains(key));
+        open
     }
 
     /// A call was refused.

@@ -117,7 +117,7 @@ pub struct Scheduler<T> {
     /// How late the missed slots were that a message could have used.
     late: Vec<Duration>,
     /// Actions that follow from answers and batches.
-    found: VecDeque<Action<T>>,
+    next_actions: VecDeque<Action<T>>,
 }
 
 impl<T: Queued> Scheduler<T> {
@@ -141,7 +141,7 @@ impl<T: Queued> Scheduler<T> {
             delayed: BTreeMap::new(),
             delayed_count: 0,
             late: Vec::new(),
-            found: VecDeque::new(),
+            next_actions: VecDeque::new(),
         }
     }
 
@@ -223,7 +223,7 @@ impl<T: Queued> Scheduler<T> {
     pub fn poll(&mut self, now: Mono) -> Action<T> {
         self.wake(now);
         self.pacing.expire(now);
-        if let Some(step) = self.found.pop_front() {
+        if let Some(step) = self.next_actions.pop_front() {
             return step;
         }
         if let Some(step) = self.take_run_out(now) {
@@ -246,7 +246,7 @@ impl<T: Queued> Scheduler<T> {
             Due::Now(question) => return Action::Admit(question),
             Due::Later(next) => next,
         };
-        if let Some(step) = self.found.pop_front() {
+        if let Some(step) = self.next_actions.pop_front() {
             return step;
         }
         let slot = self.pacing.next_slot(self.sendable(now));

@@ -100,7 +100,7 @@ impl Admission {
         let last = asked.item.job.ticket.map(Ticket::next);
         let ticket = last.unwrap_or_else(|| self.keyed.tickets.next());
         asked.item.job.ticket = Some(ticket);
-        asked.item.asks = Some(self.keyed.refunder.clone());
+        asked.item.refunder = Some(self.keyed.refunder.clone());
         Candidate {
             charges: asked.item.job.charges().to_vec(),
             was_denied: asked.was_denied,
@@ -312,7 +312,7 @@ pub(super) fn send_away(waiting: Waiting, departure: &Departure, now: Mono) {
 }
 
 /// It costs more than its limit can ever let pass: the limit was lowered while the message was in memory.
-pub(super) fn never(waiting: Waiting, by: usize, most: u64, now: StoreTime) {
+pub(super) fn settle_never(waiting: Waiting, by: usize, most: u64, now: StoreTime) {
     let job = waiting.job;
     let detail = too_dear(&job.charges()[by].limit.name, most);
     let verdict = unfit(&job.route, &job.history, DeadReason::Invalid, detail, now);
@@ -320,7 +320,7 @@ pub(super) fn never(waiting: Waiting, by: usize, most: u64, now: StoreTime) {
 }
 
 /// It is not called: a message of its key was accepted before, or may have been and must not be sent twice.
-pub(super) fn ended(waiting: Waiting, by: usize, how: Ended, now: StoreTime) {
+pub(super) fn settle_ended(waiting: Waiting, by: usize, how: Ended, now: StoreTime) {
     let job = waiting.job;
     match how {
         Ended::Done => {

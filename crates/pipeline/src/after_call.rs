@@ -59,7 +59,7 @@ impl AnsweredCall {
             ..
         } = self;
         if follows.returns_units {
-            unspent.put_back(taken, &job.own_keys());
+            unspent.unspend(taken, &job.own_keys());
         }
         let detail = &judgement.detail;
         job.route.gate.call_ended(&follows, detail, pacer);
@@ -83,9 +83,12 @@ impl AnsweredCall {
         match follows.next {
             Next::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
             Next::Dead(reason) => dies(job, reason, judgement, pacer),
-            Next::Again { waits, elsewhere } => {
+            Next::Again {
+                waits,
+                other_route_first,
+            } => {
                 // Rare and large: it would make each call as large.
-                Box::pin(goes_on(job, unspent, waits, elsewhere, pacer)).await;
+                Box::pin(goes_on(job, unspent, waits, other_route_first, pacer)).await;
             }
         }
     }
@@ -111,6 +114,7 @@ impl AnsweredCall {
         let (job, judgement) = (&self.job, &self.judgement);
         let call = CallEnd {
             now,
+            began: self.started,
             outcome: judgement.outcome,
             throttles: figures.throttles(),
             reply: judgement.reply.map(Status::as_answer),
@@ -219,15 +223,15 @@ fn dies(job: Box<Job>, reason: DeadReason, judgement: Judgement, pacer: &PacerHa
     job.settle_with(verdict, judgement.answer.as_ref());
 }
 
-/// The message is called again: by another route of its queue that sends, if it may go `elsewhere`, or by this one.
+/// The message is called again: by another route of its queue that sends, if it may go `other_route_first`, or by this one.
 async fn goes_on(
     job: Box<Job>,
     unspent: Permit,
     waits: NextWait,
-    elsewhere: bool,
+    other_route_first: bool,
     pacer: &PacerHandle,
 ) {
-    if elsewhere && let Some(to) = job.route.sharing.other_that_sends() {
+    if other_route_first && let Some(to) = job.route.sharing.other_that_sends() {
         return job.move_to(&to);
     }
     match waits {

@@ -283,8 +283,8 @@ pub(super) fn tenant_number(key: LimitKey) -> u64 {
     (digest >> 64) as u64
 }
 
-/// Whether a message may be parked: not one with a priority or with a time of its own, because it
-/// is not known when it would come back.
+/// Where a message comes from. It must not be parked if it has a priority or a time of its own, or if a limit sent it
+/// away before: it is not known when it would come back.
 fn origin(message: &Message, history: &History, wait: Duration) -> CameFrom {
     if history.parked {
         CameFrom::Parked

@@ -111,7 +111,7 @@ impl Ends {
         delivery.settle_with(leaving.verdict, result);
     }
 
-    /// Counts and logs a verdict that ends a message unsent.
+    /// Counts and logs a dead letter, and logs a message that was dropped.
     fn note(&self, message: &Message, verdict: &Verdict) {
         match verdict {
             Verdict::Dead { reason, headers } => {

@@ -64,7 +64,7 @@ pub(super) enum ToPacer {
     Frozen(Row, Freeze),
     /// The current policy of the paced limit, or another version of the same.
     Policy(Arc<CurrentPolicy>, Vec<Pace>),
-    /// The current policy of one of its keyed limits, or another version of it.
+    /// The policy of one of its keyed limits was replaced, or its pause began, changed or ended.
     Updated {
         limit: Arc<str>,
         /// `None`: it is not paused.

@@ -55,7 +55,8 @@ pub(super) struct Job {
 pub(super) struct Takes {
     /// Slots of the paced limit.
     pub(super) slots: Cost,
-    /// Of its keyed limits, each with the number of its key; empty if none counts it.
+    /// What it takes of its keyed limits; empty if none counts it. `keys` has the numbers of their keys, in the same
+    /// order.
     pub(super) charges: Vec<Charge>,
     pub(super) keys: Vec<KeyId>,
     pub(super) share: Share,
@@ -79,7 +80,7 @@ pub(super) struct Waiting {
     pub(super) job: Box<Job>,
     call: Box<dyn Call>,
     /// The way back for what its keyed limits are asked for under its ticket, if they are.
-    pub(super) asks: Option<Refunder>,
+    pub(super) refunder: Option<Refunder>,
     /// What its keyed limits granted; dropped unsent, it is refunded.
     pub(super) permit: Permit,
     /// Not to be sent before this, whatever its limits allow: another attempt after a failure, for example.
@@ -118,7 +119,7 @@ impl Job {
         Waiting {
             job: self,
             call,
-            asks: None,
+            refunder: None,
             permit: Permit::none(),
             not_before: None,
             arrival: None,
@@ -331,7 +332,7 @@ impl Queued for Waiting {
     fn granted(&mut self, at: StoreTime, ago: Duration) {
         let asked = Moment::ago(ago);
         let at = GrantedAt { at, asked };
-        if let (Some(refunder), Some(ticket)) = (self.asks.take(), self.job.ticket) {
+        if let (Some(refunder), Some(ticket)) = (self.refunder.take(), self.job.ticket) {
             self.permit = Permit::new(self.job.charges(), at, ticket, &refunder);
         }
     }

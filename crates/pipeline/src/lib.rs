@@ -15,8 +15,8 @@
 //! from the answer (its numbers are in `figures`). `verdict` has all verdicts, `ends` gives them.
 //!
 //! From decoding to the call one loop drives it all: `pacer::Pacer::run` asks `core::scheduler` what to do
-//! and calls `admit` and `send`. Everything else reaches it as a `ToPacer` (`handle` sends, `pacer::events`
-//! receives).
+//! and calls `admit` and `send`. Calls and routes report to the loop as a `ToPacer` (`handle` sends, `pacer::events`
+//! receives); the loop itself waits for the answers and notices of the stores.
 //!
 //! A `route` is made of parts, and each stage takes the parts that it needs: `route_rules` (plain values of the
 //! configuration), `route_gate` and `tap` (whether it sends and consumes), `calls`, `holding` (what is held), `fitness`
@@ -25,15 +25,16 @@
 //!
 //! Around the path: `history` is what the headers of a message say, `permit` and `refunder` return what was not used,
 //! `claims` are those of `once` limits, `corrections` keeps what answers reported about keys, `results` publishes what
-//! became of messages, `journal` writes it to a file. `overdue` settles messages that are held for too long, `refused`
-//! those that have no turn before their end. `owner` claims the names of limits and routes for the fleet, `policies` keeps
-//! the limits at the current policy (`limit_facts`), `pause` keeps routes at what operators say, `follow` lets limits follow
-//! what is measured, `progress` watches that calls leave. `alarm` is the timer of a pacer, `arrivals` knows when a queue was
-//! empty last.
+//! became of messages, `journal` logs a line about each call and each verdict. `overdue` settles messages that are
+//! held for too long, `refused` those that have no turn before their end. `owner` claims the names of limits and
+//! routes for the fleet, `policies` keeps the limits at the current policy (`limit_facts`), `pause` keeps routes at
+//! what operators say, `follow` lets limits follow what is measured, `progress` watches that calls leave. `alarm` is
+//! the timer of a pacer, `arrivals` knows when a queue was empty last.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch.
 //!
-//! **Public API**: [`Pipeline`] is started from a [`PacerSpec`] for each paced limit, with a [`RouteSpec`] for each route.
+//! **Public API**: [`Pipeline`] is started from a [`PacerSpec`] for each paced limit and for each route without one,
+//! with a [`RouteSpec`] for each route.
 //!
 //! **May know**: `core`, `template`, `telemetry`, and the traits of `ports`; no backend, and of the configuration plain
 //! values only.

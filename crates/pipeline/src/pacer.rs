@@ -55,7 +55,7 @@ use sluiced_telemetry::health::{Health, Heartbeat};
 use sluiced_telemetry::meters::LimitMeters;
 use sluiced_telemetry::waits::{Waits, WaitsFor};
 
-use super::admit::{Admission, Keyed, ended, never};
+use super::admit::{Admission, Keyed, settle_ended, settle_never};
 use super::alarm::Alarm;
 use super::follow::Adapting;
 use super::handle::{PacerHandle, Stopped, ToPacer};
@@ -246,11 +246,11 @@ impl Pacer {
                 Action::Depart(waiting, departure) => self.depart(waiting, &departure, now),
                 Action::Never { item, by, most } => {
                     item.job.route.calls.passed_over();
-                    never(item, by, most, self.handle.store_time(now))
+                    settle_never(item, by, most, self.handle.store_time(now))
                 }
                 Action::Ended { item, by, how } => {
                     item.job.route.calls.passed_over();
-                    ended(item, by, how, self.handle.store_time(now));
+                    settle_ended(item, by, how, self.handle.store_time(now));
                 }
                 Action::Close { route, until } => self.close_route(route, until),
                 Action::Wait(until) => {
@@ -339,7 +339,7 @@ impl Pacer {
             // even the order to stop. A message that is due is sent at the next step in any case.
             biased;
             Some((row, sent, answer)) = self.asking.next(), if !self.asking.is_empty() => {
-                self.leased(row, sent, answer);
+                self.on_lease_answer(row, sent, answer);
             }
             answered = self.admission.next() => self.answered(answered),
             // A task that panicked has dropped its messages: they go back to their queues.

@@ -82,7 +82,7 @@ impl Permit {
     }
 
     /// These units were consumed, and those of the keys are not spent after all.
-    pub(super) fn put_back(&mut self, taken: Vec<Granted>, keys: &[KeyId]) {
+    pub(super) fn unspend(&mut self, taken: Vec<Granted>, keys: &[KeyId]) {
         let taken = taken.into_iter().filter(|one| {
             let charge = one.charge();
             keys.contains(&key_id(&charge.limit.name, charge.key))

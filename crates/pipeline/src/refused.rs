@@ -24,6 +24,8 @@ use super::journal::Why;
 use super::route_rules::OnDenied;
 use super::verdict::{DeniedHeaders, explain, later};
 
+/// The shortest time that is told where others come first.
+const COMES_BACK_SOON: Duration = Duration::from_secs(1);
 /// The longest time that is told where the wait may end earlier.
 const COMES_BACK: Duration = Duration::from_secs(30);
 
@@ -40,7 +42,7 @@ enum Reason {
     Slots(Wait),
     /// The route itself.
     Route(Shut),
-    /// Too many wait before it. If it asks again after `comes_back`, it gets its turn in time.
+    /// Too many wait before it. After `comes_back` there would be fewer, as far as is known.
     Others { comes_back: Duration },
 }
 
@@ -71,14 +73,17 @@ pub(super) fn comes_too_late(
     Some(NoTurn { at, why })
 }
 
-/// When a message that comes now has its turn at the earliest, if others that wait take all slots until its end.
+/// When a message that comes now has its turn at the earliest, if others that wait take all slots until its end. Where the
+/// store is out of reach nothing is known of its slots.
 pub(super) fn others_take_all(
     waiting: &Waiting,
     scheduler: &Scheduler<Waiting>,
+    availability: Availability,
     now: Mono,
 ) -> Option<NoTurn> {
     let refuses = waiting.job.route.rules.on_denied == OnDenied::Refuse;
-    let end = waiting.deadline().filter(|_| refuses)?;
+    let is_known = !matches!(availability, Availability::OutOfReach(_));
+    let end = waiting.deadline().filter(|_| refuses && is_known)?;
     let at = scheduler.no_turn_before(waiting, now)?;
     let why = Reason::Others {
         comes_back: at.since(end),
@@ -93,7 +98,8 @@ pub(super) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: M
     let (wait, store_now) = (late.at.since(now), pacer.store_time(now));
     let told = match late.why {
         Reason::Slots(Wait::Turn) => wait,
-        Reason::Others { comes_back } => comes_back,
+        // Many may be told the same: no more of them come back at once than can be.
+        Reason::Others { comes_back } => comes_back.max(COMES_BACK_SOON),
         Reason::Slots(Wait::Frozen | Wait::Paused) | Reason::Route(_) => wait.min(COMES_BACK),
     };
     let mut verdict = later(&job.history, told, store_now);

@@ -80,7 +80,7 @@ pub(super) async fn perform(
             if let Some(journal) = journal {
                 journal.uncalled(&job);
             }
-            // Rare and large, as what may follow an answer.
+            // These futures are rare and large: in boxes they do not enlarge the future of every call.
             match why {
                 NotSent::TooLate => Box::pin(too_late(job, permit, &pacer)).await,
                 NotSent::NotReady => Box::pin(again(job, permit, &pacer, None)).await,

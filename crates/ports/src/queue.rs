@@ -33,7 +33,8 @@ pub use sluiced_core::gate::Tap;
 pub enum Verdict {
     /// The downstream has it.
     Done,
-    /// Removed on purpose without a call (it has expired, and the route is configured to drop it).
+    /// Removed on purpose: the message has expired or is invalid, and its route drops such messages (`on_expired`,
+    /// `on_invalid`).
     Dropped,
     /// Back to the work queue after a delay, through a wait queue: publish, confirm, then ack.
     Later {

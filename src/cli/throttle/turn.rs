@@ -81,7 +81,10 @@ pub(super) fn callers<'a>(
     };
     // A shell takes a while to begin a call. TLS is not asked from here.
     let all = settings.callers.iter().filter(|(_, callers)| fits(callers));
-    let found = all.max_by_key(|(_, callers)| (callers.cert_file.is_none(), callers.use_within));
+    let found = all.max_by_key(|(_, callers)| {
+        let is_open = callers.token_file.is_none();
+        (callers.cert_file.is_none(), is_open, callers.use_within)
+    });
     match found {
         Some((name, callers)) => Ok((name, callers)),
         None => refused(format!(
@@ -108,7 +111,7 @@ pub(super) async fn ask(
         body["keys"] = json!({ wanted.limit: key });
     }
     let mut request = Request::post("/v1/permits")
-        .header(HOST, "callers")
+        .header(HOST, "localhost")
         .header(CONTENT_TYPE, "application/json");
     if let Some(file) = &callers.token_file {
         let token = loaded.secrets.read(file);

@@ -34,6 +34,7 @@ fn now(after: Duration) -> Now {
 fn call(outcome: Outcome, reply: Result<AnswerStatus, Silence>) -> CallEnd<'static> {
     CallEnd {
         now: now(Duration::ZERO),
+        began: now(Duration::ZERO).local,
         outcome,
         throttles: Throttles::Unsaid,
         reply,
@@ -165,7 +166,7 @@ fn a_failed_call_comes_back_no_earlier_than_its_answer_says() {
     };
     let away = Next::Again {
         waits: NextWait::InQueue(wait, Cause::Failed),
-        elsewhere: false,
+        other_route_first: false,
     };
     assert_eq!(next(Some(wait), 0), away);
     assert!(wait_of(next(None, 0), now(Duration::ZERO)) < Some(wait));
@@ -180,7 +181,7 @@ fn what_fails_because_the_downstream_is_away_is_never_the_end() {
     let follows = away(&failed(u32::MAX - 1));
     let again = Next::Again {
         waits: NextWait::Here(None),
-        elsewhere: true,
+        other_route_first: true,
     };
     assert_eq!(follows.next, again);
     assert_eq!(follows.tries.attempts, u32::MAX - 1);
@@ -366,7 +367,7 @@ fn a_wait_goes_on_until_the_route_or_another_one_may_send() {
 
 #[test]
 fn another_route_is_tried_once_for_a_message_that_would_wait_for_long() {
-    let elsewhere = |wait, refused_since| {
+    let other_route_first = |wait, refused_since| {
         let call = CallEnd {
             outcome: Outcome::Held { wait },
             tries: Tries {
@@ -378,14 +379,17 @@ fn another_route_is_tried_once_for_a_message_that_would_wait_for_long() {
         matches!(
             alone(&call).next,
             Next::Again {
-                elsewhere: true,
+                other_route_first: true,
                 ..
             }
         )
     };
-    assert!(elsewhere(seconds(2), None));
-    assert!(!elsewhere(SECOND, None));
-    assert!(!elsewhere(seconds(2), Some(now(Duration::ZERO).store)));
+    assert!(other_route_first(seconds(2), None));
+    assert!(!other_route_first(SECOND, None));
+    assert!(!other_route_first(
+        seconds(2),
+        Some(now(Duration::ZERO).store)
+    ));
 }
 
 /// A key that the answer names is closed for every replica, whatever other calls show; the message waits alone.
@@ -485,7 +489,7 @@ fn a_call_with_replaced_credentials_does_not_count() {
         assert_eq!(follows.downstream, DownstreamState::default());
         let again = Next::Again {
             waits: NextWait::Here(None),
-            elsewhere: false,
+            other_route_first: false,
         };
         assert_eq!(follows.next, again);
         assert_eq!(follows.claims, ClaimsEnd::Released);
@@ -493,7 +497,7 @@ fn a_call_with_replaced_credentials_does_not_count() {
     }
 }
 
-/// Only a probe that the credentials are refused for gives units back: elsewhere a refused call may have counted.
+/// Only a probe that the credentials are refused for gives units back: other_route_first a refused call may have counted.
 #[test]
 fn units_are_returned_while_the_credentials_are_refused_for_all() {
     let transient = Outcome::Transient { wait: None };
@@ -533,6 +537,32 @@ fn a_call_whose_answer_is_not_seen_says_nothing_of_the_account() {
         assert!(!follows.came_early);
     }
     assert!(frozen, "the account refuses everything");
+}
+
+/// A permit that was given before its key was refused says nothing about the refusal.
+#[test]
+fn a_call_whose_answer_is_not_seen_opens_only_keys_that_it_waited_for() {
+    let (mut refusals, mut gate) = (Refusals::default(), Gate::new(None, None));
+    let key = [7];
+    let refused = CallEnd {
+        keys: &key,
+        throttles: Throttles::Key {
+            key: 7,
+            is_for_all: false,
+        },
+        ..answered(THROTTLED, 429)
+    };
+    follow(&refused, &mut gate, &mut refusals, |at| at);
+    for (began, opens) in [(Mono::default(), vec![]), (now(SECOND).local, vec![7])] {
+        let mut unseen = CallEnd {
+            began,
+            keys: &key,
+            ..answered(Outcome::Accepted, 200)
+        };
+        unseen.rules.shows = Shows::Nothing;
+        let follows = follow(&unseen, &mut gate, &mut refusals, |at| at);
+        assert_eq!(follows.keys, KeysFollow::Pass(opens), "{began:?}");
+    }
 }
 
 /// One host refuses its messages. Those of other hosts go on: only its key waits.

@@ -13,8 +13,8 @@ const ASK_GAP: Duration = Duration::from_millis(2);
 const TURN_MARGIN: Duration = Duration::from_micros(200);
 /// Without other asks the clock mapping is checked this often, so that drift stays negligible.
 const CHECK_CLOCK: Duration = Duration::from_secs(10);
-/// During a wait that is longer than this, the replica asks this often whether it still has to
-/// wait: an operator may have ended the wait, and the notice may be lost.
+/// During a wait that is longer than [`LONG_WAIT`], the replica asks this often whether it still has to wait: an
+/// operator may have ended the wait, and the notice may be lost.
 const CHECK_WAIT: Duration = Duration::from_millis(800);
 /// Where many replicas take turns at a fast limit, each of them waits less than this.
 const LONG_WAIT: Duration = Duration::from_secs(4);
@@ -24,8 +24,8 @@ const PROBE_GAP: Duration = Duration::from_millis(10);
 /// What the next message needs of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// How many it takes. They must lie close together, and slots of others may lie before those that come
-    /// now: all of them are asked for again, even if only a few are missing.
+    /// How many it takes. They must lie close together, and slots of other replicas may lie between the slots leased
+    /// before and the slots leased now. So all of its slots are asked for again, even if only a few are missing.
     pub slots: u64,
     /// How long before the last of them its keyed limits must be asked.
     pub ahead: Duration,

@@ -145,7 +145,7 @@ pub fn decide(
         if candidate.charges.iter().any(|c| cells[c.key].full) {
             return Decision::NotAsked;
         }
-        let decision = one(candidate, cells, now);
+        let decision = decide_one(candidate, cells, now);
         if let Decision::Denied {
             by,
             fits: Fit::Full,
@@ -162,7 +162,7 @@ pub fn decide(
     each.collect()
 }
 
-fn one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime) -> Decision {
+fn decide_one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime) -> Decision {
     let charges = &candidate.charges;
     if let Some(shut) = shut(charges, now) {
         return shut;

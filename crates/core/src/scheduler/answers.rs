@@ -140,12 +140,13 @@ impl<T: Queued> Scheduler<T> {
             Decision::Never { by, most } => {
                 self.forgive(&asked.item);
                 let item = asked.item;
-                self.found.push_back(Action::Never { item, by, most });
+                self.next_actions
+                    .push_back(Action::Never { item, by, most });
             }
             Decision::Ended { by, how } => {
                 self.forgive(&asked.item);
                 let item = asked.item;
-                self.found.push_back(Action::Ended { item, by, how });
+                self.next_actions.push_back(Action::Ended { item, by, how });
             }
             Decision::Outdated { .. } => self.put_off(asked.item, now + LEARN),
             Decision::Closed { until, .. } => {
@@ -264,8 +265,8 @@ impl<T: Queued> Scheduler<T> {
     /// No message of this route passes before `until`.
     pub(super) fn close(&mut self, route: usize, until: Mono) {
         let said = |step: &Action<T>| matches!(step, Action::Close { route: known, until: at } if *known == route && *at >= until);
-        if !self.found.iter().any(said) {
-            self.found.push_back(Action::Close { route, until });
+        if !self.next_actions.iter().any(said) {
+            self.next_actions.push_back(Action::Close { route, until });
         }
     }
 
@@ -277,8 +278,8 @@ impl<T: Queued> Scheduler<T> {
         self.key_queues.end_asking(item);
     }
 
-    /// The store's answer about a key, on our clock. A key opens for questions: one that leaves as long
-    /// after the last as the store said arrives as long after it, however far away the store is.
+    /// The store's answer about a key, on our clock. The wait that the store named counts from when that question
+    /// left: a question that leaves so much later also arrives so much later, however far away the store is.
     pub(super) fn key_answer(&self, fits: Fit, remaining: u64, times: &AnswerTimes) -> KeyAnswer {
         match fits {
             Fit::Now => KeyAnswer::Now(remaining),
@@ -366,7 +367,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// A key of a message is known to be full: it is sent away without a question, unless memory has a place
     /// by now.
-    pub(super) fn full(&mut self, item: T, key: KeyId, now: Mono) {
+    pub(super) fn turn_away_full(&mut self, item: T, key: KeyId, now: Mono) {
         let by = item.keys().position(|own| own == key).unwrap_or(0);
         let clock = self.questions.as_ref().map(Questions::clock);
         let store_now = clock.and_then(|clock| clock.to_store(now));
@@ -389,7 +390,7 @@ impl<T: Queued> Scheduler<T> {
 
     fn leaves(&mut self, mut item: T, place: Place, denial: &Denial, now: Now) {
         let Place::WaitQueue { wait, is_late } = place else {
-            return self.found.push_back(Action::Expired(item));
+            return self.next_actions.push_back(Action::Expired(item));
         };
         if denial.fits == Fit::Full
             && let Some(key) = item.keys().nth(denial.by)
@@ -405,7 +406,7 @@ impl<T: Queued> Scheduler<T> {
             wait,
             is_late,
         };
-        self.found.push_back(Action::Depart(item, departure));
+        self.next_actions.push_back(Action::Depart(item, departure));
     }
 
     /// For how long a message of a full key is sent away if memory has no place.

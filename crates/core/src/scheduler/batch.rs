@@ -78,7 +78,7 @@ impl<T: Queued> Scheduler<T> {
         let (asked, wanted) = self.batch(wanted, now);
         if asked.is_empty() && !beats {
             // Only messages that need no permit came first, or messages that wait for their keys.
-            let has_found = !self.found.is_empty();
+            let has_found = !self.next_actions.is_empty();
             return Due::Later(if has_found { Some(now) } else { heartbeat });
         }
         if let Some(questions) = &mut self.questions {
@@ -170,7 +170,7 @@ impl<T: Queued> Scheduler<T> {
             };
             if item.is_over(now) {
                 self.forgive(&item);
-                self.found.push_back(dismiss(item));
+                self.next_actions.push_back(dismiss(item));
             } else if !item.is_keyed() {
                 wanted = wanted.saturating_sub(item.cost().units());
                 self.enter(item, Mono::NEVER);
@@ -178,7 +178,7 @@ impl<T: Queued> Scheduler<T> {
                 self.join(key, item);
             } else if let Some(key) = self.key_queues.full(&item, now) {
                 self.forgive(&item);
-                self.full(item, key, now);
+                self.turn_away_full(item, key, now);
             } else {
                 let others_wait = item.keys().any(|key| self.key_queues.has_waiting(key));
                 self.asked.add(&item);

@@ -35,7 +35,7 @@ const GAP_PART: u32 = 8;
 /// How often a store that keeps keyed limits is asked at least, so that every replica remembers the
 /// generation and a loss is noticed while a replica still knows what was there.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
-/// The most candidates in one request: a script must not block the store for long.
+/// The most candidates in one question: a script must not block the store for long.
 pub const BATCH_MAX: usize = 256;
 /// Candidates beyond the number that was lately needed for the grants.
 const SURPLUS: usize = 4;

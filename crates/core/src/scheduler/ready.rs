@@ -13,12 +13,13 @@
 //! served last, tenants with a single message each would all go before the second message of any other
 //! tenant, for as long as new ones come.
 //!
-//! Messages that wait for a key (`key_queues`) count for their tenant as well: one that is asked for or
-//! permitted is charged, from any queue, and one that waits is not.
+//! A message from a key queue (`key_queues`) is charged to its tenant as well, from when it is asked for. While it
+//! waits for its key, it is not charged.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::queued::{Queued, Sum};
+use crate::time::Mono;
 
 /// Virtual time that one unit takes at weight one: fine enough for any weight.
 const UNIT: u64 = 1 << 20;
@@ -26,6 +27,8 @@ const UNIT: u64 = 1 << 20;
 const BEHIND: u64 = 32 * UNIT;
 /// Tenants that are remembered beyond the tenants that hold messages.
 const REMEMBERED: usize = 64;
+/// A shorter queue is looked through for messages that are over.
+const LOOKED_AT: usize = 256;
 
 /// The ready messages.
 #[derive(Clone, Debug)]
@@ -80,12 +83,13 @@ impl<T: Queued> Ready<T> {
         self.by_priority.get(&priority)?.peek()
     }
 
-    /// How many messages of its own priority and tenant a message finds before it; each takes a slot or more. Those
-    /// of higher priorities, and the turns of other tenants, are not counted.
+    /// How many messages of its own priority and tenant a message finds before it. Messages of higher priorities, and the
+    /// turns of other tenants, are not counted. Nor are messages that are over, unless there are so many that looking at
+    /// each would take too long.
     #[must_use]
-    pub fn before(&self, item: &T) -> usize {
+    pub fn before(&self, item: &T, now: Mono) -> usize {
         let level = self.by_priority.get(&item.priority());
-        level.map_or(0, |level| level.before(item))
+        level.map_or(0, |level| level.before(item, now))
     }
 
     /// What the first `most` messages take, in order.
@@ -212,9 +216,14 @@ impl<T: Queued> Level<T> {
         tenant.map_or(self.clock, |tenant| tenant.turn.max(self.earliest()))
     }
 
-    fn before(&self, item: &T) -> usize {
+    fn before(&self, item: &T, now: Mono) -> usize {
         let tenant = self.tenants.get(&item.share().tenant);
-        self.first.len() + tenant.map_or(0, |tenant| tenant.queue.len())
+        let queues = [Some(&self.first), tenant.map(|tenant| &tenant.queue)];
+        let waiting = |queue: &VecDeque<T>| match queue.len() {
+            all @ LOOKED_AT.. => all,
+            _ => queue.iter().filter(|item| !item.is_over(now)).count(),
+        };
+        queues.into_iter().flatten().map(waiting).sum()
     }
 
     const fn earliest(&self) -> u64 {

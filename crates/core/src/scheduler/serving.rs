@@ -12,7 +12,7 @@ use crate::leases::Slot;
 use crate::pacing::Row;
 use crate::time::Mono;
 
-/// No more late slots are remembered until they are asked for.
+/// About so many late slots are remembered at most, until [`Scheduler::take_late`] takes them.
 const LATE_KEPT: usize = 1_024;
 
 /// The place of a message that could be sent.
@@ -170,7 +170,7 @@ impl<T: Queued> Scheduler<T> {
     /// next steps.
     pub fn extract_all(&mut self) -> Vec<T> {
         let mut out = self.extract(|_| true);
-        for step in std::mem::take(&mut self.found) {
+        for step in std::mem::take(&mut self.next_actions) {
             match step {
                 Action::Depart(item, _) | Action::Expired(item) | Action::Stale(item) => {
                     out.push(item)
@@ -197,7 +197,7 @@ impl<T: Queued> Scheduler<T> {
     pub fn defer(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
         let permitted = self.take_permitted(&mut whose);
         if !permitted.is_empty() {
-            self.found.push_back(Action::RanOut(permitted));
+            self.next_actions.push_back(Action::RanOut(permitted));
         }
         self.hold_back(until, whose);
     }

@@ -40,14 +40,18 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// The earliest time at which a message that comes now can have its turn, even if this replica got every slot: the
-    /// messages of its tenant before it take that long. `None`: nothing paces it, or it may take slots of the reserve too.
+    /// messages of its tenant before it take that long. `None`: that is not known, because keyed limits may deny some of
+    /// those, it may take slots of the reserve, too, or nothing paces it.
     #[must_use]
     pub fn no_turn_before(&self, item: &T, now: Mono) -> Option<Mono> {
         let pace = self.pacing.holder(Row::Main)?.pace();
         if item.is_urgent() && self.pacing.holder(Row::Reserve).is_some() {
             return None;
         }
-        let before = u32::try_from(self.ready.before(item)).unwrap_or(u32::MAX);
+        if self.ready.sum().keyed > 0 {
+            return None;
+        }
+        let before = u32::try_from(self.ready.before(item, now)).unwrap_or(u32::MAX);
         // Slots that have come up already may be used as late as the headroom allows.
         let taken = pace.interval().saturating_mul(before);
         Some(now + taken.saturating_sub(pace.headroom()))

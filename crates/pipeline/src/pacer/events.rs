@@ -32,7 +32,12 @@ impl Pacer {
         self.hold_shut();
     }
 
-    pub(super) fn leased(&mut self, row: Row, sent: Mono, answer: Result<LeaseAnswer, StoreError>) {
+    pub(super) fn on_lease_answer(
+        &mut self,
+        row: Row,
+        sent: Mono,
+        answer: Result<LeaseAnswer, StoreError>,
+    ) {
         let now = self.handle.clock.now();
         let meters = &self.handle.meters;
         meters.ask_seconds.record(now.since(sent).as_secs_f64());
@@ -123,7 +128,7 @@ impl Pacer {
         let availability = self.scheduler.availability(Needs::Slot, now);
         for waiting in messages {
             let late = comes_too_late(&waiting, availability, now);
-            match late.or_else(|| others_take_all(&waiting, &self.scheduler, now)) {
+            match late.or_else(|| others_take_all(&waiting, &self.scheduler, availability, now)) {
                 Some(late) => refuse(waiting, late, &self.handle, now),
                 None => self.hold(waiting, Join::Behind, now),
             }

@@ -32,7 +32,7 @@ table! {
         max_waiting: u16 = Whole(1..=60_000), Default 10000;
         /// How long after its permit the call of a caller may reach the downstream: how long the program takes, and by
         /// how much its way varies. The headroom of the limits must keep it for the way: "auto" does. Callers that
-        /// report how long they took (used_after_ms) raise it where they take longer.
+        /// report how long they took (used_after_ms) raise it where they take longer, up to four times this.
         use_within: Length = SPAN, Default "2ms";
         /// With keyed limits: a permit that its caller does not end by DELETE ends after this. Until then it counts in
         /// limits of calls under way, and can be given back.
