@@ -148,7 +148,7 @@ impl Routes<'_> {
     ) -> Result<Option<mpsc::Sender<Arrival>>, WireError> {
         let route_name: Arc<str> = Arc::from(name);
         let meters = Arc::clone(&self.events.meters[name]);
-        let publisher = self.queues.reports(&route_name, route);
+        let publisher = self.queues.arrivals(&route_name, route);
         let results = routes::results(name, route, &meters)?;
         let Some((publisher, results)) = publisher.zip(results) else {
             return Ok(None);

@@ -114,7 +114,7 @@ impl Queues {
     }
 
     /// Where a route publishes what its message centre delivers; `None`: nowhere.
-    pub(super) fn reports(
+    pub(super) fn arrivals(
         &self,
         name: &Arc<str>,
         route: &Route,
@@ -122,7 +122,7 @@ impl Queues {
         let results = route.results.as_ref()?;
         let takes = results.takes_deliveries();
         match self {
-            Self::Rabbit(queue) if takes => Some(queue.reports(name, results.clone())),
+            Self::Rabbit(queue) if takes => Some(queue.arrivals(name, results.clone())),
             _ => None,
         }
     }

@@ -6,7 +6,8 @@
 //! - `supervisor`: a route's sessions, one after the other, and what they share;
 //! - `session`: one channel, its consumers, its deliveries and their acknowledgements;
 //! - `publisher`: the copies for wait, parked and dead-letter queues, tried until they are confirmed;
-//!   `confirms` publishes them and waits for the confirms; `reports` publishes what belongs to no delivery;
+//!   `confirms` publishes them and waits for the confirms; `arrivals` publishes what belongs to no
+//!   delivery;
 //! - `counts`: how many messages are at the broker;
 //! - `topology`: the queues, `usable`: which of them can be used, `vanished`: those that are gone with their
 //!   messages, `renewal`: keeps them from expiring; `convert`: the messages; `marks`: which headers of ours a replica
@@ -131,9 +132,9 @@ impl RabbitQueue {
 }
 
 impl RabbitQueue {
-    /// Where a route publishes reports that belong to no delivery. Must be called inside a tokio runtime.
+    /// Where a route publishes what arrives by itself and belongs to no delivery. Must be called inside a tokio runtime.
     #[must_use]
-    pub fn reports(&self, route: &Arc<str>, results: Results) -> mpsc::Sender<PublishRequest> {
+    pub fn arrivals(&self, route: &Arc<str>, results: Results) -> mpsc::Sender<PublishRequest> {
         let publisher = ArrivalPublisher {
             route: Arc::clone(route),
             results,

@@ -402,7 +402,7 @@ impl Client {
         ]
     }
 
-    /// By which a signature is known to be of other credentials than another one.
+    /// The number of the credentials that sign a request now. A signature under another number is not sent.
     fn signs_as(&self, given: Option<&Given>) -> u64 {
         given.map_or_else(|| self.edition()[0], |given| given.number)
     }

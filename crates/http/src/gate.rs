@@ -53,14 +53,14 @@ struct Gate {
     /// The calls that had the connection so far.
     calls: u64,
     /// No call has the connection.
-    rest: Option<Rest>,
+    rest: Option<Idle>,
     /// Reads the connection, and must know of a rest.
     reader: Option<Waker>,
 }
 
 /// The time between two calls.
 #[derive(Clone, Copy, Debug)]
-struct Rest {
+struct Idle {
     since: Instant,
     until: Instant,
 }
@@ -91,7 +91,7 @@ impl WriteGate {
         let mut gate = lock(&self.0);
         if gate.calls == call {
             gate.may = MayWrite::Shut;
-            gate.rest = Some(Rest {
+            gate.rest = Some(Idle {
                 since: Instant::now(),
                 until: gate.best_before.rest(rest),
             });
@@ -101,7 +101,7 @@ impl WriteGate {
         }
     }
 
-    fn rest(&self) -> Option<Rest> {
+    fn rest(&self) -> Option<Idle> {
         lock(&self.0).rest
     }
 
@@ -153,7 +153,7 @@ impl<T> GatedIo<T> {
         if reader.is_none_or(|reader| !reader.will_wake(cx.waker())) {
             gate.reader = Some(cx.waker().clone());
         }
-        let Some(Rest { until, .. }) = gate.rest else {
+        let Some(Idle { until, .. }) = gate.rest else {
             self.ends = None;
             return Poll::Pending;
         };

@@ -55,8 +55,8 @@ pub enum CostOf<T> {
 /// The compiled templates of the limits of a route.
 pub struct RouteLabels {
     templates: Templates,
-    /// Whether any message differs from another one.
-    any: bool,
+    /// Whether a label depends on the message, so that templates need its content.
+    depends_on_message: bool,
     limits: Vec<Counter>,
     tenant: Option<Template>,
     own: Own,
@@ -128,7 +128,7 @@ impl RouteLabels {
         }
         let made = |limit: &Counter| limit.key.is_some() || matches!(limit.cost, CostOf::Made(_));
         Ok(Self {
-            any: tenant.is_some() || counters.iter().any(made),
+            depends_on_message: tenant.is_some() || counters.iter().any(made),
             templates,
             limits: counters,
             tenant,
@@ -150,7 +150,7 @@ impl RouteLabels {
             priority: compile("priority", rules.priority)?,
             timezone: compile("timezone", rules.timezone)?,
         };
-        self.any |= self.own.priority.is_some() || self.own.timezone.is_some();
+        self.depends_on_message |= self.own.priority.is_some() || self.own.timezone.is_some();
         Ok(self)
     }
 
@@ -252,7 +252,7 @@ impl RouteLabels {
     /// ever be granted, a key of a `once` limit would differ after each delivery, or no limit counts it at
     /// all; or when it is not known by which clock it may be sent. The route's `on_invalid` decides what happens to the message.
     pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable> {
-        let context = if self.any {
+        let context = if self.depends_on_message {
             self.templates.context(message, facts)?
         } else {
             Context::empty()

@@ -85,7 +85,7 @@ impl Original {
     }
 
     /// Removes headers of ours that no replica wrote. Returns whether there were any.
-    fn doubt(&mut self, marks: &Marks) -> bool {
+    fn remove_forged_headers(&mut self, marks: &Marks) -> bool {
         let Some(headers) = self.properties.headers() else {
             return false;
         };
@@ -141,10 +141,10 @@ pub(super) struct Arrived {
 
 /// A message from a queue that others can publish to: headers of ours count only if a key of the fleet signed them.
 pub(super) fn arrived(delivery: lapin::message::Delivery, marks: &Marks) -> Arrived {
-    let (mut original, redelivered) = taken(delivery);
-    let was_forged = original.doubt(marks);
+    let (mut original, redelivered) = original_of(delivery);
+    let was_forged = original.remove_forged_headers(marks);
     Arrived {
-        message: shown(&original, redelivered),
+        message: message_of(&original, redelivered),
         original,
         was_forged,
     }
@@ -152,11 +152,11 @@ pub(super) fn arrived(delivery: lapin::message::Delivery, marks: &Marks) -> Arri
 
 /// A message as it is, for people.
 pub(super) fn message(delivery: lapin::message::Delivery) -> (Message, Original) {
-    let (original, redelivered) = taken(delivery);
-    (shown(&original, redelivered), original)
+    let (original, redelivered) = original_of(delivery);
+    (message_of(&original, redelivered), original)
 }
 
-fn taken(delivery: lapin::message::Delivery) -> (Original, bool) {
+fn original_of(delivery: lapin::message::Delivery) -> (Original, bool) {
     let original = Original {
         body: Bytes::from(delivery.data),
         properties: delivery.properties,
@@ -166,7 +166,7 @@ fn taken(delivery: lapin::message::Delivery) -> (Original, bool) {
     (original, delivery.redelivered)
 }
 
-fn shown(original: &Original, redelivered: bool) -> Message {
+fn message_of(original: &Original, redelivered: bool) -> Message {
     let headers: Headers = original
         .properties
         .headers()
@@ -208,8 +208,9 @@ fn properties(from: &BasicProperties) -> Properties {
     }
 }
 
-/// AMQP's timestamps are seconds since 1970. Some publishers write milliseconds (`Date.now()` of JavaScript), RabbitMQ 3
-/// passes on those of AMQP 1.0 as they are, and some write less: what would be thousands of years ahead is read as that.
+/// AMQP's timestamps are seconds since 1970. Some publishers write milliseconds (`Date.now()` of JavaScript), RabbitMQ
+/// 3 passes on the milliseconds of AMQP 1.0 unchanged, and some write microseconds or nanoseconds. A number that would
+/// be thousands of years ahead is read in the next finer unit, until it is not.
 const fn in_seconds(timestamp: u64) -> u64 {
     /// As seconds this is the year 5138, as milliseconds 1973.
     const NONE: u64 = 100_000_000_000;
@@ -244,7 +245,7 @@ fn readable(value: &AMQPValue) -> HeaderValue {
     }
 }
 
-/// Whether it is the secret of a process, which a message has only inside of it.
+/// Whether this header has the secret of a process. A message has the header only inside that process.
 fn is_found_by(name: &str) -> bool {
     name == header::FOUND_BY
 }

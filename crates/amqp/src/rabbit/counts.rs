@@ -230,7 +230,7 @@ impl Broker {
         let found = match live.find(channel, &queue).await {
             Ok(found) => found,
             Err(RabbitError::Missing { .. }) => {
-                context.is_gone(target);
+                context.report_gone(target);
                 *channel = live.open_channel().await?;
                 return Ok(Looked::Missing);
             }

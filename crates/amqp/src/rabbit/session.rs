@@ -42,7 +42,7 @@ use super::topology::Target;
 use super::usable::Standing;
 use consuming::{Consumers, Group, Item, Received};
 use kept::Kept;
-use settling::{Unsettled, renewed};
+use settling::{Unsettled, to_end_of_queue};
 use sluiced_core::acks::{Batch, Fate, Frame};
 use sluiced_core::parking::Space;
 use sluiced_ports::connect::Link;
@@ -218,7 +218,7 @@ impl Session {
         let worn = delivery.redelivered && is_worn(&delivery.properties);
         if !self.unsettled.budget.take(bytes, now) {
             if !worn {
-                return self.has_no_room(&delivery);
+                return self.give_back_for_room(&delivery);
             }
             // After a few more returns the broker would drop it: it is copied although it does not fit.
             self.unsettled.budget.exceed(bytes);
@@ -236,7 +236,7 @@ impl Session {
             self.verdict_elsewhere(&original, now)
         } else if message.redelivered {
             let kept = self.context.kept.take(&original, now);
-            kept.or_else(|| worn.then(|| Kept::Copy(renewed(route))))
+            kept.or_else(|| worn.then(|| Kept::Copy(to_end_of_queue(route))))
         } else {
             None
         };
@@ -330,7 +330,7 @@ impl Session {
 async fn declare(context: &Context, live: &Live) -> Result<Vec<Group>, RabbitError> {
     let route = &context.route;
     if live.work_queue(route).await? == Standing::Made {
-        context.is_gone(Target::Work);
+        context.report_gone(Target::Work);
     }
     let mut groups = vec![Group::work(route)];
     if route.parks() {

@@ -132,7 +132,7 @@ impl Context {
         match live.usable(&self.route, target).await {
             Ok(standing) => {
                 match standing {
-                    Standing::Made => self.is_gone(target),
+                    Standing::Made => self.report_gone(target),
                     Standing::Other(reason) => {
                         tracing::debug!(%route, queue, reason, "a queue has other settings, and is used as it is");
                     }

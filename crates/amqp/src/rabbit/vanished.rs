@@ -149,7 +149,7 @@ const fn part(target: Target) -> Part {
 
 impl Context {
     /// A queue of ours is missing: reports what it held.
-    pub(super) fn is_gone(&self, target: Target) {
+    pub(super) fn report_gone(&self, target: Target) {
         let Some(Gone { messages, ago }) = self.counts.gone(target, self.clock.now()) else {
             return;
         };

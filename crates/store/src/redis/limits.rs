@@ -79,7 +79,7 @@ impl Limits {
         }
     }
 
-    /// Asks again and again for as long as it is polled, and reports a step that it sees at once.
+    /// Asks for the time at every beat until this replica leaves, and reports a step of the clock at once.
     async fn beat(self: Arc<Self>) {
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -242,7 +242,7 @@ impl Limits {
 
     /// Calls a script about grants, which are all calls or all units, in several calls if they are too heavy
     /// for one. `first`: the arguments before them. Returns the reply to each part.
-    async fn about<'a, T: FromRedisValue>(
+    async fn call_with_grants<'a, T: FromRedisValue>(
         &self,
         script: &Composed,
         first: &[Arg<'a>],

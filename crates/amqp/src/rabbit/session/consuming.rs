@@ -276,7 +276,7 @@ impl Session {
         let Some(space) = Space::all().find(target) else {
             return Ok(());
         };
-        self.context.is_gone(Target::Parked(space));
+        self.context.report_gone(Target::Parked(space));
         if !route.parks() {
             return Ok(());
         }
@@ -296,7 +296,7 @@ impl Session {
     }
 
     /// The delivery goes back to its queue.
-    pub(super) fn has_no_room(&mut self, delivery: &Item) {
+    pub(super) fn give_back_for_room(&mut self, delivery: &Item) {
         let route = Arc::clone(&self.context.route.name);
         let label = (route, Verdict::GiveBack.label());
         self.settle_as(delivery.delivery_tag, Fate::Requeue, label);

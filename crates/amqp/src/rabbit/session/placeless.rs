@@ -47,7 +47,7 @@ impl Session {
     }
 
     /// No queue took the result or the copy of this verdict.
-    pub(super) fn has_no_place(&mut self, tag: u64, verdict: Kept) {
+    pub(super) fn set_aside_or_give_back(&mut self, tag: u64, verdict: Kept) {
         let now = self.context.clock.now();
         let Some(original) = self.unsettled.delivered.get(&tag) else {
             return;

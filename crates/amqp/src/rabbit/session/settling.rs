@@ -36,7 +36,8 @@ pub(super) struct Unsettled {
     pub(super) acks: Acks<Label>,
     /// Counts the bodies of `delivered` and `copying`.
     pub(super) budget: ByteBudget,
-    /// Without a verdict, by tag: the originals for copies.
+    /// The originals, by tag, of deliveries without a verdict, and of those whose result comes first (`publishing`,
+    /// `awaiting`).
     pub(super) delivered: HashMap<u64, Original>,
     /// Their copies are not confirmed yet, by tag.
     copying: HashMap<u64, (Original, CopyVerdict)>,
@@ -81,7 +82,7 @@ impl Unsettled {
         self.delivered.insert(tag, original);
     }
 
-    /// How many have no acknowledgement.
+    /// How many are not settled: they have no verdict, or their copy or their result is not confirmed.
     pub(super) fn held(&self) -> usize {
         self.delivered.len() + self.copying.len()
     }
@@ -205,7 +206,9 @@ impl Session {
         };
         match outcome {
             Outcome::Safe => self.carry_out(tag, with_result.verdict, with_result.route),
-            Outcome::Nowhere => self.has_no_place(tag, Kept::WithResult(Box::new(with_result))),
+            Outcome::Nowhere => {
+                self.set_aside_or_give_back(tag, Kept::WithResult(Box::new(with_result)))
+            }
         }
     }
 
@@ -269,14 +272,14 @@ impl Session {
             }
             Outcome::Nowhere => {
                 self.unsettled.delivered.insert(tag, original);
-                self.has_no_place(tag, Kept::Copy(verdict));
+                self.set_aside_or_give_back(tag, Kept::Copy(verdict));
             }
         }
     }
 }
 
 /// The message goes to the end of its queue, with its returns counted from zero.
-pub(super) fn renewed(route: &Arc<str>) -> CopyVerdict {
+pub(super) fn to_end_of_queue(route: &Arc<str>) -> CopyVerdict {
     CopyVerdict {
         target: Target::Work,
         label: (Arc::clone(route), Verdict::GiveBack.label()),

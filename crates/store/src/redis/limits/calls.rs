@@ -56,7 +56,9 @@ impl Limits {
     pub(super) async fn release(&self, granted: &[Granted]) -> Result<usize, StoreError> {
         let (calls, units): (Vec<_>, Vec<_>) = granted.iter().partition(|one| one.is_call());
         let ended = self.end(&calls, false).await;
-        let refunded = self.about::<usize>(&self.refund, &[], &units).await;
+        let refunded = self
+            .call_with_grants::<usize>(&self.refund, &[], &units)
+            .await;
         ended?;
         Ok(refunded?.into_iter().map(|(_, count)| count).sum())
     }
@@ -67,7 +69,8 @@ impl Limits {
             Arg::Text(&self.connection.access().channel),
             Arg::Number(u64::from(accepted)),
         ];
-        self.about::<usize>(&self.release, &first, calls).await?;
+        self.call_with_grants::<usize>(&self.release, &first, calls)
+            .await?;
         Ok(())
     }
 
@@ -154,7 +157,7 @@ impl LimitStore for RedisStore {
         async move {
             let limits = self.limits();
             let calls: Vec<_> = calls.iter().filter(|one| one.is_call()).collect();
-            let replies = limits.about::<Vec<usize>>(&limits.renew, &[], &calls);
+            let replies = limits.call_with_grants::<Vec<usize>>(&limits.renew, &[], &calls);
             let gone = replies.await?.into_iter().flat_map(|(part, gone)| {
                 let lost = gone.into_iter().filter_map(|i| part.get(i)?.ticket());
                 lost.collect::<Vec<_>>()

@@ -4,7 +4,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use super::*;
 use crate::rabbit::convert::copies::copy_properties;
 use crate::rabbit::convert::message;
-use crate::rabbit::session::settling::renewed;
+use crate::rabbit::session::settling::to_end_of_queue;
 use sluiced_ports::marks::MarkKey;
 use sluiced_ports::message::{Properties, header};
 
@@ -21,7 +21,7 @@ fn a_verdict_is_applied_once_and_forgotten_in_the_end() {
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
     let keep = |seconds| {
         kept.keep(
-            [(original(), Kept::Copy(renewed(&"sms".into())))].into_iter(),
+            [(original(), Kept::Copy(to_end_of_queue(&"sms".into())))].into_iter(),
             at(seconds),
         );
     };
@@ -47,7 +47,7 @@ fn routes_of_one_queue_forget_nothing_of_each_other() {
     kept.consumes(1);
     kept.consumes(100);
     let at = Mono::from_micros(10_000_000);
-    let verdict = || (original(), Kept::Copy(renewed(&"sms".into())));
+    let verdict = || (original(), Kept::Copy(to_end_of_queue(&"sms".into())));
     kept.keep(std::iter::repeat_with(verdict).take(100), at);
     kept.keep(std::iter::empty(), at);
     let found = std::iter::from_fn(|| kept.take(&original(), at));
@@ -73,7 +73,7 @@ fn a_mark_finds_its_verdict_once_and_no_other_message_does() {
     let kept = KeptVerdicts::default();
     kept.consumes(1);
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
-    let verdict = || Kept::Copy(renewed(&"sms".into()));
+    let verdict = || Kept::Copy(to_end_of_queue(&"sms".into()));
     let mark = kept.mark(verdict(), at(1)).expect("there is room");
     let late = at(1) + AGE * 2;
     assert!(kept.take(&original(), late).is_none(), "the same content");
@@ -90,7 +90,7 @@ fn so_many_marks_and_no_more() {
     let kept = KeptVerdicts::default();
     kept.consumes(1);
     let at = Mono::from_micros(10_000_000);
-    let verdict = || Kept::Copy(renewed(&"sms".into()));
+    let verdict = || Kept::Copy(to_end_of_queue(&"sms".into()));
     let marks: Vec<_> = (0..5).map(|_| kept.mark(verdict(), at)).collect();
     assert_eq!(marks.iter().flatten().count(), 4);
     // What is kept by content does not push them out.
@@ -118,7 +118,7 @@ fn a_message_that_is_done_is_known_by_an_id_or_a_mark() {
     }));
     assert!(!done.may_be_kept(&original()));
     assert!(done.may_be_kept(&with_mark("7")));
-    assert!(Kept::Copy(renewed(&"sms".into())).may_be_kept(&original()));
+    assert!(Kept::Copy(to_end_of_queue(&"sms".into())).may_be_kept(&original()));
 }
 
 /// A mark and its rounds are true for one wait.
