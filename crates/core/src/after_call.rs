@@ -12,7 +12,8 @@
 //! The rules:
 //! - An answer that is missing or cannot be read, while the downstream may have taken the message, spends an attempt,
 //!   whatever the breaker says. So no message is called more than `max_attempts` times like that.
-//! - While the downstream is away, any other failure says nothing about its message and spends no attempt.
+//! - While the downstream is away, any other failure says nothing about its message and spends no attempt, except
+//!   where `max_attempts` is 1 and the call may have arrived.
 //! - A refusal ("not now") spends no attempt, however often it comes. An operator may list the absence of an answer as a
 //!   refusal: then the first rule holds.
 //! - A message that may have been taken is not called again where its `once` limit forbids that.
@@ -33,7 +34,8 @@ use super::refusals::{Refusal, Refusals, Scope};
 use super::scheduler::KeyId;
 use super::time::{Mono, Now, StoreTime};
 
-/// A message that was taken in part waits in memory for at least so long: only this replica knows its rest.
+/// A message that was taken in part may wait in memory for up to this long, even if `max_hold` is shorter: only this
+/// replica knows its rest.
 const REST: Duration = Duration::from_secs(60);
 
 /// What a route does about calls that failed or were refused.
@@ -110,7 +112,7 @@ pub struct CallEnd<'a> {
     pub has_rest: bool,
     /// It had credentials that were refused and have been replaced since: it shows nothing about the next call.
     pub renewed: bool,
-    /// The number of the message, different for each.
+    /// A number made from the id of the message: messages with the same id have the same number.
     pub message: u64,
     /// Its keys that are not for all messages.
     pub keys: &'a [KeyId],

@@ -5,7 +5,8 @@
 //! The daemon and the simulation drive the same holder.
 //!
 //! What it guarantees:
-//! - It asks only for messages that are ready, never twice at once, and never before its turn.
+//! - It asks for slots only for messages that could use them, has one ask under way at most, and before its turn only
+//!   reads the clock.
 //! - A slot is handed out at most once, not before its time, and not later than the headroom (less
 //!   what the clock mapping may be wrong by).
 //! - If an answer shows that the store's clock stepped, its lease is burnt, and the next ask
@@ -45,7 +46,8 @@ pub enum Availability {
     Open,
     /// No slot before this time.
     Until(Mono, Wait),
-    /// The store did not answer since this time (`None`: it never did).
+    /// Since this time the store has not answered, or has had a policy that this replica does not know (`None`:
+    /// nothing can be asked for yet).
     OutOfReach(Option<Mono>),
 }
 
@@ -149,11 +151,12 @@ pub struct LeaseTally {
     pub failed: u64,
     pub leased: u64,
     pub used: u64,
-    /// Fell due more than the headroom ago.
+    /// Dropped because they came up too late: too little was left of the time in which a call may leave.
     pub missed: u64,
     /// Dropped because of a freeze that came after they were leased.
     pub frozen: u64,
-    /// Never used because the answer that granted them showed a stepped clock.
+    /// Never used, because the answer that granted them showed a stepped clock, or was too slow to show one and a
+    /// later answer showed it or began a new generation.
     pub burnt: u64,
     /// Answers for which the schedule started behind its guard.
     pub guarded: u64,

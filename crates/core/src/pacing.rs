@@ -130,7 +130,8 @@ impl Pacing {
         let kept = rows.taken.len().saturating_sub(before);
         let kept = rows.taken.iter().rev().take(kept).rev().map(|slot| slot.at);
         let mut own: VecDeque<Mono> = kept.collect();
-        // Slots of one lease are at even distance: more than one and a half of that is a gap.
+        // All slots of a message must lie within the spread of the pace: here more than one and a half times the
+        // spread counts as a gap.
         let spread = rows.main.pace().spread() * 3 / 2;
         for slot in slots
             .into_iter()

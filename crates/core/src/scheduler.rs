@@ -182,8 +182,8 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// Puts a message back that had a slot and did not leave: before the others of its priority, so
-    /// that a missed slot does not cost it its place.
+    /// Puts back a message that was taken out and not sent (its slot passed, its permit ran out, or its limits did not
+    /// decide): before the others of its priority, so that it keeps its place.
     pub fn put_back_first(&mut self, item: T, now: Mono) {
         match self.waits_for(&item, now) {
             Some(key) => self.join(key, item),

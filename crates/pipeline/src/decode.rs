@@ -50,7 +50,7 @@ pub(super) fn decode(route: &Arc<Route>, mut delivery: Delivery, now: Now) -> Op
 }
 
 /// Makes a message that waits for its slot from a delivery that another route of the queue received, or settles it.
-/// It is never parked: that route has done so, or holds it for a reason.
+/// It is never parked here: the route that received it has already decided to hold it.
 pub(super) fn decode_moved(route: &Arc<Route>, moved: Moved, now: Now) -> Option<Waiting> {
     let (delivery, history) = (moved.delivery, moved.history);
     let mut waiting = made(route, delivery, history, CameFrom::Bound, now)?;
@@ -283,8 +283,8 @@ pub(super) fn tenant_number(key: LimitKey) -> u64 {
     (digest >> 64) as u64
 }
 
-/// Where a message comes from. It must not be parked if it has a priority or a time of its own, or if a limit sent it
-/// away before: it is not known when it would come back.
+/// Where a message comes from. It must not be parked if it has an AMQP priority or a time before which it may not be
+/// sent, or if a limit sent it away before: it is not known when it would come back.
 fn origin(message: &Message, history: &History, wait: Duration) -> CameFrom {
     if history.parked {
         CameFrom::Parked

@@ -46,7 +46,7 @@ pub(super) enum ToPacer {
     /// A message that was not sent before its slot had passed, or that is called again. It may have units that it did not
     /// use.
     Back(Box<Waiting>),
-    /// Calls of ours do not count in their `concurrency` limits any more.
+    /// Calls of ours have ended in their `concurrency` or `once` limits: their keys may be asked for again.
     Freed(Vec<Granted>),
     /// The downstream refuses all calls for so long; the limit is frozen.
     Throttled { length: Duration, is_first: bool },
@@ -265,7 +265,8 @@ impl PacerHandle {
         self.freeze_unpaced(Duration::ZERO);
     }
 
-    /// The end of a freeze only moves later, so that one of no length shows the one that is there.
+    /// A freeze can only be made longer: so one without a length changes nothing, and its answer shows the freeze that
+    /// is there.
     fn freeze_unpaced(&self, length: Duration) {
         let Some(unpaced) = self.unpaced.clone() else {
             return;

@@ -1,7 +1,8 @@
 //! The messages of a route that this replica holds: which are taken in, how many there are, and how old the oldest is.
 //!
-//! A message that keeps those of other tenants out is not taken in, it is parked (`core::parking`). While the oldest
-//! message waits for longer than the route allows, the route warns, and a standby may help (`sharing`).
+//! Where the prefetch is nearly full, a message beyond the allowance of its tenant is not taken in but parked, so that
+//! messages of other tenants can come in (`core::parking`). While the oldest message waits for longer than the route
+//! allows, the route warns, and a standby may help (`sharing`).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -79,7 +79,8 @@ pub(super) struct Times {
 pub(super) struct Waiting {
     pub(super) job: Box<Job>,
     call: Box<dyn Call>,
-    /// The way back for what its keyed limits are asked for under its ticket, if they are.
+    /// Where to return what its keyed limits may grant under its ticket, from a question on until they have granted
+    /// it.
     pub(super) refunder: Option<Refunder>,
     /// What its keyed limits granted; dropped unsent, it is refunded.
     pub(super) permit: Permit,

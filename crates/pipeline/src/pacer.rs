@@ -5,8 +5,9 @@
 //! freezes). Calls run as tasks on the same runtime of one thread, so that nothing but sending competes
 //! with the next slot.
 //!
-//! One message goes through these states. `Ready` to `Permitted` are in the scheduler (`core::scheduler`), the others in
-//! the pacer's tasks:
+//! One message goes through these states. `Ready`, `WaitsForKey`, `Delayed` and `Permitted` are in the scheduler
+//! (`core::scheduler`), `Asked` is in `admit`, whose question holds the message, and `UnderWay` and `Refunding` are
+//! tasks of the pacer:
 //!
 //! ```text
 //!                 asked for, in batches      granted             its slot is due
@@ -365,7 +366,8 @@ impl Pacer {
         Ok(())
     }
 
-    /// The report, and where to send it, once the pacer is stopping and has nothing more to wait for.
+    /// The report, and where to send it, once the pacer is stopping and either has nothing more to wait for or its
+    /// deadline has passed.
     fn finished(&mut self, now: Mono) -> Option<(oneshot::Sender<Stopped>, Stopped)> {
         let calls = self.routes.iter().map(|route| route.calls.under_way());
         let under_way = calls.sum();

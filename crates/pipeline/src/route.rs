@@ -160,7 +160,8 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// Readiness needs its downstream and its messages from now on.
+    /// Makes the route: from now on the process is ready only while its messages can be sent and, if it has a breaker,
+    /// its downstream is there.
     pub(super) fn open(spec: RouteSpec, number: usize, health: &Health) -> Arc<Self> {
         let route = Self::new(spec, number);
         let part = |kind: &str| format!("{kind}{}", route.name);

@@ -84,7 +84,8 @@ impl Original {
         headers.inner().get(name).map(readable)
     }
 
-    /// Removes headers of ours that no replica wrote. Returns whether there were any.
+    /// Removes those headers of ours that a decision depends on and that no replica wrote. Returns whether there were
+    /// any.
     fn remove_forged_headers(&mut self, marks: &Marks) -> bool {
         let Some(headers) = self.properties.headers() else {
             return false;

@@ -28,8 +28,9 @@ use crate::time::StoreTime;
 /// How far ahead a line reaches at most.
 const LINE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What one message takes from one limit. Each crate names limits and keys in its own way: templates use
-/// numbers and texts, the store digests, [`decide`] cells.
+/// What one message takes from one limit. Each crate names limits and keys in its own way: templates name no limit
+/// (its place in the route does) and have the key as a text, the store has the limit and the digest of the key,
+/// [`decide`] has the limit and the number of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge<L, K> {
     pub limit: L,
@@ -124,11 +125,12 @@ pub enum Decision {
         until: StoreTime,
         why: Closing,
     },
-    /// Enough messages were granted before it.
+    /// It was not decided: it takes more slots than are still wanted, it comes after such a message, or one of its
+    /// keys is known to be full.
     NotAsked,
 }
 
-/// Decides a batch: grants until no more than `wanted` slots are taken.
+/// Decides a batch: grants candidates as long as they take no more than `wanted` slots together.
 pub fn decide(
     candidates: &[CellCandidate<'_>],
     cells: &mut [Cell],

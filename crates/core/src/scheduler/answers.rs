@@ -12,8 +12,9 @@
 //! A full `concurrency` limit names no time at which a message fits. Its messages wait in memory for calls
 //! that end, as far as memory has places. A message without a place is sent away for as long as those before
 //! it need, by how far apart units came free lately; where that is not known, for a part of its age.
-//! Otherwise the messages in memory would be called within a second, and none for the rest of a minute. While
-//! the limit is known to be full, such a message is sent away without a question.
+//! If all of them were sent away for a fixed minute, the messages in memory would be called within a second, and no
+//! others in the rest of that minute. While the limit is known to be full, such a message is sent away without a
+//! question.
 
 use std::time::Duration;
 

@@ -10,10 +10,10 @@
 //! The next question does not wait for the answer to the last one: with a store far away, the permits
 //! would be old before they came. A few questions are under way at a time, some distance apart.
 //!
-//! However many slots are near, no more grants are wanted at a time than this replica lately used: more
-//! while all of them are used, half as many after a question with permits that ran out. Otherwise a
-//! machine that is slower than its slots would refund most of what it asks for. A route without a paced
-//! limit has no slots; the same bound applies, beginning with a few.
+//! However many slots are near, the number of grants that are wanted at a time has a bound: it rises after each
+//! question that got all that it wanted, and is halved after permits ran out. Otherwise a machine that is slower than
+//! its slots would refund most of what it asks for. A route without a paced limit has no slots; the same bound
+//! applies, beginning with a few.
 //!
 //! No I/O and no clock: `now` goes in.
 

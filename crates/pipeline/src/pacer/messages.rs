@@ -19,7 +19,7 @@ use sluiced_core::time::Mono;
 /// Where a message joins those of its priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Join {
-    /// Behind them. Another route of its queue may take it instead.
+    /// Behind them. If its route is late, a standby may take it instead.
     Behind,
     /// Before them, because it had its turn.
     InPlace,

@@ -33,7 +33,7 @@ use sluiced_ports::store::StoreError;
 /// The scripts, and what is remembered of Redis.
 pub(super) struct Limits {
     connection: Arc<Connection>,
-    /// Names this store among those that wait for calls to end.
+    /// Names this replica in Redis, among those that ask and among those that wait for calls to end.
     replica: String,
     admit: Composed,
     refund: Composed,
