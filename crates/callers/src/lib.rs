@@ -14,13 +14,15 @@
 //!
 //! This crate implements two ports. `queue`: [`Subscription`] delivers requests and answers those that are settled
 //! without a turn (here). `downstream`: `downstream` answers a request when its slot is due. Both sides meet in `permits`.
-//! `look` answers what would pass (`?mode=check`). `listener` has the sockets, `tls` and `token` say which callers may ask.
+//! `look` answers what would pass (`?mode=check`). `listener` has the sockets, `connections` what
+//! comes in there, `tls` and `token` say which callers may ask.
 //!
 //! **What it does not promise**: a call that leaves later than `use_within` after its permit may come too early for
 //! another window. The headroom keeps that time; the rest is the caller's.
 //!
-//! **Public API**: [`start`], with as many connections as [`connections`] allows. **May know**: `core`, `ports`, values of `settings`, `telemetry`.
+//! **Public API**: [`start`], with as many connections as [`connections()`] allows. **May know**: `core`, `ports`, values of `settings`, `telemetry`.
 
+mod connections;
 mod downstream;
 mod listener;
 mod look;
@@ -39,13 +41,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep};
 use tracing::error;
 
-pub use listener::{Inherited, ListenError, Listener, connections};
+pub use connections::connections;
+pub use listener::{Inherited, ListenError, Listener};
 pub use look::KeyedLimits;
 pub use request::{AskedLimit, NamesKey};
 pub use tls::{Identity, IdentityError};
 
+use connections::Connections;
 use downstream::Answering;
-use listener::Connections;
 use permits::{PermitId, Permits};
 use request::Offer;
 use service::{Desk, router};
@@ -83,7 +86,7 @@ pub struct CallersOptions {
     pub token: Option<Secret>,
     /// `None`: without TLS.
     pub identity: Option<Arc<Identity>>,
-    /// So many connections at a time ([`connections`]).
+    /// So many connections at a time ([`connections()`]).
     pub connections: usize,
 }
 

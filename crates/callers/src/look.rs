@@ -87,3 +87,50 @@ impl Found {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use sluiced_ports::limits::Room;
+
+    const NOW: u64 = 1_700_000_000_000_000;
+
+    fn found(cost: u32, remaining: u64, fits: Fit, counts_calls: bool) -> Found {
+        let takes = Takes {
+            limit: "sender".to_owned(),
+            key: None,
+            cost: NonZeroU32::new(cost).expect("a cost"),
+        };
+        let look = Look {
+            fits,
+            now: StoreTime::from_micros(NOW),
+            limit: 3,
+            room: Room {
+                remaining,
+                reset_at: NOW + 9_000_000,
+            },
+            closed: None,
+            state: None,
+        };
+        Found::of(&takes, &look, counts_calls)
+    }
+
+    /// A request of two units was told to come back at once while one was left.
+    #[test]
+    fn a_request_is_told_when_all_of_its_units_fit() {
+        let second = Duration::from_secs(1);
+        let one = found(1, 0, Fit::At(NOW + 1_000_000), false);
+        assert_eq!((one.passes, one.wait), (false, second));
+        let two = found(2, 1, Fit::Now, false);
+        assert_eq!((two.passes, two.wait), (false, second * 9));
+        // Nothing says when calls under way end.
+        for fits in [Fit::Now, Fit::Full] {
+            let calls = found(2, 1, fits, true);
+            assert_eq!((calls.passes, calls.wait), (false, Duration::ZERO));
+        }
+        let fits = found(2, 2, Fit::Now, false);
+        assert_eq!((fits.passes, fits.wait), (true, Duration::ZERO));
+    }
+}

@@ -345,6 +345,21 @@ mod tests {
         assert!(permits.way(now).spread >= Duration::from_millis(19));
     }
 
+    #[test]
+    fn no_more_permits_count_than_may() {
+        let (permits, ..) = permits_of();
+        let ends: Vec<_> = (0..MOST_OPEN as u64)
+            .map(|id| {
+                assert!(!permits.are_too_many(), "{id}");
+                permits.open(PermitId(id))
+            })
+            .collect();
+        assert!(permits.are_too_many());
+        assert!(permits.end(PermitId(7), End::Used));
+        assert!(!permits.are_too_many(), "one has ended");
+        drop(ends);
+    }
+
     /// A caller that reports the length of its calls took a fifth of the rate from all replicas, for minutes.
     #[test]
     fn a_report_is_believed_up_to_a_bound() {
