@@ -319,6 +319,24 @@ fn while_the_store_does_not_answer_nothing_that_a_key_counts_is_sent() {
     assert!(keyed.map(|s| s.at).min().unwrap() >= start + 3 * SECOND);
 }
 
+/// Most messages of a key are denied and take no slot: one behind them was refused for their sake.
+#[test]
+fn nothing_is_said_of_a_message_behind_others_that_keys_count() {
+    let mut bench = Bench::new(pace("2/1s"), None, HEADROOM, 500);
+    bench.keys.every = NonZeroU64::new(3_600 * SECOND);
+    bench.run(Duration::from_secs(1));
+    for id in 0..10 {
+        bench.push(Item::keyed(id, 1));
+    }
+    let (late, now) = (Item::plain(10), Mono::from_micros(bench.now));
+    let said = bench.scheduler.no_turn_before(&late, now);
+    bench.push(late);
+    bench.run(Duration::from_secs(10));
+    let sent = bench.sent.iter().find(|sent| sent.item.id == 10).unwrap();
+    let said = said.map_or(0, Mono::as_micros);
+    assert!(sent.at >= said, "sent at {}, said {said}", sent.at);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
