@@ -3,12 +3,14 @@
 //! | what is made | modules |
 //! |---|---|
 //! | the pipeline | `pacers` (limits and the routes that share them), `routes` (plain values), `queues`, `downstreams`, `callers`, `stores` |
+//! | what is counted | `metrics` |
 //! | what they need | `options` (secrets and certificates), `files` (limits of this replica's files) |
 //! | what commands look at | `probes` and `reach` (`check --connect`), `standing` (a limit as the store has it), `trials` (`plan`, `try`, `test`) |
 
 mod callers;
 mod downstreams;
 mod files;
+mod metrics;
 mod options;
 mod pacers;
 mod probes;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+pub use self::metrics::{all_metrics, install_metrics};
 pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
 pub use self::standing::{StoredLimit, closed_why, kind, lost};

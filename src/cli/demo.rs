@@ -25,14 +25,15 @@ use self::config::{LIMIT, ROUTE, Scratch, Servers};
 use self::report::{Goal, Inside, Proof, Screen};
 use crate::cli::exit::{Exit, Refusal, StopSignals};
 use crate::cli::run;
+use crate::wire;
 use sluiced_core::rate::{Rate, Span, parse_duration};
 use sluiced_ports::clock::Clock;
 use sluiced_provider::{Behaviour, Expect, Provider, ProviderError};
 use sluiced_settings as settings;
 use sluiced_settings::text::HeadroomText;
 use sluiced_telemetry::health::Health;
+use sluiced_telemetry::logs;
 use sluiced_telemetry::logs::Format;
-use sluiced_telemetry::{self as telemetry, logs};
 
 /// The arguments of `sluiced demo`.
 #[derive(Args, Clone, Debug)]
@@ -117,7 +118,7 @@ async fn prove_embedded(args: &DemoArgs, screen: &mut Screen<'_>) -> Result<Proo
         "{} messages through one process to a provider that allows {}\n",
         args.messages, args.rate
     ))?;
-    let metrics = telemetry::install();
+    let metrics = wire::install_metrics();
     let inside = || Some(Inside::read(&metrics.render(true), ROUTE, LIMIT));
     let stop = CancellationToken::new();
     let work = async {

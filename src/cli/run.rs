@@ -28,7 +28,7 @@ use sluiced_status::{Board, RouteFacts};
 use sluiced_telemetry::health::{Health, stop_on_panic};
 use sluiced_telemetry::logs::{self, LogError};
 use sluiced_telemetry::notify::Notifier;
-use sluiced_telemetry::{self as telemetry, Metrics, traces};
+use sluiced_telemetry::{Metrics, traces};
 
 /// A signal that comes sooner after the first is a duplicate: supervisors signal a process and its
 /// group, and a person may press a key twice.
@@ -237,7 +237,7 @@ async fn serve(
     let clock = Clock::start();
     let health = Health::new(clock);
     stop_on_panic(&health);
-    let metrics = telemetry::install();
+    let metrics = wire::install_metrics();
     let notifier = Notifier::from_env();
     // Stops what outlives the pipeline.
     let last = CancellationToken::new();

@@ -8,10 +8,12 @@ use super::WireError;
 use super::options::rotating;
 use super::pacers::Pacers;
 use sluiced_callers::{
-    AskedLimit, Callers, CallersOptions, Identity, Inherited, KeyedLimits, Listener, NamesKey,
+    AskedLimit, Callers, CallersOptions, CountVerdict, Identity, Inherited, KeyedLimits, Listener,
+    NamesKey,
 };
 use sluiced_core::after_call::{CallRules, Shows};
 use sluiced_core::backoff::Backoff;
+use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{
     AnswerRules, Counting, FigureReaders, OnDenied, Priority, RouteRules, RouteSpec, WhenUnsendable,
 };
@@ -21,7 +23,6 @@ use sluiced_settings::secrets::Secrets;
 use sluiced_settings::text::Costing;
 use sluiced_settings::types::{self, Limit, Paced, Settings, callers_route};
 use sluiced_telemetry::health::Health;
-use sluiced_telemetry::meters::RouteMeters;
 use sluiced_template::{
     CostOf, LabelCounting, RouteActuals, RouteLabels, RouteQuotas, RouteThrottles, says_none,
 };
@@ -86,7 +87,7 @@ pub(super) fn add(
         let Callers {
             subscription,
             downstream,
-        } = sluiced_callers::start(options, listener, clock, Arc::clone(&meters));
+        } = sluiced_callers::start(options, listener, clock, counting_verdicts(&meters));
         health.component(&format!("callers {name}"), subscription.link());
         let labels = labels(settings, callers).map_err(|e| WireError::new(at("limits"), e))?;
         let spec = RouteSpec {
@@ -104,6 +105,11 @@ pub(super) fn add(
         pacers.add(&callers.limits, spec);
     }
     Ok(())
+}
+
+fn counting_verdicts(meters: &Arc<RouteMeters>) -> CountVerdict {
+    let meters = Arc::clone(meters);
+    Box::new(move |verdict| meters.settled(verdict, 1))
 }
 
 /// Whether one could listen there, and how it shows that it is sluiced: for `sluiced check --connect`.

@@ -13,13 +13,13 @@ use super::{WireError, options};
 use sluiced_amqp::embedded::{self, EmbeddedOptions, Input};
 use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue};
 use sluiced_amqp::{QueueEvents, ResultOutcome};
+use sluiced_pipeline::meters::RouteMeters;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::queue::{Part, PublishRequest, Subscription};
 use sluiced_ports::store::Store;
 use sluiced_settings::Loaded;
 use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{QueueBackend, Route, Settings};
-use sluiced_telemetry::meters::RouteMeters;
 
 /// How many messages of this process were settled safely so far; for a list, in earlier runs
 /// too.

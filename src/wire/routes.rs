@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::WireError;
 use sluiced_core::after_call::{CallRules, Shows};
+use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{
     AnswerRules, Journal, OnDenied, Priority, ResultRules, Results, RouteRules, Tenants,
     WhenUnsendable,
@@ -11,7 +12,6 @@ use sluiced_pipeline::{
 use sluiced_settings::made::{PriorityText, ZoneText};
 use sluiced_settings::types as settings;
 use sluiced_settings::types::{JournalLines, Paced, ResultOn, Route, Settings};
-use sluiced_telemetry::meters::RouteMeters;
 
 /// The rules of a route that is one of `settings`.
 pub(super) fn rules(

@@ -50,10 +50,10 @@ impl Running {
         let board = Board::new(
             "host:1".to_owned(),
             BTreeMap::new(),
-            telemetry::install(),
+            telemetry::install(&[]),
             health.clone(),
         );
-        let serving = admin.serve(telemetry::install(), health.clone(), board, stop.clone());
+        let serving = admin.serve(telemetry::install(&[]), health.clone(), board, stop.clone());
         Self {
             address,
             health,

@@ -5,6 +5,7 @@ mod chart;
 mod keyed;
 mod links;
 mod manifests;
+mod metrics;
 mod monitoring;
 mod names;
 mod progress;

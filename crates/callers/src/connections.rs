@@ -25,8 +25,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
+use super::meters::CallersMeters;
 use super::tls::Identity;
-use sluiced_telemetry::meters::CallersMeters;
 
 /// A connection without a request is closed after this.
 const IDLE: Duration = Duration::from_secs(60);

@@ -12,6 +12,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, ready};
 use tokio::time::timeout;
 
+use super::meters::CallersMeters;
 use super::permits::{End, PermitId, Permits};
 use sluiced_core::headroom::Spread;
 use sluiced_core::judge::Outcome;
@@ -20,7 +21,6 @@ use sluiced_ports::downstream::{
     Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Status, Undecodable,
 };
 use sluiced_ports::message::Message;
-use sluiced_telemetry::meters::CallersMeters;
 
 /// Answers the requests of one listener.
 pub(crate) struct Answering {

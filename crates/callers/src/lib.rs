@@ -26,6 +26,7 @@ mod connections;
 mod downstream;
 mod listener;
 mod look;
+pub mod meters;
 mod permits;
 mod reply;
 mod request;
@@ -49,6 +50,7 @@ pub use tls::{Identity, IdentityError};
 
 use connections::Connections;
 use downstream::Answering;
+use meters::CallersMeters;
 use permits::{PermitId, Permits};
 use request::Offer;
 use service::{Desk, router};
@@ -58,7 +60,6 @@ use sluiced_ports::downstream::Downstream;
 use sluiced_ports::queue::{
     Leftover, ServeChannels, Settlement, Sink, Subscription, time_to_close,
 };
-use sluiced_telemetry::meters::{CallersMeters, RouteMeters};
 use token::Token;
 
 /// How long answers that are under way may take once the listener stops.
@@ -97,37 +98,48 @@ pub struct Callers {
     pub downstream: Arc<dyn Downstream>,
 }
 
+/// Counts a verdict (`Verdict::label`).
+pub type CountVerdict = Box<dyn Fn(&'static str) + Send>;
+
 /// Starts to serve. Must be called inside a tokio runtime.
 #[must_use]
 pub fn start(
     options: CallersOptions,
     listener: Listener,
     clock: Clock,
-    meters: Arc<RouteMeters>,
+    count: CountVerdict,
 ) -> Callers {
     let permits = Permits::new(options.use_within);
-    let own_meters = Arc::new(CallersMeters::new(&options.route));
+    let meters = Arc::new(CallersMeters::new(&options.route));
     let downstream = Arc::new(Answering {
         permits: Arc::clone(&permits),
         clock,
         counts: options.counts,
-        meters: Arc::clone(&own_meters),
+        meters: Arc::clone(&meters),
     });
-    let meters = Meters {
-        route: meters,
-        own: own_meters,
+    let settling = Settling {
+        permits: Arc::clone(&permits),
+        count,
     };
-    let serving = |channels| serve(options, listener, clock, permits, meters, channels);
+    let serving = |channels| serve(options, listener, clock, settling, meters, channels);
     Callers {
         subscription: Arc::new(Subscription::start(serving)),
         downstream,
     }
 }
 
-/// What is counted.
-struct Meters {
-    route: Arc<RouteMeters>,
-    own: Arc<CallersMeters>,
+/// How the verdicts of requests are carried out.
+struct Settling {
+    permits: Arc<Permits>,
+    count: CountVerdict,
+}
+
+impl Settling {
+    fn settle(&self, settlement: Settlement) {
+        (self.count)(settlement.verdict.label());
+        let id = PermitId(settlement.tag);
+        self.permits.settled(id, settlement.verdict);
+    }
 }
 
 /// Answers until the subscription is closed.
@@ -135,8 +147,8 @@ async fn serve(
     options: CallersOptions,
     listener: Listener,
     clock: Clock,
-    permits: Arc<Permits>,
-    meters: Meters,
+    settling: Settling,
+    meters: Arc<CallersMeters>,
     channels: ServeChannels,
 ) {
     let ServeChannels {
@@ -155,7 +167,7 @@ async fn serve(
             max_wait: options.max_wait,
         },
         keyed: options.keyed,
-        permits: Arc::clone(&permits),
+        permits: Arc::clone(&settling.permits),
         places: Semaphore::new(waiting),
         looks: Semaphore::new(LOOKS),
         deliveries,
@@ -164,20 +176,20 @@ async fn serve(
         store: options.store,
         sink,
         clock,
-        meters: Arc::clone(&meters.own),
+        meters: Arc::clone(&meters),
         token: options.token.map(|token| Token::new(token, clock.now())),
         is_at_address: listener.is_at_address(),
         use_within: options.use_within,
         route: options.route,
     });
     link.send_replace(Link::Up);
-    let mut open = Connections::new(options.connections, meters.own);
+    let mut open = Connections::new(options.connections, meters);
     let end = {
         let listening = listener.serve(router(desk), options.identity, &mut open);
         tokio::pin!(listening);
         loop {
             tokio::select! {
-                Some(settlement) = settlements.recv() => settled(&permits, &meters.route, settlement),
+                Some(settlement) = settlements.recv() => settling.settle(settlement),
                 end = time_to_close(&mut closing) => break end,
                 Err(why) = &mut listening => {
                     error!(%why, "callers cannot be served");
@@ -191,7 +203,7 @@ async fn serve(
     let end = end.min(Instant::now() + STOP);
     loop {
         while let Ok(settlement) = settlements.try_recv() {
-            settled(&permits, &meters.route, settlement);
+            settling.settle(settlement);
         }
         if !open.is_busy() || Instant::now() >= end {
             break;
@@ -200,9 +212,4 @@ async fn serve(
     }
     drop(open);
     leftover.send_replace(Some(Leftover::default()));
-}
-
-fn settled(permits: &Permits, meters: &RouteMeters, settlement: Settlement) {
-    meters.settled(settlement.verdict.label(), 1);
-    permits.settled(PermitId(settlement.tag), settlement.verdict);
 }

@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::warn;
 
 use super::look::KeyedLimits;
+use super::meters::CallersMeters;
 use super::permits::{End, Heard, PermitId, Permits, Waiting};
 use super::reply;
 use super::request::Offer;
@@ -38,7 +39,6 @@ use sluiced_ports::connect::Link;
 use sluiced_ports::dial::find;
 use sluiced_ports::queue::{Delivery, Sink, Tap, Verdict};
 use sluiced_telemetry::LogLimit;
-use sluiced_telemetry::meters::CallersMeters;
 
 /// The largest request.
 const MAX_BODY: usize = 16 * 1024;

@@ -19,6 +19,7 @@ use tracing::{debug, info, warn};
 use super::handle::PacerHandle;
 use super::job::Waiting;
 use super::journal::Why;
+use super::meters::{AdmissionMeters, KeyedMeters};
 use super::refunder::{Refunder, Tickets};
 use super::route_rules::OnDenied;
 use super::verdict::{self, dead, later, too_dear, unfit};
@@ -34,7 +35,6 @@ use sluiced_ports::limits::{
 use sluiced_ports::queue::Verdict;
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimit;
-use sluiced_telemetry::meters::{AdmissionMeters, KeyedMeters};
 use sluiced_telemetry::waits::{Waits, WaitsFor};
 
 static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));

@@ -14,12 +14,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use super::meters::RouteMeters;
 use super::results::Results;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::{Arrival, Arrived};
 use sluiced_ports::queue::PublishRequest;
 use sluiced_telemetry::LogLimit;
-use sluiced_telemetry::meters::RouteMeters;
 
 /// How often it is logged that receipts cannot be read.
 const EVERY: Duration = Duration::from_secs(60);

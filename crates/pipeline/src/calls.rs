@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluiced_core::time::Mono;
-use sluiced_telemetry::meters::RouteMeters;
 
+use super::meters::RouteMeters;
 use super::route_gate::RouteGate;
 
 /// The calls of a route.

@@ -18,10 +18,10 @@ use sluiced_ports::limits::Charge;
 use sluiced_ports::message::{HeaderValue, Message, header};
 use sluiced_ports::queue::{Delivery, HeaderPatch, Verdict};
 use sluiced_telemetry::LogLimit;
-use sluiced_telemetry::meters::RouteMeters;
 
 use super::history::History;
 use super::journal::{Journal, Why};
+use super::meters::RouteMeters;
 use super::results::{End, LastCall, Results};
 use super::verdict::value;
 

@@ -18,11 +18,12 @@ use sluiced_core::rate::Cost;
 use sluiced_core::time::Now;
 use sluiced_ports::downstream::Judgement;
 use sluiced_ports::limits::{Charge, Corrected, Correction, Granted, GrantedAt, key_id};
-use sluiced_telemetry::{LogLimit, names};
+use sluiced_telemetry::LogLimit;
 use sluiced_template::Said;
 
 use super::handle::{PacerHandle, ToPacer};
 use super::job::Job;
+use super::meters::{CLAIM_ACTUAL, CLAIM_QUOTA};
 
 static USED_UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
 static USED_IMPLAUSIBLE: LogLimit = LogLimit::new(Duration::from_secs(60));
@@ -233,7 +234,7 @@ impl<'a> Figures<'a> {
 
     fn used_implausible(&self, limit: &str, most: u64) {
         let route = &self.job.route;
-        route.meters.implausible(names::CLAIM_ACTUAL);
+        route.meters.implausible(CLAIM_ACTUAL);
         if let Some(more) = USED_IMPLAUSIBLE.event(self.pacer.clock.now()) {
             warn!(route = %route.name, limit, most,
                 "an answer claims that its call used more units than are believed: its cost stands as it was estimated; see limits.X.actual, and max_actual beside it{more}");
@@ -251,7 +252,7 @@ impl<'a> Figures<'a> {
 
     fn quota_implausible(&self, limit: &str) {
         let route = &self.job.route;
-        route.meters.implausible(names::CLAIM_QUOTA);
+        route.meters.implausible(CLAIM_QUOTA);
         if let Some(more) = QUOTA_IMPLAUSIBLE.event(self.pacer.clock.now()) {
             let most = route.rules.answers.max_wait;
             warn!(route = %route.name, limit, max_throttle_wait = ?most,

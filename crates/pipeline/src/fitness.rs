@@ -15,8 +15,8 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
-use sluiced_telemetry::meters::RouteMeters;
 
+use super::meters::RouteMeters;
 use super::sharing::Sharing;
 
 /// How often the brake is logged for a route: right and wrong messages may take turns.

@@ -16,10 +16,10 @@ use sluiced_ports::limits::{Correction, Granted};
 use sluiced_ports::lock;
 use sluiced_ports::store::PacedLimit;
 use sluiced_telemetry::LogLimit;
-use sluiced_telemetry::meters::LimitMeters;
 
 use super::follow::Measures;
 use super::job::Waiting;
+use super::meters::LimitMeters;
 use super::policies::CurrentPolicy;
 use super::refunder::Refunder;
 use super::rows::{FreezeRow, PacedRows};

@@ -21,9 +21,9 @@ use sluiced_ports::limits::limit_key;
 use sluiced_ports::lock;
 use sluiced_ports::queue::Subscription;
 use sluiced_telemetry::LogLimit;
-use sluiced_telemetry::meters::RouteMeters;
 
 use super::decode::tenant_number;
+use super::meters::RouteMeters;
 use super::route_rules::{RouteRules, Tenants};
 use super::sharing::Sharing;
 

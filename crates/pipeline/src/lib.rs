@@ -57,6 +57,7 @@ mod holding;
 mod job;
 mod journal;
 mod limit_facts;
+pub mod meters;
 mod overdue;
 mod owner;
 mod pacer;
@@ -100,6 +101,7 @@ use admit::Keyed;
 use follow::{Adapting, Following};
 use handle::{PacerHandle, ToPacer};
 use job::Waiting;
+use meters::{AdmissionMeters, KeyedMeters, PolicyMeters};
 use pacer::{Pacer, Parts};
 use policies::{CurrentPolicy, Watch};
 use refunder::{Refunder, Tickets};
@@ -114,7 +116,6 @@ use sluiced_ports::limits::{Granted, LimitStore, LostWait, Policy};
 use sluiced_ports::queue::Leftover;
 use sluiced_ports::store::PacedLimit;
 use sluiced_telemetry::health::Health;
-use sluiced_telemetry::meters::{self, AdmissionMeters, KeyedMeters, PolicyMeters};
 use sluiced_telemetry::waits::Waits;
 
 /// A pacer and the routes that take its slots.

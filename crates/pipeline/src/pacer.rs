@@ -53,7 +53,6 @@ use sluiced_ports::clock::{Clock, urgent_runtime};
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreError};
 use sluiced_telemetry::health::{Health, Heartbeat};
-use sluiced_telemetry::meters::LimitMeters;
 use sluiced_telemetry::waits::{Waits, WaitsFor};
 
 use super::admit::{Admission, Keyed, settle_ended, settle_never};
@@ -61,6 +60,7 @@ use super::alarm::Alarm;
 use super::follow::Adapting;
 use super::handle::{PacerHandle, Stopped, ToPacer};
 use super::job::{Job, Waiting};
+use super::meters::LimitMeters;
 use super::progress::Watched;
 use super::route::Route;
 use super::rows::{FreezeRow, PacedRows};

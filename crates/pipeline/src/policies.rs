@@ -23,11 +23,11 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::policies::{PolicyOf, pause_of};
 use sluiced_ports::store::{Family, Notice, PRESENCE, Store};
-use sluiced_telemetry::meters::PolicyMeters;
 
 use self::follower::Follower;
 use super::follow::Following;
 use super::limit_facts::{Change, FileLimit, LimitFacts};
+use super::meters::PolicyMeters;
 use super::pause::Pauses;
 
 /// Replicas that receive a notice of the same change ask for the policy at random times within this.

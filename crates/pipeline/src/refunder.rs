@@ -24,9 +24,9 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore, Ticket};
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimit;
-use sluiced_telemetry::meters::KeyedMeters;
 
 use super::corrections::Corrections;
+use super::meters::KeyedMeters;
 use book::{Book, Done, ToRefunder};
 
 static LOST: LogLimit = LogLimit::new(Duration::from_secs(10));

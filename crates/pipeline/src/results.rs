@@ -33,11 +33,11 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::{Answer, Facts, Undecodable};
 use sluiced_ports::message::{HeaderValue, Message, Properties, header};
 use sluiced_ports::queue::{HeaderPatch, Publication, Verdict};
-use sluiced_telemetry::meters::RouteMeters;
-use sluiced_telemetry::{LogLimit, names};
+use sluiced_telemetry::LogLimit;
 use sluiced_template::{About, Context, Template, Templates, WrongTemplate};
 
 use super::history::History;
+use super::meters::{CIRCLES, NO_ROUTING_KEY, RouteMeters};
 
 mod arrived;
 
@@ -160,7 +160,7 @@ impl Results {
         };
         let hops = hops(end.message);
         if hops >= MAX_HOPS {
-            self.meters.result(names::CIRCLES);
+            self.meters.result(CIRCLES);
             if let Some(more) = self.failing.event(self.clock.now()) {
                 warn!(
                     route,
@@ -220,7 +220,7 @@ impl Results {
         let key = match key {
             Ok(key) => key,
             Err(why) => {
-                self.meters.result(names::NO_ROUTING_KEY);
+                self.meters.result(NO_ROUTING_KEY);
                 self.failed(route, &why, "a result has no routing key and is dropped");
                 return None;
             }

@@ -25,7 +25,6 @@ use sluiced_ports::limits::{KeyedLimit, key_id, limit_key};
 use sluiced_ports::queue::Subscription;
 use sluiced_ports::store::Store;
 use sluiced_telemetry::health::{DOWNSTREAM, Health, MESSAGES};
-use sluiced_telemetry::meters::RouteMeters;
 use sluiced_telemetry::waits::{ROUTE, WaitsFor};
 use sluiced_template::{RouteActuals, RouteLabels, RouteQuotas, RouteThrottles};
 
@@ -35,6 +34,7 @@ use super::fitness::Fitness;
 use super::history::History;
 use super::holding::Holding;
 use super::journal::Journal;
+use super::meters::RouteMeters;
 use super::results::Results;
 use super::route_gate::{Load, RouteGate};
 use super::route_rules::RouteRules;

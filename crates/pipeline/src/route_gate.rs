@@ -16,9 +16,9 @@ use sluiced_core::zone::Zone;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_ports::store::{Store, StoreError};
-use sluiced_telemetry::meters::RouteMeters;
 
 use super::handle::{PacerHandle, ToPacer};
+use super::meters::RouteMeters;
 
 /// A route's gate.
 pub(super) struct RouteGate {

@@ -19,10 +19,10 @@ use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::limits::Ticket;
 use sluiced_ports::lock;
 use sluiced_ports::queue::Delivery;
-use sluiced_telemetry::meters::RouteMeters;
 
 use super::calls::Calls;
 use super::history::History;
+use super::meters::RouteMeters;
 use super::route::Route;
 use super::route_gate::RouteGate;
 use super::route_rules::RouteRules;

@@ -12,10 +12,10 @@ use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
 use sluiced_ports::queue::Subscription;
-use sluiced_telemetry::meters::RouteMeters;
 
 use super::fitness::Fitness;
 use super::handle::PacerHandle;
+use super::meters::RouteMeters;
 use super::route_gate::RouteGate;
 use super::sharing::Sharing;
 

@@ -1,7 +1,8 @@
 //! The state of a replica, from its metrics, its health and its log.
 //!
 //! Problem: `/metrics` has totals, but an operator needs the last seconds and minutes. So the totals of an
-//! earlier sample are remembered: the difference, divided by the time since, is a rate.
+//! earlier sample are remembered: the difference, divided by the time since, is a rate. Metrics are known by their exported
+//! names, as alerts and dashboards know them; a test compares these names with the metrics that there are.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +10,6 @@ use std::time::Duration;
 use super::history::{Curve, History};
 use super::{CLOSED_HOURS, LimitWait, Missing, PROBES_ONLY, Replica, RouteState, Use};
 use sluiced_telemetry::health::{DOWNSTREAM, Health, MESSAGES, PROGRESS};
-use sluiced_telemetry::names::{self, Metric};
 use sluiced_telemetry::{ReadValue, Reading, recent};
 
 /// Rates are those of an interval of at least this: samples are taken at any time.
@@ -113,7 +113,7 @@ impl Sampler {
                 (Some(route), None) => {
                     let reasons = reasons.entry(route.to_owned()).or_default();
                     if let ReadValue::Samples { count, sum } = reading.value
-                        && is(reading, names::QUEUE_DELAY)
+                        && reading.name() == "sluiced_queue_delay_seconds"
                     {
                         delays.insert(route.to_owned(), (sum, count as f64));
                     }
@@ -121,7 +121,7 @@ impl Sampler {
                     of_route(route, reasons, reading);
                 }
                 (None, Some(limit)) => of_limit(&mut replica.limits, limit, reading),
-                (None, None) if is(reading, names::START_TIME) => {
+                (None, None) if reading.name() == "sluiced_start_time_seconds" => {
                     let since = Duration::try_from_secs_f64(reading.number()).unwrap_or_default();
                     replica.seconds = now.saturating_sub(since).as_secs();
                 }
@@ -249,78 +249,61 @@ impl Reasons {
     }
 }
 
-fn is(reading: &Reading, metric: Metric) -> bool {
-    reading.name() == metric.name
-}
-
 fn of_quota(quota: &mut Quota, reading: &Reading) {
-    if is(reading, names::QUOTA_REMAINING) {
-        quota.left = Some(reading.number());
-    } else if is(reading, names::QUOTA_RESET) {
-        quota.reset = reading.number();
+    match reading.name() {
+        "sluiced_quota_remaining" => quota.left = Some(reading.number()),
+        "sluiced_quota_reset_time_seconds" => quota.reset = reading.number(),
+        _ => {}
     }
 }
 
 fn of_route(route: &mut RouteState, reasons: &mut Reasons, reading: &Reading) {
-    let count = reading.number().max(0.0) as u64;
-    if is(reading, names::TAP_OPEN) {
-        route.open = count > 0;
-    } else if is(reading, names::BREAKER_OPEN) {
-        route.away = count > 0;
-    } else if is(reading, names::CLOSED) {
-        reasons.hours = count > 0;
-    } else if is(reading, names::PAUSED) {
-        reasons.paused = count > 0;
-    } else if is(reading, names::WAY_SPREAD) {
-        route.way_spread = reading.number();
-    } else if is(reading, names::WAY_KEPT) {
-        route.way_kept = reading.number();
-    } else if is(reading, names::OLDEST) {
-        route.oldest = reading.number();
-    } else if is(reading, names::MAX_DELAY) {
-        route.max_delay = reading.number();
-    } else if is(reading, names::HELD) {
-        route.held = count;
-    } else if is(reading, names::IN_FLIGHT) {
-        route.in_flight = count;
-    } else if is(reading, names::QUEUE_MESSAGES) {
-        match reading.label("part") {
-            Some("ready") => route.ready = count,
-            Some("waiting") => route.waiting = count,
-            Some("parked") => route.parked = count,
-            Some("dead") => route.dead = count,
+    let number = reading.number();
+    let count = number.max(0.0) as u64;
+    let label = |name| reading.label(name).unwrap_or_default();
+    match reading.name() {
+        "sluiced_tap_open" => route.open = count > 0,
+        "sluiced_breaker_open" => route.away = count > 0,
+        "sluiced_closed" => reasons.hours = count > 0,
+        "sluiced_paused" => reasons.paused = count > 0,
+        "sluiced_way_spread_seconds" => route.way_spread = number,
+        "sluiced_way_kept_seconds" => route.way_kept = number,
+        "sluiced_oldest_seconds" => route.oldest = number,
+        "sluiced_max_delay_seconds" => route.max_delay = number,
+        "sluiced_held" => route.held = count,
+        "sluiced_in_flight" => route.in_flight = count,
+        "sluiced_queue_messages" => match label("part") {
+            "ready" => route.ready = count,
+            "waiting" => route.waiting = count,
+            "parked" => route.parked = count,
+            "dead" => route.dead = count,
             _ => {}
+        },
+        "sluiced_settled_total" if label("verdict") == "done" => route.done = count,
+        "sluiced_answers_total" if count > 0 => {
+            route.answers.insert(label("answer").to_owned(), count);
         }
-    } else if is(reading, names::SETTLED) && reading.label("verdict") == Some("done") {
-        route.done = count;
-    } else if is(reading, names::ANSWERS) && count > 0 {
-        let answer = reading.label("answer").unwrap_or_default();
-        route.answers.insert(answer.to_owned(), count);
-    } else if is(reading, names::PUBLISHED_RESULTS) && count > 0 {
-        let outcome = reading.label("outcome").unwrap_or_default();
-        route.results.insert(outcome.to_owned(), count);
-    } else if is(reading, names::VANISHED) && count > 0 {
-        let part = reading.label("part").unwrap_or_default();
-        route.vanished.insert(part.to_owned(), count);
-    } else if is(reading, names::REPEATS) {
-        route.repeats = count;
-    } else if is(reading, names::MOVING) {
-        route.moving = count > 0;
+        "sluiced_results_total" if count > 0 => {
+            route.results.insert(label("outcome").to_owned(), count);
+        }
+        "sluiced_vanished_messages_total" if count > 0 => {
+            route.vanished.insert(label("part").to_owned(), count);
+        }
+        "sluiced_repeats_total" => route.repeats = count,
+        "sluiced_moving" => route.moving = count > 0,
+        _ => {}
     }
 }
 
 fn of_limit(limits: &mut BTreeMap<String, Use>, limit: &str, reading: &Reading) {
-    let known = [names::LIMIT_RATE, names::USED_UNITS, names::ACTUAL_UNITS];
-    if !known.iter().any(|metric| is(reading, *metric)) {
-        return;
-    }
-    let entry = limits.entry(limit.to_owned()).or_default();
-    if is(reading, names::LIMIT_RATE) {
-        entry.per_second = reading.number();
-    } else if is(reading, names::ACTUAL_UNITS) {
-        entry.actual = reading.number().max(0.0) as u64;
-    } else {
-        entry.total = reading.number().max(0.0) as u64;
+    // Other metrics of a limit make no entry.
+    let entry = limits.entry(limit.to_owned());
+    let total = reading.number().max(0.0) as u64;
+    match reading.name() {
+        "sluiced_limit_units_per_second" => entry.or_default().per_second = reading.number(),
+        "sluiced_actual_units_total" => entry.or_default().actual = total,
+        "sluiced_used_units_total" => entry.or_default().total = total,
+        _ => {}
     }
 }
 

@@ -1,11 +1,11 @@
 //! Output for operators: metrics, logs, and the messages to the service manager.
 //!
 //! Problem: metrics and log lines that each crate writes in its own way drift apart, and one label with an id in it grows
-//! without bound. So both are here, and known by every crate that does I/O for messages, by `pipeline` and by `status`.
-//! Metric names are in [`names`] and nowhere else. Crates get
-//! handles from [`meters`] once and never build a label for a message.
+//! without bound. So how a metric is declared and a line is written stands here, and is known by every crate that does
+//! I/O for messages, by `pipeline` and by `status`. A crate declares the metrics that it counts, in its `meters.rs`; the
+//! daemon's `wire/metrics.rs` puts the lists together.
 //!
-//! **Public API**: [`meters`] for numbers, `health` for readiness, `LogLimit` for lines that repeat, `traces` for spans.
+//! **Public API**: [`metric`] for numbers, `health` for readiness, `LogLimit` for lines that repeat, `traces` for spans.
 //!
 //! **May know**: `core`, `ports`.
 
@@ -13,7 +13,7 @@ pub mod health;
 mod lines;
 pub mod logs;
 pub mod meters;
-pub mod names;
+pub mod metric;
 pub mod notify;
 mod readings;
 mod recorder;
@@ -22,5 +22,6 @@ pub mod waits;
 
 pub use health::Health;
 pub use logs::{CHANGE, LogLimit, RecentLine, Suppressed, note_change, recent};
+pub use metric::{Counter, Counters, Gauge, Gauges, Handle, Histogram, Metric, MetricKind};
 pub use readings::{ReadValue, Reading};
 pub use recorder::{Metrics, install};

@@ -229,25 +229,40 @@ fn add(bits: &AtomicU64, by: f64) {
 }
 
 #[cfg(test)]
+#[allow(
+    unreachable_pub,
+    reason = "what the macro makes is public, as crates need it"
+)]
 mod tests {
     use super::*;
     use crate::recorder;
 
+    crate::metrics! {
+        /// One of each kind.
+        TestMeters(route) {
+            received: Counter = RECEIVED, "sluiced_received_total", "Deliveries.";
+            held: Gauge = HELD, "sluiced_held", "Messages.";
+            delay_seconds: Histogram(&[1.0]) = DELAY, "sluiced_delay_seconds", "From here to there.";
+        }
+
+        + others {}
+    }
+
     #[test]
     fn what_is_shown_can_be_read() {
         let values = Values::default();
-        let recorder = ReadableRecorder::new(recorder::build(), values.clone());
+        let recorder = ReadableRecorder::new(recorder::build(METRICS), values.clone());
         let handle = recorder.handle();
         metrics::with_local_recorder(&recorder, || {
-            let route = crate::meters::RouteMeters::new("sms");
+            let route = TestMeters::new("sms");
             // Twice the same series.
-            let again = crate::meters::RouteMeters::new("sms");
+            let again = TestMeters::new("sms");
             route.received.increment(2);
             again.received.increment(1);
             route.held.increment(3.0);
             route.held.decrement(1.0);
-            route.queue_delay_seconds.record(0.5);
-            route.queue_delay_seconds.record(1.5);
+            route.delay_seconds.record(0.5);
+            route.delay_seconds.record(1.5);
         });
         let read = values.read();
         let of = |name: &str| {
@@ -259,7 +274,7 @@ mod tests {
         assert_eq!(of("sluiced_received_total"), ReadValue::Number(3.0));
         assert_eq!(of("sluiced_held"), ReadValue::Number(2.0));
         let samples = ReadValue::Samples { count: 2, sum: 2.0 };
-        assert_eq!(of("sluiced_queue_delay_seconds"), samples);
+        assert_eq!(of("sluiced_delay_seconds"), samples);
         let text = handle.render();
         assert!(
             text.contains("sluiced_received_total{route=\"sms\"} 3"),

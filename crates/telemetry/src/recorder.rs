@@ -11,7 +11,8 @@ use metrics_process::Collector;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::names::{self, Metric, MetricKind};
+use super::meters::{self, BUILD_INFO, LOG_LINES_DROPPED, READY, START_TIME};
+use super::metric::{Metric, MetricKind};
 use super::readings::{ReadableRecorder, Reading, Values};
 
 /// Samples of histograms accumulate until the next scrape or the next upkeep.
@@ -31,7 +32,7 @@ impl Metrics {
     /// All metrics in Prometheus' text format, for a replica that is ready now or not.
     #[must_use]
     pub fn render(&self, is_ready: bool) -> String {
-        gauge(&names::READY, &[]).set(f64::from(u8::from(is_ready)));
+        gauge(&READY, &[]).set(f64::from(u8::from(is_ready)));
         self.process.collect();
         self.handle.render()
     }
@@ -55,21 +56,23 @@ impl Metrics {
     }
 }
 
-/// Installs the recorder for the whole process; a second call returns the same one.
+/// Installs the recorder for the whole process, for the metrics of this crate and of those; a second call returns the
+/// same recorder.
 ///
 /// If another recorder is in place already (that of a test), that one keeps counting and the one returned
 /// here stays empty, with a warning in the log.
 #[must_use]
-pub fn install() -> Metrics {
+pub fn install(of_crates: &[&[Metric]]) -> Metrics {
     INSTALLED
         .get_or_init(|| {
+            let all: Vec<Metric> = [of_crates, &[meters::METRICS]].concat().concat();
             let values = Values::default();
-            let recorder = ReadableRecorder::new(build(), values.clone());
+            let recorder = ReadableRecorder::new(build(&all), values.clone());
             let handle = recorder.handle();
             if metrics::set_global_recorder(recorder).is_err() {
                 tracing::warn!("another metrics recorder is installed: /metrics stays empty");
             }
-            describe();
+            describe(&all);
             process();
             let process = Collector::default();
             process.describe();
@@ -84,9 +87,9 @@ pub fn install() -> Metrics {
 
 /// A recorder with buckets for every histogram. No idle timeout: that would orphan the handles
 /// that the crates keep.
-pub(super) fn build() -> PrometheusRecorder {
+pub(super) fn build(all: &[Metric]) -> PrometheusRecorder {
     let mut builder = PrometheusBuilder::new();
-    for metric in names::ALL {
+    for metric in all {
         if let MetricKind::Histogram(bounds) = metric.kind {
             builder = builder
                 .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), bounds)
@@ -101,8 +104,8 @@ pub(super) fn build() -> PrometheusRecorder {
     clippy::disallowed_macros,
     reason = "the one place that describes metrics"
 )]
-pub(super) fn describe() {
-    for metric in names::ALL {
+fn describe(all: &[Metric]) {
+    for metric in all {
         match metric.kind {
             MetricKind::Counter => metrics::describe_counter!(metric.name, metric.help),
             MetricKind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
@@ -136,7 +139,8 @@ pub(super) fn counter(metric: &Metric, values: &[&str]) -> Counter {
 }
 
 #[allow(clippy::disallowed_macros, reason = "the one place that makes gauges")]
-pub(super) fn gauge(metric: &Metric, values: &[&str]) -> Gauge {
+/// The gauge with these values of its labels, at zero if it is new.
+pub fn gauge(metric: &Metric, values: &[&str]) -> Gauge {
     let gauge = metrics::gauge!(metric.name, labels(metric, values));
     gauge.increment(0.0);
     gauge
@@ -151,21 +155,21 @@ pub(super) fn histogram(metric: &Metric, values: &[&str]) -> Histogram {
 }
 
 /// Registers the version and the start time of the process, and the series that have no other label.
-pub(super) fn process() {
-    gauge(&names::BUILD_INFO, &[env!("CARGO_PKG_VERSION")]).set(1.0);
+fn process() {
+    gauge(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")]).set(1.0);
     // A wall clock, because the reader's is one too. No decision uses it.
     let since_epoch = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
-    gauge(&names::START_TIME, &[]).set(since_epoch.as_secs_f64());
-    counter(&names::LOG_LINES_DROPPED, &[]).increment(0);
+    gauge(&START_TIME, &[]).set(since_epoch.as_secs_f64());
+    counter(&LOG_LINES_DROPPED, &[]).increment(0);
     // Nothing is known yet; each scrape says what is then.
-    gauge(&names::READY, &[]).set(0.0);
+    gauge(&READY, &[]).set(0.0);
 }
 
 /// A line of the log was dropped. The log begins before there is a recorder, so no handle is kept.
 pub(super) fn log_line_dropped() {
-    counter(&names::LOG_LINES_DROPPED, &[]).increment(1);
+    counter(&LOG_LINES_DROPPED, &[]).increment(1);
 }
 
 #[cfg(test)]
@@ -175,8 +179,8 @@ mod tests {
 
     #[tokio::test]
     async fn installing_twice_is_installing_once() {
-        let first = install();
-        let second = install();
+        let first = install(&[]);
+        let second = install(&[]);
         LinkMeters::new("redis").up.set(1.0);
         let line = "sluiced_link_up{target=\"redis\"} 1";
         assert!(first.render(true).contains(line));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::names;
+use super::meters::LIMIT_WAITS;
 use super::recorder::gauge;
 use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::time::Mono;
@@ -179,7 +179,7 @@ impl Waits {
 fn publish(limit: &str, what: WaitsFor, left: Duration) {
     let until = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     let until = until.filter(|_| !left.is_zero()).map(|now| now + left);
-    gauge(&names::LIMIT_WAITS, &[limit, what.label()]).set(until.unwrap_or_default().as_secs_f64());
+    gauge(&LIMIT_WAITS, &[limit, what.label()]).set(until.unwrap_or_default().as_secs_f64());
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::series::series;
 use crate::cli::text::{counted, padded};
 use sluiced_core::rate::{Rate, Span};
+use sluiced_pipeline::meters::{HELD, SLOT_LATENESS};
 use sluiced_provider::{Live, Provider, Report};
-use sluiced_telemetry::names::{HELD, SLOT_LATENESS};
 
 /// The result of a run.
 #[derive(Clone, Debug)]

@@ -2,7 +2,8 @@
 
 use std::os::unix::net::UnixDatagram;
 
-use sluiced_telemetry::names;
+use sluiced::wire::all_metrics;
+use sluiced_pipeline::meters::{QUEUE_MESSAGES, QUOTA_REMAINING, QUOTA_RESET};
 
 use super::{config, filled};
 use crate::support::broker::Broker;
@@ -104,10 +105,7 @@ async fn a_connection_that_looks_for_queues_ends_alone() {
     eventually(LONG, "connected again", again).await;
     let letter = || [(body(1), lapin::BasicProperties::default())];
     broker.publish(&format!("{name}.dead"), letter()).await;
-    let dead = format!(
-        "{}{{route=\"{name}\",part=\"dead\"}}",
-        names::QUEUE_MESSAGES.name
-    );
+    let dead = format!("{}{{route=\"{name}\",part=\"dead\"}}", QUEUE_MESSAGES.name);
     eventually_async(LONG, "the dead letter is counted", || {
         let page = daemon_figures(&mut daemon);
         let dead = &dead;
@@ -170,9 +168,9 @@ async fn every_metric_is_there_from_the_start() {
         assert!(page.contains(&series), "no {series} in\n{page}");
     }
     // The downstream's own count is known once an answer has reported it.
-    let later = [names::QUOTA_REMAINING.name, names::QUOTA_RESET.name];
-    let from_the_start = names::ALL
-        .iter()
+    let later = [QUOTA_REMAINING.name, QUOTA_RESET.name];
+    let from_the_start = all_metrics()
+        .into_iter()
         .filter(|metric| !later.contains(&metric.name));
     for metric in from_the_start {
         let name = metric.name;

@@ -8,10 +8,10 @@ use tracing::{debug, error, info, warn};
 use super::{CurrentPolicy, PolicySpec};
 use crate::follow::{Following, LOOK, Update};
 use crate::limit_facts::{FileLimit, InForce};
+use crate::meters::PolicyMeters;
 use sluiced_core::policy::{LimitPolicy, Origin, as_written};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::policies::PolicyOf;
-use sluiced_telemetry::meters::PolicyMeters;
 use sluiced_telemetry::note_change;
 
 /// The policy that this replica knows, and what it logged.

@@ -10,7 +10,7 @@ use sluiced_core::rate::Cost;
 use sluiced_ports::limits::{Candidate, Charge, Decisions, LimitKey, Look, LostWait};
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreFuture};
-use sluiced_telemetry::meters::Counter;
+use sluiced_telemetry::Counter;
 
 /// A store that knows none of the calls that it renews, where some are given back at that moment.
 #[derive(Debug, Default)]

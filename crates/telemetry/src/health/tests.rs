@@ -76,7 +76,7 @@ async fn components_are_followed_and_a_lost_supervisor_is_down() {
 
 #[test]
 fn a_connection_that_came_back_is_counted_and_the_first_is_not() {
-    let recorder = crate::recorder::build();
+    let recorder = crate::recorder::build(&[]);
     metrics::with_local_recorder(&recorder, || {
         let mut tally = Rounds {
             meters: Some(LinkMeters::new("redis")),

@@ -1,35 +1,14 @@
-//! Every metric that sluiced exports: name, kind, help, labels.
+//! What is counted on the path of a message: by route, by limit, by pacer.
 //!
-//! Problem: names that are scattered over crates drift apart, and a label with an id in it grows
-//! without bound. So a metric exists only here, as a constant, and its labels come from the
-//! configuration (`route`, `limit`) or from a fixed list (`outcome`, `answer`, `verdict`, `reason`,
-//! `part`, `result`, `status`, `target`). A key, a phone number or a message id is never a label. Names follow Prometheus: base
-//! units (seconds), the unit as suffix, `_total` on counters.
-//!
-//! The usual `process_*` metrics (memory, processor time, open files) come from a library
-//! (`recorder`).
+//! Each of these metrics stands here and nowhere else, with its help text; `docs/monitoring.md` lists them for operators.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram};
-
-use super::meters::{Counters, Gauges, Handle as _};
-use super::waits::WaitsFor;
 use sluiced_core::judge::DeadReason;
 use sluiced_ports::queue::Part;
-
-/// The labels of all values of an enum.
-macro_rules! labels {
-    ($enum:ty) => {{
-        let mut labels = [""; <$enum>::ALL.len()];
-        let mut at = 0;
-        while at < labels.len() {
-            labels[at] = <$enum>::ALL[at].label();
-            at += 1;
-        }
-        labels
-    }};
-}
+use sluiced_telemetry::metric::{Counter, Handle as _, gauge};
+use sluiced_telemetry::{MetricKind, labels, metrics};
 
 /// Values of the label `outcome` (`core::judge::Outcome::label`).
 pub const OUTCOMES: &[&str] = &["accepted", "throttled", "held", "transient", "permanent"];
@@ -80,20 +59,15 @@ pub const RECEIPT_STATES: &[&str] = &[
     "other",
     "unread",
 ];
-/// Values of the label `what` of waits (`telemetry::waits`).
-pub const WAITS: &[&str] = &labels!(WaitsFor);
 /// What an answer claims that is bounded, of the label `what`.
 pub const CLAIM_ACTUAL: &str = "actual";
 pub const CLAIM_QUOTA: &str = "quota";
 /// Values of the label `what`.
 pub const CLAIMS: &[&str] = &[CLAIM_ACTUAL, CLAIM_QUOTA];
-/// Values of the label `status` of requests for permits.
-pub const PERMIT_STATUSES: &[&str] = &["200", "400", "401", "408", "413", "415", "429", "503"];
 /// Values of the label `reason` (`core::judge::DeadReason::label`).
 pub const REASONS: &[&str] = &labels!(DeadReason);
 /// Values of the label `result`.
 pub const RESULTS: &[&str] = &["granted", "denied", "failed"];
-
 /// Values of the label `decision`: the decisions of keyed limits about messages.
 pub const DECISIONS: &[&str] = &[
     "granted",
@@ -129,108 +103,6 @@ const LATENESS_BOUNDS: &[f64] = &[
 const ASK_BOUNDS: &[f64] = &[
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ];
-
-/// The kind of a metric.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MetricKind {
-    /// Only goes up; starts at zero with the process.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Counts per bucket. The upper bounds are in the metric's unit; they add up over replicas,
-    /// which the quantiles of a summary do not.
-    Histogram(&'static [f64]),
-}
-
-/// One metric.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Metric {
-    /// As exported.
-    pub name: &'static str,
-    pub kind: MetricKind,
-    /// One sentence for a person.
-    pub help: &'static str,
-    /// The names of its labels.
-    pub labels: &'static [&'static str],
-    /// The values of the last label, where they are known. Each has a series from the start.
-    pub values: &'static [&'static str],
-}
-
-impl Metric {
-    const fn new(shape: Shape, name: &'static str, help: &'static str) -> Self {
-        let (kind, labels, values) = shape;
-        Self {
-            name,
-            kind,
-            help,
-            labels,
-            values,
-        }
-    }
-}
-
-/// Kind, labels, and values of the last label.
-type Shape = (MetricKind, &'static [&'static str], &'static [&'static str]);
-
-/// The metrics, and for each group of them a struct of handles, which is made of the value of their first label:
-/// `field: Handle = CONSTANT, "name", "help";`. More fields stand behind them, with a `+`. [`ALL`] has all metrics, in
-/// the order in which they are written.
-macro_rules! metrics {
-    (
-        $(
-            $(#[$doc:meta])*
-            $meters:ident($label:ident) {
-                $(
-                    $field:ident: $handle:ident $(($($of:expr),*))? = $metric:ident, $name:literal,
-                        $help:literal;
-                )*
-                $(+ $vis:vis $more:ident: $type:ty = $value:expr;)*
-            }
-        )*
-        + others {
-            $($other:ident = $shape:expr, $other_name:literal, $other_help:literal;)*
-        }
-    ) => {
-        $($(
-            pub const $metric: Metric =
-                Metric::new(metrics!(@$handle $label $(, $($of),*)?), $name, $help);
-        )*)*
-        $(pub const $other: Metric = Metric::new($shape, $other_name, $other_help);)*
-        /// All of them.
-        pub const ALL: &[Metric] = &[$($($metric,)*)* $($other,)*];
-
-        $(
-            $(#[$doc])*
-            #[derive(Debug)]
-            pub struct $meters {
-                $(#[doc = $help] pub $field: $handle,)*
-                $($vis $more: $type,)*
-            }
-
-            impl $meters {
-                /// All at zero.
-                #[must_use]
-                pub fn new($label: &str) -> Self {
-                    Self {
-                        $($field: $handle::of(&$metric, $label),)*
-                        $($more: $value,)*
-                    }
-                }
-            }
-        )*
-    };
-    (@Counter $label:ident) => { (MetricKind::Counter, &[stringify!($label)], &[]) };
-    (@Gauge $label:ident) => { (MetricKind::Gauge, &[stringify!($label)], &[]) };
-    (@Histogram $label:ident, $bounds:expr) => {
-        (MetricKind::Histogram($bounds), &[stringify!($label)], &[])
-    };
-    (@Counters $label:ident, $second:literal, $values:expr) => {
-        (MetricKind::Counter, &[stringify!($label), $second], $values)
-    };
-    (@Gauges $label:ident, $second:literal, $values:expr) => {
-        (MetricKind::Gauge, &[stringify!($label), $second], $values)
-    };
-}
 
 metrics! {
     /// What is measured about a route.
@@ -321,19 +193,7 @@ metrics! {
             "max_delay of the route; 0: it has none.";
         queue_delay_seconds: Histogram(DELAY_BOUNDS) = QUEUE_DELAY, "sluiced_queue_delay_seconds",
             "From publishing a message to the call that was accepted. The AMQP timestamp says when it was published (in whole seconds); without one, it counts from the first time that a replica received it.";
-        + pub(super) ready: AtomicU64 = AtomicU64::new(0);
-    }
-
-    /// What is measured about the callers of a listener, beside what each route has.
-    CallersMeters(route) {
-        requests: Counters("status", PERMIT_STATUSES) = PERMIT_REQUESTS, "sluiced_permit_requests_total",
-            "Requests for permits by the status of their answers: 200, the turn came; 429, it did not come within the wait; 503, too many wait or nothing is known of the limits; others, the request was wrong.";
-        connections: Gauge = CALLER_CONNECTIONS, "sluiced_caller_connections",
-            "Open connections of callers.";
-        unused_permits: Counter = UNUSED_PERMITS, "sluiced_unused_permits_total",
-            "Permits that callers returned without a call: each was a slot that passed unused.";
-        unended_permits: Counter = UNENDED_PERMITS, "sluiced_unended_permits_total",
-            "Permits that counted until ends_after, because their callers did not end them.";
+        + ready: AtomicU64 = AtomicU64::new(0);
     }
 
     /// What is measured about the policy of a limit.
@@ -391,28 +251,94 @@ metrics! {
         + pub used_units: Counter = Counter::of(&USED_UNITS, limit);
     }
 
-    /// What is measured about a supervised connection.
-    LinkMeters(target) {
-        up: Gauge = LINK_UP, "sluiced_link_up",
-            "1 while the connection to the target is usable.";
-        reconnects: Counter = RECONNECTS, "sluiced_reconnects_total",
-            "Times that the connection to the target was made again after it was lost.";
-    }
-
     + others {
-        LIMIT_WAITS = (MetricKind::Gauge, &["limit", "what"], WAITS), "sluiced_limit_waits_until_time_seconds",
-            "Until when messages wait for a limit, in Unix time, as this replica knows it: because of a freeze, a debt (units that calls used beyond their costs), the downstream's own quota of a key, or a loss of the store's state. 0 or a time that is over: they do not. A wait of less than 5 s is not shown.";
         KEY_RATE = (MetricKind::Gauge, &["limit"], &[]), "sluiced_key_units_per_second",
             "The current rate of a keyed limit, which each of its keys has. Absent for kinds without a rate.";
-        LOG_LINES_DROPPED = (MetricKind::Counter, &[], &[]), "sluiced_log_lines_dropped_total",
-            "Log lines that were dropped because stderr did not take them.";
-        BUILD_INFO = (MetricKind::Gauge, &["version"], &[]), "sluiced_build_info",
-            "1; the label has the version.";
-        READY = (MetricKind::Gauge, &[], &[]), "sluiced_ready",
-            "1 while the replica is ready, as /readyz says; 0 while something is missing, which /readyz names.";
-        START_TIME = (MetricKind::Gauge, &[], &[]), "sluiced_start_time_seconds",
-            "When the process started, in seconds since the Unix epoch.";
     }
+}
+
+impl RouteMeters {
+    /// A call ended in `outcome` (`Outcome::label`) by `answer` (`Judgement::answer`).
+    pub fn call(&self, outcome: &'static str, answer: &'static str) {
+        self.calls.increment(outcome, 1);
+        self.answers.increment(answer, 1);
+    }
+
+    /// An answer claims more than is believed ([`CLAIMS`]).
+    pub fn implausible(&self, what: &'static str) {
+        self.implausible.increment(what, 1);
+    }
+
+    /// So many messages are in a part of the route's queues (`Part::label`).
+    pub fn stand(&self, part: &'static str, count: u64) {
+        self.queue_messages.set(part, count as f64);
+        if part == Part::Ready.label() {
+            self.ready.store(count, Ordering::Relaxed);
+        }
+    }
+
+    /// So many messages are gone from a queue of ours.
+    pub fn vanished(&self, part: &'static str, count: u64) {
+        self.vanished.increment(part, count);
+    }
+
+    /// A queue of the route is gone.
+    pub fn gone(&self, part: &'static str) {
+        self.queues_gone.increment(part, 1);
+    }
+
+    /// The downstream says that so many units are left for a limit, until `reset` (Unix time) if that is
+    /// known. The series begins with the first of these, because no earlier number would be true.
+    pub fn quota_remaining(&self, limit: &str, units: u64, reset: Option<Duration>) {
+        self.quota_remaining.set(limit, units as f64);
+        let reset = reset.unwrap_or_default();
+        self.quota_reset.set(limit, reset.as_secs_f64());
+    }
+
+    /// How many messages are ready in the work queue, as last counted.
+    #[must_use]
+    pub fn ready(&self) -> u64 {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// A receipt with this state came (`Receipt::label`).
+    pub fn receipt(&self, state: &'static str) {
+        self.receipts.increment(state, 1);
+    }
+
+    /// A result had this outcome.
+    pub fn result(&self, outcome: &'static str) {
+        self.results.increment(outcome, 1);
+    }
+
+    /// `count` deliveries got the verdict `verdict` (`Verdict::label`).
+    pub fn settled(&self, verdict: &'static str, count: u64) {
+        self.settled.increment(verdict, count);
+    }
+
+    /// A message died for `reason` (`DeadReason::label`).
+    pub fn dead(&self, reason: &'static str) {
+        self.dead.increment(reason, 1);
+    }
+}
+
+impl LimitMeters {
+    /// An ask ended: `granted`, `denied` (nothing granted) or `failed` (no answer).
+    pub fn asks(&self, result: &'static str) {
+        self.asks.increment(result, 1);
+    }
+}
+
+impl AdmissionMeters {
+    /// `count` messages came to `decision`.
+    pub fn decided(&self, decision: &'static str, count: u64) {
+        self.decisions.increment(decision, count);
+    }
+}
+
+/// The rate of a keyed limit, which holds for each key. Only kinds with a rate have the metric.
+pub fn rate_of_keys(limit: &str, per_second: f64) {
+    gauge(&KEY_RATE, &[limit]).set(per_second);
 }
 
 #[cfg(test)]
