@@ -143,14 +143,9 @@ pub struct LeaseHolder {
 /// What happened to slots since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseTally {
-    /// Asks that were sent, including those that only read the clock.
-    pub asks: u64,
     /// Asks for slots that got none.
     pub denied: u64,
-    /// Asks that failed or timed out.
-    pub failed: u64,
     pub leased: u64,
-    pub used: u64,
     /// Dropped because they came up too late: too little was left of the time in which a call may leave.
     pub missed: u64,
     /// Dropped because of a freeze that came after they were leased.
@@ -167,11 +162,8 @@ impl std::ops::Add for LeaseTally {
 
     fn add(self, other: Self) -> Self {
         Self {
-            asks: self.asks + other.asks,
             denied: self.denied + other.denied,
-            failed: self.failed + other.failed,
             leased: self.leased + other.leased,
-            used: self.used + other.used,
             missed: self.missed + other.missed,
             frozen: self.frozen + other.frozen,
             burnt: self.burnt + other.burnt,
@@ -310,7 +302,6 @@ impl LeaseHolder {
     /// Takes the slot that [`LeaseHolder::due`] just returned.
     pub fn take(&mut self) {
         self.slots.take();
-        self.tally.used += 1;
     }
 
     /// When the next leased slot is due.

@@ -35,12 +35,6 @@ pub enum Pacing {
 }
 
 impl Pacing {
-    /// One row.
-    #[must_use]
-    pub fn paced(main: LeaseHolder) -> Self {
-        Self::with_reserve(main, None)
-    }
-
     /// A main row, and one for urgent messages only.
     #[must_use]
     pub fn with_reserve(main: LeaseHolder, reserve: Option<LeaseHolder>) -> Self {

@@ -164,16 +164,6 @@ impl<T: Queued> Scheduler<T> {
         &mut self.pacing
     }
 
-    /// Messages held here: ready, waiting for a key or a time, and permitted; not messages that are
-    /// asked for.
-    #[must_use]
-    pub fn held(&self) -> usize {
-        self.ready.sum().messages
-            + self.key_queues.len()
-            + self.permitted.len()
-            + self.delayed.len()
-    }
-
     /// Adds a message that may be sent at once.
     pub fn push(&mut self, item: T, now: Mono) {
         match self.waits_for(&item, now) {

@@ -118,7 +118,6 @@ impl LeaseHolder {
     /// The ask that is under way failed. It may have run: what it granted is never used.
     pub fn failed(&mut self, now: Mono) {
         self.asks.under_way = None;
-        self.tally.failed += 1;
         self.asks.failures.failed(now, self.jitter.fraction());
     }
 

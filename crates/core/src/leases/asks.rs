@@ -95,7 +95,6 @@ impl LeaseHolder {
             known: self.known,
         });
         self.asks.last = Some(now);
-        self.tally.asks += 1;
         Some(ask)
     }
 

@@ -19,6 +19,17 @@ use crate::time::StoreTime;
 const SECOND: u64 = 1_000_000;
 const HEADROOM: Duration = Duration::from_millis(100);
 
+impl Scheduler<Item> {
+    /// Messages held here: ready, waiting for a key or a time, and permitted; not messages that are
+    /// asked for.
+    fn held(&self) -> usize {
+        self.ready.sum().messages
+            + self.key_queues.len()
+            + self.permitted.len()
+            + self.delayed.len()
+    }
+}
+
 /// The most that was sent in any window of a second.
 fn most_in_a_second(bench: &Bench, counts: impl Fn(&Item) -> bool) -> u64 {
     let sent: Vec<_> = bench.sent.iter().filter(|s| counts(&s.item)).collect();
