@@ -86,10 +86,9 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         unused: &Unused,
         now: StoreTime,
     ) -> bool {
-        let mut cell = self.cell(name, limit.rule, now);
-        let taken = cell::refund(limit, since, &mut cell, unused, now);
-        self.put(name, limit.rule, cell, now);
-        taken
+        self.with(name, limit.rule, now, |cell| {
+            cell::refund(limit, since, cell, unused, now)
+        })
     }
 
     /// The downstream says that so many units are left of a key for so long (`cell::tighten`).
@@ -101,26 +100,23 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         length: Duration,
         now: StoreTime,
     ) -> bool {
-        let mut cell = self.cell(name, limit.rule, now);
-        let done = cell::tighten(limit, &mut cell, units, length, now);
-        self.put(name, limit.rule, cell, now);
-        done
+        self.with(name, limit.rule, now, |cell| {
+            cell::tighten(limit, cell, units, length, now)
+        })
     }
 
     /// A call of a key used so many units more than its message took (`limits::charge`).
     pub fn charge(&mut self, name: &N, limit: &Limit<'_>, units: u64, now: StoreTime) -> bool {
-        let mut cell = self.cell(name, limit.rule, now);
-        let done = super::charge(limit, &mut cell, units, now);
-        self.put(name, limit.rule, cell, now);
-        done
+        self.with(name, limit.rule, now, |cell| {
+            super::charge(limit, cell, units, now)
+        })
     }
 
     /// What a key owes, and what the downstream said of it, is forgiven (`limits::forgive`).
     pub fn forgive(&mut self, name: &N, limit: &Limit<'_>, now: StoreTime) -> bool {
-        let mut cell = self.cell(name, limit.rule, now);
-        let done = super::forgive(limit, &mut cell, now);
-        self.put(name, limit.rule, cell, now);
-        done
+        self.with(name, limit.rule, now, |cell| {
+            super::forgive(limit, cell, now)
+        })
     }
 
     /// Gives a call another lease; `false`: it has ended.
@@ -181,6 +177,20 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         cell.put(taken);
         self.put(name, rule, cell, now);
         Some(gave)
+    }
+
+    /// Acts on what counts of a key, and keeps what that changed. Returns the result.
+    fn with<R>(
+        &mut self,
+        name: &N,
+        rule: &Rule,
+        now: StoreTime,
+        act: impl FnOnce(&mut Cell) -> R,
+    ) -> R {
+        let mut cell = self.cell(name, rule, now);
+        let result = act(&mut cell);
+        self.put(name, rule, cell, now);
+        result
     }
 
     fn cell(&self, name: &N, rule: &Rule, now: StoreTime) -> Cell {
