@@ -24,15 +24,20 @@ use jiff::civil::{Date, Time, Weekday};
 use super::time::StoreTime;
 use super::zone::{Zone, second, store_time};
 
-/// The length of a window of the calendar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CalendarUnit {
-    Second,
-    Minute,
-    Hour,
-    Day,
-    Week,
-    Month,
+crate::labelled! {
+    /// The length of a window of the calendar.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum CalendarUnit {
+        Second = "second",
+        Minute = "minute",
+        Hour = "hour",
+        Day = "day",
+        Week = "week",
+        Month = "month",
+    }
+
+    /// The word for it in a rate: the `day` of `10/day`.
+    pub const fn word(self) -> &'static str;
 }
 
 /// A word that names no [`CalendarUnit`].
@@ -43,19 +48,6 @@ pub struct UnknownUnit(String);
 const HOUR: u64 = 3600;
 
 impl CalendarUnit {
-    /// The word for it in a rate: the `day` of `10/day`.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Second => "second",
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-        }
-    }
-
     /// The usual longest length of such a window: an hour has up to 90 minutes where clocks change by 30, a
     /// day up to 25 hours.
     #[must_use]
@@ -100,17 +92,10 @@ impl FromStr for CalendarUnit {
     type Err = UnknownUnit;
 
     fn from_str(text: &str) -> Result<Self, UnknownUnit> {
-        [
-            Self::Second,
-            Self::Minute,
-            Self::Hour,
-            Self::Day,
-            Self::Week,
-            Self::Month,
-        ]
-        .into_iter()
-        .find(|unit| unit.word() == text.trim())
-        .ok_or_else(|| UnknownUnit(text.trim().to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|unit| unit.word() == text.trim())
+            .ok_or_else(|| UnknownUnit(text.trim().to_owned()))
     }
 }
 

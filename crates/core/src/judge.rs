@@ -57,97 +57,51 @@ impl Outcome {
     }
 }
 
-/// Why a message went to the dead-letter queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeadReason {
-    /// The downstream said that it can never pass.
-    Rejected,
-    /// Every attempt failed.
-    AttemptsExhausted,
-    /// The request could not be made from it.
-    Undecodable,
-    /// Its properties cannot be read.
-    Unreadable,
-    /// Its body is larger than `max_body`.
-    Oversized,
-    /// It was too old before it could be sent.
-    Expired,
-    /// A limit cannot count it: a field for a key or a cost is missing, the cost is no whole
-    /// number from 1, or it can never fit.
-    Invalid,
-    /// Its limit denied it, and the route says `on_denied = "dead_letter"`.
-    Denied,
-    /// It may have been accepted, and its `once` limit says `on_unknown = "dead_letter"`.
-    Unknown,
-    /// The downstream refused it for too long, while it accepted others.
-    Throttled,
-}
-
-impl DeadReason {
-    /// Every one.
-    pub const ALL: [Self; 10] = [
-        Self::Rejected,
-        Self::AttemptsExhausted,
-        Self::Undecodable,
-        Self::Unreadable,
-        Self::Oversized,
-        Self::Expired,
-        Self::Invalid,
-        Self::Denied,
-        Self::Unknown,
-        Self::Throttled,
-    ];
+crate::labelled! {
+    /// Why a message went to the dead-letter queue.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum DeadReason {
+        /// The downstream said that it can never pass.
+        Rejected = "rejected",
+        /// Every attempt failed.
+        AttemptsExhausted = "attempts_exhausted",
+        /// The request could not be made from it.
+        Undecodable = "undecodable",
+        /// Its properties cannot be read.
+        Unreadable = "unreadable",
+        /// Its body is larger than `max_body`.
+        Oversized = "oversized",
+        /// It was too old before it could be sent.
+        Expired = "expired",
+        /// A limit cannot count it: a field for a key or a cost is missing, the cost is no whole
+        /// number from 1, or it can never fit.
+        Invalid = "invalid",
+        /// Its limit denied it, and the route says `on_denied = "dead_letter"`.
+        Denied = "denied",
+        /// It may have been accepted, and its `once` limit says `on_unknown = "dead_letter"`.
+        Unknown = "unknown",
+        /// The downstream refused it for too long, while it accepted others.
+        Throttled = "throttled",
+    }
 
     /// The value of the header `x-sluiced-reason` and of the metric label `reason`.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Rejected => "rejected",
-            Self::AttemptsExhausted => "attempts_exhausted",
-            Self::Undecodable => "undecodable",
-            Self::Unreadable => "unreadable",
-            Self::Oversized => "oversized",
-            Self::Expired => "expired",
-            Self::Invalid => "invalid",
-            Self::Denied => "denied",
-            Self::Unknown => "unknown",
-            Self::Throttled => "throttled",
-        }
+    pub const fn label(self) -> &'static str;
+}
+
+crate::labelled! {
+    /// What an entry of the configuration, or a template over an answer, says.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Meaning {
+        Accepted = "accepted",
+        Throttled = "throttled",
+        /// "Not now", for this message.
+        Held = "held",
+        Transient = "transient",
+        Permanent = "permanent",
     }
-}
-
-/// What an entry of the configuration, or a template over an answer, says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    Accepted,
-    Throttled,
-    /// "Not now", for this message.
-    Held,
-    Transient,
-    Permanent,
-}
-
-impl Meaning {
-    /// Every one.
-    pub const ALL: [Self; 5] = [
-        Self::Accepted,
-        Self::Throttled,
-        Self::Held,
-        Self::Transient,
-        Self::Permanent,
-    ];
 
     /// As the configuration writes it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Throttled => "throttled",
-            Self::Held => "held",
-            Self::Transient => "transient",
-            Self::Permanent => "permanent",
-        }
-    }
+    pub const fn word(self) -> &'static str;
 }
 
 /// Why there was no answer.

@@ -32,6 +32,7 @@ pub mod gate;
 pub mod headroom;
 pub mod hours;
 pub mod judge;
+mod labelled;
 pub mod leases;
 pub mod limits;
 pub mod owner;

@@ -38,33 +38,25 @@ use super::time::StoreTime;
 pub use replacement::{Replacement, ReplacementTimes, Stamp};
 pub use text::{ADAPTED, as_written, ending, ends, is_same, keeping_end};
 
-/// Where the current policy comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// A configuration file.
-    File,
-    /// An operator.
-    Live,
+crate::labelled! {
+    /// Where the current policy comes from.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Origin {
+        /// A configuration file.
+        File = "file",
+        /// An operator.
+        Live = "live",
+    }
+
+    /// As the store and people read it.
+    pub const fn name(self) -> &'static str;
 }
 
 impl Origin {
-    /// As the store and people read it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::Live => "live",
-        }
-    }
-
     /// The one of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "file" => Some(Self::File),
-            "live" => Some(Self::Live),
-            _ => None,
-        }
+        Self::ALL.into_iter().find(|one| one.name() == name)
     }
 }
 

@@ -270,33 +270,22 @@ pub struct Leftover {
     pub unsettled: u64,
 }
 
-/// Where messages of a route are at the broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// In the work queue, not handed out.
-    Ready,
-    /// In wait queues.
-    Waiting,
-    /// Parked beside the work queue.
-    Parked,
-    /// In the dead-letter queue.
-    Dead,
-}
-
-impl Part {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Ready, Self::Waiting, Self::Parked, Self::Dead];
+sluiced_core::labelled! {
+    /// Where messages of a route are at the broker.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Part {
+        /// In the work queue, not handed out.
+        Ready = "ready",
+        /// In wait queues.
+        Waiting = "waiting",
+        /// Parked beside the work queue.
+        Parked = "parked",
+        /// In the dead-letter queue.
+        Dead = "dead",
+    }
 
     /// The value of the metric label `part`.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Waiting => "waiting",
-            Self::Parked => "parked",
-            Self::Dead => "dead",
-        }
-    }
+    pub const fn label(self) -> &'static str;
 }
 
 /// The channels of the task that serves a route: commands come in, deliveries and states go out.

@@ -133,27 +133,20 @@ impl PacedLimit {
 /// The names by which a fleet is known (`core::owner::Claim`).
 pub type FleetNames = Arc<[String]>;
 
-/// What a replica does about the names of its fleet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owning {
-    /// Claims them.
-    Claim,
-    /// Only looks whether it could.
-    Look,
-    /// Takes its claim back.
-    Leave,
-}
-
-impl Owning {
-    /// As the scripts read it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Claim => "claim",
-            Self::Look => "look",
-            Self::Leave => "leave",
-        }
+sluiced_core::labelled! {
+    /// What a replica does about the names of its fleet.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Owning {
+        /// Claims them.
+        Claim = "claim",
+        /// Only looks whether it could.
+        Look = "look",
+        /// Takes its claim back.
+        Leave = "leave",
     }
+
+    /// As the scripts read it.
+    pub const fn name(self) -> &'static str;
 }
 
 /// The whole store; by itself, that of paced limits and breakers. Every call ends within the store's own timeout.

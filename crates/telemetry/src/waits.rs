@@ -22,43 +22,27 @@ const SHOWN_FROM: Duration = Duration::from_secs(5);
 /// A route that waits as a whole is a limit with this prefix and the name of the route.
 pub const ROUTE: &str = "route.";
 
-/// What a limit waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WaitsFor {
-    /// The end of an operator's pause.
-    Pause,
-    /// The end of a freeze.
-    Freeze,
-    /// Units that calls used beyond their costs must be paid.
-    Debt,
-    /// The downstream's own quota of a key.
-    Quota,
-    /// The store lost what was taken before: it must no longer count.
-    Lost,
+sluiced_core::labelled! {
+    /// What a limit waits for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum WaitsFor {
+        /// The end of an operator's pause.
+        Pause = "pause",
+        /// The end of a freeze.
+        Freeze = "freeze",
+        /// Units that calls used beyond their costs must be paid.
+        Debt = "debt",
+        /// The downstream's own quota of a key.
+        Quota = "quota",
+        /// The store lost what was taken before: it must no longer count.
+        Lost = "lost",
+    }
+
+    /// The value of the metric label `what`.
+    pub const fn label(self) -> &'static str;
 }
 
 impl WaitsFor {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Pause,
-        Self::Freeze,
-        Self::Debt,
-        Self::Quota,
-        Self::Lost,
-    ];
-
-    /// The value of the metric label `what`.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Pause => "pause",
-            Self::Freeze => "freeze",
-            Self::Debt => "debt",
-            Self::Quota => "quota",
-            Self::Lost => "lost",
-        }
-    }
-
     /// For operators, after the name of the limit.
     const fn reason(self) -> &'static str {
         match self {

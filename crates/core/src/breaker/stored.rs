@@ -21,30 +21,22 @@ pub struct StoredBreaker {
     why: Arc<str>,
 }
 
-/// What a replica reports or asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerReport {
-    /// Calls failed in a row, or the probe did.
-    Failed,
-    /// May this replica probe?
-    Probe,
-    /// The probe succeeded.
-    Passed,
-    /// What is the status?
-    Look,
-}
-
-impl BreakerReport {
-    /// As the script reads it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Failed => "failed",
-            Self::Probe => "probe",
-            Self::Passed => "passed",
-            Self::Look => "look",
-        }
+crate::labelled! {
+    /// What a replica reports or asks.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum BreakerReport {
+        /// Calls failed in a row, or the probe did.
+        Failed = "failed",
+        /// May this replica probe?
+        Probe = "probe",
+        /// The probe succeeded.
+        Passed = "passed",
+        /// What is the status?
+        Look = "look",
     }
+
+    /// As the script reads it.
+    pub const fn name(self) -> &'static str;
 }
 
 /// The store's answer.
