@@ -312,8 +312,7 @@ impl CallEnd<'_> {
     }
 
     /// Whether the downstream may have taken the message, and did not say so in a way that can be read.
-    #[must_use]
-    pub const fn maybe_taken(&self) -> bool {
+    const fn maybe_taken(&self) -> bool {
         self.maybe_delivered && self.reply.is_err()
     }
 

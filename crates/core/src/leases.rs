@@ -327,8 +327,7 @@ impl LeaseHolder {
     ///
     /// Slots fall due later by the possible error of the mapping, as it was when they were granted. So a call leaves
     /// within the headroom after the slot's true time, whatever other replicas know of the clock.
-    #[must_use]
-    pub fn late_limit(&self, now: Mono) -> Duration {
+    fn late_limit(&self, now: Mono) -> Duration {
         let doubt = self.slots.doubt().unwrap_or_else(|| self.doubt(now));
         self.late().saturating_sub(doubt * 2)
     }

@@ -55,7 +55,7 @@ pub struct Space(u8);
 
 impl Space {
     /// How many there are. More: fewer tenants share one; each is one more queue to consume.
-    pub const COUNT: u8 = 8;
+    const COUNT: u8 = 8;
 
     /// The space of a tenant, by a hash that is the same on every replica.
     #[must_use]
@@ -200,8 +200,7 @@ impl Parking {
     }
 
     /// How many of a tenant's messages may be in hand before more of them are parked.
-    #[must_use]
-    pub fn allowance(&self, share: Share) -> u64 {
+    fn allowance(&self, share: Share) -> u64 {
         let weight = u64::from(share.weight.get());
         let fair = 2 * self.kept * weight / self.weights.max(weight);
         fair.max(FLOOR).min(self.kept)

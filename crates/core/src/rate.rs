@@ -16,7 +16,7 @@ pub struct Rate {
 }
 
 /// The shortest window that a rate may name.
-pub const MIN_WINDOW: Duration = Duration::from_millis(1);
+const MIN_WINDOW: Duration = Duration::from_millis(1);
 /// The longest window that a rate may name (366 days): `units * window` must fit 53 bits.
 pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 24 * 3600);
 /// The most units in a window: 10 million.
@@ -37,7 +37,7 @@ pub enum RateError {
     /// The part after the `/` is a unit without its number.
     #[error("`{text}` has no number before its unit; write \"{right}\"")]
     Bare { text: String, right: String },
-    /// The window is outside [`MIN_WINDOW`] to [`MAX_WINDOW`].
+    /// The window is shorter than a millisecond, or longer than [`MAX_WINDOW`].
     #[error("window `{0}`: it must be from 1ms to 366d")]
     WindowRange(String),
 }

@@ -43,11 +43,11 @@ pub use answers::Departure;
 pub use batch::{Asked, Question};
 pub use questions::{BATCH_MAX, HEARTBEAT, Questions};
 pub use queued::{HoldRules, KeyId, Queued, Share, Sum};
-pub use ready::Ready;
 pub use waits::Needs;
 
 use self::batch::Due;
 use self::key_queues::KeyQueues;
+use self::ready::Ready;
 use super::leases::{Head, LeaseHolder, Slot};
 use super::limits::once::Ended;
 use super::pacing::{Pacing, Row};

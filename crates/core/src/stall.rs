@@ -23,7 +23,7 @@
 //! backlog is gone in seconds. So after so many in a row none dies any more: those that cannot be sent are set
 //! aside for [`ASIDE`], and come back. Those that can be sent pass: one publisher's wrong messages must not hold
 //! up the others. One that can be sent ends it. If all messages are wrong, setting them aside would only move a
-//! backlog in a circle, so within that time a replica sets aside no more than [`MOST_ASIDE`], and then takes
+//! backlog in a circle, so within that time a replica sets aside no more than `MOST_ASIDE`, and then takes
 //! nothing. Each replica decides for itself. Rejections by the downstream are counted in `breaker`, because calls
 //! end much later than messages are read.
 //!
@@ -193,7 +193,7 @@ impl Ages {
 pub const ASIDE: Duration = Duration::from_secs(64);
 /// In that time a replica sets aside about so many: 150 a second. A thousand wrong messages before a right one
 /// cost a few seconds, and a million wrong ones no more of the broker than that.
-pub const MOST_ASIDE: u32 = 10_000;
+const MOST_ASIDE: u32 = 10_000;
 
 /// What becomes of a message that cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -173,8 +173,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// The time of the store of keyed limits on our clock, and never earlier than that.
-    #[must_use]
-    pub fn local_time(&self, at: StoreTime, now: Mono) -> Mono {
+    fn local_time(&self, at: StoreTime, now: Mono) -> Mono {
         let clock = self.questions.as_ref().map(Questions::clock);
         let mapped = clock.and_then(|clock| Some(clock.to_mono(at)? + clock.error(now)?));
         mapped.unwrap_or(now)

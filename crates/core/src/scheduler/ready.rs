@@ -32,7 +32,7 @@ const LOOKED_AT: usize = 256;
 
 /// The ready messages.
 #[derive(Clone, Debug)]
-pub struct Ready<T> {
+pub(super) struct Ready<T> {
     by_priority: BTreeMap<u16, Level<T>>,
     sum: Sum,
 }
@@ -48,12 +48,12 @@ impl<T> Default for Ready<T> {
 
 impl<T: Queued> Ready<T> {
     /// Adds a message behind the others of its priority and tenant.
-    pub fn push(&mut self, item: T) {
+    pub(super) fn push(&mut self, item: T) {
         self.level_of(&item).push(item);
     }
 
     /// Puts a message before the others of its priority: it was taken already and could not be sent.
-    pub fn push_front(&mut self, item: T) {
+    pub(super) fn push_front(&mut self, item: T) {
         self.level_of(&item).first.push_front(item);
     }
 
@@ -65,13 +65,13 @@ impl<T: Queued> Ready<T> {
 
     /// The next in order.
     #[must_use]
-    pub fn peek(&self) -> Option<&T> {
+    pub(super) fn peek(&self) -> Option<&T> {
         self.by_priority.values().rev().find_map(Level::peek)
     }
 
     /// The next message in order that may take a slot of the reserve.
     #[must_use]
-    pub fn peek_urgent(&self) -> Option<&T> {
+    pub(super) fn peek_urgent(&self) -> Option<&T> {
         // All of one priority are urgent or none is.
         let heads = self.by_priority.values().rev().filter_map(Level::peek);
         heads.into_iter().find(|head| head.is_urgent())
@@ -79,7 +79,7 @@ impl<T: Queued> Ready<T> {
 
     /// The next of a priority.
     #[must_use]
-    pub fn peek_at(&self, priority: u16) -> Option<&T> {
+    pub(super) fn peek_at(&self, priority: u16) -> Option<&T> {
         self.by_priority.get(&priority)?.peek()
     }
 
@@ -87,14 +87,14 @@ impl<T: Queued> Ready<T> {
     /// turns of other tenants, are not counted. Nor are messages that are over, unless there are so many that looking at
     /// each would take too long.
     #[must_use]
-    pub fn before(&self, item: &T, now: Mono) -> usize {
+    pub(super) fn before(&self, item: &T, now: Mono) -> usize {
         let level = self.by_priority.get(&item.priority());
         level.map_or(0, |level| level.before(item, now))
     }
 
     /// What the first `most` messages take, in order.
     #[must_use]
-    pub fn costs(&self, most: usize) -> Vec<u64> {
+    pub(super) fn costs(&self, most: usize) -> Vec<u64> {
         let levels = self.by_priority.values().rev();
         levels
             .flat_map(|level| level.costs(most))
@@ -103,13 +103,13 @@ impl<T: Queued> Ready<T> {
     }
 
     /// Takes the next in order.
-    pub fn pop(&mut self) -> Option<T> {
+    pub(super) fn pop(&mut self) -> Option<T> {
         let priority = self.peek()?.priority();
         self.pop_from(priority)
     }
 
     /// Takes the next of a priority.
-    pub fn pop_from(&mut self, priority: u16) -> Option<T> {
+    pub(super) fn pop_from(&mut self, priority: u16) -> Option<T> {
         let level = self.by_priority.get_mut(&priority)?;
         let item = level.pop();
         if level.is_forgotten() {
@@ -122,27 +122,27 @@ impl<T: Queued> Ready<T> {
 
     /// The turn of a message's tenant, on the clock of its priority.
     #[must_use]
-    pub fn turn(&self, item: &T) -> u64 {
+    pub(super) fn turn(&self, item: &T) -> u64 {
         let level = self.by_priority.get(&item.priority());
         level.map_or(0, |level| level.turn(item))
     }
 
     /// A message that waited for a key is taken: its tenant is charged for it. `open_keys`: so many keys have such messages.
-    pub fn charge(&mut self, item: &T, open_keys: usize) {
+    pub(super) fn charge(&mut self, item: &T, open_keys: usize) {
         let level = self.by_priority.entry(item.priority()).or_default();
         level.charge(item, open_keys);
     }
 
     /// A message that was taken was not sent, and is gone or waits for a key: its tenant is not charged for
     /// it.
-    pub fn forgive(&mut self, item: &T, open_keys: usize) {
+    pub(super) fn forgive(&mut self, item: &T, open_keys: usize) {
         if let Some(level) = self.by_priority.get_mut(&item.priority()) {
             level.forgive(item, open_keys);
         }
     }
 
     /// Takes out all for which `unwanted` returns true, in order.
-    pub fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
+    pub(super) fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();
         for level in self.by_priority.values_mut().rev() {
             level.extract(&mut unwanted, &mut out);
@@ -156,14 +156,14 @@ impl<T: Queued> Ready<T> {
 
     /// Whether there is one for which `wanted` returns true.
     #[must_use]
-    pub fn any(&self, wanted: impl FnMut(&T) -> bool) -> bool {
+    pub(super) fn any(&self, wanted: impl FnMut(&T) -> bool) -> bool {
         let levels = self.by_priority.values().rev();
         levels.flat_map(Level::iter).any(wanted)
     }
 
     /// The sum of all of them.
     #[must_use]
-    pub const fn sum(&self) -> Sum {
+    pub(super) const fn sum(&self) -> Sum {
         self.sum
     }
 }
