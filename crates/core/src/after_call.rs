@@ -18,203 +18,26 @@
 //!   refusal: then the first rule holds.
 //! - A message that may have been taken is not called again where its `once` limit forbids that.
 
+mod call_end;
 pub mod figures;
+mod follows;
 mod tries;
 
 use std::time::Duration;
 
+pub use self::call_end::{AnswerStatus, CallEnd, CallRules, OnceRule, Shows, Throttles};
+pub use self::follows::{Cause, ClaimsEnd, Follows, KeysFollow, Next, NextWait};
 pub use self::tries::Tries;
 
-use self::figures::{Quota, QuotaSaid, Used, UsedSaid};
-use super::backoff::Backoff;
-use super::breaker::{BreakerReport, Sign};
-use super::gate::{Away, DownstreamState, Gate};
-use super::judge::{DeadReason, Outcome, Silence};
+use super::breaker::Sign;
+use super::gate::{Away, Gate};
+use super::judge::{DeadReason, Outcome};
 use super::refusals::{Refusal, Refusals, Scope};
-use super::scheduler::KeyId;
-use super::time::{Mono, Now, StoreTime};
+use super::time::{Mono, StoreTime};
 
 /// A message that was taken in part may wait in memory for up to this long, even if `max_hold` is shorter: only this
 /// replica knows its rest.
 const REST: Duration = Duration::from_secs(60);
-
-/// What a route does about calls that failed or were refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallRules {
-    /// So many calls of a message may fail; at least 1.
-    pub max_attempts: u32,
-    /// The waits between them.
-    pub retry: Backoff,
-    /// A message that is refused for longer, while others pass, is a dead letter.
-    pub max_refused: Duration,
-    /// The longest wait in memory; for a longer one the message goes to a wait queue.
-    pub max_hold: Duration,
-    pub shows: Shows,
-}
-
-/// What an answer shows about calls of other messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shows {
-    /// Whether the account passes: all messages are called at one place.
-    Account,
-    /// Whether the host of its message passes: each message names its own, so a refusal says nothing about all of them.
-    Host,
-    /// Nothing. A program that has a permit makes the call, and its answer is not seen here.
-    Nothing,
-}
-
-/// The status of an answer, in any protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AnswerStatus {
-    pub number: u32,
-    /// It shows that no message passes now: an error of the downstream itself, or refused credentials.
-    pub is_about_us: bool,
-    /// It refuses the credentials: the message was not looked at.
-    pub refuses_credentials: bool,
-}
-
-/// What the claims of a message in its `once` limits ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnceRule {
-    /// It has none, or they allow another call of a message that may have been accepted.
-    MayRepeat,
-    /// A message that may have been accepted is not called again.
-    NeverRepeats,
-}
-
-/// What a throttled answer says that its call was refused for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Throttles {
-    /// Nothing: the other calls show it.
-    #[default]
-    Unsaid,
-    /// The paced limit, and so everything.
-    All,
-    /// A key of a keyed limit; all messages of the route have it, or only some.
-    Key { key: KeyId, is_for_all: bool },
-}
-
-/// A call that has ended.
-#[derive(Clone, Copy, Debug)]
-pub struct CallEnd<'a> {
-    pub now: Now,
-    /// When it began.
-    pub began: Mono,
-    /// The meaning of the answer, or of its absence.
-    pub outcome: Outcome,
-    /// What the answer says that the call was refused for, if it was throttled.
-    pub throttles: Throttles,
-    /// The status of the answer, or why there was none.
-    pub reply: Result<AnswerStatus, Silence>,
-    /// The downstream may have received the request; `false` only if that is certain.
-    pub maybe_delivered: bool,
-    /// The message was taken in part: the rest is known here and nowhere else.
-    pub has_rest: bool,
-    /// It had credentials that were refused and have been replaced since: it shows nothing about the next call.
-    pub renewed: bool,
-    /// A number made from the id of the message: messages with the same id have the same number.
-    pub message: u64,
-    /// Its keys that are not for all messages.
-    pub keys: &'a [KeyId],
-    pub tries: Tries,
-    pub once: OnceRule,
-    pub rules: CallRules,
-    /// The distance of two slots; zero where nothing is paced.
-    pub interval: Duration,
-    /// What the answer says that the call used, for each limit with `actual` that counts the message.
-    pub used: &'a [UsedSaid],
-    /// What it says of the provider's quotas.
-    pub quotas: &'a [QuotaSaid<'a>],
-    /// Random, from 0 to 1, for the wait before the next attempt.
-    pub fraction: f64,
-}
-
-/// What follows from a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Follows {
-    /// What becomes of the message.
-    pub next: Next,
-    /// What its calls have done to it, this one included.
-    pub tries: Tries,
-    pub claims: ClaimsEnd,
-    /// What the call took of limits with a key is returned: the downstream is away because it refuses the credentials, and
-    /// one call at a time probes. Where others are accepted meanwhile, a refused call may have counted.
-    pub returns_units: bool,
-    /// It was refused, which counts as a denial.
-    pub is_denied: bool,
-    /// It was refused for nothing that the answer named, and is accepted now: its call before this one came too early.
-    pub came_early: bool,
-    /// The limit is frozen for so long, for every replica.
-    pub freeze: Option<Duration>,
-    /// The key that the answer names has nothing left for so long, for every replica.
-    pub closes: Option<Duration>,
-    pub keys: KeysFollow,
-    /// What must be reported to the store of the breaker.
-    pub report: Option<BreakerReport>,
-    /// The call opened the breaker, or kept it open: its answer is the reason.
-    pub is_reason: bool,
-    pub downstream: DownstreamState,
-    /// The gate of the route may have changed.
-    pub gate_turns: bool,
-    /// For each [`CallEnd::used`].
-    pub used: Vec<Used>,
-    /// For each [`CallEnd::quotas`].
-    pub quotas: Vec<Quota>,
-}
-
-/// What becomes of a message after a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// The downstream has it.
-    Done,
-    Dead(DeadReason),
-    /// It is called again by this route, after this wait. If `other_route_first`, another route of its queue that sends is tried
-    /// first.
-    Again {
-        waits: NextWait,
-        other_route_first: bool,
-    },
-}
-
-/// Where a message waits for its next call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextWait {
-    /// In memory, until this time at least; `None`: as long as its route waits.
-    Here(Option<Mono>),
-    /// In a wait queue, for so long.
-    InQueue(Duration, Cause),
-}
-
-/// Why a message is called again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    Failed,
-    Refused,
-}
-
-/// What becomes of the claims of a message in its `once` limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClaimsEnd {
-    /// The store is told that the message was accepted, before it is settled.
-    Accepted,
-    /// It may have been accepted: the claims end with their leases.
-    Unknown,
-    /// Its next call claims again.
-    Released,
-}
-
-/// What an answer shows about the keys of its message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeysFollow {
-    /// These were refused, and pass again. Empty: nothing new.
-    Pass(Vec<KeyId>),
-    Refused {
-        /// Other keys than the keys of this message go first until then.
-        behind: Option<Mono>,
-        /// These are refused for so long, with all of their messages.
-        refused: Vec<(KeyId, Duration)>,
-    },
-}
 
 /// What a failed or refused call means for its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

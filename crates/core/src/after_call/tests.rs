@@ -3,11 +3,14 @@ mod lives;
 
 use std::num::NonZeroU32;
 
-use super::figures::{QuotaOf, QuotaThen, WrongEstimate};
+use super::figures::{Quota, QuotaOf, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate};
 use super::*;
+use crate::backoff::Backoff;
 use crate::breaker::{BreakerRule, BreakerStatus};
-use crate::judge::Remaining;
+use crate::gate::DownstreamState;
+use crate::judge::{Remaining, Silence};
 use crate::rate::Cost;
+use crate::time::Now;
 
 const SECOND: Duration = Duration::from_secs(1);
 const THROTTLED: Outcome = Outcome::Throttled { wait: SECOND };

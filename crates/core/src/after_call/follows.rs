@@ -1,0 +1,101 @@
+//! What follows from a call: what comes out of the decision.
+//!
+//! Problem: the end of a call concerns the message, its limits, its keys and the breaker at once. So the decision is one
+//! list, [`Follows`], with a field for each of them, and the code that carries it out decides nothing.
+
+use std::time::Duration;
+
+use super::Tries;
+use super::figures::{Quota, Used};
+use crate::breaker::BreakerReport;
+use crate::gate::DownstreamState;
+use crate::judge::DeadReason;
+use crate::scheduler::KeyId;
+use crate::time::Mono;
+
+/// What follows from a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Follows {
+    /// What becomes of the message.
+    pub next: Next,
+    /// What its calls have done to it, this one included.
+    pub tries: Tries,
+    pub claims: ClaimsEnd,
+    /// What the call took of limits with a key is returned: the downstream is away because it refuses the credentials, and
+    /// one call at a time probes. Where others are accepted meanwhile, a refused call may have counted.
+    pub returns_units: bool,
+    /// It was refused, which counts as a denial.
+    pub is_denied: bool,
+    /// It was refused for nothing that the answer named, and is accepted now: its call before this one came too early.
+    pub came_early: bool,
+    /// The limit is frozen for so long, for every replica.
+    pub freeze: Option<Duration>,
+    /// The key that the answer names has nothing left for so long, for every replica.
+    pub closes: Option<Duration>,
+    pub keys: KeysFollow,
+    /// What must be reported to the store of the breaker.
+    pub report: Option<BreakerReport>,
+    /// The call opened the breaker, or kept it open: its answer is the reason.
+    pub is_reason: bool,
+    pub downstream: DownstreamState,
+    /// The gate of the route may have changed.
+    pub gate_turns: bool,
+    /// For each [`CallEnd::used`](super::CallEnd::used).
+    pub used: Vec<Used>,
+    /// For each [`CallEnd::quotas`](super::CallEnd::quotas).
+    pub quotas: Vec<Quota>,
+}
+
+/// What becomes of a message after a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The downstream has it.
+    Done,
+    Dead(DeadReason),
+    /// It is called again by this route, after this wait. If `other_route_first`, another route of its queue that sends is tried
+    /// first.
+    Again {
+        waits: NextWait,
+        other_route_first: bool,
+    },
+}
+
+/// Where a message waits for its next call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextWait {
+    /// In memory, until this time at least; `None`: as long as its route waits.
+    Here(Option<Mono>),
+    /// In a wait queue, for so long.
+    InQueue(Duration, Cause),
+}
+
+/// Why a message is called again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    Failed,
+    Refused,
+}
+
+/// What becomes of the claims of a message in its `once` limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimsEnd {
+    /// The store is told that the message was accepted, before it is settled.
+    Accepted,
+    /// It may have been accepted: the claims end with their leases.
+    Unknown,
+    /// Its next call claims again.
+    Released,
+}
+
+/// What an answer shows about the keys of its message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeysFollow {
+    /// These were refused, and pass again. Empty: nothing new.
+    Pass(Vec<KeyId>),
+    Refused {
+        /// Other keys than the keys of this message go first until then.
+        behind: Option<Mono>,
+        /// These are refused for so long, with all of their messages.
+        refused: Vec<(KeyId, Duration)>,
+    },
+}
