@@ -23,11 +23,12 @@
 //!
 //! By file: `queued` is what is known of a message, `ready` the order of those that wait for a slot,
 //! `key_queues` has those that wait for a key; `questions` decides when to ask and for how many, `batch` for
-//! which, `answers` what follows and where a denied message waits; `serving` gives a slot its message, takes
+//! which, `answers` what follows, `denials` where a denied message waits; `serving` gives a slot its message, takes
 //! messages out or delays them; `waits` says what a route waits for.
 
 mod answers;
 mod batch;
+mod denials;
 mod key_queues;
 mod questions;
 mod queued;
@@ -39,8 +40,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use answers::Departure;
 pub use batch::{Asked, Question};
+pub use denials::Departure;
 pub use questions::{BATCH_MAX, HEARTBEAT, Questions};
 pub use queued::{HoldRules, KeyId, Queued, Share, Sum};
 pub use waits::Needs;

@@ -1,0 +1,190 @@
+//! Where a message waits that its keyed limits denied.
+//!
+//! A denied message waits in memory for its key, if the wait is short and enough places are left for others.
+//! Otherwise it is sent away from this replica (through a wait queue, or as `on_denied` says), so that
+//! messages of other keys pass. Where the limit counts all messages of the route together, there are no
+//! others: then the whole route waits.
+//!
+//! A full `concurrency` limit names no time at which a message fits. Its messages wait in memory for calls
+//! that end, as far as memory has places. A message without a place is sent away for as long as those before
+//! it need, by how far apart units came free lately; where that is not known, for a part of its age.
+//! If all of them were sent away for a fixed minute, the messages in memory would be called within a second, and no
+//! others in the rest of that minute. While the limit is known to be full, such a message is sent away without a
+//! question.
+
+use std::time::Duration;
+
+use super::answers::AnswerTimes;
+use super::key_queues::KeyAnswer;
+use super::questions::Questions;
+use super::queued::{KeyId, Queued};
+use super::{Action, Scheduler};
+use crate::gate::ASKED_AGAIN;
+use crate::limits::{Fit, Room};
+use crate::time::{Mono, Now, StoreTime};
+
+/// A full `concurrency` limit is asked again after this, in case the notice that a call ended is lost.
+pub(super) const FULL: Duration = Duration::from_secs(1);
+/// A message of a full limit without a place in memory is sent away for at most [`FULL_MOST`]; for this part
+/// of its age where it is not known how fast units come free.
+const FULL_PART: u32 = 8;
+const FULL_MOST: Duration = Duration::from_secs(64);
+
+/// The store's answer when it denied a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Denial {
+    /// The charge that holds it up longest.
+    pub(super) by: usize,
+    pub(super) fits: Fit,
+    /// When to come back, for a message that is sent away.
+    pub(super) until: StoreTime,
+    pub(super) room: Option<Room>,
+}
+
+/// Why a message is sent away, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Departure {
+    /// The charge that holds it up longest (an index).
+    pub by: usize,
+    /// The time that the limit named to come back; `decided` if it named none.
+    pub until: StoreTime,
+    /// What the limit has left. `None`: it is known to be full, and was not asked.
+    pub room: Option<Room>,
+    /// When the store decided.
+    pub decided: StoreTime,
+    /// For how long it is sent away.
+    pub wait: Duration,
+    /// Its time is known, and further away than such messages wait in memory. Otherwise it only found no
+    /// place there.
+    pub is_late: bool,
+}
+
+/// Where a denied message waits.
+enum Place {
+    /// In memory, until its key opens.
+    Here,
+    /// In memory, and the whole route waits until then.
+    Route(Mono),
+    /// In a wait queue, for so long. `is_late`: its time is known, and too far away to wait in memory. Otherwise
+    /// memory has no place for it.
+    WaitQueue { wait: Duration, is_late: bool },
+    /// Its deadline comes first.
+    Nowhere,
+}
+
+impl<T: Queued> Scheduler<T> {
+    /// Puts a message that an answer denied where it waits.
+    pub(super) fn denied(&mut self, mut item: T, denial: &Denial, times: &AnswerTimes) {
+        let Some(key) = item.keys().nth(denial.by) else {
+            return self.put_back_first(item, times.now);
+        };
+        let mut answer = self.key_answer(denial.fits, 0, times);
+        let place = self.place(&item, key, denial, times.both());
+        if !matches!(place, Place::Here | Place::Route(_)) {
+            self.key_queues.answered_in_passing(key, answer, times.sent);
+            self.forgive(&item);
+            return self.leaves(item, place, denial, times.both());
+        }
+        if let Place::Route(until) = place {
+            self.close(item.route(), until);
+            answer = KeyAnswer::At(until.min(times.now + ASKED_AGAIN));
+        } else if denial.fits != Fit::Full {
+            item.mark_denied();
+        }
+        self.key_queues.answered(key, answer, times.sent);
+        self.join(key, item);
+    }
+
+    /// A key of a message is known to be full: it is sent away without a question, unless memory has a place
+    /// by now.
+    pub(super) fn turn_away_full(&mut self, item: T, key: KeyId, now: Mono) {
+        let by = item.keys().position(|own| own == key).unwrap_or(0);
+        let clock = self.questions.as_ref().map(Questions::clock);
+        let store_now = clock.and_then(|clock| clock.to_store(now));
+        let decided = store_now.unwrap_or_default();
+        let denial = Denial {
+            by,
+            fits: Fit::Full,
+            until: decided,
+            room: None,
+        };
+        let both = Now {
+            local: now,
+            store: decided,
+        };
+        match self.place(&item, key, &denial, both) {
+            Place::Here | Place::Route(_) => self.key_queues.join(key, item),
+            place => self.leaves(item, place, &denial, both),
+        }
+    }
+
+    fn leaves(&mut self, mut item: T, place: Place, denial: &Denial, now: Now) {
+        let Place::WaitQueue { wait, is_late } = place else {
+            return self.next_actions.push_back(Action::Expired(item));
+        };
+        if denial.fits == Fit::Full
+            && let Some(key) = item.keys().nth(denial.by)
+        {
+            self.key_queues.went_away(key, now.local + wait);
+        }
+        item.mark_denied();
+        let departure = Departure {
+            by: denial.by,
+            until: denial.until.max(now.store),
+            room: denial.room,
+            decided: now.store,
+            wait,
+            is_late,
+        };
+        self.next_actions.push_back(Action::Depart(item, departure));
+    }
+
+    /// For how long a message of a full key is sent away if memory has no place.
+    fn full_for(&self, key: KeyId, age: Duration, now: Mono) -> Duration {
+        let back = self.key_queues.comes_back(key, now);
+        let wait = back.map_or(age / FULL_PART, |at| at.since(now));
+        wait.clamp(FULL, FULL_MOST)
+    }
+
+    fn place(&self, item: &T, key: KeyId, denial: &Denial, now: Now) -> Place {
+        let (decided, now) = (now.store, now.local);
+        let (rules, is_for_all) = (item.hold_rules(decided), item.is_for_all(key));
+        let is_full = denial.fits == Fit::Full;
+        let has_room = self.key_queues.has_room(item, key);
+        if is_full && (is_for_all || has_room) {
+            return Place::Here;
+        }
+        let fits = match denial.fits {
+            Fit::At(at) => StoreTime::from_micros(at),
+            Fit::Now => decided + FULL,
+            Fit::Full => decided + self.full_for(key, rules.age, now),
+        };
+        let here = self.local_time(fits, now);
+        let near = item.opening(fits).since(decided) <= rules.max_hold;
+        // Not the end of the message, and no wait for it alone: another route may have room for it.
+        if is_for_all && rules.may_move && !near {
+            return Place::Route(here);
+        }
+        if item.deadline().is_some_and(|end| end <= here) {
+            let wait = item.opening(denial.until.max(fits)).since(decided);
+            return match rules.refuses {
+                true => Place::WaitQueue {
+                    wait,
+                    is_late: !is_full,
+                },
+                false => Place::Nowhere,
+            };
+        }
+        if near && has_room {
+            Place::Here
+        } else if is_for_all && rules.holds {
+            Place::Route(here)
+        } else {
+            let wait = item.opening(denial.until.max(fits)).since(decided);
+            Place::WaitQueue {
+                wait,
+                is_late: !is_full && wait > rules.max_hold,
+            }
+        }
+    }
+}
