@@ -8,144 +8,23 @@
 //! A queue exists for as long as it is closed or has messages: there are about as many as messages that a replica
 //! holds. Keys that the downstream refuses stay closed without messages; of these there is a most.
 
+mod queue;
+
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+pub(super) use self::queue::KeyAnswer;
+
+use self::queue::{Access, Order, Queue};
 use super::queued::{KeyId, Queued};
 use crate::time::{Mono, smoothed};
-
-/// The store's answer about a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyAnswer {
-    /// So many units fit now.
-    Now(u64),
-    /// Nothing fits before this time.
-    At(Mono),
-    /// Calls under way take all of it. Asked again at this time, or when one of them ends.
-    Full(Mono),
-}
 
 /// If no answer comes to the call of a key that the downstream refuses, the next one is made after this.
 pub(super) const PROBE: Duration = Duration::from_secs(10);
 
 /// With more queues than these, a key that is refused gets none.
 const MOST_KEYS: usize = 4096;
-
-/// By priority, then as they came.
-type Order = (Reverse<u16>, u64);
-
-/// Whether messages of a key may be asked for, and how many at once.
-#[derive(Clone, Copy, Debug)]
-enum Access {
-    Open {
-        at_once: u64,
-    },
-    Closed {
-        until: Mono,
-        /// Calls under way take all of it: until one ends, another question would get the same answer.
-        is_full: bool,
-        /// Once it opens.
-        at_once: u64,
-    },
-}
-
-#[derive(Debug)]
-struct Queue<T> {
-    access: Access,
-    /// The downstream refuses it: one message at a time is called, until one is accepted.
-    refused: bool,
-    /// When the last notice came that calls of it ended.
-    freed: Option<Mono>,
-    /// How far apart its units come free for this replica, smoothed. `None`: not known yet.
-    each: Option<Duration>,
-    /// When the next message that is sent away should come back, like the line of a limit that knows times.
-    line: Mono,
-    /// How many are asked for.
-    asked: u64,
-    waiting: BTreeMap<Order, T>,
-}
-
-impl<T> Default for Queue<T> {
-    fn default() -> Self {
-        Self {
-            access: Access::Open { at_once: 1 },
-            refused: false,
-            freed: None,
-            each: None,
-            line: Mono::default(),
-            asked: 0,
-            waiting: BTreeMap::new(),
-        }
-    }
-}
-
-impl<T> Queue<T> {
-    /// When it opens; `None`: it is open.
-    fn opens(&self) -> Option<Mono> {
-        match self.access {
-            Access::Open { .. } => None,
-            Access::Closed { until, .. } => Some(until),
-        }
-    }
-
-    fn is_closed(&self, now: Mono) -> bool {
-        self.opens() > Some(now)
-    }
-
-    fn is_full(&self, now: Mono) -> bool {
-        self.is_closed(now) && matches!(self.access, Access::Closed { is_full: true, .. })
-    }
-
-    const fn at_once(&self) -> u64 {
-        match self.access {
-            Access::Open { at_once } | Access::Closed { at_once, .. } => at_once,
-        }
-    }
-
-    /// The limit has units for it. Where the downstream refuses the key, nothing is called for it all the same.
-    fn has_units(&mut self, at_once: u64) {
-        if !self.refused {
-            self.open(at_once);
-        }
-    }
-
-    /// It is no longer full, so it may be asked for; its opening stays the same.
-    fn clear_full(&mut self, at_once: u64) {
-        self.access = match self.access {
-            Access::Open { .. } => Access::Open { at_once },
-            Access::Closed { until, .. } => Access::Closed {
-                until,
-                is_full: false,
-                at_once,
-            },
-        };
-    }
-
-    /// Closed as one that is full: it may end at any time.
-    fn close(&mut self, until: Mono) {
-        self.access = Access::Closed {
-            until,
-            is_full: true,
-            at_once: 1,
-        };
-    }
-
-    fn open(&mut self, at_once: u64) {
-        self.access = Access::Open { at_once };
-    }
-
-    /// Nothing waits for it or is asked for: while it is open nothing need be known of it.
-    fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.asked == 0
-    }
-
-    /// The first message, if it may be asked for.
-    fn may_ask(&self) -> Option<Order> {
-        let (first, _) = self.waiting.first_key_value()?;
-        (self.opens().is_none() && self.asked < self.at_once()).then_some(*first)
-    }
-}
 
 /// The queues of all keys that have one.
 #[derive(Debug)]
