@@ -10,15 +10,16 @@
 //! whether the route consumes. At an opening not all messages wake at once: the tap opens a moment before, and the
 //! schedule of the limit paces them.
 
+mod sends;
 mod tap;
 
 use std::time::Duration;
 
 use super::breaker::{AwayFor, Breaker, BreakerReport, BreakerRule, BreakerStatus, Sign};
 use super::hours::{OpeningHours, Stretch};
-use super::scheduler::{Queued, Scheduler};
 use super::time::{Mono, StoreTime};
 
+pub use sends::{GateChange, Sends, Shut};
 pub use tap::{Tap, TapRule, TapTurn, WhenDenied};
 
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
@@ -28,105 +29,6 @@ pub const NO_END: StoreTime = StoreTime::from_micros(u64::MAX);
 /// A keyed limit that grants nothing to a route is asked again after this, however long its answer said:
 /// units that were granted and not used are returned, here or on another replica, so the wait may end sooner.
 pub const ASKED_AGAIN: Duration = Duration::from_secs(5);
-/// Longer than any pause of a breaker: an answer of the store ends the wait before.
-const FOR_LONG: Duration = Duration::from_secs(3600);
-
-/// What a route may send now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sends {
-    /// Everything, before this time (`None`: without an end).
-    All(Option<Mono>),
-    /// Only messages that its limits have granted: they grant no more before `opening`. Nothing at all from
-    /// `end` on.
-    Granted { opening: Mono, end: Option<Mono> },
-    /// Nothing before this time.
-    Nothing(Mono, Shut),
-}
-
-/// Why a route sends nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shut {
-    /// It is outside its opening hours.
-    Hours,
-    /// An operator paused it, or it is not known yet that none did.
-    Paused,
-    /// A keyed limit grants nothing.
-    Limit,
-    /// Its breaker is open. Only an answer of the store ends that.
-    Away,
-}
-
-impl Sends {
-    /// The last moment at which a call with this `leave_by` may leave; `None` if it may not.
-    #[must_use]
-    pub fn leave_by(self, leave_by: Mono) -> Option<Mono> {
-        match self {
-            Self::All(end) | Self::Granted { end, .. } => {
-                let last = end.map(|end| end - Duration::from_micros(1));
-                Some(last.map_or(leave_by, |last| last.min(leave_by)))
-            }
-            Self::Nothing(..) => None,
-        }
-    }
-
-    /// When more messages may pass, if none may now.
-    #[must_use]
-    pub const fn opening(self) -> Option<Mono> {
-        match self {
-            Self::All(_) => None,
-            Self::Nothing(opening, _) | Self::Granted { opening, .. } => Some(opening),
-        }
-    }
-
-    /// Until when messages are held, unless something happens before.
-    #[must_use]
-    pub fn held_until(self) -> Option<Mono> {
-        match self {
-            Self::Nothing(opening, Shut::Away) => Some(opening + FOR_LONG),
-            other => other.opening(),
-        }
-    }
-
-    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Messages that
-    /// its limits are being asked about come back later, and must be held then.
-    pub fn hold<T: Queued>(self, scheduler: &mut Scheduler<T>, of_route: impl Fn(&T) -> bool) {
-        match (self, self.held_until()) {
-            // Permitted messages give their permits back.
-            (Self::Nothing(..), Some(until)) => scheduler.defer(until, of_route),
-            (_, Some(until)) => scheduler.hold_back(until, of_route),
-            (_, None) => {}
-        }
-    }
-}
-
-/// What changed at a [`Gate::review`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GateChange {
-    /// What the route sent before.
-    pub was: Sends,
-    /// What it sends now.
-    pub is: Sends,
-    /// Its hours began or ended, or are known for the first time.
-    pub hours: Option<Stretch>,
-}
-
-impl GateChange {
-    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Returns the messages
-    /// that were held until now and need not be held that long any more.
-    #[must_use]
-    pub fn hold<T: Queued>(
-        &self,
-        scheduler: &mut Scheduler<T>,
-        of_route: impl Fn(&T) -> bool,
-    ) -> Vec<T> {
-        self.is.hold(scheduler, &of_route);
-        if self.is.held_until() < self.was.held_until() {
-            scheduler.take_delayed(of_route)
-        } else {
-            Vec::new()
-        }
-    }
-}
 
 /// A call ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -46,17 +46,6 @@ fn open(version: u64, now: Mono, until: Mono, may_probe: bool) -> BreakerStatus 
 }
 
 #[test]
-fn nothing_leaves_at_or_after_the_closing_time() {
-    let us = Mono::from_micros;
-    let open = Sends::All(Some(us(100)));
-    assert_eq!(open.leave_by(us(50)), Some(us(50)));
-    assert_eq!(open.leave_by(us(100)), Some(us(99)));
-    assert_eq!(Sends::All(None).leave_by(us(100)), Some(us(100)));
-    let shut = Sends::Nothing(us(200), Shut::Hours);
-    assert_eq!(shut.leave_by(us(50)), None);
-}
-
-#[test]
 fn hours_are_closed_until_the_store_has_said_the_time() {
     let mut gate = Gate::new(Some(mornings()), None);
     assert_eq!(gate.review(None, 0, at(5)), None);
