@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::WireError;
 use sluiced_amqp::rabbit::{RENEW, RabbitOptions, RouteOptions};
-use sluiced_core::stall::ASIDE;
+use sluiced_core::dying::ASIDE;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::connect::{ClientCertificate, Tls};
 use sluiced_settings::secrets::{SecretError, Secrets};

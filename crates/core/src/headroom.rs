@@ -34,7 +34,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::stall::millis;
+use super::distance::millis;
 use super::time::{Mono, micros};
 
 /// This part of a configured headroom is for the way.

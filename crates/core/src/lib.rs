@@ -24,10 +24,13 @@
 pub mod acks;
 pub mod adaptive;
 pub mod after_call;
+pub mod ages;
 pub mod backoff;
 pub mod breaker;
 pub mod byte_budget;
 pub mod calendar;
+pub mod distance;
+pub mod dying;
 pub mod gate;
 pub mod headroom;
 pub mod hours;

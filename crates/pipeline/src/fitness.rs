@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use sluiced_core::stall::{Dying, Unfit};
+use sluiced_core::dying::{Dying, Unfit};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;

@@ -12,8 +12,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use sluiced_core::distance::TooFar;
 use sluiced_core::scheduler::Scheduler;
-use sluiced_core::stall::{Progress, RouteWaits, Seen, TooFar};
+use sluiced_core::stall::{Progress, RouteWaits, Seen};
 use sluiced_core::time::Mono;
 use sluiced_ports::connect::Link;
 use sluiced_telemetry::LogLimit;

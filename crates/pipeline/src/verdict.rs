@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tracing::info;
 
+use sluiced_core::dying::{ASIDE, Unfit};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::Room;
 use sluiced_core::parking::Space;
 use sluiced_core::scheduler::Share;
-use sluiced_core::stall::{ASIDE, Unfit};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::downstream::Answer;
 use sluiced_ports::message::{HeaderValue, header};

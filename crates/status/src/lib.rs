@@ -34,8 +34,8 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use sluiced_core::distance::millis;
 use sluiced_core::rate::Span;
-use sluiced_core::stall::millis;
 use sluiced_ports::store::{Heard, SILENT};
 use sluiced_telemetry::health::PROGRESS;
 use sluiced_telemetry::waits::WaitsFor;

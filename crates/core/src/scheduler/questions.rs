@@ -20,9 +20,9 @@
 use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
+use crate::distance::{MARGIN, permit_needs};
 use crate::leases::Jitter;
 use crate::pacing::Pacing;
-use crate::stall::{MARGIN, permit_needs};
 use crate::time::{ClockMap, Mono, StoreTime, smoothed};
 
 /// Questions that may be under way at a time.

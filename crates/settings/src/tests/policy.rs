@@ -2,9 +2,9 @@
 
 use super::{Files, GOOD};
 use crate::types::Limit;
+use sluiced_core::distance::TooFar;
 use sluiced_core::headroom::Headroom;
 use sluiced_core::policy::{as_written, is_same};
-use sluiced_core::stall::TooFar;
 
 /// A limit as a file has it.
 fn limit(text: &str) -> Limit {

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use sluiced_core::distance::permit_needs;
 use sluiced_core::headroom::{Follow, Headroom, Measured};
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::schedule::{Ask, ClockView, LeaseAnswer, Pace};
-use sluiced_core::stall::permit_needs;
 use sluiced_core::time::Mono;
 
 use super::{Event, Fleet, Replica};

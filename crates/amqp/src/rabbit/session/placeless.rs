@@ -20,7 +20,7 @@ use super::{Label, Session};
 use crate::rabbit::convert::Original;
 use crate::rabbit::topology::Target;
 use sluiced_core::acks::Fate;
-use sluiced_core::stall::ASIDE;
+use sluiced_core::dying::ASIDE;
 use sluiced_core::time::Mono;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::{HeaderPatch, Verdict};

@@ -1,0 +1,92 @@
+//! How old the oldest message of a route is.
+//!
+//! A replica knows when the messages that it holds were published. A queue delivers the oldest first, so the messages
+//! in it were published after those that came out of it, and after it was seen to be empty. While a replica holds
+//! nothing and messages are ready, that is the estimate of the oldest. It may be wrong if a queue has priorities, or if
+//! messages came back to the queue. Messages in wait queues and parked messages do not count.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::time::{StoreTime, micros};
+
+/// The broker is asked for its counts at least this often: what was ready then may have gone since.
+const COUNTED: Duration = Duration::from_secs(15);
+
+/// The messages of one route, as one replica sees them.
+#[derive(Clone, Debug, Default)]
+pub struct Ages {
+    /// How many of the messages that it holds and does not call were published then.
+    held: BTreeMap<StoreTime, u32>,
+    /// Messages that are ready now were published after this: the youngest message that it has received, or
+    /// the last check that found nothing ready.
+    youngest: Option<StoreTime>,
+}
+
+impl Ages {
+    /// A message that was published at `born` waits in the replica for its call.
+    pub fn took(&mut self, born: StoreTime) {
+        *self.held.entry(born).or_default() += 1;
+        self.youngest = self.youngest.max(Some(born));
+    }
+
+    /// The message is called, or the replica no longer holds it.
+    pub fn left(&mut self, born: StoreTime) {
+        if let Some(count) = self.held.get_mut(&born) {
+            *count -= 1;
+            if *count == 0 {
+                self.held.remove(&born);
+            }
+        }
+    }
+
+    /// When the oldest message was published; `None`: none waits. `ready`: whether messages are ready in the queue.
+    pub fn oldest(&mut self, ready: bool, now: StoreTime) -> Option<StoreTime> {
+        let empty = StoreTime::from_micros(now.as_micros().saturating_sub(micros(COUNTED)));
+        let seen = if ready { None } else { Some(empty) };
+        let youngest = self.youngest.max(seen).unwrap_or(now);
+        self.youngest = Some(youngest);
+        let held = self.held.first_key_value().map(|(born, _)| *born);
+        held.or(ready.then_some(youngest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> StoreTime {
+        StoreTime::from_micros(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn the_oldest_that_is_held_counts_and_without_one_the_youngest_that_came() {
+        let mut ages = Ages::default();
+        assert_eq!(ages.oldest(false, at(100)), None);
+        for born in [70, 60, 60, 90] {
+            ages.took(at(born));
+        }
+        assert_eq!(ages.oldest(true, at(101)), Some(at(60)));
+        for born in [60, 60, 90] {
+            ages.left(at(born));
+        }
+        assert_eq!(ages.oldest(true, at(102)), Some(at(70)));
+        ages.left(at(70));
+        assert_eq!(ages.oldest(false, at(103)), None);
+        // Ready messages were published after all that came.
+        assert_eq!(ages.oldest(true, at(103)), Some(at(90)));
+        ages.took(at(110));
+        ages.left(at(110));
+        assert_eq!(ages.oldest(true, at(120)), Some(at(110)));
+        // After a quiet night, messages that come in the morning are young.
+        assert_eq!(ages.oldest(false, at(9_000)), None);
+        assert_eq!(ages.oldest(true, at(9_010)), Some(at(9_000 - 15)));
+    }
+
+    #[test]
+    fn a_backlog_of_which_nothing_was_received_counts_from_the_first_look() {
+        let mut ages = Ages::default();
+        assert_eq!(ages.oldest(true, at(100)), Some(at(100)));
+        assert_eq!(ages.oldest(true, at(130)), Some(at(100)));
+    }
+}

@@ -1,0 +1,170 @@
+//! Messages that die in a row, because they cannot be sent.
+//!
+//! Problem: a wrong template makes a dead letter of each message as fast as they come, and a backlog is gone in
+//! seconds. So after so many in a row none dies any more: those that cannot be sent are set aside for [`ASIDE`], and
+//! come back. Those that can be sent pass: one publisher's wrong messages must not hold up the others. One that can be
+//! sent ends it. If all messages are wrong, setting them aside would only move a backlog in a circle, so within that
+//! time a replica sets aside no more than `MOST_ASIDE`, and then takes nothing. Each replica decides for itself.
+//! Rejections by the downstream are counted in `breaker`, because calls end much later than messages are read.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::time::Mono;
+
+/// For so long a message is set aside: one rung of the ladder, so it takes one trip.
+pub const ASIDE: Duration = Duration::from_secs(64);
+/// In that time a replica sets aside about so many: 150 a second. A thousand wrong messages before a right one
+/// cost a few seconds, and a million wrong ones no more of the broker than that.
+const MOST_ASIDE: u32 = 10_000;
+
+/// What becomes of a message that cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    Dies,
+    /// It comes back after [`ASIDE`].
+    IsSetAside,
+}
+
+/// Messages of one route that cannot be sent, as one replica saw them.
+#[derive(Clone, Copy, Debug)]
+pub struct Dying {
+    /// None dies after so many in a row; `None`: all die.
+    most: Option<NonZeroU32>,
+    in_a_row: u32,
+    /// When the present minute began, and how many were set aside in it.
+    minute: Option<Mono>,
+    aside: u32,
+}
+
+impl Dying {
+    /// Nothing died yet.
+    #[must_use]
+    pub const fn new(most: Option<NonZeroU32>) -> Self {
+        Self {
+            most,
+            in_a_row: 0,
+            minute: None,
+            aside: 0,
+        }
+    }
+
+    /// How many died since one could be sent.
+    #[must_use]
+    pub const fn in_a_row(&self) -> u32 {
+        self.in_a_row
+    }
+
+    /// Whether so many died in a row that none dies.
+    #[must_use]
+    pub fn is_braked(&self) -> bool {
+        self.most.is_some_and(|most| self.in_a_row >= most.get())
+    }
+
+    /// One cannot be sent.
+    pub fn record_unfit(&mut self, now: Mono) -> Unfit {
+        if !self.is_braked() {
+            self.in_a_row = self.in_a_row.saturating_add(1);
+            return Unfit::Dies;
+        }
+        if self.minute.is_none_or(|began| now.since(began) >= ASIDE) {
+            self.minute = Some(now);
+            self.aside = 0;
+        }
+        self.aside = self.aside.saturating_add(1);
+        Unfit::IsSetAside
+    }
+
+    /// One can be sent.
+    pub const fn record_fit(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// For how long no message is taken, because so many were set aside already; `None`: they are taken.
+    #[must_use]
+    pub fn rest(&self, now: Mono) -> Option<Duration> {
+        let left = ASIDE.checked_sub(now.since(self.minute?))?;
+        let is_full = self.is_braked() && self.aside >= MOST_ASIDE;
+        (is_full && !left.is_zero()).then_some(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Mono = Mono::from_micros(7_000_000);
+
+    fn braked(most: u32) -> Dying {
+        let mut dying = Dying::new(NonZeroU32::new(most));
+        for _ in 0..most {
+            assert_eq!(dying.record_unfit(START), Unfit::Dies);
+        }
+        dying
+    }
+
+    #[test]
+    fn after_so_many_in_a_row_none_dies_until_one_can_be_sent() {
+        let mut dying = Dying::new(NonZeroU32::new(3));
+        for is_fit in [false, false, true, false, false] {
+            assert!(!dying.is_braked());
+            if is_fit {
+                dying.record_fit();
+            } else {
+                assert_eq!(dying.record_unfit(START), Unfit::Dies);
+            }
+        }
+        assert_eq!(dying.record_unfit(START), Unfit::Dies);
+        for _ in 0..50 {
+            assert!(dying.is_braked());
+            assert_eq!(dying.record_unfit(START), Unfit::IsSetAside);
+            assert_eq!((dying.in_a_row(), dying.rest(START)), (3, None));
+        }
+        dying.record_fit();
+        assert!(!dying.is_braked());
+        assert_eq!(dying.record_unfit(START), Unfit::Dies);
+    }
+
+    #[test]
+    fn a_backlog_of_wrong_messages_does_not_move_in_a_circle() {
+        let mut dying = braked(3);
+        let (mut now, mut aside) = (START, 0_u64);
+        let end = START + ASIDE * 10;
+        while now < end {
+            match dying.rest(now) {
+                Some(rest) => now = now + rest,
+                None => {
+                    assert_eq!(dying.record_unfit(now), Unfit::IsSetAside);
+                    aside += 1;
+                    now = now + Duration::from_micros(200);
+                }
+            }
+        }
+        let most = u64::from(MOST_ASIDE) * 10;
+        assert!(aside <= most, "{aside} of {most}");
+        // It goes on in each minute: those behind have their turn.
+        assert!(aside >= most - u64::from(MOST_ASIDE), "{aside} of {most}");
+    }
+
+    #[test]
+    fn one_that_can_be_sent_ends_a_rest_and_the_bound_stays() {
+        let mut dying = braked(1);
+        for _ in 0..MOST_ASIDE {
+            assert_eq!(dying.record_unfit(START), Unfit::IsSetAside);
+        }
+        let later = START + Duration::from_secs(4);
+        assert_eq!(dying.rest(later), Some(ASIDE - Duration::from_secs(4)));
+        dying.record_fit();
+        assert_eq!(dying.rest(later), None);
+        assert_eq!(dying.record_unfit(later), Unfit::Dies);
+        assert_eq!(dying.rest(later), Some(ASIDE - Duration::from_secs(4)));
+        assert_eq!(dying.rest(START + ASIDE), None);
+    }
+
+    #[test]
+    fn it_can_be_switched_off() {
+        let mut dying = Dying::new(None);
+        (0..1000).for_each(|_| assert_eq!(dying.record_unfit(START), Unfit::Dies));
+        assert_eq!((dying.rest(START), dying.is_braked()), (None, false));
+    }
+}
