@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt, and in which wait queue a message does so.
+//! How long to wait before the next attempt.
 //!
 //! Problem: messages that failed together must not come back together, and neither must replicas
 //! that lost the same server. So the wait doubles with each failure in a row, up to a bound, and a
@@ -7,11 +7,6 @@
 //! [`Backoff`] is the shape of the waits and serves everything that is tried again: calls,
 //! connections, questions to the store. [`Failures`] keeps the count for something that fails in a
 //! row, and returns when to try again.
-//!
-//! A message waits in a queue of the broker, which expires messages only at the head of a queue. So every
-//! delay would need a queue of its own. The [`Ladder`] keeps them few, by powers of two: a message waits on
-//! the largest [`Rung`] that is not longer than its delay, comes back, and goes round again for the rest. It
-//! takes at most one round for each rung, and most of the delay passes in the first round.
 
 use std::time::Duration;
 
@@ -129,67 +124,6 @@ impl Failures {
     #[must_use]
     pub const fn retry_at(&self) -> Mono {
         self.retry_at
-    }
-}
-
-/// The rungs of a ladder, in whole seconds: 1, 2, 4 … 4096.
-const RUNGS: u32 = 13;
-
-/// A rung may be longer than the delay by this share of it: that saves a round.
-const TOLERANCE: f64 = 0.03;
-
-/// One rung of the ladder: a power of two of seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Rung {
-    exponent: u32,
-}
-
-impl Rung {
-    /// How long a message waits there.
-    #[must_use]
-    pub const fn length(self) -> Duration {
-        Duration::from_secs(1 << self.exponent)
-    }
-
-    /// What its queue is called, after the work queue's name and `.wait.`: `4s`.
-    #[must_use]
-    pub fn label(self) -> String {
-        format!("{}s", self.length().as_secs())
-    }
-}
-
-/// The rungs that a route uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ladder {
-    top: u32,
-}
-
-impl Ladder {
-    /// A ladder for waits of up to `longest`. It has one rung at least, and its top rung is about
-    /// 68 minutes: a longer wait takes several rounds.
-    #[must_use]
-    pub fn up_to(longest: Duration) -> Self {
-        let seconds = longest.as_secs().max(1);
-        Self {
-            top: seconds.ilog2().min(RUNGS - 1),
-        }
-    }
-
-    /// All rungs, the shortest first.
-    pub fn rungs(self) -> impl Iterator<Item = Rung> {
-        (0..=self.top).map(|exponent| Rung { exponent })
-    }
-
-    /// The rung for a message that has `remaining` to wait: the largest that does not exceed it,
-    /// or one that is hardly longer; the smallest if all are longer.
-    #[must_use]
-    pub fn rung(self, remaining: Duration) -> Rung {
-        let reach = remaining.as_secs_f64() * (1.0 + TOLERANCE);
-        let exponent = (0..=self.top)
-            .rev()
-            .find(|&exponent| f64::from(1_u32 << exponent) <= reach)
-            .unwrap_or(0);
-        Rung { exponent }
     }
 }
 

@@ -36,6 +36,7 @@ pub mod headroom;
 pub mod hours;
 pub mod judge;
 mod labelled;
+pub mod ladder;
 pub mod leases;
 pub mod limits;
 pub mod owner;

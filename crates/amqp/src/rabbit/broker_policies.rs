@@ -155,7 +155,7 @@ fn expiry(queue: &Ours, expires: Duration) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-    use sluiced_core::backoff::Ladder;
+    use sluiced_core::ladder::Ladder;
     use sluiced_core::parking::Space;
 
     fn policy(value: Value) -> Policy {

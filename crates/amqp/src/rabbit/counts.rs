@@ -39,7 +39,7 @@ use super::letters;
 use super::renewal::Renewal;
 use super::supervisor::Context;
 use super::topology::{QueueCounts, Target};
-use sluiced_core::backoff::Rung;
+use sluiced_core::ladder::Rung;
 use sluiced_core::parking::Space;
 use sluiced_core::time::Mono;
 use sluiced_ports::queue::Part;

@@ -30,7 +30,7 @@ use url::{Host, Url};
 use super::RabbitError;
 use super::frame_filter::{Control, Filtered};
 use super::renewal::RENEW;
-use sluiced_core::backoff::Ladder;
+use sluiced_core::ladder::Ladder;
 use sluiced_core::parking::Space;
 use sluiced_ports::connect::{Resolver, Secret, Tls, first_stream};
 use sluiced_settings::types::{RabbitMq, Results, Route, Settings};

@@ -17,7 +17,7 @@ use super::session::{Ended, KeptVerdicts, Session};
 use super::usable::Unusable;
 use super::vanished::KnownCounts;
 use crate::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents};
-use sluiced_core::backoff::Ladder;
+use sluiced_core::ladder::Ladder;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use super::RabbitError;
 use super::connections::Live;
 use super::dial::RouteOptions;
-use sluiced_core::backoff::Rung;
+use sluiced_core::ladder::Rung;
 use sluiced_core::parking::Space;
 use sluiced_settings::types::QueueType;
 

@@ -156,7 +156,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluiced_core::backoff::Ladder;
+    use sluiced_core::ladder::Ladder;
     use std::time::Duration;
 
     const TYPE: &str = "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'sms.dead' in vhost '/': received 'quorum' but current is ";

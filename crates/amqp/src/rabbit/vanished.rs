@@ -185,7 +185,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluiced_core::backoff::Ladder;
+    use sluiced_core::ladder::Ladder;
 
     const SECOND: u64 = 1_000_000;
 

@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use sluiced_core::backoff::Ladder;
 use sluiced_core::gate::{Tap, TapRule, WhenDenied};
+use sluiced_core::ladder::Ladder;
 use sluiced_core::leases::Slot;
 use sluiced_core::limits::Ticket;
 use sluiced_core::refusals::{Refusal, Scope};
