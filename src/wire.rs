@@ -40,7 +40,7 @@ use self::downstreams::Uses;
 use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
-use sluiced_core::leases::Jitter;
+use sluiced_core::jitter::Jitter;
 use sluiced_pipeline::{FigureReaders, Owned, Pauses, Pipeline, RouteSpec, publish_arrivals};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::Arrival;

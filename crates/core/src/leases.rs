@@ -28,6 +28,7 @@ pub use slots::Slot;
 use slots::{HeldSlots, in_time};
 
 use super::backoff::{Backoff, Failures};
+use super::jitter::Jitter;
 use super::policy::PolicyVersion;
 use super::schedule::{Pace, Turn};
 use super::time::{ClockMap, Mono, StoreTime};
@@ -169,30 +170,6 @@ impl std::ops::Add for LeaseTally {
             burnt: self.burnt + other.burnt,
             guarded: self.guarded + other.guarded,
         }
-    }
-}
-
-/// A number from 0 to 999 that differs between replicas, so that they do not all act at the same moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Jitter(u16);
-
-impl Jitter {
-    /// From any number.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self((seed % 1000) as u16)
-    }
-
-    /// From 0 to nearly 1.
-    #[must_use]
-    pub fn fraction(self) -> f64 {
-        f64::from(self.0) / 1000.0
-    }
-
-    /// `length` scaled to a part between zero and nearly all of it.
-    #[must_use]
-    pub fn of(self, length: Duration) -> Duration {
-        length * u32::from(self.0) / 1000
     }
 }
 

@@ -34,6 +34,7 @@ pub mod dying;
 pub mod gate;
 pub mod headroom;
 pub mod hours;
+pub mod jitter;
 pub mod judge;
 mod labelled;
 pub mod ladder;

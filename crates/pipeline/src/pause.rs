@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tracing::{debug, info};
 
-use sluiced_core::leases::Jitter;
+use sluiced_core::jitter::Jitter;
 use sluiced_core::policy::{Declaration, LimitPolicy};
 use sluiced_ports::store::{PRESENCE, Store};
 use sluiced_telemetry::note_change;

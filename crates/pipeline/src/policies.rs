@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 use tracing::debug;
 
-use sluiced_core::leases::Jitter;
+use sluiced_core::jitter::Jitter;
 use sluiced_core::limits::Rule;
 use sluiced_core::policy::{Declaration, LimitPolicy, PolicyVersion, keeping_end};
 use sluiced_core::time::StoreTime;

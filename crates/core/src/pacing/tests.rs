@@ -3,7 +3,7 @@ use super::*;
 fn rows() -> Rows {
     let rate = "100/1s".parse().expect("a rate");
     let pace = Pace::new(rate, Duration::from_millis(5), Duration::from_millis(120));
-    let jitter = super::super::leases::Jitter::new(1);
+    let jitter = crate::jitter::Jitter::new(1);
     Rows {
         main: LeaseHolder::new(pace, jitter),
         reserve: Some(LeaseHolder::new(pace, jitter)),

@@ -7,7 +7,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use super::*;
-use crate::leases::Jitter;
+use crate::jitter::Jitter;
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Lacks, Room};
 use crate::rate::Cost;

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
 use crate::distance::{MARGIN, permit_needs};
-use crate::leases::Jitter;
+use crate::jitter::Jitter;
 use crate::pacing::Pacing;
 use crate::time::{ClockMap, Mono, StoreTime, smoothed};
 

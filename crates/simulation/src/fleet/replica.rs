@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use sluiced_core::gate::Gate;
 use sluiced_core::headroom::{Follow, Lateness, Way};
-use sluiced_core::leases::{Jitter, LeaseHolder};
+use sluiced_core::jitter::Jitter;
+use sluiced_core::leases::LeaseHolder;
 use sluiced_core::limits::Ticket;
 use sluiced_core::limits::generation::HEARS_FIRST;
 use sluiced_core::limits::store_watch::StoreWatch;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::leases::Jitter;
+use crate::jitter::Jitter;
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Lacks, Room};
 use crate::pacing::Pacing;
