@@ -20,7 +20,7 @@
 --
 -- Invariant: all charges of a candidate are granted or none is. A denial spends nothing. An earlier
 -- candidate takes what a later one then lacks. No candidates at all: only the generation is entered, and the
--- asker is noted (`core::limits::store_watch`).
+-- asker is noted (`core::limits::askers`).
 
 local LINE_MAX = 366 * 24 * 3600 * 1000000
 local GONE, ASKERS_MAX = 5000000, 1000

@@ -1,4 +1,4 @@
--- A replica no longer asks about keyed limits (`core::limits::store_watch`), or no longer uses a limit (`lua/present.lua`).
+-- A replica no longer asks about keyed limits (`core::limits::askers`), or no longer uses a limit (`lua/present.lua`).
 --
 -- KEYS[1]  the replicas: a hash with a field for each
 -- ARGV     1 replica

@@ -7,12 +7,13 @@
 //!
 //! `admission` decides over all limits of a message, `cell` is one limit and one key in such a question, `owed` is what
 //! calls used beyond their costs, `generation` knows when the store lost its state, `store_watch` is what a replica
-//! remembers for that and which replicas ask, `record` writes states as text. `lua/limits/*.lua` are the same decisions inside Redis; a property test holds the two
-//! together.
+//! remembers for that, `askers` which replicas ask, `record` writes states as text. `lua/limits/*.lua` are the same
+//! decisions inside Redis; a property test holds the two together.
 //!
 //! All times are whole microseconds, all numbers stay below 2^53, so that a double is exact.
 
 pub mod admission;
+pub mod askers;
 pub mod cell;
 pub mod concurrency;
 pub mod fixed_window;

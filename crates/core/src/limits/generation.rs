@@ -35,7 +35,7 @@ pub const GUARD: Duration = Duration::from_secs(2);
 pub const BEAT: Duration = Duration::from_millis(500);
 
 /// How long a replica that starts asks the store before it takes messages that keyed limits count, unless it
-/// is alone (`store_watch`). It cannot know of a clock step just before its start, after which recent grants
+/// is alone (`askers`). It cannot know of a clock step just before its start, after which recent grants
 /// would seem long ago. Within this time each of the others has reported the step: each asks once in a
 /// [`BEAT`], and reports at once what it saw. The rest is for slow networks.
 pub const HEARS_FIRST: Duration = Duration::from_secs(1);

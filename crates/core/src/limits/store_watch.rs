@@ -1,5 +1,4 @@
-//! How a replica notices that the store of keyed limits lost something or that the store's clock stepped, and which
-//! replicas ask the store.
+//! How a replica notices that the store of keyed limits lost something, or that the store's clock stepped.
 //!
 //! Problem: the store itself notices neither. So a replica remembers the generation and the highest count of
 //! grants that an answer showed, and maps the store's clock: an answer whose time does not fit its travel
@@ -9,11 +8,8 @@
 //!
 //! A replica that starts cannot see a step of the store's clock from before its start, and waits until the
 //! others must have reported it (`generation::HEARS_FIRST`). A replica that is alone has no other to wait for
-//! ([`Askers`]). But the store's clock cannot show which replicas are running: after a step forward all
-//! others seem to have asked long ago. So only a replica that has been running for a while may count others
-//! as gone. Then it is running itself, and a replica that starts is not alone.
+//! (`askers`).
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::generation::Memory;
@@ -107,38 +103,6 @@ impl StoreWatch {
         }
         let step = self.seen.map(|(step, _)| step);
         step.filter(|_| self.unreported.is_some())
-    }
-}
-
-/// A replica that did not ask for so long is gone.
-pub const GONE: Duration = Duration::from_secs(5);
-/// No more than these are remembered; commands ask, too.
-const MOST: usize = 1_000;
-
-/// When each replica asked last.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Askers {
-    pub seen: BTreeMap<String, StoreTime>,
-}
-
-impl Askers {
-    /// `replica` no longer asks.
-    pub fn leave(&mut self, replica: &str) {
-        self.seen.remove(replica);
-    }
-
-    /// `replica` asks; it `remembers` an answer, or has just started. Returns how many others ask.
-    pub fn ask(&mut self, replica: &str, remembers: bool, now: StoreTime) -> usize {
-        if remembers {
-            self.seen
-                .retain(|_, seen| now.since(*seen).max(seen.since(now)) <= GONE);
-        }
-        let is_known = self.seen.remove(replica).is_some();
-        let others = self.seen.len();
-        if is_known || others < MOST {
-            self.seen.insert(replica.to_owned(), now);
-        }
-        others
     }
 }
 

@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use sluiced_core::limits::admission::{Candidate, Charge, Decision};
+use sluiced_core::limits::askers::Askers;
 use sluiced_core::limits::cell::{Limit, LimitAccess, PolicyState};
 use sluiced_core::limits::generation::{Generation, LostWait, Memory, enter};
 use sluiced_core::limits::keyed_states::KeyedStates;
-use sluiced_core::limits::store_watch::{AnswerHead, Askers};
+use sluiced_core::limits::store_watch::AnswerHead;
 use sluiced_core::limits::{Rule, Unused};
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::{Commands as _, Script};
-use sluiced_core::limits::store_watch::Askers;
+use sluiced_core::limits::askers::Askers;
 use sluiced_core::time::StoreTime;
 
 use super::config;

@@ -195,34 +195,3 @@ fn a_slow_answer_and_a_slow_clock_are_no_steps() {
         assert_eq!(known.learn(asked, drifted, mono(at), mono(at + 200)), None);
     }
 }
-
-mod askers {
-    use super::*;
-
-    #[test]
-    fn one_that_starts_is_alone_only_if_no_other_was_there_however_the_clock_stepped() {
-        let noon = StoreTime::from_micros(1_795_228_193_000_012);
-        let mut askers = Askers::default();
-        assert_eq!(askers.ask("a", false, noon), 0);
-        let day_later = noon + GONE * 100_000;
-        assert_eq!(
-            askers.ask("b", false, day_later),
-            1,
-            "the clock may have stepped"
-        );
-        // A replica that has been running for a while forgets those that are gone.
-        assert_eq!(askers.ask("b", true, day_later), 0);
-        assert_eq!(askers.ask("a", true, day_later), 1);
-        assert_eq!(askers.ask("b", true, noon), 0, "back");
-    }
-
-    #[test]
-    fn no_more_are_remembered_than_a_fleet_has() {
-        let now = StoreTime::from_micros(1_795_228_193_000_012);
-        let mut askers = Askers::default();
-        for replica in 0..2 * MOST {
-            askers.ask(&replica.to_string(), false, now);
-        }
-        assert_eq!(askers.seen.len(), MOST);
-    }
-}
