@@ -29,16 +29,17 @@
 //! Tenants whose hashes fall into the same space share it. Among them messages are taken in the
 //! order in which they were parked, within the prefetch of the space.
 //!
-//! **The tenant with most calls** ([`Takers`]). While messages wait for too long, an operator wants to know
-//! which messages are sent instead. There may be a million tenants. So only a few are counted at a time,
-//! those that come often (Misra and Gries): each that makes more than one in seventeen of the calls is among
-//! them. All counts are halved twice a minute, so that older calls count little.
+//! The tenant with most calls is in [`Takers`].
+
+mod takers;
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::scheduler::Share;
 use super::time::Mono;
+
+pub use takers::Takers;
 
 /// A tenant without held messages still counts as one of those that share for this long.
 const LATELY: Duration = Duration::from_secs(10);
@@ -273,63 +274,6 @@ impl Parking {
     /// Messages that may be parked in a second.
     const fn a_second(most: u64) -> u64 {
         if most < 10 { 1 } else { most / 10 }
-    }
-}
-
-/// So many are counted at a time.
-const COUNTED: usize = 16;
-/// How often the counts are halved.
-const HALVED: Duration = Duration::from_secs(30);
-
-/// The calls by tenant.
-#[derive(Clone, Debug, Default)]
-pub struct Takers {
-    counts: Vec<(u64, u32)>,
-    total: u32,
-    halved: Option<Mono>,
-}
-
-impl Takers {
-    /// A call of this tenant was made.
-    pub fn took(&mut self, tenant: u64, now: Mono) {
-        self.age(now);
-        self.total = self.total.saturating_add(1);
-        if let Some((_, count)) = self.counts.iter_mut().find(|(known, _)| *known == tenant) {
-            *count = count.saturating_add(1);
-        } else if self.counts.len() < COUNTED {
-            self.counts.push((tenant, 1));
-        } else {
-            // It cancels one call of each of the others.
-            self.retain(|count| count - 1);
-        }
-    }
-
-    /// The tenant with the most calls, and at least which share of all they are; `None`: there were none.
-    pub fn most(&mut self, now: Mono) -> Option<(u64, f64)> {
-        self.age(now);
-        let (tenant, count) = self.counts.iter().max_by_key(|(_, count)| *count)?;
-        Some((
-            *tenant,
-            f64::from(*count) / f64::from(self.total.max(*count)),
-        ))
-    }
-
-    fn age(&mut self, now: Mono) {
-        let since = *self.halved.get_or_insert(now);
-        let times = now.since(since).as_secs() / HALVED.as_secs();
-        if times > 0 {
-            let times = times.min(31) as u32;
-            self.halved = Some(now);
-            self.total >>= times;
-            self.retain(|count| count >> times);
-        }
-    }
-
-    fn retain(&mut self, change: impl Fn(u32) -> u32) {
-        self.counts.retain_mut(|(_, count)| {
-            *count = change(*count);
-            *count > 0
-        });
     }
 }
 

@@ -273,36 +273,3 @@ proptest! {
         prop_assert_eq!(parking.tenants.len(), parking.idle.len());
     }
 }
-
-mod takers {
-    use super::*;
-
-    fn at(seconds: u64) -> Mono {
-        Mono::from_micros(seconds * 1_000_000)
-    }
-
-    #[test]
-    fn the_one_that_takes_most_is_found_among_any_number() {
-        let mut takers = Takers::default();
-        assert_eq!(takers.most(at(0)), None);
-        for n in 0..10_000 {
-            let tenant = if n % 4 == 0 { 7 } else { 1_000 + n };
-            takers.took(tenant, at(0));
-        }
-        let (tenant, share) = takers.most(at(0)).expect("there were calls");
-        assert_eq!(tenant, 7);
-        assert!(share > 0.15 && share <= 0.25, "{share}");
-        assert!(takers.counts.len() <= COUNTED);
-    }
-
-    #[test]
-    fn what_is_long_ago_counts_little() {
-        let mut takers = Takers::default();
-        (0..1_000).for_each(|_| takers.took(1, at(0)));
-        for second in 0..120 {
-            (0..5).for_each(|_| takers.took(2, at(second)));
-        }
-        assert_eq!(takers.most(at(120)).map(|(tenant, _)| tenant), Some(2));
-        assert_eq!(takers.most(at(7_200)), None);
-    }
-}
