@@ -2,18 +2,17 @@
 //! monotonic clock, on which this process waits. They must never be mixed, so each has a type of its own. Wall clocks of
 //! replicas are never compared.
 //!
-//! [`ClockMap`] maps the store's clock to the local one, and notices when the store's clock steps. Slots are
-//! points on the store's clock, but a thread can only wait on its own clock. Each round trip bounds the
-//! offset between the two: the store read its clock at some time between sending and receiving. The bounds of
-//! several round trips are intersected, so the fastest ones count most, and are widened as time passes,
-//! because clocks drift. An answer whose bounds do not overlap with the known ones shows that a clock
-//! stepped.
+//! [`ClockMap`] maps the store's clock to the local one, and notices when the store's clock steps.
+
+mod clock_map;
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
 use jiff::Timestamp;
+
+pub use clock_map::{ClockMap, ClockStep, Direction, Reading};
 
 /// A point on the clock of the shared store, in microseconds since the Unix epoch.
 ///
@@ -109,38 +108,6 @@ pub const fn micros(duration: Duration) -> u64 {
     }
 }
 
-/// How far two undisciplined clocks may drift apart: 200 µs a second. Quartz is within 100 ppm and
-/// NTP slews at up to 500 ppm only for moments.
-const DRIFT_PER_SECOND: u64 = 200;
-/// Bounds that miss each other by less than this are drift or rounding, not a step.
-const STEP_MIN: u64 = 1_000;
-
-/// What an answer showed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// The first one.
-    First,
-    /// It fits the known bounds.
-    Agrees,
-    /// The store's clock is not where it should be, even allowing for the whole round trip. The
-    /// mapping stays as it was.
-    Stepped,
-}
-
-/// In which direction the store's clock stepped; the worse one is the greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Direction {
-    Back,
-    Forward,
-}
-
-/// A step of the store's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClockStep {
-    pub way: Direction,
-    pub by: Duration,
-}
-
 /// The mean round trip after another one took `trip`: it moves by an eighth of the difference, and an
 /// outlier counts as at most four times the mean. Zero: there was none yet.
 #[must_use]
@@ -152,177 +119,16 @@ pub(crate) fn smoothed(mean: Duration, trip: Duration) -> Duration {
     Duration::from_micros((old * 7 + new.min(old * 4)) / 8)
 }
 
-/// The mapping. Starts empty.
-#[derive(Clone, Debug, Default)]
-pub struct ClockMap {
-    known: Option<Known>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    /// Store time minus local time lies in `low..=high`, as of `at`.
-    low: i64,
-    high: i64,
-    at: Mono,
-    /// From when on a step would have shown: the first answer, or a later one that narrowed bounds
-    /// too wide to be of use by more than half (a step could have hidden in them).
-    since: Mono,
-    /// How many answers it rests on.
-    readings: u32,
-}
-
-impl Known {
-    /// The bounds as they are at `now`, widened by drift.
-    fn bounds(&self, now: Mono) -> (i64, i64) {
-        let age = micros(now.since(self.at));
-        let drift = signed(age.saturating_mul(DRIFT_PER_SECOND) / 1_000_000);
-        (
-            self.low.saturating_sub(drift),
-            self.high.saturating_add(drift),
-        )
-    }
-
-    const fn middle(&self) -> i64 {
-        self.low.midpoint(self.high)
-    }
-}
-
-impl ClockMap {
-    /// Takes in a round trip: sent and received on the local clock, `store` from the answer. A
-    /// mapping that is wrong by no more than `fine` is not improved any further.
-    pub fn learn(
-        &mut self,
-        sent: Mono,
-        store: StoreTime,
-        received: Mono,
-        fine: Duration,
-    ) -> Reading {
-        let low = signed(store.as_micros()) - signed(received.as_micros());
-        let high = signed(store.as_micros()) - signed(sent.as_micros());
-        let fresh = Known {
-            low,
-            high,
-            at: received,
-            since: received,
-            readings: 1,
-        };
-        let Some(known) = self.known else {
-            self.known = Some(fresh);
-            return Reading::First;
-        };
-        let (known_low, known_high) = known.bounds(received);
-        let apart = (low - known_high).max(known_low - high);
-        if apart > signed(STEP_MIN) {
-            return Reading::Stepped;
-        }
-        let (low, high) = if apart > 0 {
-            (low, high)
-        } else {
-            (low.max(known_low), high.min(known_high))
-        };
-        // Without the drift since.
-        let width = known.high - known.low;
-        let narrowed = width > 2 * (high - low).max(signed(micros(fine)));
-        self.known = Some(Known {
-            low,
-            high,
-            at: received,
-            since: if narrowed { received } else { known.since },
-            readings: known.readings.saturating_add(1),
-        });
-        Reading::Agrees
-    }
-
-    /// As [`ClockMap::learn`], but after a step the mapping starts again: times by the old one would be wrong
-    /// by the step. Returns the step.
-    pub fn follow(
-        &mut self,
-        sent: Mono,
-        store: StoreTime,
-        received: Mono,
-        fine: Duration,
-    ) -> Option<ClockStep> {
-        let expected = self.to_store(received).unwrap_or_default();
-        if self.learn(sent, store, received, fine) != Reading::Stepped {
-            return None;
-        }
-        *self = Self::default();
-        self.learn(sent, store, received, fine);
-        Some(if store < expected {
-            ClockStep {
-                way: Direction::Back,
-                by: expected.since(store),
-            }
-        } else {
-            ClockStep {
-                way: Direction::Forward,
-                by: store.since(expected),
-            }
-        })
-    }
-
-    /// Whether there is a mapping at all.
-    #[must_use]
-    pub const fn is_known(&self) -> bool {
-        self.known.is_some()
-    }
-
-    /// Whether the mapping has held for `length`: only then would a step have been noticed.
-    #[must_use]
-    pub fn held_for(&self, length: Duration, now: Mono) -> bool {
-        self.known
-            .is_some_and(|known| now.since(known.since) >= length)
-    }
-
-    /// From when on [`ClockMap::held_for`] holds; the clock's zero if nothing is known.
-    #[must_use]
-    pub fn trusted_from(&self, length: Duration) -> Mono {
-        self.known
-            .map_or(Mono::default(), |known| known.since + length)
-    }
-
-    /// How many answers the mapping rests on.
-    #[must_use]
-    pub fn readings(&self) -> u32 {
-        self.known.map_or(0, |known| known.readings)
-    }
-
-    /// When the mapping was last checked against the store.
-    #[must_use]
-    pub fn checked_at(&self) -> Option<Mono> {
-        self.known.map(|known| known.at)
-    }
-
-    /// The store's time at a local time.
-    #[must_use]
-    pub fn to_store(&self, at: Mono) -> Option<StoreTime> {
-        let offset = self.known?.middle();
-        let micros = signed(at.as_micros()).saturating_add(offset).max(0);
-        Some(StoreTime::from_micros(micros.unsigned_abs()))
-    }
-
-    /// The local time at a time of the store; zero for what lies before the local clock's zero.
-    #[must_use]
-    pub fn to_mono(&self, at: StoreTime) -> Option<Mono> {
-        let offset = self.known?.middle();
-        let micros = signed(at.as_micros()).saturating_sub(offset).max(0);
-        Some(Mono::from_micros(micros.unsigned_abs()))
-    }
-
-    /// The most that the mapping can be wrong at `now`, in either direction.
-    #[must_use]
-    pub fn error(&self, now: Mono) -> Option<Duration> {
-        let (low, high) = self.known?.bounds(now);
-        Some(Duration::from_micros(
-            (high - low).unsigned_abs().div_ceil(2),
-        ))
-    }
-}
-
-/// Both clocks stay far below 2^63 µs (292,000 years).
-fn signed(micros: u64) -> i64 {
-    i64::try_from(micros).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_never_go_below_zero() {
+        let early = Mono::from_micros(10);
+        let late = Mono::from_micros(25);
+        assert_eq!(late.since(early), Duration::from_micros(15));
+        assert_eq!(early.since(late), Duration::ZERO);
+        assert_eq!(early - Duration::from_secs(1), Mono::from_micros(0));
+    }
+}
