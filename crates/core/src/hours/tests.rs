@@ -173,29 +173,6 @@ fn faults_are_told_apart_and_say_what_would_be_right() {
     }
 }
 
-#[test]
-fn texts_are_written_back() {
-    for text in [
-        "08:00-21:00",
-        "22:00-06:00",
-        "00:00-24:00",
-        "09:30:05-09:31",
-    ] {
-        assert_eq!(text.parse::<HourRange>().unwrap().to_string(), text);
-    }
-    let loose: HourRange = " 8:00 - 9:05 ".parse().unwrap();
-    assert_eq!(loose.to_string(), "08:00-09:05");
-    for (text, days) in [
-        ("mon", "mon"),
-        ("Mon-FRI", "mon,tue,wed,thu,fri"),
-        ("sat - mon", "mon,sat,sun"),
-        ("wed, sunday", "wed,sun"),
-    ] {
-        assert_eq!(text.parse::<Days>().unwrap().to_string(), days);
-    }
-    assert_eq!("mon-sun".parse(), Ok(Days::ALL));
-}
-
 /// The answer of a person with the list of hours and a clock on the wall.
 fn by_the_clock(ranges: &[(u32, u32)], days: [bool; 7], zone: &Zone, at: i64) -> bool {
     let read = zone.reading(at);
