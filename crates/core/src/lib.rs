@@ -10,12 +10,14 @@
 //! | question | module |
 //! |---|---|
 //! | how many, how often | [`rate`] (units, costs, windows), [`calendar`], [`zone`], [`hours`] |
-//! | a paced limit: which slot is whose | [`schedule`] (the shared row), [`leases`] (a replica's slots of it), [`pacing`], [`headroom`] (how late is too late), [`adaptive`] (a rate that follows refusals) |
+//! | a paced limit: which slot is whose | [`schedule`] (the shared row), [`leases`] (a replica's slots of it), [`jitter`] (not all at once), [`pacing`], [`headroom`] (how late is too late), [`adaptive`] (a rate that follows refusals) |
 //! | every other limit: may this message go | [`limits`], one file a kind; [`limits::admission`] decides about many messages at once |
 //! | which message goes next | [`scheduler::Scheduler`], [`parking`] (fair between tenants), [`sharing`] (routes of one queue), [`byte_budget`] |
-//! | what an answer means, and what follows | [`judge`], [`after_call`], [`refusals`], [`breaker`], [`gate`], [`backoff`], [`stall`] |
+//! | what an answer means, and what follows | [`judge`], [`after_call`], [`refusals`], [`breaker`], [`gate`], [`backoff`], [`dying`] (messages that die in a row) |
+//! | whether a route makes progress | [`stall`] (it stands still), [`ages`] (of its messages), [`distance`] (of the store) |
 //! | what the fleet agrees on | [`policy`] (the current limits), [`owner`] (whose they are), [`time`] (the store's clock and ours) |
-//! | what the queue is told | [`acks`] |
+//! | what the queue is told | [`acks`], [`ladder`] (in which wait queue a message waits) |
+//! | an enum with a text for each value | [`labelled!`] |
 //!
 //! Begin with [`schedule`]: it is the heart, and needs nothing else.
 //!
