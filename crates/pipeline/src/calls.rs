@@ -2,7 +2,6 @@
 //!
 //! A call is counted before its task runs, and until its verdict is given: a pacer that stops waits for that.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -83,7 +82,6 @@ impl Calls {
 }
 
 /// A call that was started.
-#[derive(Debug)]
 pub(super) struct CallUnderWay {
     calls: Arc<Calls>,
     is_probe: bool,
@@ -105,13 +103,5 @@ impl Drop for CallUnderWay {
     fn drop(&mut self) {
         self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
         self.calls.meters.in_flight.decrement(1.0);
-    }
-}
-
-impl fmt::Debug for Calls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Calls")
-            .field("under_way", &self.under_way)
-            .finish_non_exhaustive()
     }
 }

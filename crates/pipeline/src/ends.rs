@@ -4,7 +4,6 @@
 //! death is logged, at most once in a while for each route, with the id of one message and how many more died for it.
 //! The metrics count every one, and the journal of a route has a line for each.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,13 +141,5 @@ impl Ends {
                 "dead letter{more}"
             );
         }
-    }
-}
-
-impl fmt::Debug for Ends {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ends")
-            .field("route", &self.route)
-            .finish_non_exhaustive()
     }
 }

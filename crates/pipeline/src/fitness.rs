@@ -23,7 +23,6 @@ use super::sharing::Sharing;
 const EVERY: Duration = Duration::from_secs(10);
 
 /// The fitness of a route's messages.
-#[derive(Debug)]
 pub(super) struct Fitness {
     route: Arc<str>,
     meters: Arc<RouteMeters>,

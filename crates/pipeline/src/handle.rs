@@ -39,7 +39,6 @@ pub(super) struct Stopped {
 }
 
 /// What a pacer receives. The messages in it are bounded by the prefetch of its routes.
-#[derive(Debug)]
 pub(super) enum ToPacer {
     /// New messages.
     Decoded(Vec<Waiting>),

@@ -4,7 +4,6 @@
 //! messages of other tenants can come in (`core::parking`). While the oldest message waits for longer than the route
 //! allows, the route warns, and a standby may help (`sharing`).
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -210,13 +209,5 @@ impl Drop for Held {
         if let Some(parking) = &holding.parking {
             lock(parking).left(self.share, self.origin);
         }
-    }
-}
-
-impl fmt::Debug for Holding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Holding")
-            .field("route", &self.route)
-            .finish_non_exhaustive()
     }
 }

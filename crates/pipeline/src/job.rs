@@ -7,7 +7,6 @@
 //!                         └── another call ───┘
 //! ```
 
-use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -359,23 +358,5 @@ impl Queued for Waiting {
 
     fn opening(&self, at: StoreTime) -> StoreTime {
         self.job.opening(at)
-    }
-}
-
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job")
-            .field("route", &self.route.name)
-            .field("delivery", &self.delivery)
-            .field("history", &self.history)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting")
-            .field("job", &self.job)
-            .finish_non_exhaustive()
     }
 }

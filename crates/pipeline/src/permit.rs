@@ -11,8 +11,6 @@
 //! with a key is given back then, as for a call that was not sent. Otherwise the probes of an outage of seconds would use up
 //! what a recipient may get in a day.
 
-use std::fmt;
-
 use sluiced_core::scheduler::KeyId;
 use sluiced_ports::limits::{Charge, Granted, GrantedAt, Ticket, UnderWay, key_id};
 
@@ -117,13 +115,5 @@ impl Drop for Permit {
             Some(refunder) => refunder.ended(granted),
             None => {}
         }
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit")
-            .field("granted", &self.granted.len())
-            .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,6 @@
 //! something else. In addition, a limit whose permits run out before their calls can leave is warned of in
 //! advance: Redis is too far away for its headroom.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -168,11 +167,4 @@ fn too_far(route: &Route, scheduler: &Scheduler<Waiting>) -> Option<String> {
         let far = TooFar::find(headroom, slow_trip).filter(|_| !slow_trip.is_zero())?;
         Some(format!("limits.{}: {far}", limit.name))
     })
-}
-
-impl fmt::Debug for Watched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let routes = self.routes.iter().map(|own| &own.progress);
-        f.debug_list().entries(routes).finish()
-    }
 }

@@ -1,7 +1,6 @@
 //! The gate of a route at run time: what calls, the store and limits report to it, and what operators read
 //! about it. `core::gate` decides what follows from that; `pacer/gates.rs` carries it out.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
@@ -261,13 +260,5 @@ impl SharedBreaker {
         });
         let was = std::mem::replace(&mut shown.away, away);
         (was != away).then_some(why)
-    }
-}
-
-impl fmt::Debug for RouteGate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RouteGate")
-            .field("gate", &self.gate)
-            .finish_non_exhaustive()
     }
 }

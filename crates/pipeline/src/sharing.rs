@@ -70,7 +70,6 @@ impl Intake {
 }
 
 /// A route among the routes of its queue.
-#[derive(Debug)]
 pub(super) struct Sharing {
     own: Arc<Intake>,
     gate: Arc<RouteGate>,

@@ -20,7 +20,6 @@ use super::route_gate::RouteGate;
 use super::sharing::Sharing;
 
 /// The tap of a route.
-#[derive(Debug)]
 pub(super) struct RouteTap {
     pub(super) route: Arc<str>,
     pub(super) rule: TapRule,
