@@ -22,7 +22,7 @@ use super::journal::Why;
 use super::meters::{AdmissionMeters, KeyedMeters};
 use super::refunder::{Refunder, Tickets};
 use super::route_rules::OnDenied;
-use super::verdict::{self, dead, later, too_dear, unfit};
+use super::verdict::{self, dead, denied, later, too_dear, unfit};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::Lacks;
 use sluiced_core::rate::Span;
@@ -281,8 +281,7 @@ pub(super) fn send_away(waiting: Waiting, departure: &Departure, now: Mono) {
     let (route, decided, wait) = (&job.route, departure.decided, departure.wait);
     let limit = Arc::clone(&job.charges()[departure.by].limit);
     let mut verdict = if departure.is_late && route.rules.on_denied == OnDenied::DeadLetter {
-        let detail = format!("the limit `{}` would let it pass in {wait:?}", limit.name);
-        dead(&job.history, DeadReason::Denied, detail, decided)
+        denied(&job.history, &limit.name, wait, decided)
     } else {
         if route.rules.on_denied != OnDenied::Refuse
             && let Some(more) = DENIED.event(now)

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use sluiced_core::judge::DeadReason;
 use sluiced_core::leases::Availability;
 use sluiced_core::rate::Span;
 use sluiced_core::scheduler::{Queued as _, Scheduler};
@@ -18,7 +17,7 @@ use super::journal::Why;
 use super::refused::{comes_too_late, refuse};
 use super::route::Route;
 use super::route_rules::OnDenied;
-use super::verdict::{back, dead, later};
+use super::verdict::{self, back, later};
 
 /// A cancelled consumer is usually gone after this; if not, a message that is given back comes again no more
 /// often than this.
@@ -48,10 +47,7 @@ pub(super) fn deny(
         let verdict = match route.rules.on_denied {
             // Each at its own time, so that they do not come back all at once.
             OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
-            OnDenied::DeadLetter => {
-                let detail = format!("the limit `{}` would let it pass in {wait:?}", pacer.name);
-                dead(&job.history, DeadReason::Denied, detail, store_now)
-            }
+            OnDenied::DeadLetter => verdict::denied(&job.history, &pacer.name, wait, store_now),
             OnDenied::Hold | OnDenied::Nack | OnDenied::Refuse => {
                 back(&job.history, wait, store_now)
             }

@@ -95,6 +95,12 @@ pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdi
     }
 }
 
+/// To the dead-letter queue, because a limit denies the message for longer than its route holds messages.
+pub(super) fn denied(history: &History, limit: &str, wait: Duration, now: StoreTime) -> Verdict {
+    let detail = format!("the limit `{limit}` would let it pass in {wait:?}");
+    dead(history, DeadReason::Denied, detail, now)
+}
+
 /// Through the wait ladder: back in the work queue after `delay`.
 pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdict {
     let mut headers = history.headers();
