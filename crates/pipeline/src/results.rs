@@ -28,7 +28,6 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tracing::warn;
 
-use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::{Answer, Facts, Undecodable};
 use sluiced_ports::message::{HeaderValue, Message, Properties, header};
@@ -38,6 +37,7 @@ use sluiced_template::{About, Context, Template, Templates, WrongTemplate};
 
 use super::history::History;
 use super::meters::{CIRCLES, NO_ROUTING_KEY, RouteMeters};
+use super::verdict::value;
 
 mod arrived;
 
@@ -263,8 +263,7 @@ impl Results {
         } = end.verdict
         {
             reason = Some(why.label());
-            let found = headers.iter().find(|(name, _)| *name == header::DETAIL);
-            detail = found.and_then(|(_, value)| value.as_text());
+            detail = value(headers, header::DETAIL).and_then(HeaderValue::as_text);
         }
         let body = Body {
             message_id: end.message.id(),
@@ -275,7 +274,7 @@ impl Results {
             detail,
             status: end.answer().map(|answer| answer.status),
             attempts: end.calls(),
-            first_seen: time(end.history.first_seen),
+            first_seen: end.history.first_seen.to_string(),
             settled: Timestamp::now().to_string(),
             answer: end.answer().map(|answer| self.answered(answer)),
         };
@@ -339,7 +338,7 @@ struct Body<'a> {
     detail: Option<&'a str>,
     status: Option<u32>,
     attempts: u32,
-    first_seen: Option<String>,
+    first_seen: String,
     settled: String,
     answer: Option<AnswerFields<'a>>,
 }
@@ -357,10 +356,4 @@ struct AnswerFields<'a> {
 enum AnswerBody<'a> {
     Json(&'a RawValue),
     Text(Cow<'a, str>),
-}
-
-/// A time of the store as RFC 3339 writes it; nothing where that cannot be written.
-fn time(at: StoreTime) -> Option<String> {
-    let micros = i64::try_from(at.as_micros()).ok()?;
-    Some(Timestamp::from_microsecond(micros).ok()?.to_string())
 }
