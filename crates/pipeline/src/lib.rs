@@ -98,10 +98,10 @@ pub use route_rules::{AnswerRules, OnDenied, Priority, RouteRules, Tenants, When
 pub use rows::{FreezeRow, PacedRows};
 
 use admit::Keyed;
-use follow::{Adapting, Following};
+use follow::Adapting;
 use handle::{PacerHandle, ToPacer};
 use job::Waiting;
-use meters::{AdmissionMeters, KeyedMeters, PolicyMeters};
+use meters::{AdmissionMeters, KeyedMeters};
 use pacer::{Pacer, Parts};
 use policies::{CurrentPolicy, Watch};
 use refunder::{Refunder, Tickets};
@@ -273,15 +273,7 @@ impl Pipeline {
             .collect();
         if let Some(spec) = spec.policy {
             self.declared.push(spec.declares(&name));
-            let watch = Watch {
-                meters: PolicyMeters::new(&name),
-                following: Following::new(Arc::clone(&name), routes.clone()),
-                limit: name,
-                spec,
-                jitter,
-                outdated,
-                clock,
-            };
+            let watch = Watch::new(name, spec, routes.clone(), outdated, jitter, clock);
             let handle = pacer.clone();
             let adopt = move |policy, paces| handle.send(ToPacer::Policy(policy, paces));
             let watch = owner::once_claimed(&self.ownership, watch.run(adopt));
@@ -311,15 +303,8 @@ impl Pipeline {
         self.declared.push(spec.declares(&limit.name));
         let all = self.routes.iter().cloned();
         let counted = all.filter(|(route, _)| route.counting.counts(&limit.name));
-        let watch = Watch {
-            meters: PolicyMeters::new(&limit.name),
-            limit: Arc::clone(&limit.name),
-            spec,
-            jitter,
-            outdated: Arc::clone(&limit.outdated),
-            following: Following::new(Arc::clone(&limit.name), counted.collect()),
-            clock,
-        };
+        let (name, outdated) = (Arc::clone(&limit.name), Arc::clone(&limit.outdated));
+        let watch = Watch::new(name, spec, counted.collect(), outdated, jitter, clock);
         let pacers = self.pacers.clone();
         let adopt = move |policy: Arc<CurrentPolicy>, rule| {
             if let Some(per_second) = policy.facts.per_second {

@@ -26,9 +26,10 @@ use sluiced_ports::store::{Family, Notice, PRESENCE, Store};
 
 use self::follower::Follower;
 use super::follow::Following;
+use super::handle::PacerHandle;
 use super::limit_facts::{Change, FileLimit, LimitFacts};
-use super::meters::PolicyMeters;
 use super::pause::Pauses;
+use super::route::Route;
 
 /// Replicas that receive a notice of the same change ask for the policy at random times within this.
 pub(super) const SPREAD: Duration = Duration::from_millis(100);
@@ -124,90 +125,122 @@ impl CurrentPolicy {
 
 /// One limit's task.
 pub(super) struct Watch<T> {
-    pub(super) limit: Arc<str>,
-    pub(super) spec: PolicySpec<T>,
-    pub(super) meters: PolicyMeters,
-    pub(super) jitter: Jitter,
+    spec: PolicySpec<T>,
+    follower: Follower,
+    following: Following,
     /// Notified when an answer came under another version.
-    pub(super) outdated: Arc<Notify>,
-    pub(super) following: Following,
-    pub(super) clock: Clock,
+    outdated: Arc<Notify>,
+    /// `None`: no notice can come.
+    notices: Option<broadcast::Receiver<Notice>>,
+    /// Received, and not in use yet.
+    received: Option<(Arc<CurrentPolicy>, T)>,
+    /// The wait after the last question that failed.
+    retry: Duration,
+    jitter: Jitter,
+    clock: Clock,
 }
 
 impl<T: Send> Watch<T> {
+    /// `routes` are those that the limit counts, each with its pacer.
+    pub(super) fn new(
+        limit: Arc<str>,
+        spec: PolicySpec<T>,
+        routes: Vec<(Arc<Route>, PacerHandle)>,
+        outdated: Arc<Notify>,
+        jitter: Jitter,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            spec,
+            following: Following::new(Arc::clone(&limit), routes),
+            follower: Follower::new(limit),
+            outdated,
+            notices: None,
+            received: None,
+            retry: RETRY,
+            jitter,
+            clock,
+        }
+    }
+
     /// Runs for as long as it is polled, and calls `adopt` with each new policy.
-    pub(super) async fn run(self, adopt: impl Fn(Arc<CurrentPolicy>, T) + Send) {
-        let (mut spec, mut following) = (self.spec, self.following);
-        let (jitter, clock, outdated) = (self.jitter, self.clock, self.outdated);
-        let mut notices = Some(spec.store.notices());
-        let mut follower = Follower {
-            limit: self.limit,
-            known: None,
-            differs: None,
-            meters: self.meters,
-        };
-        let mut retry = RETRY;
-        // Received, and not in use yet.
-        let mut received = None;
+    pub(super) async fn run(mut self, adopt: impl Fn(Arc<CurrentPolicy>, T) + Send + Sync) {
+        self.notices = Some(self.spec.store.notices());
         loop {
-            let file = spec.file.borrow_and_update().clone();
-            let declaration = Declaration {
-                replica: spec.replica.clone(),
-                file: file.policy(),
-                known: follower.known.as_deref().cloned(),
-            };
-            let policy = PolicyOf::new(&*spec.store, spec.family, &follower.limit);
-            let wait = match policy.declare(&declaration).await {
-                Ok(policy) => {
-                    follower.compare(&policy, &declaration.file);
-                    if follower.is_new(&policy) {
-                        received = follower.receive(policy, &*file);
-                        let current = received.as_ref().map(|(current, _)| current);
-                        following.adopt(current, clock.now());
-                    }
-                    match following.first(clock).await {
-                        // Until it is made, no call leaves.
-                        Some(update) if received.is_some() => {
-                            if follower.follow(&update, &spec).await {
-                                GAP
-                            } else {
-                                retry = (retry * 2).min(PRESENCE);
-                                retry
-                            }
-                        }
-                        _ => {
-                            retry = RETRY;
-                            if let Some((current, read)) = received.take() {
-                                adopt(current, read);
-                            }
-                            PRESENCE - SPREAD + jitter.of(SPREAD)
-                        }
-                    }
-                }
-                Err(error) => {
-                    debug!(limit = %follower.limit, %error, "the current policy was not received");
-                    retry = (retry * 2).min(PRESENCE);
-                    retry
-                }
-            };
-            let known = follower.known.as_ref().map(|known| known.version);
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                // What is begun is done, whatever else comes.
-                update = follower.wanted(&mut following, clock) => {
-                    follower.follow(&update, &spec).await;
-                }
-                () = outdated.notified() => tokio::time::sleep(GAP).await,
-                to = changed(&mut notices, &follower.limit, known) => {
-                    // An earlier version than ours: the store has lost the policy, and must get it back from
-                    // us before a replica that does not know it uses its first slot.
-                    if to >= known {
-                        tokio::time::sleep(jitter.of(SPREAD)).await;
-                    }
-                }
-                // Its sender lives as long as the daemon; without one there is nothing to receive.
-                Ok(()) = spec.file.changed() => {}
+            let wait = self.round(&adopt).await;
+            self.wait(wait).await;
+        }
+    }
+
+    /// Declares this replica's file, and calls `adopt` if the current policy is a new one. Returns how long to wait
+    /// before the next round.
+    async fn round(&mut self, adopt: &(impl Fn(Arc<CurrentPolicy>, T) + Sync)) -> Duration {
+        let file = self.spec.file.borrow_and_update().clone();
+        let (spec, limit) = (&self.spec, &self.follower.limit);
+        let declaration = Declaration {
+            replica: spec.replica.clone(),
+            file: file.policy(),
+            known: self.follower.known.as_deref().cloned(),
+        };
+        let policy = PolicyOf::new(&*spec.store, spec.family, limit);
+        let policy = match policy.declare(&declaration).await {
+            Ok(policy) => policy,
+            Err(error) => {
+                debug!(%limit, %error, "the current policy was not received");
+                return self.back_off();
             }
+        };
+        self.follower.compare(&policy, &declaration.file);
+        if self.follower.is_new(&policy) {
+            self.received = self.follower.receive(policy, &*file);
+            let current = self.received.as_ref().map(|(current, _)| current);
+            self.following.adopt(current, self.clock.now());
+        }
+        match self.following.first(self.clock).await {
+            // Until it is made, no call leaves.
+            Some(update) if self.received.is_some() => {
+                if self.follower.follow(&update, &self.spec).await {
+                    GAP
+                } else {
+                    self.back_off()
+                }
+            }
+            _ => {
+                self.retry = RETRY;
+                if let Some((current, read)) = self.received.take() {
+                    adopt(current, read);
+                }
+                PRESENCE - SPREAD + self.jitter.of(SPREAD)
+            }
+        }
+    }
+
+    /// The wait after a question that failed.
+    fn back_off(&mut self) -> Duration {
+        self.retry = (self.retry * 2).min(PRESENCE);
+        self.retry
+    }
+
+    /// Waits for so long, or until there is a reason for another round before that.
+    async fn wait(&mut self, wait: Duration) {
+        let limit = &self.follower.limit;
+        let known = self.follower.known.as_ref().map(|known| known.version);
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            // What is begun is done, whatever else comes.
+            update = self.follower.wanted(&mut self.following, self.clock) => {
+                self.follower.follow(&update, &self.spec).await;
+            }
+            () = self.outdated.notified() => tokio::time::sleep(GAP).await,
+            to = changed(&mut self.notices, limit, known) => {
+                // An earlier version than ours: the store has lost the policy, and must get it back from
+                // us before a replica that does not know it uses its first slot.
+                if to >= known {
+                    tokio::time::sleep(self.jitter.of(SPREAD)).await;
+                }
+            }
+            // Its sender lives as long as the daemon; without one there is nothing to receive.
+            Ok(()) = self.spec.file.changed() => {}
         }
     }
 }

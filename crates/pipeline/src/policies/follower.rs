@@ -24,6 +24,15 @@ pub(super) struct Follower {
 }
 
 impl Follower {
+    pub(super) fn new(limit: Arc<str>) -> Self {
+        Self {
+            meters: PolicyMeters::new(&limit),
+            limit,
+            known: None,
+            differs: None,
+        }
+    }
+
     /// Waits until the headroom should change.
     pub(super) async fn wanted(&self, following: &mut Following, clock: Clock) -> Update {
         if self.known.is_none() || !following.is_on() {

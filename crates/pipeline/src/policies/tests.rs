@@ -52,10 +52,8 @@ fn the_end_of_a_pause_is_not_ascribed_to_what_made_the_policy() {
     };
     let name = "ascribed";
     let follower = Follower {
-        limit: Arc::from(name),
         known: Some(Arc::new(policy(2, Some(pause.clone())))),
-        differs: None,
-        meters: PolicyMeters::new(name),
+        ..Follower::new(Arc::from(name))
     };
     follower.explain(&policy(3, None));
     let said = recent().into_iter().map(|line| line.text);
@@ -68,20 +66,21 @@ async fn a_file_that_is_read_while_something_else_wakes_us_is_an_update() {
     let first: Arc<dyn FileLimit<String>> = Arc::new(Rate("30/1s"));
     let (file, reader) = watch::channel(first);
     let outdated = Arc::new(Notify::new());
-    let watch = Watch {
-        limit: Arc::from("account"),
-        spec: PolicySpec {
-            store: Arc::new(MemoryStore::new(Clock::start())),
-            family: Family::Paced,
-            replica: "a".to_owned(),
-            file: reader,
-        },
-        meters: PolicyMeters::new("account"),
-        jitter: Jitter::new(0),
-        outdated: Arc::clone(&outdated),
-        following: Following::new(Arc::from("account"), Vec::new()),
-        clock: Clock::start(),
+    let spec = PolicySpec {
+        store: Arc::new(MemoryStore::new(Clock::start())),
+        family: Family::Paced,
+        replica: "a".to_owned(),
+        file: reader,
     };
+    let (limit, routes) = (Arc::from("account"), Vec::new());
+    let watch = Watch::new(
+        limit,
+        spec,
+        routes,
+        Arc::clone(&outdated),
+        Jitter::new(0),
+        Clock::start(),
+    );
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let run = tokio::spawn(watch.run(move |_, line| sender.send(line).unwrap_or_default()));
     let first = received.recv().await.expect("a policy");
