@@ -178,6 +178,8 @@ pub struct Pipeline {
     /// The limits whose policies this replica declares.
     declared: Vec<policies::Declares>,
     ownership: watch::Receiver<Ownership>,
+    clock: Clock,
+    jitter: Jitter,
 }
 
 impl Pipeline {
@@ -205,47 +207,43 @@ impl Pipeline {
             stores: Vec::new(),
             declared: Vec::new(),
             ownership,
+            clock,
+            jitter,
         };
         for spec in pacers {
-            pipeline.add(spec, clock, jitter, health)?;
+            pipeline.add(spec, health)?;
         }
         sharing::introduce(pipeline.routes.iter().map(|(route, _)| route));
         for policy in keyed {
-            pipeline.watch(policy, jitter, clock);
+            pipeline.watch(policy);
         }
-        pipeline.watch_pauses(pauses, jitter, health.waits());
+        pipeline.watch_pauses(pauses, health.waits());
         Ok(pipeline)
     }
 
     /// Keeps each route at what operators say about it.
-    fn watch_pauses(&mut self, pauses: &Pauses, jitter: Jitter, waits: &Waits) {
+    fn watch_pauses(&mut self, pauses: &Pauses, waits: &Waits) {
         for (route, pacer) in &self.routes {
             let declares = policies::Declares::pause(pauses, &route.name);
             let (route, pacer) = (Arc::clone(route), pacer.clone());
-            let follow = pause::follow(route, pacer, declares, waits.clone(), jitter);
+            let follow = pause::follow(route, pacer, declares, waits.clone(), self.jitter);
             let once_claimed = owner::once_claimed(&self.ownership, follow);
             self.watches.spawn(once_claimed);
         }
     }
 
     /// Starts a pacer, the receivers of its routes, and what keeps it at its current policy.
-    fn add(
-        &mut self,
-        spec: PacerSpec,
-        clock: Clock,
-        jitter: Jitter,
-        health: &Health,
-    ) -> Result<(), StartError> {
+    fn add(&mut self, spec: PacerSpec, health: &Health) -> Result<(), StartError> {
         let name = spec.name;
         let numbered = spec.routes.into_iter().zip(self.routes.len()..);
         let routes: Vec<_> = numbered
             .map(|(spec, number)| Route::open(spec, number, health))
             .collect();
-        let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, jitter);
+        let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, self.jitter);
         let (sender, events) = mpsc::unbounded_channel();
         let outgoing = sender.clone();
         let freed = move |calls| drop(outgoing.send(ToPacer::Freed(calls)));
-        let keyed = self.keyed(&name, clock, spec.keyed, &routes, freed);
+        let keyed = self.keyed(&name, spec.keyed, &routes, freed);
         let outdated = Arc::new(Notify::new());
         let adapting = spec
             .policy
@@ -263,7 +261,7 @@ impl Pipeline {
             events,
             outdated: Arc::clone(&outdated),
         };
-        let pacer = Pacer::start(parts, clock, health).map_err(|source| StartError {
+        let pacer = Pacer::start(parts, self.clock, health).map_err(|source| StartError {
             limit: name.to_string(),
             source,
         })?;
@@ -272,14 +270,11 @@ impl Pipeline {
             .map(|route| (route, pacer.clone()))
             .collect();
         if let Some(spec) = spec.policy {
-            self.declared.push(spec.declares(&name));
-            let watch = Watch::new(name, spec, routes.clone(), outdated, jitter, clock);
             let handle = pacer.clone();
             let adopt = move |policy, paces| handle.send(ToPacer::Policy(policy, paces));
-            let watch = owner::once_claimed(&self.ownership, watch.run(adopt));
-            self.watches.spawn(watch);
+            self.spawn_watch(name, spec, routes.clone(), outdated, adopt);
         }
-        self.receive(&routes, clock);
+        self.receive(&routes);
         self.routes.extend(routes);
         self.pacers.push(pacer);
         Ok(())
@@ -287,9 +282,9 @@ impl Pipeline {
 
     /// Starts the tasks that receive messages for these routes, and the tasks that measure the way to their
     /// downstreams.
-    fn receive(&mut self, routes: &[(Arc<Route>, PacerHandle)], clock: Clock) {
+    fn receive(&mut self, routes: &[(Arc<Route>, PacerHandle)]) {
         for (route, pacer) in routes {
-            let receive = receive::run(Arc::clone(route), pacer.clone(), clock);
+            let receive = receive::run(Arc::clone(route), pacer.clone(), self.clock);
             let once_claimed = owner::once_claimed(&self.ownership, receive);
             self.receivers.spawn(once_claimed);
             let measure = way::measure(Arc::clone(route), pacer.clone());
@@ -298,13 +293,11 @@ impl Pipeline {
     }
 
     /// Keeps a keyed limit, and all pacers that ask it, at its current policy.
-    fn watch(&mut self, policy: KeyedPolicy, jitter: Jitter, clock: Clock) {
-        let KeyedPolicy { limit, spec } = policy;
-        self.declared.push(spec.declares(&limit.name));
+    fn watch(&mut self, KeyedPolicy { limit, spec }: KeyedPolicy) {
         let all = self.routes.iter().cloned();
         let counted = all.filter(|(route, _)| route.counting.counts(&limit.name));
+        let counted = counted.collect();
         let (name, outdated) = (Arc::clone(&limit.name), Arc::clone(&limit.outdated));
-        let watch = Watch::new(name, spec, counted.collect(), outdated, jitter, clock);
         let pacers = self.pacers.clone();
         let adopt = move |policy: Arc<CurrentPolicy>, rule| {
             if let Some(per_second) = policy.facts.per_second {
@@ -321,15 +314,29 @@ impl Pipeline {
                 });
             }
         };
-        let watch = owner::once_claimed(&self.ownership, watch.run(adopt));
-        self.watches.spawn(watch);
+        self.spawn_watch(name, spec, counted, outdated, adopt);
+    }
+
+    /// Starts the task that keeps a limit at its current policy. `routes` are those that the limit counts; `outdated` is
+    /// notified when the current policy is not the one that is known.
+    fn spawn_watch<T: Send + 'static>(
+        &mut self,
+        limit: Arc<str>,
+        spec: PolicySpec<T>,
+        routes: Vec<(Arc<Route>, PacerHandle)>,
+        outdated: Arc<Notify>,
+        adopt: impl Fn(Arc<CurrentPolicy>, T) + Send + Sync + 'static,
+    ) {
+        self.declared.push(spec.declares(&limit));
+        let watch = Watch::new(limit, spec, routes, outdated, self.jitter, self.clock);
+        let once_claimed = owner::once_claimed(&self.ownership, watch.run(adopt));
+        self.watches.spawn(once_claimed);
     }
 
     /// Makes what a pacer needs to ask its keyed limits, and starts its refunder.
     fn keyed(
         &mut self,
         name: &str,
-        clock: Clock,
         store: Arc<dyn LimitStore>,
         routes: &[Arc<Route>],
         freed: impl Fn(Vec<Granted>) + Send + 'static,
@@ -343,7 +350,7 @@ impl Pipeline {
             Arc::clone(&store),
             Arc::clone(&limit_meters),
             limits().cloned().collect(),
-            clock,
+            self.clock,
             freed,
         );
         self.refunders.spawn(work);
