@@ -100,15 +100,20 @@ pub(super) struct PacerHandle {
 }
 
 impl PacerHandle {
+    /// The way to the pacer that receives `events`. `rows`: the slots of its paced limit, if it has one; `unpaced`: where
+    /// a freeze is kept if it has none.
     pub(super) fn new(
         clock: Clock,
         name: Arc<str>,
         rows: Option<PacedRows>,
         unpaced: Option<FreezeRow>,
-        meters: Arc<LimitMeters>,
         refunder: Refunder,
         events: mpsc::UnboundedSender<ToPacer>,
     ) -> Self {
+        let meters = Arc::new(LimitMeters::new(&name));
+        meters
+            .rate
+            .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
         Self {
             clock,
             name,

@@ -249,19 +249,23 @@ impl Pipeline {
             .policy
             .as_ref()
             .map(|policy| Adapting::new(Arc::clone(&name), Arc::clone(&policy.store)));
+        let pacer = PacerHandle::new(
+            self.clock,
+            Arc::clone(&name),
+            spec.rows,
+            spec.unpaced,
+            keyed.refunder.clone(),
+            sender,
+        );
         let parts = Parts {
-            name: Arc::clone(&name),
             scheduler,
-            rows: spec.rows,
-            unpaced: spec.unpaced,
             keyed,
             adapting,
             routes: routes.clone(),
-            sender,
             events,
             outdated: Arc::clone(&outdated),
         };
-        let pacer = Pacer::start(parts, self.clock, health).map_err(|source| StartError {
+        Pacer::start(pacer.clone(), parts, health).map_err(|source| StartError {
             limit: name.to_string(),
             source,
         })?;

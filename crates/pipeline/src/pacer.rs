@@ -49,7 +49,7 @@ use sluiced_core::pacing::Row;
 use sluiced_core::schedule::{Ask, LeaseAnswer};
 use sluiced_core::scheduler::{Action, Scheduler};
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::{Clock, urgent_runtime};
+use sluiced_ports::clock::urgent_runtime;
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreError};
 use sluiced_telemetry::health::{Health, Heartbeat};
@@ -60,10 +60,8 @@ use super::alarm::Alarm;
 use super::follow::Adapting;
 use super::handle::{PacerHandle, Stopped, ToPacer};
 use super::job::{Job, Waiting};
-use super::meters::LimitMeters;
 use super::progress::Watched;
 use super::route::Route;
-use super::rows::{FreezeRow, PacedRows};
 use super::send;
 use messages::Refunded;
 
@@ -118,65 +116,44 @@ pub(super) struct Pacer {
 
 /// What a pacer is started with.
 pub(super) struct Parts {
-    pub(super) name: Arc<str>,
     pub(super) scheduler: Scheduler<Waiting>,
-    /// `None`: nothing paces it.
-    pub(super) rows: Option<PacedRows>,
-    pub(super) unpaced: Option<FreezeRow>,
     pub(super) keyed: Keyed,
     pub(super) adapting: Option<Adapting>,
     pub(super) routes: Vec<Arc<Route>>,
-    /// The way to the pacer, and its end there.
-    pub(super) sender: mpsc::UnboundedSender<ToPacer>,
+    /// What is sent to its handle.
     pub(super) events: mpsc::UnboundedReceiver<ToPacer>,
     /// Notified when the current policy is not the one that the scheduler knows.
     pub(super) outdated: Arc<Notify>,
 }
 
 impl Pacer {
-    /// Starts the thread. Returns the way to it.
-    pub(super) fn start(parts: Parts, clock: Clock, health: &Health) -> io::Result<PacerHandle> {
+    /// Starts the thread. `handle` is the way to it.
+    pub(super) fn start(handle: PacerHandle, parts: Parts, health: &Health) -> io::Result<()> {
         let Parts {
-            name,
             scheduler,
-            rows,
-            unpaced,
             keyed,
             adapting,
             routes,
-            sender,
             events,
             outdated,
         } = parts;
+        let (name, clock) = (Arc::clone(&handle.name), handle.clock);
         let thread = format!("pacer {name}");
         let runtime = urgent_runtime(&thread)?;
         let alarm = {
             let _inside = runtime.enter();
             Alarm::new(clock)?
         };
-        let meters = Arc::new(LimitMeters::new(&name));
         let waits = health.waits();
         waits.of(&name, &[WaitsFor::Freeze, WaitsFor::Pause]);
         for limit in keyed.limit_meters.keys() {
             let debts = [WaitsFor::Debt, WaitsFor::Quota];
             waits.of(limit, &[debts, [WaitsFor::Lost, WaitsFor::Pause]].concat());
         }
-        meters
-            .rate
-            .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
         let heartbeat = health.watch_loop(&format!("limit {name}"));
-        let handle = PacerHandle::new(
-            clock,
-            name,
-            rows,
-            unpaced,
-            meters,
-            keyed.refunder.clone(),
-            sender,
-        );
         let pacer = Self {
             scheduler,
-            handle: handle.clone(),
+            handle,
             watched: Watched::new(&routes, health),
             routes: routes.into(),
             events,
@@ -198,7 +175,7 @@ impl Pacer {
         std::thread::Builder::new()
             .name(thread)
             .spawn(move || pacer.live(runtime, &health))?;
-        Ok(handle)
+        Ok(())
     }
 
     /// The life of the thread.
