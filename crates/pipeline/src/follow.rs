@@ -1,10 +1,8 @@
-//! Lets policies follow what replicas measure: with `headroom = "auto"` the headroom follows how late calls
-//! arrive, with `adaptive = true` the rate follows what the downstream accepts.
+//! Lets the headroom of a limit follow what replicas measure (`headroom = "auto"`): how late calls arrive.
 //!
 //! Each replica gathers what its own routes and pacers measured: how late calls leave, how far away Redis is, and by
-//! how much the way to the downstream varies. `core::headroom` decides whether the headroom should change, and
-//! `core::adaptive` by the answers of the downstream whether the rate should. Both changes are updates of the policy,
-//! for all replicas, as an operator's would be.
+//! how much the way to the downstream varies. `core::headroom` decides whether the headroom should change. A change is an
+//! update of the policy, for all replicas, as an operator's would be.
 //!
 //! **What handshakes do not see.** A proxy, a load balancer or the sidecar of a mesh ends the connection nearby, and the way
 //! behind it varies. Answers show that, but also how long the downstream worked: they say by how much the way varies at
@@ -18,20 +16,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tracing::{debug, info, warn};
+use tracing::warn;
 
 use super::handle::PacerHandle;
-use super::limit_facts::{Adapts, Change, LimitFacts};
+use super::limit_facts::{Change, LimitFacts};
 use super::policies::CurrentPolicy;
 use super::route::Route;
-use sluiced_core::adaptive::{Adaptive, AdaptiveRule};
 use sluiced_core::distance::{millis, permit_needs};
 use sluiced_core::headroom::{Bounds, Follow, Lateness, Measured, Spread, is_refused, unseen};
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::lock;
-use sluiced_ports::policies::PolicyOf;
-use sluiced_ports::store::{Family, Store};
 
 /// How often the measurements are looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
@@ -226,85 +221,5 @@ impl Seen {
             .chain(self.unseen_words())
             .collect();
         all.join(", ")
-    }
-}
-
-/// The name under which the update is made.
-const BY: &str = "adaptive";
-/// Calls that were leased before a change have arrived after this.
-const SETTLE: Duration = Duration::from_millis(500);
-
-/// The limit of one pacer.
-#[derive(Debug)]
-pub(super) struct Adapting {
-    limit: Arc<str>,
-    store: Arc<dyn Store>,
-    /// `None`: the rate is fixed.
-    current: Option<(Adaptive, Arc<CurrentPolicy>)>,
-}
-
-impl Adapting {
-    pub(super) fn new(limit: Arc<str>, store: Arc<dyn Store>) -> Self {
-        Self {
-            limit,
-            store,
-            current: None,
-        }
-    }
-
-    /// The policy has changed.
-    pub(super) fn adopt(&mut self, policy: &Arc<CurrentPolicy>, now: Mono) {
-        let before = self.current.take().map(|(adaptive, _)| adaptive);
-        let Some(adapts) = policy.facts.adapts else {
-            return;
-        };
-        let (rule, units) = (rule(adapts, policy.facts.window), adapts.units);
-        let mut adaptive = before
-            .filter(|adaptive| *adaptive.rule() == rule)
-            .unwrap_or_else(|| Adaptive::new(rule, units, now));
-        adaptive.in_force(units, now);
-        self.current = Some((adaptive, Arc::clone(policy)));
-    }
-
-    /// The downstream said "not now" to this replica. The first time a headroom that follows rises instead of the rate.
-    pub(super) fn throttled(&mut self, is_first: bool, now: Mono) {
-        if let Some((adaptive, policy)) = &mut self.current
-            && !(is_first && policy.facts.follows.is_some())
-        {
-            adaptive.throttled(now);
-        }
-    }
-
-    /// Updates the rate if it is time for another one. Must run inside a runtime.
-    pub(super) fn review(&mut self, now: Mono) {
-        let Some((adaptive, policy)) = &mut self.current else {
-            return;
-        };
-        let Some(units) = adaptive.wanted(now) else {
-            return;
-        };
-        let Some(text) = policy.with(Change::Units(units)) else {
-            return;
-        };
-        let known = Arc::clone(&policy.stored);
-        let (limit, store) = (Arc::clone(&self.limit), Arc::clone(&self.store));
-        tokio::spawn(async move {
-            let policy = PolicyOf::new(&*store, Family::Paced, &limit);
-            match policy.replace(&known, &text, BY).await {
-                Ok(Some(_)) => info!(%limit, units, "the rate follows the downstream"),
-                // Another replica was first, or an operator.
-                Ok(None) => {}
-                Err(error) => debug!(%limit, %error, "the rate could not follow the downstream"),
-            }
-        });
-    }
-}
-
-/// The bounds of the rate.
-fn rule(adapts: Adapts, window: Duration) -> AdaptiveRule {
-    AdaptiveRule {
-        units: adapts.most,
-        floor: adapts.least,
-        settle: window + SETTLE,
     }
 }

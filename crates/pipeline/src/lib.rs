@@ -39,6 +39,7 @@
 //! **May know**: `core`, `template`, `telemetry`, and the traits of `ports`; no backend, and of the configuration plain
 //! values only.
 
+mod adapting;
 mod admit;
 mod after_call;
 mod alarm;
@@ -76,6 +77,7 @@ mod rows;
 mod send;
 mod sharing;
 mod tap;
+mod tickets;
 mod verdict;
 mod way;
 
@@ -97,14 +99,14 @@ pub use route::{Counted, Counting, FigureReaders, RouteSpec};
 pub use route_rules::{AnswerRules, OnDenied, Priority, RouteRules, Tenants, WhenUnsendable};
 pub use rows::{FreezeRow, PacedRows};
 
+use adapting::Adapting;
 use admit::Keyed;
-use follow::Adapting;
 use handle::{PacerHandle, ToPacer};
 use job::Waiting;
 use meters::{AdmissionMeters, KeyedMeters};
 use pacer::{Pacer, Parts};
 use policies::{CurrentPolicy, Watch};
-use refunder::{Refunder, Tickets};
+use refunder::Refunder;
 use route::Route;
 use sluiced_core::jitter::Jitter;
 use sluiced_core::leases::LeaseHolder;
@@ -118,6 +120,7 @@ use sluiced_ports::queue::Leftover;
 use sluiced_ports::store::PacedLimit;
 use sluiced_telemetry::health::Health;
 use sluiced_telemetry::waits::Waits;
+use tickets::Tickets;
 
 /// A pacer and the routes that take its slots.
 #[derive(Debug)]

@@ -55,9 +55,9 @@ use sluiced_ports::store::{Notice, StoreError};
 use sluiced_telemetry::health::{Health, Heartbeat};
 use sluiced_telemetry::waits::{Waits, WaitsFor};
 
+use super::adapting::Adapting;
 use super::admit::{Admission, Keyed, settle_ended, settle_never};
 use super::alarm::Alarm;
-use super::follow::Adapting;
 use super::handle::{PacerHandle, Stopped, ToPacer};
 use super::job::{Job, Waiting};
 use super::progress::Watched;

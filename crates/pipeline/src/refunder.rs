@@ -9,28 +9,23 @@
 //! spent then, because a refund must not count twice.
 
 mod book;
+mod returning;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore, Ticket};
-use sluiced_ports::store::StoreError;
-use sluiced_telemetry::LogLimit;
+use sluiced_ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore};
 
-use super::corrections::Corrections;
 use super::meters::KeyedMeters;
-use book::{Book, Done, ToRefunder};
-
-static LOST: LogLimit = LogLimit::new(Duration::from_secs(10));
-static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
+use book::{Book, ToRefunder};
+use returning::Returning;
 
 /// However short a lease is, its calls are not renewed more often than this.
 const RENEW_MIN: Duration = Duration::from_millis(10);
@@ -39,29 +34,6 @@ const RENEW_MIN: Duration = Duration::from_millis(10);
 const GATHER: Duration = Duration::from_millis(25);
 /// Calls that ended while the store was away are released again after this.
 const RELEASE_AGAIN: Duration = Duration::from_secs(1);
-
-/// Names for calls: unique in the fleet.
-#[derive(Debug)]
-pub(super) struct Tickets {
-    replica: u64,
-    next: AtomicU64,
-}
-
-impl Tickets {
-    /// The names of one process, for which `replica` is a random number.
-    pub(super) const fn new(replica: u64) -> Self {
-        Self {
-            replica,
-            next: AtomicU64::new(0),
-        }
-    }
-
-    /// For the first question for a message. There are names for a million million messages.
-    pub(super) fn next(&self) -> Ticket {
-        let count = self.next.fetch_add(1, Ordering::Relaxed) << Ticket::ASKS;
-        Ticket(u128::from(self.replica) << 64 | u128::from(count))
-    }
-}
 
 /// The way to a pacer's refunder.
 #[derive(Clone, Debug)]
@@ -166,14 +138,6 @@ impl Refunder {
             debug!("the refunder has ended: what was taken counts as used");
         }
     }
-}
-
-/// The store, and the metrics of what is returned to it.
-#[derive(Debug)]
-struct Returning {
-    limits: Arc<dyn LimitStore>,
-    meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
-    clock: Clock,
 }
 
 /// What is done at a time of its own.
@@ -337,104 +301,6 @@ fn renew_every(limits: &[Arc<KeyedLimit>]) -> Duration {
         .filter_map(|limit| limit.policy().rule.lease());
     let shortest = leases.min().unwrap_or(Duration::from_secs(30));
     (shortest / 3).max(RENEW_MIN)
-}
-
-impl Returning {
-    /// Returns whether the store did it.
-    async fn release(&self, granted: &[Granted]) -> bool {
-        let mut all = true;
-        for granted in granted.chunks(BATCH_MAX) {
-            for units in granted.iter().filter(|granted| !granted.is_call()) {
-                if let Some(meters) = self.meters.get(&units.charge().limit.name) {
-                    meters.refunds.increment(1);
-                }
-            }
-            if let Err(error) = self.limits.release(granted).await {
-                let what = "what was not sent counts as if it were, and calls that ended count until the store is back";
-                self.doubt(what, &error);
-                all = false;
-            }
-        }
-        all
-    }
-
-    /// Writes to the store that messages were accepted, and reports that to their calls. Returns the claims
-    /// that the store has done.
-    async fn done(&self, done: Vec<Done>) -> Vec<Vec<Granted>> {
-        let mut known = Vec::new();
-        let mut rest = done.into_iter().peekable();
-        while rest.peek().is_some() {
-            let some: Vec<Done> = rest.by_ref().take(BATCH_MAX).collect();
-            let claims: Vec<Granted> = some.iter().flat_map(|(claims, _)| claims.clone()).collect();
-            let is_known = match self.limits.done(&claims).await {
-                Ok(()) => true,
-                Err(error) => {
-                    self.doubt(
-                        "that messages were accepted was not written down yet",
-                        &error,
-                    );
-                    false
-                }
-            };
-            for (claims, sender) in some {
-                // If nothing waits for this any more, the call is settled.
-                sender.send(is_known).ok();
-                known.extend(is_known.then_some(claims));
-            }
-        }
-        known
-    }
-
-    /// Writes what answers reported.
-    async fn correct(&self, said: &mut Corrections) {
-        if let Err(error) = said.write(&*self.limits, self.clock).await {
-            self.doubt("what answers said was not written down", &error);
-        }
-    }
-
-    /// Writes what answers reported for the last time, with one more try for what could not be written.
-    async fn correct_last(&self, said: &mut Corrections) {
-        for _ in 0..2 {
-            if said.is_empty() {
-                return;
-            }
-            self.correct(said).await;
-        }
-        if !said.is_empty() {
-            warn!("what the last calls used beyond their costs is not counted");
-        }
-    }
-
-    /// Gives all calls under way another lease. Returns the tickets of calls that the store does not know.
-    async fn renew(&self, book: &Book) -> Vec<Ticket> {
-        let calls: Vec<_> = book.running.values().flatten().cloned().collect();
-        let mut all = Vec::new();
-        for calls in calls.chunks(BATCH_MAX) {
-            match self.limits.renew(calls).await {
-                Ok(gone) => all.extend(gone),
-                Err(error) => self.doubt("calls under way could not be renewed", &error),
-            }
-        }
-        all
-    }
-
-    fn lost(&self, calls: &[Granted]) {
-        for limit in calls.iter().map(|call| &call.charge().limit) {
-            if let Some(meters) = self.meters.get(&limit.name) {
-                meters.leases_lost.increment(1);
-            }
-            if let Some(more) = LOST.event(self.clock.now()) {
-                warn!(limit = %limit.name,
-                    "a call under way is not counted any more: its lease ended, or the store lost its state{more}");
-            }
-        }
-    }
-
-    fn doubt(&self, what: &str, error: &StoreError) {
-        if let Some(more) = UNSURE.event(self.clock.now()) {
-            warn!(%error, "{what}{more}");
-        }
-    }
 }
 
 #[cfg(test)]

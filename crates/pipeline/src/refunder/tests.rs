@@ -1,4 +1,5 @@
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use futures::FutureExt as _;
@@ -7,7 +8,7 @@ use super::*;
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::concurrency::Concurrency;
 use sluiced_core::rate::Cost;
-use sluiced_ports::limits::{Candidate, Charge, Decisions, LimitKey, Look, LostWait};
+use sluiced_ports::limits::{Candidate, Charge, Decisions, LimitKey, Look, LostWait, Ticket};
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreFuture};
 use sluiced_telemetry::Counter;
