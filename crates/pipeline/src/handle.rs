@@ -1,10 +1,13 @@
-//! The way to a pacer: what calls and routes send to it, and what they know of its clock and its limit.
+//! The way to a pacer: what calls and routes send to it, and what they know of its clock and its limit. How they freeze
+//! the limit is in `freezes`.
+
+mod freezes;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use sluiced_core::pacing::Row;
 use sluiced_core::refusals::Refusals;
@@ -24,10 +27,7 @@ use super::policies::CurrentPolicy;
 use super::refunder::Refunder;
 use super::rows::{FreezeRow, PacedRows};
 
-/// Several calls that were under way together are throttled together.
-static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
 static KEY_REFUSED: LogLimit = LogLimit::new(Duration::from_secs(10));
-static SPENT: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// What a stopped pacer left.
 #[derive(Clone, Copy, Debug, Default)]
@@ -229,85 +229,6 @@ impl PacerHandle {
             local,
             store: self.store_time(local),
         }
-    }
-
-    /// Freezes the limit: here at once, and through the store for every replica.
-    pub(super) fn freeze(&self, length: Duration, answer: &str) {
-        let is_first = self.measures.refused(self.clock.now());
-        self.send(ToPacer::Throttled { length, is_first });
-        self.meters.freezes.increment(1);
-        if let Some(more) = FROZEN.event(self.clock.now()) {
-            let of = if self.rows.is_some() {
-                "the limit is frozen for every replica"
-            } else {
-                "the route is frozen for every replica"
-            };
-            warn!(pacer = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
-        }
-        self.freeze_all(length);
-    }
-
-    /// Freezes the limit through the store, because the downstream says that only `left` units are left: no call was
-    /// refused.
-    pub(super) fn freeze_spent(&self, length: Duration, left: u64) {
-        self.meters.freezes.increment(1);
-        if let Some(more) = SPENT.event(self.clock.now()) {
-            info!(pacer = %self.name, left, wait = ?length,
-                "the downstream says that its quota is nearly used up; the limit is frozen for every replica{more}");
-        }
-        self.freeze_all(length);
-    }
-
-    /// Whether this is the name of the row that stands for a route that nothing paces.
-    pub(super) fn is_unpaced_row(&self, name: &str) -> bool {
-        let unpaced = self.unpaced.as_ref();
-        unpaced.is_some_and(|unpaced| *unpaced.row.name == *name)
-    }
-
-    /// Asks whether a route that nothing paces is frozen already.
-    pub(super) fn look_at_freeze(&self) {
-        self.freeze_unpaced(Duration::ZERO);
-    }
-
-    /// A freeze can only be made longer: so one without a length changes nothing, and its answer shows the freeze that
-    /// is there.
-    fn freeze_unpaced(&self, length: Duration) {
-        let Some(unpaced) = self.unpaced.clone() else {
-            return;
-        };
-        let pacer = self.clone();
-        tokio::spawn(async move {
-            match unpaced.store.freeze(&unpaced.row, length).await {
-                Ok(freeze) => pacer.send(ToPacer::FrozenFor(freeze.until.since(freeze.now))),
-                Err(error) if length.is_zero() => {
-                    debug!(pacer = %pacer.name, %error, "it is not known whether it is frozen");
-                }
-                Err(error) => {
-                    warn!(pacer = %pacer.name, %error, "only this replica knows of the freeze");
-                }
-            }
-        });
-    }
-
-    /// Freezes the rows in the store.
-    fn freeze_all(&self, length: Duration) {
-        let Some(rows) = self.rows() else {
-            return self.freeze_unpaced(length);
-        };
-        let pacer = self.clone();
-        tokio::spawn(async move {
-            for row in [Row::Main, Row::Reserve] {
-                let Some(limit) = rows.limit(row) else {
-                    continue;
-                };
-                match rows.store.freeze(limit, length).await {
-                    Ok(freeze) => pacer.send(ToPacer::Frozen(row, freeze)),
-                    Err(error) => {
-                        warn!(limit = %limit.name, %error, "only this replica knows of the freeze");
-                    }
-                }
-            }
-        });
     }
 
     /// Counts the units of a limit that a call really used.

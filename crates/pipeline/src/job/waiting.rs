@@ -1,0 +1,114 @@
+//! What the scheduler must know of a message that waits (`core::scheduler::Queued`).
+
+use std::time::Duration;
+
+use sluiced_core::rate::Cost;
+use sluiced_core::scheduler::{HoldRules, KeyId, Queued, Share};
+use sluiced_core::time::{Mono, StoreTime};
+use sluiced_ports::clock::Moment;
+use sluiced_ports::limits::GrantedAt;
+
+use super::{Times, Waiting};
+use crate::permit::Permit;
+use crate::route_rules::OnDenied;
+
+impl Queued for Waiting {
+    fn cost(&self) -> Cost {
+        self.job.takes.slots
+    }
+
+    fn priority(&self) -> u16 {
+        u16::from_be_bytes(self.job.priorities())
+    }
+
+    fn is_urgent(&self) -> bool {
+        let [route, message] = self.job.priorities();
+        let urgent = self.job.route.rules.urgent_from;
+        urgent.is_some_and(|from| route.max(message) >= from)
+    }
+
+    fn share(&self) -> Share {
+        self.job.takes.share
+    }
+
+    fn keys(&self) -> impl Iterator<Item = KeyId> {
+        self.job.takes.keys.iter().copied()
+    }
+
+    fn arrival(&self) -> u64 {
+        // A pacer numbers all that it gives to its scheduler.
+        self.arrival.unwrap_or_default()
+    }
+
+    fn route(&self) -> usize {
+        self.job.route.number
+    }
+
+    fn is_for_all(&self, key: KeyId) -> bool {
+        self.job.route.counting.is_for_all(key)
+    }
+
+    fn counts_calls(&self, key: KeyId) -> bool {
+        let mut charges = self.keys().zip(self.job.charges());
+        charges.any(|(own, charge)| own == key && charge.limit.counts_calls())
+    }
+
+    fn prefetch(&self) -> usize {
+        self.job.route.rules.prefetch.into()
+    }
+
+    fn waits_only_here(&self) -> bool {
+        self.job.route.rules.on_denied == OnDenied::Refuse
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        let Times {
+            too_old, closes, ..
+        } = &self.job.times;
+        let closes = closes.map(|(at, _)| at);
+        [*too_old, closes].into_iter().flatten().min()
+    }
+
+    fn is_stale(&self) -> bool {
+        self.job.delivery.is_stale()
+    }
+
+    fn usable(&self) -> Duration {
+        let charges = self.job.charges().iter();
+        charges
+            .map(|charge| charge.limit.usable())
+            .min()
+            .unwrap_or_default()
+    }
+
+    fn granted(&mut self, at: StoreTime, ago: Duration) {
+        let asked = Moment::ago(ago);
+        let at = GrantedAt { at, asked };
+        if let (Some(refunder), Some(ticket)) = (self.refunder.take(), self.job.ticket) {
+            self.permit = Permit::new(self.job.charges(), at, ticket, &refunder);
+        }
+    }
+
+    fn was_denied(&self) -> bool {
+        self.job.history.was_denied
+    }
+
+    fn mark_denied(&mut self) {
+        self.job.history.was_denied = true;
+    }
+
+    fn hold_rules(&self, at: StoreTime) -> HoldRules {
+        let route = &self.job.route;
+        HoldRules {
+            may_move: route.sharing.is_shared(),
+            holds: route.rules.on_denied == OnDenied::Hold,
+            max_hold: route.rules.calls.max_hold,
+            refuses: route.rules.on_denied == OnDenied::Refuse,
+            age: at.since(self.job.history.first_seen),
+        }
+    }
+
+    fn opening(&self, at: StoreTime) -> StoreTime {
+        self.job.opening(at)
+    }
+}

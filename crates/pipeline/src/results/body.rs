@@ -1,0 +1,90 @@
+//! The body of a result without a template: a JSON object.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{End, Results};
+use crate::verdict::value;
+use sluiced_ports::downstream::Answer;
+use sluiced_ports::message::{HeaderValue, header};
+use sluiced_ports::queue::Verdict;
+
+impl Results {
+    /// The JSON object of a result without a template.
+    pub(super) fn default_body(&self, route: &str, verdict: &str, end: &End<'_>) -> String {
+        let mut reason = end.is_repeat().then_some("repeat");
+        let mut detail = None;
+        if let Verdict::Dead {
+            reason: why,
+            headers,
+        } = end.verdict
+        {
+            reason = Some(why.label());
+            detail = value(headers, header::DETAIL).and_then(HeaderValue::as_text);
+        }
+        let body = Body {
+            message_id: end.message.id(),
+            correlation_id: end.message.properties.correlation_id.as_deref(),
+            route,
+            verdict,
+            reason,
+            detail,
+            status: end.answer().map(|answer| answer.status),
+            attempts: end.calls(),
+            first_seen: end.history.first_seen.to_string(),
+            settled: Timestamp::now().to_string(),
+            answer: end.answer().map(|answer| self.answered(answer)),
+        };
+        serde_json::to_string(&body).expect("texts and numbers can be written as JSON")
+    }
+
+    fn answered<'a>(&'a self, answer: &'a Answer) -> AnswerFields<'a> {
+        let named = self.headers.iter().filter_map(|name| {
+            let value = answer.headers.get(&name.to_ascii_lowercase())?;
+            Some((name.as_str(), value.as_str()))
+        });
+        AnswerFields {
+            headers: named.collect(),
+            body: serde_json::from_slice(&answer.body).map_or_else(
+                |_| AnswerBody::Text(String::from_utf8_lossy(&answer.body)),
+                AnswerBody::Json,
+            ),
+            whole: answer.is_whole,
+        }
+    }
+}
+
+/// The body of a result without a template.
+#[derive(Serialize)]
+struct Body<'a> {
+    message_id: Option<&'a str>,
+    correlation_id: Option<&'a str>,
+    route: &'a str,
+    verdict: &'a str,
+    reason: Option<&'static str>,
+    detail: Option<&'a str>,
+    status: Option<u32>,
+    attempts: u32,
+    first_seen: String,
+    settled: String,
+    answer: Option<AnswerFields<'a>>,
+}
+
+#[derive(Serialize)]
+struct AnswerFields<'a> {
+    headers: BTreeMap<&'a str, &'a str>,
+    body: AnswerBody<'a>,
+    whole: bool,
+}
+
+/// As the downstream wrote it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum AnswerBody<'a> {
+    Json(&'a RawValue),
+    Text(Cow<'a, str>),
+}
