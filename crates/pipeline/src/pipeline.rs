@@ -1,0 +1,334 @@
+//! The pipeline: how its parts are made, joined and started, and how they are stopped.
+//!
+//! For each pacer: its routes, a scheduler, a refunder, and the handle through which calls and routes reach it. For each
+//! route: a task that receives, and one that measures the way to the downstream. For each limit, and for each route: a
+//! task that keeps it at what the store says.
+//!
+//! It is stopped in the order in which messages pass: no new ones come, calls end, their verdicts become safe, and what
+//! was not used is returned.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::adapting::Adapting;
+use super::admit::Keyed;
+use super::handle::{PacerHandle, ToPacer};
+use super::job::Waiting;
+use super::meters::{AdmissionMeters, KeyedMeters};
+use super::owner::Ownership;
+use super::pacer::{Pacer, Parts};
+use super::pause::Pauses;
+use super::policies::{CurrentPolicy, KeyedPolicy, PolicySpec, Watch};
+use super::refunder::Refunder;
+use super::route::Route;
+use super::rows::PacedRows;
+use super::tickets::Tickets;
+use super::{
+    PacerSpec, Remains, StartError, meters, owner, pause, policies, receive, sharing, way,
+};
+use sluiced_core::jitter::Jitter;
+use sluiced_core::leases::LeaseHolder;
+use sluiced_core::pacing::Pacing;
+use sluiced_core::rate::Span;
+use sluiced_core::scheduler::{Questions, Scheduler};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::{Granted, LimitStore, LostWait, Policy};
+use sluiced_ports::queue::Leftover;
+use sluiced_ports::store::PacedLimit;
+use sluiced_telemetry::health::Health;
+use sluiced_telemetry::waits::Waits;
+
+/// How long the verdicts may take to become safe after the last call has ended.
+const CLOSE_BOUND: Duration = Duration::from_secs(5);
+/// How long refunds and releases may take at the end.
+const REFUND_BOUND: Duration = Duration::from_secs(1);
+/// How long the last questions and their refunds may take, and the report that this replica leaves.
+const LEAVE_BOUND: Duration = Duration::from_secs(2);
+
+/// A running pipeline.
+#[derive(Debug)]
+pub struct Pipeline {
+    pacers: Vec<PacerHandle>,
+    /// Each with its pacer.
+    routes: Vec<(Arc<Route>, PacerHandle)>,
+    receivers: JoinSet<()>,
+    refunders: JoinSet<()>,
+    /// The tasks that keep the limits at their current policies; they end with the pipeline.
+    watches: JoinSet<()>,
+    tickets: Arc<Tickets>,
+    /// The stores of keyed limits that its pacers ask.
+    stores: Vec<Arc<dyn LimitStore>>,
+    /// The limits whose policies this replica declares.
+    declared: Vec<policies::Declares>,
+    ownership: watch::Receiver<Ownership>,
+    clock: Clock,
+    jitter: Jitter,
+}
+
+impl Pipeline {
+    /// Starts everything; taps open by themselves once the limits can be asked. Until `ownership` says that the names
+    /// of the limits belong to this fleet, no policy is declared and no message is decoded.
+    ///
+    /// # Errors
+    /// When a pacer thread cannot be started.
+    pub fn start(
+        pacers: Vec<PacerSpec>,
+        keyed: Vec<KeyedPolicy>,
+        pauses: &Pauses,
+        ownership: watch::Receiver<Ownership>,
+        clock: Clock,
+        jitter: Jitter,
+        health: &Health,
+    ) -> Result<Self, StartError> {
+        let mut pipeline = Self {
+            pacers: Vec::new(),
+            routes: Vec::new(),
+            receivers: JoinSet::new(),
+            refunders: JoinSet::new(),
+            watches: JoinSet::new(),
+            tickets: Arc::new(Tickets::new(rand::random())),
+            stores: Vec::new(),
+            declared: Vec::new(),
+            ownership,
+            clock,
+            jitter,
+        };
+        for spec in pacers {
+            pipeline.add(spec, health)?;
+        }
+        sharing::introduce(pipeline.routes.iter().map(|(route, _)| route));
+        for policy in keyed {
+            pipeline.watch(policy);
+        }
+        pipeline.watch_pauses(pauses, health.waits());
+        Ok(pipeline)
+    }
+
+    /// Keeps each route at what operators say about it.
+    fn watch_pauses(&mut self, pauses: &Pauses, waits: &Waits) {
+        for (route, pacer) in &self.routes {
+            let declares = policies::Declares::pause(pauses, &route.name);
+            let (route, pacer) = (Arc::clone(route), pacer.clone());
+            let follow = pause::follow(route, pacer, declares, waits.clone(), self.jitter);
+            let once_claimed = owner::once_claimed(&self.ownership, follow);
+            self.watches.spawn(once_claimed);
+        }
+    }
+
+    /// Starts a pacer, the receivers of its routes, and what keeps it at its current policy.
+    fn add(&mut self, spec: PacerSpec, health: &Health) -> Result<(), StartError> {
+        let name = spec.name;
+        let numbered = spec.routes.into_iter().zip(self.routes.len()..);
+        let routes: Vec<_> = numbered
+            .map(|(spec, number)| Route::open(spec, number, health))
+            .collect();
+        let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, self.jitter);
+        let (sender, events) = mpsc::unbounded_channel();
+        let outgoing = sender.clone();
+        let freed = move |calls| drop(outgoing.send(ToPacer::Freed(calls)));
+        let keyed = self.keyed(&name, spec.keyed, &routes, freed);
+        let outdated = Arc::new(Notify::new());
+        let adapting = spec
+            .policy
+            .as_ref()
+            .map(|policy| Adapting::new(Arc::clone(&name), Arc::clone(&policy.store)));
+        let pacer = PacerHandle::new(
+            self.clock,
+            Arc::clone(&name),
+            spec.rows,
+            spec.unpaced,
+            keyed.refunder.clone(),
+            sender,
+        );
+        let parts = Parts {
+            scheduler,
+            keyed,
+            adapting,
+            routes: routes.clone(),
+            events,
+            outdated: Arc::clone(&outdated),
+        };
+        Pacer::start(pacer.clone(), parts, health).map_err(|source| StartError {
+            limit: name.to_string(),
+            source,
+        })?;
+        let routes: Vec<_> = routes
+            .into_iter()
+            .map(|route| (route, pacer.clone()))
+            .collect();
+        if let Some(spec) = spec.policy {
+            let handle = pacer.clone();
+            let adopt = move |policy, paces| handle.send(ToPacer::Policy(policy, paces));
+            self.spawn_watch(name, spec, routes.clone(), outdated, adopt);
+        }
+        self.receive(&routes);
+        self.routes.extend(routes);
+        self.pacers.push(pacer);
+        Ok(())
+    }
+
+    /// Starts the tasks that receive messages for these routes, and the tasks that measure the way to their
+    /// downstreams.
+    fn receive(&mut self, routes: &[(Arc<Route>, PacerHandle)]) {
+        for (route, pacer) in routes {
+            let receive = receive::run(Arc::clone(route), pacer.clone(), self.clock);
+            let once_claimed = owner::once_claimed(&self.ownership, receive);
+            self.receivers.spawn(once_claimed);
+            let measure = way::measure(Arc::clone(route), pacer.clone());
+            self.watches.spawn(measure);
+        }
+    }
+
+    /// Keeps a keyed limit, and all pacers that ask it, at its current policy.
+    fn watch(&mut self, KeyedPolicy { limit, spec }: KeyedPolicy) {
+        let all = self.routes.iter().cloned();
+        let counted = all.filter(|(route, _)| route.counting.counts(&limit.name));
+        let counted = counted.collect();
+        let (name, outdated) = (Arc::clone(&limit.name), Arc::clone(&limit.outdated));
+        let pacers = self.pacers.clone();
+        let adopt = move |policy: Arc<CurrentPolicy>, rule| {
+            if let Some(per_second) = policy.facts.per_second {
+                meters::rate_of_keys(&limit.name, per_second);
+            }
+            limit.adopt(Policy {
+                rule,
+                version: policy.stored.version,
+            });
+            for pacer in &pacers {
+                pacer.send(ToPacer::Updated {
+                    limit: Arc::clone(&limit.name),
+                    paused_until: policy.paused_until(),
+                });
+            }
+        };
+        self.spawn_watch(name, spec, counted, outdated, adopt);
+    }
+
+    /// Starts the task that keeps a limit at its current policy. `routes` are those that the limit counts; `outdated` is
+    /// notified when the current policy is not the one that is known.
+    fn spawn_watch<T: Send + 'static>(
+        &mut self,
+        limit: Arc<str>,
+        spec: PolicySpec<T>,
+        routes: Vec<(Arc<Route>, PacerHandle)>,
+        outdated: Arc<Notify>,
+        adopt: impl Fn(Arc<CurrentPolicy>, T) + Send + Sync + 'static,
+    ) {
+        self.declared.push(spec.declares(&limit));
+        let watch = Watch::new(limit, spec, routes, outdated, self.jitter, self.clock);
+        let once_claimed = owner::once_claimed(&self.ownership, watch.run(adopt));
+        self.watches.spawn(once_claimed);
+    }
+
+    /// Makes what a pacer needs to ask its keyed limits, and starts its refunder.
+    fn keyed(
+        &mut self,
+        name: &str,
+        store: Arc<dyn LimitStore>,
+        routes: &[Arc<Route>],
+        freed: impl Fn(Vec<Granted>) + Send + 'static,
+    ) -> Keyed {
+        let limits = || routes.iter().flat_map(|route| route.counting.keyed());
+        let meters: BTreeMap<_, _> = limits()
+            .map(|limit| (Arc::clone(&limit.name), KeyedMeters::new(&limit.name)))
+            .collect();
+        let limit_meters = Arc::new(meters);
+        let (refunder, work) = Refunder::new(
+            Arc::clone(&store),
+            Arc::clone(&limit_meters),
+            limits().cloned().collect(),
+            self.clock,
+            freed,
+        );
+        self.refunders.spawn(work);
+        self.stores.push(Arc::clone(&store));
+        Keyed {
+            store,
+            tickets: Arc::clone(&self.tickets),
+            refunder,
+            meters: AdmissionMeters::new(name),
+            limit_meters,
+        }
+    }
+
+    /// Waits until a route can deliver nothing any more (an embedded queue is empty).
+    pub async fn ended(&mut self) {
+        self.receivers.join_next().await;
+    }
+
+    /// Stops consuming, lets calls that were started finish within `grace`, gives the rest back.
+    pub async fn stop(mut self, grace: Duration) -> Remains {
+        let mut remains = Remains::default();
+        let pacers = self.pacers.drain(..);
+        let stops: Vec<_> = pacers.map(|pacer| pacer.stop(grace)).collect();
+        for stopped in futures::future::join_all(stops).await {
+            remains.abandoned += stopped.abandoned;
+            remains.given_back += stopped.given_back;
+        }
+        let subscriptions = self.routes.iter().map(|(route, _)| &route.subscription);
+        let closes = subscriptions.map(|subscription| subscription.close(CLOSE_BOUND));
+        for Leftover {
+            given_back,
+            unsettled,
+        } in futures::future::join_all(closes).await
+        {
+            remains.given_back += given_back;
+            remains.unsettled += unsettled;
+        }
+        self.receivers.shutdown().await;
+        // The watches and the routes hold handles of the pacers, and these hold refunders. Once all have ended, the
+        // refunders receive nothing more, and end when they have sent what they received.
+        self.watches.shutdown().await;
+        self.routes.clear();
+        let refunders = async { while self.refunders.join_next().await.is_some() {} };
+        if tokio::time::timeout(REFUND_BOUND, refunders).await.is_err() {
+            self.refunders.shutdown().await;
+        }
+        let leave = futures::future::join_all(self.stores.iter().map(|store| store.leave()));
+        let absent = futures::future::join_all(self.declared.iter().map(policies::Declares::end));
+        // Until this replica is known to be gone, the next one that starts waits a second for its reports, and its
+        // file counts among those of the others.
+        drop(tokio::time::timeout(LEAVE_BOUND, futures::future::join(leave, absent)).await);
+        remains
+    }
+}
+
+/// A scheduler for these rows. It asks keyed limits if there are any, or if it has no other source
+/// of the time.
+fn scheduler(
+    rows: Option<&PacedRows>,
+    store: &dyn LimitStore,
+    routes: &[Arc<Route>],
+    jitter: Jitter,
+) -> Scheduler<Waiting> {
+    let limits = || routes.iter().flat_map(|route| route.counting.keyed());
+    let usable = limits().map(|limit| limit.usable()).min();
+    let pacing = match rows {
+        Some(rows) => {
+            let holder = |limit: &PacedLimit| LeaseHolder::new(limit.pace, jitter);
+            Pacing::with_reserve(holder(&rows.main), rows.reserve.as_ref().map(holder))
+        }
+        None => Pacing::free(),
+    };
+    let waits = limits().any(|limit| limit.lost_wait != LostWait::For(Duration::ZERO));
+    let hears_first = if waits {
+        store.hears_first()
+    } else {
+        Duration::ZERO
+    };
+    if !hears_first.is_zero() {
+        tracing::info!(
+            wait = %Span(hears_first),
+            "routes with keyed limits wait at first if other replicas run, to hear what these know of the store"
+        );
+    }
+    let questions = (usable.is_some() || rows.is_none()).then(|| {
+        let usable = usable.unwrap_or_default();
+        Questions::of(&pacing, usable, jitter).hearing_first(hears_first)
+    });
+    Scheduler::new(pacing, questions)
+}
