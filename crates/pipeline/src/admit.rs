@@ -16,13 +16,13 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tracing::{debug, info, warn};
 
+use super::ends::journal::Why;
 use super::handle::PacerHandle;
 use super::job::Waiting;
-use super::journal::Why;
 use super::meters::{AdmissionMeters, KeyedMeters};
-use super::refunder::Refunder;
-use super::route_rules::OnDenied;
-use super::tickets::Tickets;
+use super::permit::refunder::Refunder;
+use super::permit::tickets::Tickets;
+use super::route::rules::OnDenied;
 use super::verdict::{self, dead, denied, later, too_dear, unfit};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::Lacks;

@@ -21,12 +21,12 @@ use sluiced_ports::lock;
 use sluiced_ports::queue::Verdict;
 use sluiced_telemetry::LogLimit;
 
-use super::claims::Claims;
+use super::ends::journal::{CallLine, Why};
 use super::figures::{Figures, UnitsUsed};
 use super::handle::{PacerHandle, ToPacer};
 use super::job::Job;
-use super::journal::{CallLine, Why};
 use super::permit::Permit;
+use super::permit::claims::Claims;
 use super::send::again;
 use super::verdict::{dead, keep, later};
 

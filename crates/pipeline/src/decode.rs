@@ -25,10 +25,10 @@ use sluiced_telemetry::LogLimit;
 
 use super::ends::Leaving;
 use super::history::{History, own_wait};
-use super::holding::Held;
 use super::job::{Job, Takes, Times, Waiting};
+use super::route::holding::Held;
+use super::route::sharing::Moved;
 use super::route::{Counted, Route};
-use super::sharing::Moved;
 use super::verdict::{dead, expired, later, parked, too_dear, unfit};
 
 static NO_PRIORITY: LogLimit = LogLimit::new(Duration::from_secs(10));

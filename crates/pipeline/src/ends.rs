@@ -3,6 +3,20 @@
 //! Problem: messages that die without a line in the log are found weeks later, when they are missed. So each reason of
 //! death is logged, at most once in a while for each route, with the id of one message and how many more died for it.
 //! The metrics count every one, and the journal of a route has a line for each.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `journal` | one line for each call and each verdict of a route |
+//! | `results` | messages that report what became of another message |
+//! | `arrivals` | publishes what a message centre delivers by itself: receipts, messages from phones |
+//! | `refused` | messages that have no turn before their end |
+//! | `overdue` | messages that are held and should not be held any longer |
+
+pub(crate) mod arrivals;
+pub(crate) mod journal;
+pub(crate) mod overdue;
+pub(crate) mod refused;
+pub(crate) mod results;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +33,10 @@ use sluiced_ports::queue::{Delivery, HeaderPatch, Verdict};
 use sluiced_telemetry::LogLimit;
 
 use super::history::History;
-use super::journal::{Journal, Why};
 use super::meters::RouteMeters;
-use super::results::{End, LastCall, Results};
 use super::verdict::value;
+use journal::{Journal, Why};
+use results::{End, LastCall, Results};
 
 /// How often each reason of death is logged for a route.
 const EVERY: Duration = Duration::from_secs(10);

@@ -2,8 +2,8 @@
 //! what is left of the provider's quotas, and which limit a throttled call was refused for.
 //!
 //! `core::after_call` decides what is believed and how limits are corrected. Here the numbers are read, and the
-//! corrections go to the store (`refunder`). The answers to all calls that were under way say the same of a quota: the
-//! store is asked for one freeze (`pacer/events.rs`).
+//! corrections go to the store (`permit::refunder`). The answers to all calls that were under way say the same of a
+//! quota: the store is asked for one freeze (`pacer/events.rs`).
 
 use std::time::{Duration, SystemTime};
 

@@ -20,12 +20,12 @@ use sluiced_ports::lock;
 use sluiced_ports::store::PacedLimit;
 use sluiced_telemetry::LogLimit;
 
-use super::follow::Measures;
 use super::job::Waiting;
 use super::meters::LimitMeters;
+use super::pacer::rows::{FreezeRow, PacedRows};
+use super::permit::refunder::Refunder;
 use super::policies::CurrentPolicy;
-use super::refunder::Refunder;
-use super::rows::{FreezeRow, PacedRows};
+use super::policies::follow::Measures;
 
 static KEY_REFUSED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
@@ -100,8 +100,8 @@ pub(super) struct PacerHandle {
 }
 
 impl PacerHandle {
-    /// The way to the pacer that receives `events`. `rows`: the slots of its paced limit, if it has one; `unpaced`: where
-    /// a freeze is kept if it has none.
+    /// The way to the pacer that receives `events`. `rows`: the slots of its paced limit, if it has one; `unpaced`:
+    /// where a freeze is kept if it has none.
     pub(super) fn new(
         clock: Clock,
         name: Arc<str>,

@@ -23,13 +23,13 @@ use sluiced_ports::limits::{Charge, Ticket};
 use sluiced_ports::queue::{Delivery, Verdict};
 
 use super::ends::Leaving;
+use super::ends::journal::Why;
 use super::history::History;
-use super::holding::Held;
-use super::journal::Why;
 use super::permit::Permit;
-use super::refunder::Refunder;
+use super::permit::refunder::Refunder;
 use super::route::Route;
-use super::sharing::{Intake, Moved};
+use super::route::holding::Held;
+use super::route::sharing::{Intake, Moved};
 use super::verdict::{expired, later, leaves_in_parts};
 
 /// A message that was decoded: its delivery, what it takes, and its history.

@@ -8,28 +8,27 @@
 //! receive -> decode -> (ready) -> admit -> pacer (slot) -> send -> after_call -> ends -> settled
 //! ```
 //!
-//! `receive` takes deliveries from a queue, `decode` makes messages of them (`job`). The `pacer` is a thread
-//! with a runtime of its own for each paced limit, and for each route without one: it waits for slots and
-//! sends, so that neither AMQP traffic nor decoding can delay a slot. `admit` asks the keyed limits for the
-//! messages that the next slots would take. `send` makes the call, `after_call` does what `core::after_call` decides
-//! from the answer (its numbers are in `figures`). `verdict` has all verdicts, `ends` gives them.
+//! | module | what it does |
+//! |---|---|
+//! | `receive` | takes deliveries from a queue |
+//! | `decode` | makes messages of them; `history` is what their headers say, `job` has the types of a message |
+//! | `handle` | the way to a pacer: calls and routes report to its loop as a `ToPacer` |
+//! | `pacer` | the loop, which asks `core::scheduler` what to do; `alarm` is its timer |
+//! | `admit` | asks the keyed limits for the messages that the next slots would take |
+//! | `send` | makes the call |
+//! | `after_call` | does what `core::after_call` decides from the answer, whose numbers `figures` reads |
+//! | `verdict` | has all verdicts |
+//! | `ends` | gives them; beside it the journal, results, and messages that leave without a call |
+//! | `route` | the parts of a route: whether it sends and consumes, what it holds, what it knows of other routes |
+//! | `permit` | what a message took of its keyed limits, and how that is returned |
+//! | `policies` | keeps limits and routes at what the fleet has agreed on |
+//! | `pipeline` | makes all of it, starts it and stops it |
+//! | `progress` | watches that calls leave |
+//! | `meters` | what is counted |
 //!
-//! From decoding to the call one loop drives it all: `pacer::Pacer::run` asks `core::scheduler` what to do
-//! and calls `admit` and `send`. Calls and routes report to the loop as a `ToPacer` (`handle` sends, `pacer::events`
-//! receives); the loop itself waits for the answers and notices of the stores.
-//!
-//! A `route` is made of parts, and each stage takes the parts that it needs: `route_rules` (plain values of the
-//! configuration), `route_gate` and `tap` (whether it sends and consumes), `calls`, `holding` (what is held), `fitness`
-//! (whether messages can be sent at all), `sharing` (the other routes of its queue), `way` (how much the way to its
-//! downstream varies). `rows` are the slots of its paced limit.
-//!
-//! Around the path: `history` is what the headers of a message say, `permit` and `refunder` return what was not used,
-//! `claims` are those of `once` limits, `corrections` keeps what answers reported about keys, `results` publishes what
-//! became of messages, `journal` logs a line about each call and each verdict. `overdue` settles messages that are
-//! held for too long, `refused` those that have no turn before their end. `owner` claims the names of limits and
-//! routes for the fleet, `policies` keeps the limits at the current policy (`limit_facts`), `pause` keeps routes at
-//! what operators say, `follow` lets limits follow what is measured, `progress` watches that calls leave. `alarm` is
-//! the timer of a pacer, `arrivals` knows when a queue was empty last.
+//! The `pacer` is a thread with a runtime of its own for each paced limit, and for each route without one: it waits for
+//! slots and sends, so that neither AMQP traffic nor decoding can delay a slot. The parent of a folder opens with a list
+//! of its modules.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch.
 //!
@@ -39,62 +38,39 @@
 //! **May know**: `core`, `template`, `telemetry`, and the traits of `ports`; no backend, and of the configuration plain
 //! values only.
 
-mod adapting;
 mod admit;
 mod after_call;
 mod alarm;
-mod arrivals;
-mod calls;
-mod claims;
-mod corrections;
 mod decode;
 mod ends;
 mod figures;
-mod fitness;
-mod follow;
 mod handle;
 mod history;
-mod holding;
 mod job;
-mod journal;
-mod limit_facts;
 pub mod meters;
-mod overdue;
-mod owner;
 mod pacer;
-mod pause;
 mod permit;
 mod pipeline;
 mod policies;
 mod progress;
 mod receive;
-mod refunder;
-mod refused;
-mod results;
 mod route;
-mod route_gate;
-mod route_rules;
-mod rows;
 mod send;
-mod sharing;
-mod tap;
-mod tickets;
 mod verdict;
-mod way;
 
 use std::sync::Arc;
 
-pub use arrivals::publish_arrivals;
-pub use journal::Journal;
-pub use limit_facts::{Adapts, Change, Changed, FileLimit, InForce, LimitFacts};
-pub use owner::{Owned, Owner, Ownership};
-pub use pause::Pauses;
+pub use ends::arrivals::publish_arrivals;
+pub use ends::journal::Journal;
+pub use ends::results::{ComesBack, ResultRules, Results};
+pub use pacer::rows::{FreezeRow, PacedRows};
 pub use pipeline::Pipeline;
+pub use policies::limit_facts::{Adapts, Change, Changed, FileLimit, InForce, LimitFacts};
+pub use policies::owner::{Owned, Owner, Ownership};
+pub use policies::pause::Pauses;
 pub use policies::{KeyedPolicy, PolicySpec};
-pub use results::{ComesBack, ResultRules, Results};
+pub use route::rules::{AnswerRules, OnDenied, Priority, RouteRules, Tenants, WhenUnsendable};
 pub use route::{Counted, Counting, FigureReaders, RouteSpec};
-pub use route_rules::{AnswerRules, OnDenied, Priority, RouteRules, Tenants, WhenUnsendable};
-pub use rows::{FreezeRow, PacedRows};
 
 use sluiced_core::schedule::Pace;
 use sluiced_ports::limits::LimitStore;

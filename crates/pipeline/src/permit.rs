@@ -10,12 +10,24 @@
 //! While the downstream is away because it refuses the credentials, no recipient gets anything. What a probe took of limits
 //! with a key is given back then, as for a call that was not sent. Otherwise the probes of an outage of seconds would use up
 //! what a recipient may get in a day.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `claims` | what a call holds of its `once` limits until its result is known |
+//! | `refunder` | the task that returns what was not used, renews calls under way, and writes down what was accepted |
+//! | `corrections` | what answers reported about keys, until the refunder writes it |
+//! | `tickets` | the names of messages and calls in their limits |
+
+pub(crate) mod claims;
+mod corrections;
+pub(crate) mod refunder;
+pub(crate) mod tickets;
 
 use sluiced_core::scheduler::KeyId;
 use sluiced_ports::limits::{Charge, Granted, GrantedAt, Ticket, UnderWay, key_id};
 
-use super::claims::Claims;
-use super::refunder::Refunder;
+use claims::Claims;
+use refunder::Refunder;
 
 /// What a message took.
 pub(super) struct Permit {

@@ -1,8 +1,8 @@
 //! The pipeline: how its parts are made, joined and started, and how they are stopped.
 //!
-//! For each pacer: its routes, a scheduler, a refunder, and the handle through which calls and routes reach it. For each
-//! route: a task that receives, and one that measures the way to the downstream. For each limit, and for each route: a
-//! task that keeps it at what the store says.
+//! For each pacer: its routes, a scheduler, a refunder, and the handle through which calls and routes reach it. For
+//! each route: a task that receives, and one that measures the way to the downstream. For each limit, and for each
+//! route: a task that keeps it at what the store says.
 //!
 //! It is stopped in the order in which messages pass: no new ones come, calls end, their verdicts become safe, and what
 //! was not used is returned.
@@ -14,22 +14,22 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::adapting::Adapting;
 use super::admit::Keyed;
 use super::handle::{PacerHandle, ToPacer};
 use super::job::Waiting;
 use super::meters::{AdmissionMeters, KeyedMeters};
-use super::owner::Ownership;
+use super::pacer::rows::PacedRows;
 use super::pacer::{Pacer, Parts};
-use super::pause::Pauses;
+use super::permit::refunder::Refunder;
+use super::permit::tickets::Tickets;
+use super::policies::adapting::Adapting;
+use super::policies::owner::Ownership;
+use super::policies::pause::Pauses;
 use super::policies::{CurrentPolicy, KeyedPolicy, PolicySpec, Watch};
-use super::refunder::Refunder;
+use super::policies::{owner, pause};
 use super::route::Route;
-use super::rows::PacedRows;
-use super::tickets::Tickets;
-use super::{
-    PacerSpec, Remains, StartError, meters, owner, pause, policies, receive, sharing, way,
-};
+use super::route::{sharing, way};
+use super::{PacerSpec, Remains, StartError, meters, policies, receive};
 use sluiced_core::jitter::Jitter;
 use sluiced_core::leases::LeaseHolder;
 use sluiced_core::pacing::Pacing;
@@ -208,8 +208,8 @@ impl Pipeline {
         self.spawn_watch(name, spec, counted, outdated, adopt);
     }
 
-    /// Starts the task that keeps a limit at its current policy. `routes` are those that the limit counts; `outdated` is
-    /// notified when the current policy is not the one that is known.
+    /// Starts the task that keeps a limit at its current policy. `routes` are those that the limit counts; `outdated`
+    /// is notified when the current policy is not the one that is known.
     fn spawn_watch<T: Send + 'static>(
         &mut self,
         limit: Arc<str>,

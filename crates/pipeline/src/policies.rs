@@ -5,8 +5,22 @@
 //! answer has a version that this replica does not know, and every few seconds. The policy is parsed as
 //! the configuration is and sent to the pacers. If it cannot be parsed, nothing is sent under the limit,
 //! and the reason is logged.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `follower` | the policy that this replica knows, and what it logs about a change |
+//! | `limit_facts` | a limit as the file has it, and as plain values under its current policy |
+//! | `follow` | lets the headroom follow what is measured |
+//! | `adapting` | lets the rate follow what the downstream accepts |
+//! | `pause` | keeps a route at what operators say, which the store keeps as a policy |
+//! | `owner` | claims the names of limits and routes for the fleet; until then no policy is declared |
 
+pub(crate) mod adapting;
+pub(crate) mod follow;
 mod follower;
+pub(crate) mod limit_facts;
+pub(crate) mod owner;
+pub(crate) mod pause;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,11 +39,11 @@ use sluiced_ports::policies::{PolicyOf, pause_of};
 use sluiced_ports::store::{Family, Notice, PRESENCE, Store};
 
 use self::follower::Follower;
-use super::follow::Following;
 use super::handle::PacerHandle;
-use super::limit_facts::{Change, FileLimit, LimitFacts};
-use super::pause::Pauses;
 use super::route::Route;
+use follow::Following;
+use limit_facts::{Change, FileLimit, LimitFacts};
+use pause::Pauses;
 
 /// Replicas that receive a notice of the same change ask for the policy at random times within this.
 pub(super) const SPREAD: Duration = Duration::from_millis(100);

@@ -19,8 +19,8 @@ use sluiced_ports::connect::Link;
 use sluiced_telemetry::LogLimit;
 use sluiced_telemetry::health::{Health, PROGRESS};
 
-use super::follow::Measures;
 use super::job::Waiting;
+use super::policies::follow::Measures;
 use super::route::Route;
 
 /// Two checks are at least this far apart.

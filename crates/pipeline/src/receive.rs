@@ -1,7 +1,7 @@
 //! Receive: the deliveries of one route, batch by batch, are decoded and handed to its pacer.
 //!
 //! Deliveries come from a session of the queue (`amqp::rabbit::session`, `hand_out`), or from another route of the
-//! queue (`sharing`). Decoded messages go to
+//! queue (`route::sharing`). Decoded messages go to
 //! the pacer's loop as `ToPacer::Decoded` (`pacer::events`, `take_in`), and from there into the scheduler.
 //!
 //! While messages die in a row (`core::stall`), those that cannot be sent are set aside. If these are too many,

@@ -13,6 +13,17 @@
 //! | `fitness` | whether its messages can be sent at all | decode, receive |
 //! | `ends` | the log, the journal and the results of messages that leave | verdicts |
 //! | `meters`, `way` | what is measured about it | all |
+//!
+//! `rules`, `gate`, `calls`, `tap`, `sharing`, `holding`, `fitness` and `way` are the files of this folder.
+
+pub(crate) mod calls;
+mod fitness;
+mod gate;
+pub(crate) mod holding;
+pub(crate) mod rules;
+pub(crate) mod sharing;
+pub(crate) mod tap;
+pub(crate) mod way;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,19 +39,19 @@ use sluiced_telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use sluiced_telemetry::waits::{ROUTE, WaitsFor};
 use sluiced_template::{RouteActuals, RouteLabels, RouteQuotas, RouteThrottles};
 
-use super::calls::Calls;
 use super::ends::Ends;
-use super::fitness::Fitness;
+use super::ends::journal::Journal;
+use super::ends::results::Results;
 use super::history::History;
-use super::holding::Holding;
-use super::journal::Journal;
 use super::meters::RouteMeters;
-use super::results::Results;
-use super::route_gate::{Load, RouteGate};
-use super::route_rules::RouteRules;
-use super::sharing::Sharing;
-use super::tap::RouteTap;
-use super::way::RouteWay;
+use calls::Calls;
+use fitness::Fitness;
+use gate::{Load, RouteGate};
+use holding::Holding;
+use rules::RouteRules;
+use sharing::Sharing;
+use tap::RouteTap;
+use way::RouteWay;
 
 /// What a route is made of.
 #[derive(Debug)]

@@ -15,10 +15,10 @@ use sluiced_ports::downstream::{LeaveBy, NotSent, Undecodable};
 use sluiced_telemetry::LogLimit;
 
 use super::after_call::AnsweredCall;
-use super::calls::CallUnderWay;
 use super::handle::{PacerHandle, ToPacer};
 use super::job::{Job, Waiting};
 use super::permit::Permit;
+use super::route::calls::CallUnderWay;
 use super::verdict::back;
 
 /// A request with a body beyond this is made on another thread.

@@ -3,7 +3,7 @@
 //!
 //! A message is unfit where no request can be made from it, or where a limit can never let it pass. `decode` finds
 //! most of these, and `admit` those that were in memory when a limit was lowered. Both ask [`unfit`] for the
-//! verdict (`fitness`).
+//! verdict (`route::fitness`).
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use sluiced_telemetry::LogLimit;
 
 use super::history::{History, time_header};
 use super::route::Route;
-use super::route_rules::{OnDenied, WhenUnsendable};
+use super::route::rules::{OnDenied, WhenUnsendable};
 
 static IN_PARTS: LogLimit = LogLimit::new(Duration::from_secs(10));
 /// The largest part of an answer that a dead letter keeps, in bytes.

@@ -10,7 +10,7 @@ use sluiced_ports::limits::GrantedAt;
 
 use super::{Times, Waiting};
 use crate::permit::Permit;
-use crate::route_rules::OnDenied;
+use crate::route::rules::OnDenied;
 
 impl Queued for Waiting {
     fn cost(&self) -> Cost {

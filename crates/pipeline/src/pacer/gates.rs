@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::messages::Join;
 use super::{Pacer, ROUND};
+use crate::ends::overdue;
 use crate::job::Waiting;
-use crate::overdue;
 use crate::route::Route;
-use crate::tap::Turned;
+use crate::route::tap::Turned;
 use sluiced_core::gate::{Gate, GateChange, Sends};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_telemetry::waits::WaitsFor;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::{Pacer, Phase};
 use crate::admit::send_away;
+use crate::ends::journal::Why;
 use crate::job::Waiting;
-use crate::journal::Why;
-use crate::sharing::Intake;
+use crate::route::sharing::Intake;
 use crate::verdict::back;
 use sluiced_core::gate::Gate;
 use sluiced_core::scheduler::{Departure, Queued as _};

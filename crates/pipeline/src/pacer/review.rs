@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Pacer, Phase, ROUND};
-use crate::overdue;
+use crate::ends::overdue;
 use sluiced_core::leases::{LeaseTally, Wait};
 use sluiced_core::scheduler::Needs;
 use sluiced_core::time::{Mono, Now};
@@ -18,7 +18,7 @@ impl Pacer {
         let is_shut = u8::from(shut.is_some());
         self.handle.meters.frozen.set(f64::from(is_shut));
         let mut waits = vec![(Wait::Frozen, WaitsFor::Freeze)];
-        // The name of another pacer is that of its route, which an operator pauses by itself (`pause`).
+        // The name of another pacer is that of its route, which an operator pauses by itself (`policies::pause`).
         if self.handle.is_paced() {
             waits.push((Wait::Paused, WaitsFor::Pause));
         }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tracing::{debug, error, info, warn};
 
 use super::{CurrentPolicy, PolicySpec};
-use crate::follow::{Following, LOOK, Update};
-use crate::limit_facts::{FileLimit, InForce};
 use crate::meters::PolicyMeters;
+use crate::policies::follow::{Following, LOOK, Update};
+use crate::policies::limit_facts::{FileLimit, InForce};
 use sluiced_core::policy::{LimitPolicy, Origin, as_written};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::policies::PolicyOf;

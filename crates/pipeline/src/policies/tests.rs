@@ -1,5 +1,5 @@
 use super::*;
-use crate::limit_facts::InForce;
+use crate::policies::limit_facts::InForce;
 use sluiced_core::headroom::Headroom;
 use sluiced_core::policy::Origin;
 use sluiced_core::policy::Pause;

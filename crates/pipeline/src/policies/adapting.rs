@@ -1,15 +1,15 @@
 //! Lets the rate of a paced limit follow what the downstream accepts (`adaptive = true`).
 //!
-//! `core::adaptive` decides by the answers of the downstream whether the rate should change. A change is an update of the
-//! policy, for all replicas, as an operator's would be.
+//! `core::adaptive` decides by the answers of the downstream whether the rate should change. A change is an update of
+//! the policy, for all replicas, as an operator's would be.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{debug, info};
 
+use super::CurrentPolicy;
 use super::limit_facts::{Adapts, Change};
-use super::policies::CurrentPolicy;
 use sluiced_core::adaptive::{Adaptive, AdaptiveRule};
 use sluiced_core::time::Mono;
 use sluiced_ports::policies::PolicyOf;
@@ -22,7 +22,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// The limit of one pacer.
 #[derive(Debug)]
-pub(super) struct Adapting {
+pub(crate) struct Adapting {
     limit: Arc<str>,
     store: Arc<dyn Store>,
     /// `None`: the rate is fixed.
@@ -30,7 +30,7 @@ pub(super) struct Adapting {
 }
 
 impl Adapting {
-    pub(super) fn new(limit: Arc<str>, store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(limit: Arc<str>, store: Arc<dyn Store>) -> Self {
         Self {
             limit,
             store,
@@ -39,7 +39,7 @@ impl Adapting {
     }
 
     /// The policy has changed.
-    pub(super) fn adopt(&mut self, policy: &Arc<CurrentPolicy>, now: Mono) {
+    pub(crate) fn adopt(&mut self, policy: &Arc<CurrentPolicy>, now: Mono) {
         let before = self.current.take().map(|(adaptive, _)| adaptive);
         let Some(adapts) = policy.facts.adapts else {
             return;
@@ -53,7 +53,7 @@ impl Adapting {
     }
 
     /// The downstream said "not now" to this replica. The first time a headroom that follows rises instead of the rate.
-    pub(super) fn throttled(&mut self, is_first: bool, now: Mono) {
+    pub(crate) fn throttled(&mut self, is_first: bool, now: Mono) {
         if let Some((adaptive, policy)) = &mut self.current
             && !(is_first && policy.facts.follows.is_some())
         {
@@ -62,7 +62,7 @@ impl Adapting {
     }
 
     /// Updates the rate if it is time for another one. Must run inside a runtime.
-    pub(super) fn review(&mut self, now: Mono) {
+    pub(crate) fn review(&mut self, now: Mono) {
         let Some((adaptive, policy)) = &mut self.current else {
             return;
         };

@@ -24,10 +24,10 @@ use sluiced_ports::message::{HeaderValue, Message, header};
 use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_template::{About, Template, Templates, WrongTemplate};
 
-use super::ends::Leaving;
-use super::figures::UnitsUsed;
-use super::job::Job;
-use super::verdict::value;
+use super::Leaving;
+use crate::figures::UnitsUsed;
+use crate::job::Job;
+use crate::verdict::value;
 
 /// The target of its lines, to filter them by.
 const TARGET: &str = "sluiced::journal";
@@ -84,7 +84,7 @@ impl Journal {
 
 /// Why a message waits or goes back, where neither its verdict nor the line of its call has the reason.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Why<'a> {
+pub(crate) enum Why<'a> {
     /// A limit of this name denied it.
     DeniedBy(&'a str),
     CallFailed,
@@ -113,22 +113,22 @@ impl fmt::Display for Why<'_> {
 
 /// A call that has ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CallLine<'a> {
-    pub(super) judgement: &'a Judgement,
-    pub(super) used: &'a [UnitsUsed<'a>],
-    pub(super) length: Duration,
+pub(crate) struct CallLine<'a> {
+    pub(crate) judgement: &'a Judgement,
+    pub(crate) used: &'a [UnitsUsed<'a>],
+    pub(crate) length: Duration,
     /// When it was made.
-    pub(super) sent: StoreTime,
+    pub(crate) sent: StoreTime,
 }
 
 impl Journal {
     /// Logs that a call is about to be made, where that is wanted.
-    pub(super) fn calling(&self, job: &Job) {
+    pub(crate) fn calling(&self, job: &Job) {
         self.begun(job, "calling");
     }
 
     /// Logs that a call was not made after all.
-    pub(super) fn uncalled(&self, job: &Job) {
+    pub(crate) fn uncalled(&self, job: &Job) {
         self.begun(job, "not called");
     }
 
@@ -151,7 +151,7 @@ impl Journal {
     }
 
     /// Logs a call for a message.
-    pub(super) fn call(&self, job: &Job, line: CallLine<'_>) {
+    pub(crate) fn call(&self, job: &Job, line: CallLine<'_>) {
         let (judgement, used) = (line.judgement, line.used);
         let message = job.delivery.message();
         let facts = job.route.facts(&job.history);

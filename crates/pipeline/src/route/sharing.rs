@@ -20,24 +20,24 @@ use sluiced_ports::limits::Ticket;
 use sluiced_ports::lock;
 use sluiced_ports::queue::Delivery;
 
+use super::Route;
 use super::calls::Calls;
-use super::history::History;
-use super::meters::RouteMeters;
-use super::route::Route;
-use super::route_gate::RouteGate;
-use super::route_rules::RouteRules;
+use super::gate::RouteGate;
+use super::rules::RouteRules;
+use crate::history::History;
+use crate::meters::RouteMeters;
 
 /// A message that another route of the queue received.
-pub(super) struct Moved {
-    pub(super) delivery: Delivery,
-    pub(super) history: History,
+pub(crate) struct Moved {
+    pub(crate) delivery: Delivery,
+    pub(crate) history: History,
     /// The ticket under which its keyed limits were asked last, if they were.
-    pub(super) ticket: Option<Ticket>,
+    pub(crate) ticket: Option<Ticket>,
 }
 
 /// The side of a route that the other routes of its queue see.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(crate) struct Intake {
     route: Arc<str>,
     queue: String,
     /// The main route of a standby.
@@ -62,7 +62,7 @@ impl Intake {
     }
 
     /// Takes a message. If the route is gone, the delivery is dropped and goes back to its queue.
-    pub(super) fn take(&self, mut moved: Moved) {
+    pub(crate) fn take(&self, mut moved: Moved) {
         moved.delivery.move_to(&self.route);
         lock(&self.standing).held += 1;
         drop(self.moved.send(moved));
@@ -70,7 +70,7 @@ impl Intake {
 }
 
 /// A route among the routes of its queue.
-pub(super) struct Sharing {
+pub(crate) struct Sharing {
     own: Arc<Intake>,
     gate: Arc<RouteGate>,
     calls: Arc<Calls>,
@@ -115,7 +115,7 @@ impl Sharing {
     }
 
     /// Messages of the other routes; can be taken once.
-    pub(super) fn moved(&self) -> Option<mpsc::UnboundedReceiver<Moved>> {
+    pub(crate) fn moved(&self) -> Option<mpsc::UnboundedReceiver<Moved>> {
         lock(&self.moved).take()
     }
 
@@ -130,7 +130,7 @@ impl Sharing {
     }
 
     /// A message is held no longer, or one that was on the way is here.
-    pub(super) fn released(&self) {
+    pub(crate) fn released(&self) {
         lock(&self.own.standing).held -= 1;
     }
 
@@ -156,7 +156,7 @@ impl Sharing {
     }
 
     /// Whether it has messages of other routes, or others may have its own.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.others.get().is_some_and(|all| !all.is_empty())
     }
 
@@ -183,14 +183,14 @@ impl Sharing {
 
     /// The first moment from `at` on at which the hours of this route, or of one that may take its messages, let a message
     /// pass.
-    pub(super) fn opening(&self, at: StoreTime) -> StoreTime {
+    pub(crate) fn opening(&self, at: StoreTime) -> StoreTime {
         let others = self.others.get().into_iter().flatten();
         let openings = others.map(|other| other.opening(at));
         openings.fold(self.own.opening(at), StoreTime::min)
     }
 
     /// Where a message of this route moves now; `None`: it stays.
-    pub(super) fn destination(&self, delivery: &Delivery, now: Mono) -> Option<Arc<Intake>> {
+    pub(crate) fn destination(&self, delivery: &Delivery, now: Mono) -> Option<Arc<Intake>> {
         let (others, standings) = self.others()?;
         let home = others
             .iter()
@@ -200,14 +200,14 @@ impl Sharing {
     }
 
     /// The standby that takes a message that just came, because this route is late.
-    pub(super) fn helper(&self) -> Option<Arc<Intake>> {
+    pub(crate) fn helper(&self) -> Option<Arc<Intake>> {
         let (others, standings) = self.others()?;
         let to = helper(self.standing(), &standings)?;
         Some(Arc::clone(&others[to]))
     }
 
     /// Where a message moves after a call that showed that the downstream is away.
-    pub(super) fn other_that_sends(&self) -> Option<Arc<Intake>> {
+    pub(crate) fn other_that_sends(&self) -> Option<Arc<Intake>> {
         let (others, standings) = self.others()?;
         let own = Standing {
             sends: false,
@@ -242,7 +242,7 @@ impl Sharing {
 }
 
 /// Lets the routes of each queue know each other.
-pub(super) fn introduce<'a>(routes: impl Iterator<Item = &'a Arc<Route>> + Clone) {
+pub(crate) fn introduce<'a>(routes: impl Iterator<Item = &'a Arc<Route>> + Clone) {
     for route in routes.clone() {
         let own = &route.sharing.own;
         let all = routes.clone().map(|other| &other.sharing.own);

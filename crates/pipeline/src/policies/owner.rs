@@ -42,7 +42,7 @@ impl Ownership {
 }
 
 /// `task`, begun once the names are claimed.
-pub(super) fn once_claimed<T: Future<Output = ()>>(
+pub(crate) fn once_claimed<T: Future<Output = ()>>(
     ownership: &watch::Receiver<Ownership>,
     task: T,
 ) -> impl Future<Output = ()> + use<T> {

@@ -14,13 +14,13 @@ use sluiced_core::time::Mono;
 use sluiced_ports::queue::Subscription;
 
 use super::fitness::Fitness;
-use super::handle::PacerHandle;
-use super::meters::RouteMeters;
-use super::route_gate::RouteGate;
+use super::gate::RouteGate;
 use super::sharing::Sharing;
+use crate::handle::PacerHandle;
+use crate::meters::RouteMeters;
 
 /// The tap of a route.
-pub(super) struct RouteTap {
+pub(crate) struct RouteTap {
     pub(super) route: Arc<str>,
     pub(super) rule: TapRule,
     pub(super) gate: Arc<RouteGate>,
@@ -32,15 +32,15 @@ pub(super) struct RouteTap {
 
 /// What the tap of a route does now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turned {
-    pub(super) turn: TapTurn,
+pub(crate) struct Turned {
+    pub(crate) turn: TapTurn,
     /// The messages that come move to another route of the queue.
-    pub(super) moves: bool,
+    pub(crate) moves: bool,
 }
 
 impl RouteTap {
     /// Opens or closes it, as the gate and this availability require.
-    pub(super) fn turn(
+    pub(crate) fn turn(
         &self,
         availability: Availability,
         pacer: &PacerHandle,
@@ -64,7 +64,7 @@ impl RouteTap {
     }
 
     /// Stops consuming, for good.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.sharing.show(false, false);
         self.gate.with(Gate::close_tap);
         // Also where the gate was closed: the route may consume for another route.

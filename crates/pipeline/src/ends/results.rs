@@ -30,8 +30,8 @@ use sluiced_ports::queue::{HeaderPatch, Publication, Verdict};
 use sluiced_telemetry::LogLimit;
 use sluiced_template::{About, Context, Template, Templates, WrongTemplate};
 
-use super::history::History;
-use super::meters::{CIRCLES, NO_ROUTING_KEY, RouteMeters};
+use crate::history::History;
+use crate::meters::{CIRCLES, NO_ROUTING_KEY, RouteMeters};
 
 mod arrived;
 mod body;

@@ -11,20 +11,20 @@ use sluiced_core::rate::Span;
 use sluiced_core::scheduler::{Queued as _, Scheduler};
 use sluiced_core::time::Mono;
 
-use super::handle::PacerHandle;
-use super::job::{Job, Waiting};
 use super::journal::Why;
 use super::refused::{comes_too_late, refuse};
-use super::route::Route;
-use super::route_rules::OnDenied;
-use super::verdict::{self, back, later};
+use crate::handle::PacerHandle;
+use crate::job::{Job, Waiting};
+use crate::route::Route;
+use crate::route::rules::OnDenied;
+use crate::verdict::{self, back, later};
 
 /// A cancelled consumer is usually gone after this; if not, a message that is given back comes again no more
 /// often than this.
 const CANCELLED: Duration = Duration::from_secs(2);
 
 /// Sends away the held messages of a route whose limit grants nothing for so long.
-pub(super) fn deny(
+pub(crate) fn deny(
     scheduler: &mut Scheduler<Waiting>,
     route: &Arc<Route>,
     wait: Duration,
@@ -58,7 +58,7 @@ pub(super) fn deny(
 
 /// Settles messages that should not be held any longer: expired ones, stale ones, and those that have been
 /// unacknowledged for so long that the broker would soon close the channel.
-pub(super) fn sweep(
+pub(crate) fn sweep(
     scheduler: &mut Scheduler<Waiting>,
     availability: Availability,
     pacer: &PacerHandle,

@@ -9,7 +9,7 @@ use sluiced_core::rate::Rate;
 use sluiced_core::schedule::Pace;
 use sluiced_ports::store::{PacedLimit, Store};
 
-use super::policies::CurrentPolicy;
+use crate::policies::CurrentPolicy;
 
 /// The rows of slots of a paced limit.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl FreezeRow {
 }
 
 impl PacedRows {
-    pub(super) fn limit(&self, row: Row) -> Option<&PacedLimit> {
+    pub(crate) fn limit(&self, row: Row) -> Option<&PacedLimit> {
         match row {
             Row::Main => Some(&self.main),
             Row::Reserve => self.reserve.as_ref(),
@@ -51,7 +51,7 @@ impl PacedRows {
     }
 
     /// The policy has changed.
-    pub(super) fn adopt(&mut self, policy: &CurrentPolicy, paces: &[Pace]) {
+    pub(crate) fn adopt(&mut self, policy: &CurrentPolicy, paces: &[Pace]) {
         let rows = std::iter::once(&mut self.main).chain(&mut self.reserve);
         for (row, pace) in rows.zip(paces) {
             row.pace = *pace;
@@ -60,7 +60,7 @@ impl PacedRows {
     }
 
     /// Units per second of all rows.
-    pub(super) fn per_second(&self) -> f64 {
+    pub(crate) fn per_second(&self) -> f64 {
         let reserve = self.reserve.as_ref().map_or(0.0, |r| r.pace.per_second());
         self.main.pace.per_second() + reserve
     }

@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use super::meters::RouteMeters;
 use super::results::Results;
+use crate::meters::RouteMeters;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::{Arrival, Arrived};
 use sluiced_ports::queue::PublishRequest;

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluiced_core::time::Mono;
 
-use super::meters::RouteMeters;
-use super::route_gate::RouteGate;
+use super::gate::RouteGate;
+use crate::meters::RouteMeters;
 
 /// The calls of a route.
-pub(super) struct Calls {
+pub(crate) struct Calls {
     gate: Arc<RouteGate>,
     meters: Arc<RouteMeters>,
     under_way: AtomicU64,
@@ -23,13 +23,13 @@ pub(super) struct Calls {
 
 /// What became of the messages of a route so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Totals {
+pub(crate) struct Totals {
     /// Calls that left.
-    pub(super) sent: u64,
+    pub(crate) sent: u64,
     /// Messages that must come back later, or were settled without a call.
-    pub(super) passed_over: u64,
+    pub(crate) passed_over: u64,
     /// Permits and slots that ran out before calls left.
-    pub(super) ran_out: u64,
+    pub(crate) ran_out: u64,
 }
 
 impl Calls {
@@ -46,7 +46,7 @@ impl Calls {
     }
 
     /// A call was started. It counts as under way until it is dropped.
-    pub(super) fn begin(self: &Arc<Self>, now: Mono) -> CallUnderWay {
+    pub(crate) fn begin(self: &Arc<Self>, now: Mono) -> CallUnderWay {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.under_way.fetch_add(1, Ordering::Relaxed);
         self.meters.in_flight.increment(1.0);
@@ -57,21 +57,21 @@ impl Calls {
     }
 
     /// Calls that were started and have not ended.
-    pub(super) fn under_way(&self) -> u64 {
+    pub(crate) fn under_way(&self) -> u64 {
         self.under_way.load(Ordering::Relaxed)
     }
 
     /// A message must come back later, or was settled without a call.
-    pub(super) fn passed_over(&self) {
+    pub(crate) fn passed_over(&self) {
         self.passed_over.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A permit or a slot ran out before its call left.
-    pub(super) fn ran_out(&self) {
+    pub(crate) fn ran_out(&self) {
         self.ran_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         let unsent = self.unsent.load(Ordering::Relaxed);
         Totals {
             sent: self.begun.load(Ordering::Relaxed).saturating_sub(unsent),
@@ -82,14 +82,14 @@ impl Calls {
 }
 
 /// A call that was started.
-pub(super) struct CallUnderWay {
+pub(crate) struct CallUnderWay {
     calls: Arc<Calls>,
     is_probe: bool,
 }
 
 impl CallUnderWay {
     /// The call did not leave: its slot had passed. Returns whether the gate may have changed.
-    pub(super) fn unsent(self) -> bool {
+    pub(crate) fn unsent(self) -> bool {
         let (calls, is_probe) = (Arc::clone(&self.calls), self.is_probe);
         calls.unsent.fetch_add(1, Ordering::Relaxed);
         calls.ran_out();

@@ -1,5 +1,5 @@
-//! What a refunder does in the store, in batches: it releases and renews, and writes down which messages were accepted and
-//! what answers reported.
+//! What a refunder does in the store, in batches: it releases and renews, and writes down which messages were accepted
+//! and what answers reported.
 //!
 //! Errors are logged here. The results say what was done, and the refunder decides what is tried again.
 
@@ -15,8 +15,8 @@ use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimit;
 
 use super::book::{Book, Done};
-use crate::corrections::Corrections;
 use crate::meters::KeyedMeters;
+use crate::permit::corrections::Corrections;
 
 static LOST: LogLimit = LogLimit::new(Duration::from_secs(10));
 static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));

@@ -61,7 +61,7 @@ pub enum Priority {
 
 impl Priority {
     /// The lowest and the highest that a message can have.
-    pub(super) const fn bounds(self) -> [u8; 2] {
+    pub(crate) const fn bounds(self) -> [u8; 2] {
         match self {
             Self::Fixed(priority) => [priority; 2],
             Self::OfMessage => [0, 9],
@@ -115,7 +115,7 @@ pub enum OnDenied {
 
 impl RouteRules {
     /// The weight of a tenant.
-    pub(super) fn weight_of(&self, tenant: &str) -> NonZeroU16 {
+    pub(crate) fn weight_of(&self, tenant: &str) -> NonZeroU16 {
         let tenants = self.tenants.as_ref();
         let weight = tenants.and_then(|tenants| tenants.weights.get(tenant));
         weight.copied().unwrap_or(NonZeroU16::MIN)

@@ -17,9 +17,9 @@ use sluiced_ports::store::{PRESENCE, Store};
 use sluiced_telemetry::note_change;
 use sluiced_telemetry::waits::{ROUTE, Waits, WaitsFor};
 
-use super::handle::{PacerHandle, ToPacer};
-use super::policies::{Declares, RETRY, SPREAD, changed};
-use super::route::Route;
+use super::{Declares, RETRY, SPREAD, changed};
+use crate::handle::{PacerHandle, ToPacer};
+use crate::route::Route;
 
 /// How often the store is asked beside the notices: one may be lost, and a store that lost its state is to get the pause
 /// back.
@@ -34,7 +34,7 @@ pub struct Pauses {
 }
 
 /// Keeps the gate of a route at what operators say, for as long as it is polled.
-pub(super) async fn follow(
+pub(crate) async fn follow(
     route: Arc<Route>,
     pacer: PacerHandle,
     declares: Declares,

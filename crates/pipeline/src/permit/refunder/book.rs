@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use sluiced_core::time::Mono;
 use sluiced_ports::limits::{Correction, Granted, Ticket};
 
-use crate::corrections::Corrections;
+use crate::permit::corrections::Corrections;
 
 /// What the refunder receives. Bounded by the prefetch of the pacer's routes.
 #[derive(Debug)]

@@ -21,10 +21,10 @@ use sluiced_ports::lock;
 use sluiced_ports::queue::Subscription;
 use sluiced_telemetry::LogLimit;
 
-use super::decode::tenant_number;
-use super::meters::RouteMeters;
-use super::route_rules::{RouteRules, Tenants};
+use super::rules::{RouteRules, Tenants};
 use super::sharing::Sharing;
+use crate::decode::tenant_number;
+use crate::meters::RouteMeters;
 
 /// A backlog that is too old is logged again after this.
 const LATE_AGAIN: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const LATE_AGAIN: Duration = Duration::from_secs(60);
 const LEAST_SHARE: f64 = 0.01;
 
 /// The messages of a route that this replica holds.
-pub(super) struct Holding {
+pub(crate) struct Holding {
     route: Arc<str>,
     meters: Arc<RouteMeters>,
     sharing: Arc<Sharing>,
@@ -81,7 +81,7 @@ impl Holding {
     }
 
     /// Takes in a message that exists since `born`; `None` if it must make room for others.
-    pub(super) fn take_in(
+    pub(crate) fn take_in(
         self: &Arc<Self>,
         share: Share,
         origin: CameFrom,
@@ -109,7 +109,7 @@ impl Holding {
 
     /// Measures the age of the oldest message, and warns while that is more than the route allows. While the route was
     /// closed no message was late: its age counts from the opening, if it was published before.
-    pub(super) fn watch_age(&self, now: Now) {
+    pub(crate) fn watch_age(&self, now: Now) {
         let oldest = lock(&self.ages).oldest(self.meters.ready() > 0, now.store);
         let opened = self
             .hours
@@ -143,7 +143,7 @@ impl Holding {
     }
 
     /// Counts a call for a tenant.
-    pub(super) fn called(&self, tenant: u64, now: Mono) {
+    pub(crate) fn called(&self, tenant: u64, now: Mono) {
         if self.tenants.is_some() && self.max_delay.is_some() {
             lock(&self.takers).took(tenant, now);
         }
@@ -173,7 +173,7 @@ impl Holding {
 }
 
 /// A message that is held, until this is dropped.
-pub(super) struct Held {
+pub(crate) struct Held {
     holding: Arc<Holding>,
     share: Share,
     origin: CameFrom,
@@ -184,14 +184,14 @@ pub(super) struct Held {
 
 impl Held {
     /// Its call begins: it waits for its answer now, however long that takes.
-    pub(super) fn call_begins(&mut self) {
+    pub(crate) fn call_begins(&mut self) {
         if std::mem::replace(&mut self.waits, false) {
             lock(&self.holding.ages).left(self.born);
         }
     }
 
     /// It waits for another call, unless it waits already.
-    pub(super) fn waits_again(&mut self) {
+    pub(crate) fn waits_again(&mut self) {
         if !std::mem::replace(&mut self.waits, true) {
             lock(&self.holding.ages).took(self.born);
         }

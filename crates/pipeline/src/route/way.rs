@@ -18,8 +18,8 @@ use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::lock;
 use sluiced_telemetry::{LogLimit, Suppressed};
 
-use super::handle::PacerHandle;
-use super::route::Route;
+use super::Route;
+use crate::handle::PacerHandle;
 
 /// So many handshakes are made in a row at the start, this far apart.
 const FIRST: usize = 8;
@@ -43,7 +43,7 @@ const ANSWERS_APART: Duration = Duration::from_millis(250);
 
 /// What is known of the way of one route.
 #[derive(Debug, Default)]
-pub(super) struct RouteWay {
+pub(crate) struct RouteWay {
     seen: Mutex<Way>,
     /// What the downstream itself knows of it, in place of handshakes.
     known: Mutex<Option<Spread>>,
@@ -62,7 +62,7 @@ struct Answers {
 
 impl RouteWay {
     /// A call was answered after so long.
-    pub(super) fn answered(&self, took: Duration, now: Mono) {
+    pub(crate) fn answered(&self, took: Duration, now: Mono) {
         let mut answers = lock(&self.answers);
         if answers
             .last
@@ -75,7 +75,7 @@ impl RouteWay {
 
     /// By how much the way varies at most, also behind the end of the connections: the answers vary by no less. `None`:
     /// too few answers.
-    pub(super) fn varies_at_most(&self, now: Mono) -> Option<Spread> {
+    pub(crate) fn varies_at_most(&self, now: Mono) -> Option<Spread> {
         if lock(&self.known).is_some() {
             return None;
         }
@@ -83,25 +83,25 @@ impl RouteWay {
     }
 
     /// A headroom follows it from now on.
-    pub(super) fn is_followed(&self) {
+    pub(crate) fn is_followed(&self) {
         self.is_followed.store(true, Ordering::Relaxed);
     }
 
     /// Waits for the first handshakes.
-    pub(super) async fn first(&self) {
+    pub(crate) async fn first(&self) {
         let mut has_first = self.has_first.subscribe();
         drop(timeout(FIRST_BOUND, has_first.wait_for(|made| *made)).await);
     }
 
     /// The result of its handshakes, or what is known without any.
-    pub(super) fn spread(&self, now: Mono) -> Option<Spread> {
+    pub(crate) fn spread(&self, now: Mono) -> Option<Spread> {
         let known = *lock(&self.known);
         known.or_else(|| lock(&self.seen).spread(now))
     }
 }
 
 /// Measures for as long as it is polled.
-pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
+pub(crate) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
     let mut alarm = WayWarning::new();
     let (mut tried, mut made) = (0, 0);
     loop {

@@ -1,7 +1,8 @@
-//! Tickets: the names under which messages ask their keyed limits, and of their calls in `concurrency` and `once` limits.
+//! Tickets: the names under which messages ask their keyed limits, and of their calls in `concurrency` and `once`
+//! limits.
 //!
-//! Problem: a call must be found again in its limit when it is renewed or when it ends, and no two replicas may give the
-//! same name to two calls. So a name has a random number of its process, and a count of the messages there.
+//! Problem: a call must be found again in its limit when it is renewed or when it ends, and no two replicas may give
+//! the same name to two calls. So a name has a random number of its process, and a count of the messages there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,14 +10,14 @@ use sluiced_ports::limits::Ticket;
 
 /// Names for calls: unique in the fleet.
 #[derive(Debug)]
-pub(super) struct Tickets {
+pub(crate) struct Tickets {
     replica: u64,
     next: AtomicU64,
 }
 
 impl Tickets {
     /// The names of one process, for which `replica` is a random number.
-    pub(super) const fn new(replica: u64) -> Self {
+    pub(crate) const fn new(replica: u64) -> Self {
         Self {
             replica,
             next: AtomicU64::new(0),
@@ -24,7 +25,7 @@ impl Tickets {
     }
 
     /// For the first question for a message. There are names for a million million messages.
-    pub(super) fn next(&self) -> Ticket {
+    pub(crate) fn next(&self) -> Ticket {
         let count = self.next.fetch_add(1, Ordering::Relaxed) << Ticket::ASKS;
         Ticket(u128::from(self.replica) << 64 | u128::from(count))
     }

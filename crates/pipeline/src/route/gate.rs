@@ -16,11 +16,11 @@ use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_ports::store::{Store, StoreError};
 
-use super::handle::{PacerHandle, ToPacer};
-use super::meters::RouteMeters;
+use crate::handle::{PacerHandle, ToPacer};
+use crate::meters::RouteMeters;
 
 /// A route's gate.
-pub(super) struct RouteGate {
+pub(crate) struct RouteGate {
     route: Arc<str>,
     meters: Arc<RouteMeters>,
     gate: Mutex<Gate>,
@@ -48,7 +48,7 @@ struct Shown {
 
 /// The messages and calls of a route.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(crate) struct Load {
     /// Messages that are not called yet.
     pub(super) waiting: u64,
     /// Calls that have not ended.
@@ -64,7 +64,7 @@ impl RouteGate {
     ) -> Self {
         let rule = breaker.as_ref().map(|(rule, _)| *rule);
         let mut gate = Gate::new(hours.cloned(), rule);
-        // Until it is known whether an operator paused it (`pause`).
+        // Until it is known whether an operator paused it (`policies::pause`).
         gate.pause(Some(NO_END));
         let shared = |(rule, store)| SharedBreaker {
             rule,
@@ -87,17 +87,17 @@ impl RouteGate {
     }
 
     /// See [`Gate::sends`].
-    pub(super) fn sends(&self) -> Sends {
+    pub(crate) fn sends(&self) -> Sends {
         self.with(|gate| gate.sends())
     }
 
     /// Asks or reports something. The lock is held meanwhile: `act` must not come back here.
-    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Gate) -> R) -> R {
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Gate) -> R) -> R {
         act(&mut lock(&self.gate))
     }
 
     /// A call ended, and this follows for the breaker and the gate. `detail`: what was answered.
-    pub(super) fn call_ended(
+    pub(crate) fn call_ended(
         self: &Arc<Self>,
         follows: &Follows,
         detail: &str,
@@ -118,13 +118,13 @@ impl RouteGate {
     }
 
     /// Asks for the state of the breaker: another replica may have found the downstream away, or back.
-    pub(super) fn look_at_breaker(self: &Arc<Self>, pacer: &PacerHandle) {
+    pub(crate) fn look_at_breaker(self: &Arc<Self>, pacer: &PacerHandle) {
         self.report(BreakerReport::Look, pacer);
     }
 
     /// Decides what the route sends now, and asks the store for a probe if one is due. `load` is measured while no call can
     /// end: a call that ends later has the gate reviewed again.
-    pub(super) fn review(
+    pub(crate) fn review(
         self: &Arc<Self>,
         load: impl FnOnce() -> Load,
         pacer: &PacerHandle,

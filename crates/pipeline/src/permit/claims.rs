@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// The claims of one call.
 #[derive(Debug)]
-pub(super) struct Claims {
+pub(crate) struct Claims {
     granted: Vec<Granted>,
     /// `None`: there are none.
     refunder: Option<Refunder>,
@@ -36,14 +36,14 @@ impl Claims {
     }
 
     /// Whether a message that may have been accepted must not be called again.
-    pub(super) fn keep_unknown(&self) -> bool {
+    pub(crate) fn keep_unknown(&self) -> bool {
         rules(&self.granted).any(
             |rule| matches!(rule, Rule::Once(once) if once.on_unknown() == OnUnknown::DeadLetter),
         )
     }
 
     /// The message was accepted.
-    pub(super) async fn accepted(mut self, clock: Clock) {
+    pub(crate) async fn accepted(mut self, clock: Clock) {
         let Some(refunder) = self.refunder.clone() else {
             return;
         };
@@ -69,7 +69,7 @@ impl Claims {
     }
 
     /// Whether the message was accepted is unknown, and remains so: the claims end with their leases, unreleased.
-    pub(super) fn unknown(mut self) {
+    pub(crate) fn unknown(mut self) {
         if let Some(refunder) = &self.refunder {
             refunder.abandon(std::mem::take(&mut self.granted));
         }

@@ -16,14 +16,14 @@ use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
 
-use super::meters::RouteMeters;
 use super::sharing::Sharing;
+use crate::meters::RouteMeters;
 
 /// How often the brake is logged for a route: right and wrong messages may take turns.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// The fitness of a route's messages.
-pub(super) struct Fitness {
+pub(crate) struct Fitness {
     route: Arc<str>,
     meters: Arc<RouteMeters>,
     sharing: Arc<Sharing>,
@@ -65,12 +65,12 @@ impl Fitness {
     }
 
     /// For how long no message is taken, because so many are set aside; `None`: they are taken.
-    pub(super) fn rest(&self) -> Option<Duration> {
+    pub(crate) fn rest(&self) -> Option<Duration> {
         lock(&self.dying).rest(self.clock.now())
     }
 
     /// A message cannot be sent, for this reason.
-    pub(super) fn record_unfit(&self, why: &str) -> Unfit {
+    pub(crate) fn record_unfit(&self, why: &str) -> Unfit {
         let now = self.clock.now();
         let mut dying = lock(&self.dying);
         let was_braked = dying.is_braked();
@@ -95,7 +95,7 @@ impl Fitness {
     }
 
     /// A message can be sent.
-    pub(super) fn record_fit(&self) {
+    pub(crate) fn record_fit(&self) {
         let mut dying = lock(&self.dying);
         if dying.is_braked() {
             self.meters.setting_aside.set(0.0);

@@ -23,7 +23,7 @@ use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore};
 
-use super::meters::KeyedMeters;
+use crate::meters::KeyedMeters;
 use book::{Book, ToRefunder};
 use returning::Returning;
 
@@ -37,7 +37,7 @@ const RELEASE_AGAIN: Duration = Duration::from_secs(1);
 
 /// The way to a pacer's refunder.
 #[derive(Clone, Debug)]
-pub(super) struct Refunder {
+pub(crate) struct Refunder {
     entries: mpsc::UnboundedSender<ToRefunder>,
     store: Arc<Returning>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Refunder {
 impl Refunder {
     /// A refunder, and its work: a future that ends once nothing can be sent to it any more. `freed` is
     /// called with calls that the store no longer counts.
-    pub(super) fn new(
+    pub(crate) fn new(
         store: Arc<dyn LimitStore>,
         meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
         limits: Vec<Arc<KeyedLimit>>,
@@ -64,7 +64,7 @@ impl Refunder {
 
     /// Gives back what messages took, before they ask again: otherwise a message could be denied
     /// because of its own units. Returns whether all of it was returned.
-    pub(super) async fn give_back(&self, granted: &[Granted]) -> bool {
+    pub(crate) async fn give_back(&self, granted: &[Granted]) -> bool {
         // The renewals stop in any case; ending a call twice changes nothing.
         self.ended(calls(granted));
         self.store.release(granted).await
@@ -86,7 +86,7 @@ impl Refunder {
     }
 
     /// A question was not answered, and may have granted these calls. They are released once.
-    pub(super) fn unanswered(&self, calls: Vec<Granted>) {
+    pub(crate) fn unanswered(&self, calls: Vec<Granted>) {
         if !calls.is_empty() {
             self.send(ToRefunder::Unanswered(calls));
         }
@@ -122,14 +122,14 @@ impl Refunder {
     }
 
     /// Counts the units of a limit that a call really used.
-    pub(super) fn used_actually(&self, limit: &str, units: u64) {
+    pub(crate) fn used_actually(&self, limit: &str, units: u64) {
         if let Some(meters) = self.store.meters.get(limit) {
             meters.actual.increment(units);
         }
     }
 
     /// Takes what an answer reported about a key, to write it soon.
-    pub(super) fn correct(&self, correction: Correction) {
+    pub(crate) fn correct(&self, correction: Correction) {
         self.send(ToRefunder::Corrected(correction, self.store.clock.now()));
     }
 

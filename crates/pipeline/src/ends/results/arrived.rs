@@ -12,7 +12,7 @@ use sluiced_ports::queue::Publication;
 impl Results {
     /// Whether the route publishes it. A receipt that cannot be read may be anything, so any route that takes what its
     /// centre delivers publishes it.
-    pub(in super::super) fn takes(&self, what: &Arrived) -> bool {
+    pub(in crate::ends) fn takes(&self, what: &Arrived) -> bool {
         match what {
             Arrived::Receipt(receipt) => receipt.is_unread() || self.of_receipts,
             Arrived::Inbound(_) => self.of_inbound,
@@ -20,7 +20,7 @@ impl Results {
     }
 
     /// What is published of it.
-    pub(in super::super) fn arrival(&self, route: &str, arrival: &Arrival) -> Option<Publication> {
+    pub(in crate::ends) fn arrival(&self, route: &str, arrival: &Arrival) -> Option<Publication> {
         let (verdict, kind) = match arrival.what {
             Arrived::Receipt(_) => ("receipt", "sluiced.receipt"),
             Arrived::Inbound(_) => ("inbound", "sluiced.inbound"),

@@ -18,11 +18,11 @@ use sluiced_core::time::Mono;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::Verdict;
 
-use super::handle::PacerHandle;
-use super::job::Waiting;
 use super::journal::Why;
-use super::route_rules::OnDenied;
-use super::verdict::{DeniedHeaders, explain, later};
+use crate::handle::PacerHandle;
+use crate::job::Waiting;
+use crate::route::rules::OnDenied;
+use crate::verdict::{DeniedHeaders, explain, later};
 
 /// The shortest time that is told where others come first.
 const COMES_BACK_SOON: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ const COMES_BACK: Duration = Duration::from_secs(30);
 
 /// When a message has its turn at the earliest, and why not before.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NoTurn {
+pub(crate) struct NoTurn {
     at: Mono,
     why: Reason,
 }
@@ -47,7 +47,7 @@ enum Reason {
 }
 
 /// When the message has its turn at the earliest, if that is known and after its end.
-pub(super) fn comes_too_late(
+pub(crate) fn comes_too_late(
     waiting: &Waiting,
     availability: Availability,
     now: Mono,
@@ -75,7 +75,7 @@ pub(super) fn comes_too_late(
 
 /// When a message that comes now has its turn at the earliest, if others that wait take all slots until its end. Where the
 /// store is out of reach nothing is known of its slots.
-pub(super) fn others_take_all(
+pub(crate) fn others_take_all(
     waiting: &Waiting,
     scheduler: &Scheduler<Waiting>,
     availability: Availability,
@@ -92,7 +92,7 @@ pub(super) fn others_take_all(
 }
 
 /// Settles a message that has its turn too late.
-pub(super) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: Mono) {
+pub(crate) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: Mono) {
     let job = waiting.job;
     job.route.meters.denials.increment(1);
     let (wait, store_now) = (late.at.since(now), pacer.store_time(now));

@@ -1,8 +1,8 @@
 //! Lets the headroom of a limit follow what replicas measure (`headroom = "auto"`): how late calls arrive.
 //!
 //! Each replica gathers what its own routes and pacers measured: how late calls leave, how far away Redis is, and by
-//! how much the way to the downstream varies. `core::headroom` decides whether the headroom should change. A change is an
-//! update of the policy, for all replicas, as an operator's would be.
+//! how much the way to the downstream varies. `core::headroom` decides whether the headroom should change. A change is
+//! an update of the policy, for all replicas, as an operator's would be.
 //!
 //! **What handshakes do not see.** A proxy, a load balancer or the sidecar of a mesh ends the connection nearby, and the way
 //! behind it varies. Answers show that, but also how long the downstream worked: they say by how much the way varies at
@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::handle::PacerHandle;
+use super::CurrentPolicy;
 use super::limit_facts::{Change, LimitFacts};
-use super::policies::CurrentPolicy;
-use super::route::Route;
+use crate::handle::PacerHandle;
+use crate::route::Route;
 use sluiced_core::distance::{millis, permit_needs};
 use sluiced_core::headroom::{Bounds, Follow, Lateness, Measured, Spread, is_refused, unseen};
 use sluiced_core::time::Mono;
@@ -33,7 +33,7 @@ pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// What a pacer measured.
 #[derive(Debug, Default)]
-pub(super) struct Measures {
+pub(crate) struct Measures {
     lateness: Mutex<Lateness>,
     /// A slow round trip to the store of the keyed limits.
     slow_trip: Mutex<Duration>,
@@ -43,12 +43,12 @@ pub(super) struct Measures {
 
 impl Measures {
     /// A call left so late after its slot, or did not leave because it was too late.
-    pub(super) fn late(&self, late: Duration, now: Mono) {
+    pub(crate) fn late(&self, late: Duration, now: Mono) {
         lock(&self.lateness).saw(late, now);
     }
 
     /// The downstream refuses, though the limit was kept. Returns whether that is new.
-    pub(super) fn refused(&self, now: Mono) -> bool {
+    pub(crate) fn refused(&self, now: Mono) -> bool {
         let was = self.was_refused(now);
         *lock(&self.refused) = Some(now);
         !was
@@ -59,7 +59,7 @@ impl Measures {
     }
 
     /// The store of the keyed limits is so far away.
-    pub(super) fn trips(&self, slow: Duration) {
+    pub(crate) fn trips(&self, slow: Duration) {
         *lock(&self.slow_trip) = slow;
     }
 }
