@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tracing::{debug, error, info, warn};
 
+use super::follow::{Following, LOOK, Update};
+use super::limit_facts::{FileLimit, InForce};
 use super::{CurrentPolicy, PolicySpec};
 use crate::meters::PolicyMeters;
-use crate::policies::follow::{Following, LOOK, Update};
-use crate::policies::limit_facts::{FileLimit, InForce};
 use sluiced_core::policy::{LimitPolicy, Origin, as_written};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::policies::PolicyOf;

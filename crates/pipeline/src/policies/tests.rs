@@ -1,5 +1,5 @@
+use super::limit_facts::InForce;
 use super::*;
-use crate::policies::limit_facts::InForce;
 use sluiced_core::headroom::Headroom;
 use sluiced_core::policy::Origin;
 use sluiced_core::policy::Pause;
