@@ -19,8 +19,8 @@ use sluiced_pipeline::{
 };
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Secret;
+use sluiced_settings::made::Costing;
 use sluiced_settings::secrets::Secrets;
-use sluiced_settings::text::Costing;
 use sluiced_settings::types::{self, Limit, Paced, Settings, callers_route};
 use sluiced_telemetry::health::Health;
 use sluiced_template::{
@@ -147,7 +147,7 @@ fn asked(settings: &Settings, callers: &types::Callers) -> Vec<AskedLimit> {
             name: name.clone(),
             key: names_key(limit),
             cost: match limit.cost() {
-                Costing::Units(cost) => NonZeroU32::new(cost.get()).unwrap_or(NonZeroU32::MIN),
+                Costing::Fixed(cost) => NonZeroU32::new(cost.get()).unwrap_or(NonZeroU32::MIN),
                 // What the template makes of a message says nothing of a request.
                 Costing::Made(_) => NonZeroU32::MIN,
             },

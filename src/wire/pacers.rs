@@ -15,8 +15,8 @@ use sluiced_pipeline::{
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::{KeyedLimit, LimitStore};
 use sluiced_ports::store::{PacedLimit, Store};
+use sluiced_settings::made::Costing;
 use sluiced_settings::made::ZoneText;
-use sluiced_settings::text::Costing;
 use sluiced_settings::types::{Paced, Route, Settings};
 use sluiced_template::{
     CostOf, LabelCounting, OwnRules, QuotaIn, RouteLabels, RouteQuotas, SegmentCounting,
@@ -153,7 +153,7 @@ pub(super) fn route_labels(
             limit: limit_name,
             key: limit.key().map(|key| key.as_str()),
             cost: match limit.cost() {
-                Costing::Units(cost) => CostOf::Units(*cost),
+                Costing::Fixed(cost) => CostOf::Units(*cost),
                 Costing::Made(text) => CostOf::Made(text.as_str()),
             },
             once: limit.as_once().is_some(),

@@ -28,7 +28,7 @@ pub(super) fn rules(
         queue: route.queue.clone(),
         standby_for: route.standby_for.clone(),
         priority: match route.priority {
-            PriorityText::Fixed(priority) => Priority::Fixed(priority),
+            PriorityText::Fixed(fixed) => Priority::Fixed(fixed.0),
             PriorityText::Made(_) => Priority::OfMessage,
         },
         urgent_from: paced.and_then(Paced::urgent_from),

@@ -8,10 +8,11 @@ use http::{HeaderValue, Method};
 use tracing_subscriber::filter::Targets;
 use url::Url;
 
-use super::made::{PriorityText, ZoneText};
+use super::made::{Makeable, Octet, OrMade, Priority};
 use super::schema::{Form, Shape, hint, nearest};
-use super::text::{Costing, OctetText};
+use super::text::TextError;
 use super::urls::is_encoded;
+use sluiced_core::rate::Cost;
 use sluiced_core::zone::Zone;
 use sluiced_pdu::CommandStatus;
 use sluiced_template::{self as template, About, WrongTemplate};
@@ -30,14 +31,14 @@ pub(super) const ZONE: Shape = Shape::Text(Form {
 });
 /// The same, or a template that makes one.
 pub(super) const ZONE_OF: Shape = Shape::Text(Form {
-    check: zone_of,
+    check: or_made::<Zone>,
     pattern: r"\{\{|\{%|^[A-Za-z0-9_+/-]+$",
 });
 /// The priority of a route, or a template that makes one.
 pub(super) const PRIORITY: Shape = Shape::WholeOr(
     0,
     Form {
-        check: priority,
+        check: or_made::<Priority>,
         pattern: r"\{\{|\{%|^ *[0-9] *$",
     },
 );
@@ -51,7 +52,7 @@ pub(super) const BODY: Shape = Shape::Hidden(form(|text| wrong_in(text, About::C
 pub(super) const COST: Shape = Shape::WholeOr(
     1,
     Form {
-        check: cost,
+        check: or_made::<Cost>,
         pattern: r"\{\{|\{%|^ *[0-9]+ *$",
     },
 );
@@ -59,7 +60,7 @@ pub(super) const COST: Shape = Shape::WholeOr(
 pub(super) const OCTET: Shape = Shape::WholeOr(
     0,
     Form {
-        check: octet,
+        check: or_made::<Octet>,
         pattern: r"\{\{|\{%|^ *[0-9]+ *$",
     },
 );
@@ -176,24 +177,11 @@ fn wrong_in(text: &str, about: About) -> Result<(), String> {
     check(wrong.is_empty(), wrong.join("; "))
 }
 
-fn cost(text: &str) -> Result<(), String> {
-    match text.parse().map_err(|error| format!("{error}"))? {
-        Costing::Units(_) => Ok(()),
-        Costing::Made(made) => template(made.as_str()),
-    }
-}
-
-fn zone_of(text: &str) -> Result<(), String> {
-    match text.parse().map_err(|error| format!("{error}"))? {
-        ZoneText::Fixed(_) => Ok(()),
-        ZoneText::Made(made) => template(made.as_str()),
-    }
-}
-
-fn priority(text: &str) -> Result<(), String> {
-    match text.parse().map_err(|error| format!("{error}"))? {
-        PriorityText::Fixed(_) => Ok(()),
-        PriorityText::Made(made) => template(made.as_str()),
+/// A value, or a template that makes it.
+fn or_made<T: Makeable>(text: &str) -> Result<(), String> {
+    match text.parse::<OrMade<T>>().map_err(|TextError(why)| why)? {
+        OrMade::Fixed(_) => Ok(()),
+        OrMade::Made(made) => template(made.as_str()),
     }
 }
 
@@ -348,13 +336,6 @@ fn short(text: &str, most: usize) -> Result<(), String> {
         text.len() <= most && !text.contains('\0'),
         format!("this has {} octets; SMPP takes {most} at most", text.len()),
     )
-}
-
-fn octet(text: &str) -> Result<(), String> {
-    match text.parse().map_err(|error| format!("{error}"))? {
-        OctetText::Fixed(_) => Ok(()),
-        OctetText::Made(made) => template(made.as_str()),
-    }
 }
 
 /// An answer that is there.

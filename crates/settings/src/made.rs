@@ -1,39 +1,55 @@
-//! Values of a route that are the same for all its messages, or made of each message by a template.
+//! Values that are the same for all messages, or made of each message by a template.
 
+use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::ser::{Serialize, Serializer};
 
-use super::text::TemplateText;
-use sluiced_core::zone::{UnknownZone, Zone};
-use sluiced_template::is_template;
+use super::text::{TemplateText, TextError};
+use sluiced_core::rate::{Cost, MAX_UNITS};
+use sluiced_core::zone::Zone;
+use sluiced_template::{MAX_PRIORITY, is_template};
 
-/// The highest priority of a route, as RabbitMQ advises for messages.
-pub(super) const MAX_PRIORITY: u8 = 9;
+/// A value as it is written, or a template that makes it of each message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OrMade<T> {
+    /// The same for every message.
+    Fixed(T),
+    Made(TemplateText),
+}
+
+/// A value that a template can make instead.
+pub trait Makeable: Sized {
+    /// Reads the value as it is written.
+    ///
+    /// # Errors
+    /// When the text is no such value, with a valid form.
+    fn read(text: &str) -> Result<Self, TextError>;
+}
+
+/// What one message takes of a limit; a template makes a whole number from 1.
+pub type Costing = OrMade<Cost>;
 
 /// The priority of the messages of a route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PriorityText {
-    /// From 0 to 9.
-    Fixed(u8),
-    Made(TemplateText),
-}
+pub type PriorityText = OrMade<Priority>;
 
 /// The zone whose clock counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ZoneText {
-    Fixed(Zone),
-    Made(TemplateText),
-}
+pub type ZoneText = OrMade<Zone>;
 
-/// A text that is no priority.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` does not fit; write a whole number from 0 to {MAX_PRIORITY}, or a template that makes one, such as \"{{{{ body.priority }}}}\""
-)]
-pub struct WrongPriority(String);
+/// A number of one octet.
+pub type OctetText = OrMade<Octet>;
 
-impl PriorityText {
+/// A priority from 0 to 9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priority(pub u8);
+
+/// A number from 0 to 255.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Octet(pub u8);
+
+impl<T> OrMade<T> {
     /// The template, if there is one.
     #[must_use]
     pub fn made(&self) -> Option<&str> {
@@ -42,12 +58,14 @@ impl PriorityText {
             Self::Made(template) => Some(template.as_str()),
         }
     }
+}
 
+impl PriorityText {
     /// The lowest that a message can have.
     #[must_use]
     pub const fn least(&self) -> u8 {
         match self {
-            Self::Fixed(priority) => *priority,
+            Self::Fixed(Priority(priority)) => *priority,
             Self::Made(_) => 0,
         }
     }
@@ -56,58 +74,83 @@ impl PriorityText {
     #[must_use]
     pub const fn most(&self) -> u8 {
         match self {
-            Self::Fixed(priority) => *priority,
+            Self::Fixed(Priority(priority)) => *priority,
             Self::Made(_) => MAX_PRIORITY,
         }
     }
 }
 
-impl ZoneText {
-    /// The template, if there is one.
-    #[must_use]
-    pub fn made(&self) -> Option<&str> {
-        match self {
-            Self::Fixed(_) => None,
-            Self::Made(template) => Some(template.as_str()),
-        }
-    }
-}
+impl<T: Makeable> FromStr for OrMade<T> {
+    type Err = TextError;
 
-impl FromStr for PriorityText {
-    type Err = WrongPriority;
-
-    fn from_str(text: &str) -> Result<Self, WrongPriority> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         if is_template(text) {
             return Ok(Self::Made(TemplateText(text.to_owned())));
         }
+        T::read(text).map(Self::Fixed)
+    }
+}
+
+impl Makeable for Cost {
+    fn read(text: &str) -> Result<Self, TextError> {
+        let number = text.trim().parse::<NonZeroU32>().ok();
+        number
+            .filter(|number| number.get() <= MAX_UNITS)
+            .map(Self::new)
+            .ok_or_else(|| {
+                TextError(format!(
+                    "`{text}` is no cost; write a whole number from 1 to {MAX_UNITS}, or a template such as \"{{{{ body.text | sms_segments }}}}\""
+                ))
+            })
+    }
+}
+
+impl Makeable for Priority {
+    fn read(text: &str) -> Result<Self, TextError> {
         let number = text.trim().parse().ok();
         let number = number.filter(|number| *number <= MAX_PRIORITY);
-        number
-            .map(Self::Fixed)
-            .ok_or_else(|| WrongPriority(text.to_owned()))
+        number.map(Self).ok_or_else(|| {
+            TextError(format!(
+                "`{text}` does not fit; write a whole number from 0 to {MAX_PRIORITY}, or a template that makes one, such as \"{{{{ body.priority }}}}\""
+            ))
+        })
     }
 }
 
-impl FromStr for ZoneText {
-    type Err = UnknownZone;
+impl Makeable for Zone {
+    fn read(text: &str) -> Result<Self, TextError> {
+        Self::named(text).map_err(|unknown| TextError(unknown.to_string()))
+    }
+}
 
-    fn from_str(text: &str) -> Result<Self, UnknownZone> {
-        if is_template(text) {
-            return Ok(Self::Made(TemplateText(text.to_owned())));
+impl Makeable for Octet {
+    fn read(text: &str) -> Result<Self, TextError> {
+        text.trim().parse().map(Self).map_err(|_| {
+            TextError(format!(
+                "`{text}` does not fit; write a whole number from 0 to 255, or a template that makes one"
+            ))
+        })
+    }
+}
+
+impl fmt::Display for Costing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(cost) => cost.get().fmt(f),
+            Self::Made(template) => f.write_str(template.as_str()),
         }
-        Zone::named(text).map(Self::Fixed)
     }
 }
 
-impl<'de> Deserialize<'de> for PriorityText {
+impl Serialize for Costing {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de, T: Makeable> Deserialize<'de> for OrMade<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let written = config::Value::deserialize(from)?;
         written.to_string().parse().map_err(D::Error::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for ZoneText {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
     }
 }

@@ -1,5 +1,5 @@
-//! Values that are written as text in a form of their own: durations, rates, sizes, shares, costs,
-//! templates, hours, names of time zones.
+//! Values that are written as text in a form of their own: durations, rates, sizes, shares,
+//! templates.
 //!
 //! Each is read by `FromStr`, whose error names a valid form, and written by `Display`.
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sluiced_core::calendar::CalendarUnit;
 use sluiced_core::headroom::Headroom;
 use sluiced_core::limits::generation::LostWait;
-use sluiced_core::rate::{Cost, MAX_UNITS, Rate, RateError, Span, parse_duration};
+use sluiced_core::rate::{MAX_UNITS, Rate, RateError, Span, parse_duration};
 
 /// Why a text is not in its form, and a valid one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -312,65 +312,6 @@ impl TemplateText {
     }
 }
 
-/// What one message takes of a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Costing {
-    /// Every message the same.
-    Units(Cost),
-    /// What this template makes of the message: a whole number from 1.
-    Made(TemplateText),
-}
-
-impl FromStr for Costing {
-    type Err = TextError;
-
-    fn from_str(text: &str) -> Result<Self, TextError> {
-        if text.contains("{{") || text.contains("{%") {
-            return Ok(Self::Made(TemplateText(text.to_owned())));
-        }
-        let number = text.trim().parse::<NonZeroU32>().ok();
-        number
-            .filter(|number| number.get() <= MAX_UNITS)
-            .map(|number| Self::Units(Cost::new(number)))
-            .ok_or_else(|| {
-                TextError(format!(
-                    "`{text}` is no cost; write a whole number from 1 to {MAX_UNITS}, or a template such as \"{{{{ body.text | sms_segments }}}}\""
-                ))
-            })
-    }
-}
-
-impl fmt::Display for Costing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Units(cost) => cost.get().fmt(f),
-            Self::Made(template) => f.write_str(template.as_str()),
-        }
-    }
-}
-
-/// A number of one octet: as written, or made by a template from the message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OctetText {
-    Fixed(u8),
-    Made(TemplateText),
-}
-
-impl FromStr for OctetText {
-    type Err = TextError;
-
-    fn from_str(text: &str) -> Result<Self, TextError> {
-        if text.contains("{{") || text.contains("{%") {
-            return Ok(Self::Made(TemplateText(text.to_owned())));
-        }
-        text.trim().parse().map(Self::Fixed).map_err(|_| {
-            TextError(format!(
-                "`{text}` does not fit; write a whole number from 0 to 255, or a template that makes one"
-            ))
-        })
-    }
-}
-
 /// Reads a text with `FromStr`, and a number like its text.
 macro_rules! read_as_text {
     ($($type:ty),*) => {$(
@@ -395,22 +336,12 @@ macro_rules! write_as_text {
 }
 
 read_as_text!(
-    Costing,
     HeadroomText,
     Length,
     LossWait,
-    OctetText,
     Percent,
     Quota,
     Size,
     WindowRate
 );
-write_as_text!(
-    Costing,
-    HeadroomText,
-    Length,
-    LossWait,
-    Percent,
-    Quota,
-    WindowRate
-);
+write_as_text!(HeadroomText, Length, LossWait, Percent, Quota, WindowRate);

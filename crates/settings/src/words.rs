@@ -2,8 +2,9 @@
 
 use url::Url;
 
+use super::made::Costing;
 use super::made::ZoneText;
-use super::text::{Costing, WindowRate};
+use super::text::WindowRate;
 use super::types::{
     Auth, Downstream, FixedWindow, HashFunction, JournalLines, Limit, OnExpired, OnUnknown, Quota,
     ResultOn, Results, Route, Settings, Unroutable, WindowStart,
@@ -103,7 +104,7 @@ impl Limit {
     fn actual_words(&self) -> Option<String> {
         let actual = self.actual()?.as_str();
         let estimate = match self.cost() {
-            Costing::Units(cost) => units(cost.get()),
+            Costing::Fixed(cost) => units(cost.get()),
             Costing::Made(text) => format!("`{}`", text.as_str()),
         };
         let most = match self.max_actual() {

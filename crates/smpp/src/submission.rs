@@ -19,7 +19,7 @@ use sluiced_pdu::{Address, Command, Malformed, Message as Sms, Tlv, tag};
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::message::Message;
-use sluiced_settings::text::OctetText;
+use sluiced_settings::made::OctetText;
 use sluiced_settings::types::{Smpp, SmppLong};
 use sluiced_template::sms::{self, Cutting, Encoding, Written};
 use sluiced_template::{Context, Template, Templates, is_template};
@@ -263,7 +263,7 @@ impl Compiler {
     ) -> Result<Option<Octet>, Misconfigured> {
         Ok(match octet {
             None => None,
-            Some(OctetText::Fixed(octet)) => Some(Octet::Fixed(*octet)),
+            Some(OctetText::Fixed(octet)) => Some(Octet::Fixed(octet.0)),
             Some(OctetText::Made(text)) => Some(Octet::Made(self.field(name, text.as_str())?)),
         })
     }

@@ -17,7 +17,7 @@ use sluiced_ports::limits::{KeyText, Label};
 use sluiced_ports::message::Message;
 
 /// The highest priority that a message may have for itself.
-const MAX_PRIORITY: u8 = 9;
+pub const MAX_PRIORITY: u8 = 9;
 
 /// How a limit counts messages, as configured.
 #[derive(Clone, Copy, Debug)]

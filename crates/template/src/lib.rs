@@ -52,7 +52,9 @@ pub use self::answers::{
 };
 pub use self::fault::{WrongLabel, WrongTemplate, says_none};
 use self::fault::{is_null, render_error, unreadable};
-pub use self::labels::{CostOf, LabelCounting, OwnRules, RouteLabels, SegmentCounting};
+pub use self::labels::{
+    CostOf, LabelCounting, MAX_PRIORITY, OwnRules, RouteLabels, SegmentCounting,
+};
 use self::secret::{SECRET, is_secret, names_in};
 pub use self::secret::{SecretValues, secrets_in};
 pub use self::sent::Sent;

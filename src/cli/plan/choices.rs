@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use crate::wire::PlannedLimit;
 use sluiced_core::rate::Cost;
-use sluiced_settings::text::Costing;
+use sluiced_settings::made::Costing;
 use sluiced_simulation::setting::Dice;
 
 /// `--keys`: `1000`, `recipient=1000`, `@FILE` or `recipient=@FILE`.
@@ -236,7 +236,7 @@ impl<'a> Choices<'a> {
                 .find(|of| of.limit.as_deref() == Some(&limit.name));
             let (template, range) = match (limit.limit.cost(), named) {
                 (_, Some(of)) => (None, (of.least.get(), of.most.get())),
-                (Costing::Units(cost), None) => (None, (cost.get(), cost.get())),
+                (Costing::Fixed(cost), None) => (None, (cost.get(), cost.get())),
                 (Costing::Made(text), None) => {
                     if any.is_none() {
                         self.assumed.push(&limit.name);

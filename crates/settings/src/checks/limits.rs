@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Checks;
 use crate::fault::KeyPath;
-use crate::text::{Costing, TemplateText, WindowRate};
+use crate::made::Costing;
+use crate::text::{TemplateText, WindowRate};
 use crate::types::{FixedWindow, Limit, Paced};
 use sluiced_core::limits::most_plausible;
 use sluiced_core::rate::{Cost, MAX_WINDOW, Span};
@@ -91,7 +92,7 @@ impl Checks<'_> {
         };
         let keys = path.all(["cost", key]);
         match limit.cost() {
-            Costing::Units(cost) if cost.get() > most => {
+            Costing::Fixed(cost) if cost.get() > most => {
                 let cost = cost.get();
                 let needed = match key {
                     "rate" => "a larger rate".to_owned(),
@@ -129,7 +130,7 @@ impl Checks<'_> {
                 "each call counts 1 until its answer says more, so that as many are under way as the limit has units, and an answer is believed up to {believed}; write a cost beside it: about what a call uses"
             );
             self.warning([actual, cost, most], message);
-        } else if let (Some(written), Costing::Units(estimate)) = (written, limit.cost())
+        } else if let (Some(written), Costing::Fixed(estimate)) = (written, limit.cost())
             && written.get() < estimate.get()
         {
             let (written, estimate) = (written.get(), estimate.get());
@@ -297,10 +298,10 @@ impl Checks<'_> {
         let what = match (paced.max_cost, &paced.cost) {
             (Some(_), _) => format!("messages of up to {largest} units"),
             (None, Costing::Made(_)) => format!("messages of up to {largest} units (the default)"),
-            (None, Costing::Units(_)) => format!("messages of {largest} units"),
+            (None, Costing::Fixed(_)) => format!("messages of {largest} units"),
         };
         let keys = match (paced.max_cost, &paced.cost) {
-            (None, Costing::Units(_)) => ["cost", "rate", "max_cost", "reserve"],
+            (None, Costing::Fixed(_)) => ["cost", "rate", "max_cost", "reserve"],
             _ => ["max_cost", "rate", "cost", "reserve"],
         };
         let keys = path.all(keys);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{Bound, Checks};
 use crate::fault::KeyPath;
-use crate::text::Costing;
+use crate::made::Costing;
 use crate::types::{Downstream, Limit, Results, Route, Smpp, SmppBind, SmppEncoding};
 use sluiced_core::rate::Span;
 use sluiced_template::{About, NAMES, Templates};
@@ -111,7 +111,7 @@ impl Checks<'_> {
         };
         let counts_segments = match &paced.cost {
             Costing::Made(text) => text.as_str().contains("sms_segments"),
-            Costing::Units(_) => false,
+            Costing::Fixed(_) => false,
         };
         if !self.is_written(&at) || !smpp.sends_segments() && !counts_segments {
             return;

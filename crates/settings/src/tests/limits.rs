@@ -5,7 +5,8 @@ mod paced;
 use std::time::Duration;
 
 use super::{Files, GOOD, lines};
-use crate::text::{Costing, WindowRate};
+use crate::made::Costing;
+use crate::text::WindowRate;
 use crate::types::{Limit, OfKind, Start, WindowStart};
 use sluiced_core::calendar::CalendarUnit;
 use sluiced_core::limits::generation::LostWait;

@@ -2,8 +2,8 @@
 //! ones.
 
 use super::{Files, GOOD, changed, lines, shown};
-use crate::made::{PriorityText, ZoneText};
-use crate::text::Costing;
+use crate::made::Costing;
+use crate::made::{Priority, PriorityText, ZoneText};
 use crate::types::{OnInvalid, Route};
 use sluiced_core::time::StoreTime;
 
@@ -73,7 +73,7 @@ fn every_key_of_turns() {
     let route = route(&with_keys(
         "priority = 9\non_invalid = \"drop\"\nfair_by = \"{{ body.tenant }}\"\nweights = { acme = 3, \"B. & Co\" = 2 }\nopen = [\"08:00-12:00\", \"22:00-06:00\"]\ndays = [\"mon-thu\", \"sun\"]\ntimezone = \"Asia/Shanghai\"\ndenied_headers = true",
     ));
-    assert_eq!(route.priority, PriorityText::Fixed(9));
+    assert_eq!(route.priority, PriorityText::Fixed(Priority(9)));
     assert_eq!(route.on_invalid, OnInvalid::Drop);
     let weights = ["acme", "B. & Co", "other"].map(|tenant| route.weight_of(tenant).get());
     assert_eq!(weights, [3, 2, 1]);
@@ -236,7 +236,7 @@ fn variables_set_hours_costs_and_weights() {
     assert_eq!(route.open.as_ref().map(Vec::len), Some(2));
     assert_eq!(route.weight_of("acme").get(), 5);
     let cost = loaded.settings.limits["provider"].cost();
-    assert!(matches!(cost, Costing::Units(cost) if cost.get() == 2));
+    assert!(matches!(cost, Costing::Fixed(cost) if cost.get() == 2));
     let shown = shown(&loaded);
     for line in [
         "limits.provider.cost = 2  # SLUICED__LIMITS__PROVIDER__COST",

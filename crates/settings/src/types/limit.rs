@@ -6,11 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::forms::{ANSWER_TEMPLATE, COST, TEMPLATE, ZONE};
+use crate::made::Costing;
 use crate::schema::Shape::{self, Flag, Length as Within, Text, Whole};
 use crate::schema::{Form, Key, SPAN, UNITS, kinds, table, words};
-use crate::text::{
-    Costing, HeadroomText, Length, LossWait, Percent, Quota, TemplateText, WindowRate,
-};
+use crate::text::{HeadroomText, Length, LossWait, Percent, Quota, TemplateText, WindowRate};
 use sluiced_core::rate::MAX_UNITS;
 use sluiced_core::zone::Zone;
 
@@ -149,7 +148,7 @@ table! {
         /// Absent: none.
         reserve: Option<Percent> = Text(Form::of::<Percent>("^ *[0-9.]+ *% *$")), Optional "20%";
         /// From 1 to 9. The higher of the route's and the message's own priority counts.
-        reserve_priority: u8 = Whole(1..=crate::made::MAX_PRIORITY as i64), Default 5;
+        reserve_priority: u8 = Whole(1..=sluiced_template::MAX_PRIORITY as i64), Default 5;
         /// true: the limit belongs to no single fleet and no single queue: every fleet and every queue that names it
         /// shares it. Then all of their files need the same values. false: it belongs to the fleet of this file
         /// (redis.fleet).

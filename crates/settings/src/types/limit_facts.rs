@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::limit::{FixedWindow, KeyedCounting, Limit, MAX_HORIZON, Once, Paced};
-use crate::text::{Costing, HeadroomText, Length, TemplateText, WindowRate};
+use crate::made::Costing;
+use crate::text::{HeadroomText, Length, TemplateText, WindowRate};
 use sluiced_core::calendar::Calendar;
 use sluiced_core::headroom::{Bounds, Headroom};
 use sluiced_core::limits::generation::LostWait;
@@ -50,7 +51,7 @@ const HEADROOMS_AHEAD: u32 = 4;
 const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 
 /// The cost of a message for a limit without costs.
-static ONE: Costing = Costing::Units(Cost::ONE);
+static ONE: Costing = Costing::Fixed(Cost::ONE);
 
 impl Limit {
     /// The paced limit; `None`: it is of another kind.
@@ -344,7 +345,7 @@ impl Paced {
     pub fn largest_cost(&self) -> Cost {
         match (self.max_cost, &self.cost) {
             (Some(most), _) => Cost::new(most),
-            (None, Costing::Units(cost)) => *cost,
+            (None, Costing::Fixed(cost)) => *cost,
             (None, Costing::Made(_)) => Cost::new(MAX_COST),
         }
     }
