@@ -66,7 +66,6 @@ const FRAMING: [HeaderName; 9] = [
 /// How requests are made. Compiled once.
 pub(super) struct RequestTemplate {
     templates: Templates,
-    any_template: bool,
     method: Method,
     url: Url,
     /// Headers that are the same on every request.
@@ -114,7 +113,6 @@ impl RequestTemplate {
             None => Body::Message,
         };
         let mut template = Self {
-            any_template: false,
             method,
             fixed: HeaderMap::new(),
             made: Vec::new(),
@@ -135,9 +133,6 @@ impl RequestTemplate {
         if let Some((auth, secret)) = auth {
             template.add_auth(auth, secret)?;
         }
-        template.any_template = !template.made.is_empty()
-            || matches!(template.url, Url::Made { .. })
-            || matches!(template.body, Body::Made(_));
         Ok(template)
     }
 
@@ -214,19 +209,12 @@ impl RequestTemplate {
         facts: Facts<'_>,
         secrets: Option<&SecretValues>,
     ) -> Result<Request<Bytes>, Undecodable> {
-        let context = if self.any_template {
-            let context = self.templates.context(message, facts)?;
-            Some(match secrets {
-                Some(secrets) => context.with_secrets(secrets),
-                None => context,
-            })
-        } else {
-            None
+        let context = self.templates.context(message, facts)?;
+        let context = match secrets {
+            Some(secrets) => context.with_secrets(secrets),
+            None => context,
         };
-        let render = |template| match &context {
-            Some(context) => self.templates.render(template, context),
-            None => Ok(String::new()),
-        };
+        let render = |template| self.templates.render(template, &context);
         let uri = match &self.url {
             Url::Fixed(uri) => uri.clone(),
             Url::Made {

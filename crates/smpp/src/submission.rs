@@ -31,7 +31,6 @@ const MAX_VALIDITY: Duration = Duration::from_secs(30 * 24 * 3600);
 #[derive(Debug)]
 pub(super) struct SubmitTemplate {
     templates: Templates,
-    any_template: bool,
     source: Party,
     destination: Party,
     text: Field,
@@ -87,10 +86,7 @@ pub struct Submission {
 
 impl SubmitTemplate {
     pub(super) fn new(smpp: &Smpp) -> Result<Self, Misconfigured> {
-        let mut compiler = Compiler {
-            templates: Templates::new(),
-            any_template: false,
-        };
+        let mut compiler = Compiler(Templates::new());
         let mut tlvs = Vec::new();
         for (name, text) in &smpp.tlvs {
             let key = format!("tlvs.{name}");
@@ -126,8 +122,7 @@ impl SubmitTemplate {
             service_type: compiler.field("service_type", smpp.service_type.as_str())?,
             tlvs,
             window: smpp.window.get().into(),
-            any_template: compiler.any_template,
-            templates: compiler.templates,
+            templates: compiler.0,
         })
     }
 
@@ -137,13 +132,9 @@ impl SubmitTemplate {
         message: &Message,
         facts: Facts<'_>,
     ) -> Result<Submission, Undecodable> {
-        let context = match self.any_template {
-            true => Some(self.templates.context(message, facts)?),
-            false => None,
-        };
         let making = Making {
             templates: &self.templates,
-            context: context.as_ref(),
+            context: self.templates.context(message, facts)?,
         };
         let text = making.text(&self.text)?;
         let written = self.cutting.write(&text);
@@ -235,21 +226,17 @@ impl fmt::Debug for Submission {
     }
 }
 
-struct Compiler {
-    templates: Templates,
-    any_template: bool,
-}
+struct Compiler(Templates);
 
 impl Compiler {
     fn field(&mut self, name: &str, text: &str) -> Result<Field, Misconfigured> {
         let compiled = match is_template(text) {
             true => {
-                let compiled = self.templates.add(name, text);
+                let compiled = self.0.add(name, text);
                 Text::Made(compiled.map_err(|wrong| Misconfigured::new(name, wrong))?)
             }
             false => Text::Fixed(text.to_owned()),
         };
-        self.any_template |= matches!(compiled, Text::Made(_));
         Ok(Field {
             name: name.to_owned(),
             text: compiled,
@@ -272,15 +259,14 @@ impl Compiler {
 /// Makes the fields of one message.
 struct Making<'a> {
     templates: &'a Templates,
-    context: Option<&'a Context>,
+    context: Context,
 }
 
 impl Making<'_> {
     fn text(&self, field: &Field) -> Result<String, Undecodable> {
-        match (&field.text, self.context) {
-            (Text::Fixed(text), _) => Ok(text.clone()),
-            (Text::Made(template), Some(context)) => self.templates.render(template, context),
-            (Text::Made(_), None) => Ok(String::new()),
+        match &field.text {
+            Text::Fixed(text) => Ok(text.clone()),
+            Text::Made(template) => self.templates.render(template, &self.context),
         }
     }
 

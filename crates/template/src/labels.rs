@@ -55,8 +55,6 @@ pub enum CostOf<T> {
 /// The compiled templates of the limits of a route.
 pub struct RouteLabels {
     templates: Templates,
-    /// Whether a label depends on the message, so that templates need its content.
-    depends_on_message: bool,
     limits: Vec<Counter>,
     tenant: Option<Template>,
     own: Own,
@@ -127,9 +125,7 @@ impl RouteLabels {
             let key = counter.key.as_ref().filter(|_| limit.once);
             counter.of_own_id = key.is_some_and(|key| templates.takes(key, "message_id"));
         }
-        let made = |limit: &Counter| limit.key.is_some() || matches!(limit.cost, CostOf::Made(_));
         Ok(Self {
-            depends_on_message: tenant.is_some() || counters.iter().any(made),
             templates,
             limits: counters,
             tenant,
@@ -151,7 +147,6 @@ impl RouteLabels {
             priority: compile("priority", rules.priority)?,
             timezone: compile("timezone", rules.timezone)?,
         };
-        self.depends_on_message |= self.own.priority.is_some() || self.own.timezone.is_some();
         Ok(self)
     }
 
@@ -253,11 +248,7 @@ impl RouteLabels {
     /// ever be granted, a key of a `once` limit would differ after each delivery, or no limit counts it at
     /// all; or when it is not known by which clock it may be sent. The route's `on_invalid` decides what happens to the message.
     pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable> {
-        let context = if self.depends_on_message {
-            self.templates.context(message, facts)?
-        } else {
-            Context::empty()
-        };
+        let context = self.templates.context(message, facts)?;
         let charges = self.limits.iter();
         let charges = charges.map(|limit| self.charge(limit, message, &context));
         let mut charges: Box<[_]> = charges.collect::<Result<_, _>>()?;

@@ -170,13 +170,6 @@ const CHECKED: &str = "template";
 /// The variables of one message.
 pub struct Context(Value);
 
-impl Context {
-    /// For templates that use no variable.
-    fn empty() -> Self {
-        Self(Value::UNDEFINED)
-    }
-}
-
 impl Template {
     /// What errors call it.
     fn name(&self) -> &str {
