@@ -28,8 +28,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
-    EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
@@ -39,7 +38,7 @@ use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::message::Message;
-use sluiced_settings::types::{Auth, Http};
+use sluiced_settings::types::{Auth, FRAMING, Http};
 use sluiced_telemetry::traces;
 use sluiced_template::{About, SecretValues, Template, Templates, content, is_template};
 
@@ -48,20 +47,6 @@ const X_ATTEMPT: HeaderName = HeaderName::from_static("x-attempt");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("sluiced/", env!("CARGO_PKG_VERSION")));
-
-/// Headers that say how a request is framed. They belong to the connection, and a wrong one could
-/// turn one message into two requests.
-const FRAMING: [HeaderName; 9] = [
-    CONNECTION,
-    CONTENT_LENGTH,
-    EXPECT,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
 
 /// How requests are made. Compiled once.
 pub(super) struct RequestTemplate {
@@ -314,7 +299,7 @@ impl fmt::Debug for RequestTemplate {
 pub(super) fn header_name(key: &str, name: &str) -> Result<HeaderName, Misconfigured> {
     let header = HeaderName::from_bytes(name.as_bytes())
         .map_err(|_| Misconfigured::new(key, "is no name of a header"))?;
-    if FRAMING.contains(&header) {
+    if FRAMING.contains(&header.as_str()) {
         let why = "belongs to the connection and cannot be set";
         return Err(Misconfigured::new(key, why));
     }

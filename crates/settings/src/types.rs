@@ -39,7 +39,7 @@ use sluiced_core::breaker::BreakerRule;
 pub use auth::{Auth, AwsSigv4, ClientAuth, HashFunction, Hmac, Jwt, Oauth2, SecretEncoding};
 pub use aws::{AwsCredentials, AwsVariables};
 pub use callers::{Callers, Shown, callers_route};
-pub use http::{Breaker, Http, HttpVersion, Outcomes};
+pub use http::{Breaker, FRAMING, Http, HttpVersion, Outcomes};
 pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};
 pub use limit_facts::WindowStart;
 pub use quota::{Quota, QuotaFormat};

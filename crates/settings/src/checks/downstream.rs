@@ -9,14 +9,8 @@ use http::HeaderName;
 use super::{Bound, Checks};
 use crate::fault::KeyPath;
 use crate::schema::hint;
-use crate::types::{Auth, Http, HttpVersion, Jwt, Limit, Outcomes, Quota, Route};
+use crate::types::{Auth, FRAMING, Http, Jwt, Limit, Outcomes, Quota, Route};
 use sluiced_template::is_template;
-
-/// Headers that follow from the body and the connection.
-const OWN_HEADERS: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
-
-/// Those of a connection, which HTTP/2 does not allow (RFC 9113, section 8.2.2), beside our own.
-const OF_CONNECTION: [&str; 3] = ["keep-alive", "proxy-connection", "upgrade"];
 
 /// Whether calls to that URL leave this host.
 fn is_away(url: &str) -> bool {
@@ -29,7 +23,7 @@ fn is_away(url: &str) -> bool {
     }
 }
 
-impl Checks<'_> {
+impl<'a> Checks<'a> {
     pub(super) fn http(&mut self, path: &KeyPath, http: &Http) {
         let [headers, auth, outcomes] = path.all(["headers", "auth", "outcomes"]);
         for name in http.headers.keys() {
@@ -41,9 +35,6 @@ impl Checks<'_> {
             } else {
                 self.header_name(at, name);
             }
-        }
-        if http.http == HttpVersion::Two {
-            self.headers_of_connection(path, http);
         }
         if let Some(written) = &http.auth {
             self.auth(&auth, written);
@@ -131,31 +122,8 @@ impl Checks<'_> {
         if HeaderName::from_bytes(name.as_bytes()).is_err() {
             let message = "this is no name of a header; write letters, digits and `-`";
             self.error(at, message);
-        } else if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
-            self.error(at, "sluiced sets this header itself; take it out");
-        }
-    }
-
-    /// Headers that HTTP/2 does not allow.
-    fn headers_of_connection(&mut self, path: &KeyPath, http: &Http) {
-        let of_call = [("headers", &http.headers)];
-        let signed = match &http.auth {
-            Some(Auth::Hmac(hmac)) => Some(("auth.headers", &hmac.headers)),
-            _ => None,
-        };
-        for (table, headers) in of_call.into_iter().chain(signed) {
-            let table = table
-                .split('.')
-                .fold(path.clone(), |path, step| path.join(step));
-            for (name, value) in headers {
-                let lower = name.to_ascii_lowercase();
-                let is_te = lower == "te" && !value.trim().eq_ignore_ascii_case("trailers");
-                if is_te || OF_CONNECTION.contains(&lower.as_str()) {
-                    let message =
-                        "HTTP/2 does not allow this header; take it out, or write http = \"1.1\"";
-                    self.error([table.join(name), path.join("http")], message);
-                }
-            }
+        } else if FRAMING.contains(&name.to_ascii_lowercase().as_str()) {
+            self.error(at, "this header belongs to the connection; take it out");
         }
     }
 
@@ -164,15 +132,8 @@ impl Checks<'_> {
         let name = route.throttles().filter(|text| !is_template(text));
         let Some(name) = name else { return };
         let at = path.join("downstream").join("throttles");
-        if !route.limits.iter().any(|limit| limit == name) {
-            let known = route.limits.iter().map(String::as_str);
-            let hint = hint(name, known, || "name one of its limits".to_owned());
-            let message = format!("the route has no limit `{name}`; {hint}");
-            self.error([at, path.join("limits")], message);
-        } else if self
-            .settings
-            .limits
-            .get(name)
+        if self
+            .limit_of(&at, path, route, name)
             .is_some_and(Limit::counts_calls)
         {
             let kind = KeyPath::of(&["limits", name, "kind"]);
@@ -188,12 +149,7 @@ impl Checks<'_> {
         let quotas = path.join("downstream").join("quota");
         for (name, quota) in route.quotas() {
             let at = quotas.join(name);
-            if !route.limits.contains(name) {
-                let known = route.limits.iter().map(String::as_str);
-                let hint = hint(name, known, || "name one of its limits".to_owned());
-                let message = format!("the route has no limit `{name}`; {hint}");
-                self.error([at.clone(), path.join("limits")], message);
-            } else if let Some(limit) = self.settings.limits.get(name)
+            if let Some(limit) = self.limit_of(&at, path, route, name)
                 && limit.counts_calls()
             {
                 let kind = KeyPath::of(&["limits", name, "kind"]);
@@ -208,6 +164,24 @@ impl Checks<'_> {
             }
             self.quota(&at, quota);
         }
+    }
+
+    /// The limit that the key `at` names, which must be one of the route at `path`.
+    fn limit_of(
+        &mut self,
+        at: &KeyPath,
+        path: &KeyPath,
+        route: &Route,
+        name: &str,
+    ) -> Option<&'a Limit> {
+        if route.limits.iter().any(|limit| limit == name) {
+            return self.settings.limits.get(name);
+        }
+        let known = route.limits.iter().map(String::as_str);
+        let hint = hint(name, known, || "name one of its limits".to_owned());
+        let message = format!("the route has no limit `{name}`; {hint}");
+        self.error([at.clone(), path.join("limits")], message);
+        None
     }
 
     /// Either the name of a format, or templates.

@@ -19,6 +19,20 @@ use crate::text::{Length, TemplateText};
 use sluiced_core::judge::{Lists, Texts};
 use sluiced_template::{first_tag, secrets_in};
 
+/// Headers that say how a request is framed, in small letters. They belong to the connection, and a wrong one could
+/// turn one message into two requests.
+pub const FRAMING: [&str; 9] = [
+    "connection",
+    "content-length",
+    "expect",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 table! {
     /// An HTTP call per message.
     #[derive(Clone, Deserialize)]
