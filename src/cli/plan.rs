@@ -36,7 +36,7 @@ use crate::wire::Planned;
 use sluiced_core::rate::Span;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_settings::text::Length;
-use sluiced_settings::types::{Limit, OnDenied, Route, Settings, WindowStart};
+use sluiced_settings::types::{Limit, OnDenied, Route, Settings};
 use sluiced_settings::{self as settings, Loaded};
 use sluiced_simulation::plan::{self as simulation, Far, Keyed, Plan};
 
@@ -276,7 +276,7 @@ fn start(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<StoreTime,
 /// Whether it matters when it begins.
 fn begins(args: &PlanArgs, planned: &Planned) -> bool {
     let calendar = planned.limits.iter().any(|limit| match &limit.limit {
-        Limit::FixedWindow(limit) => !matches!(limit.own.starts(), WindowStart::FirstCall),
+        Limit::FixedWindow(limit) => limit.own.follows_clock(),
         _ => false,
     });
     args.start.is_some() || planned.rules.hours.is_some() || calendar

@@ -29,6 +29,9 @@ use sluiced_ports::limits::{KeyText, Label};
 use sluiced_ports::message::{HeaderValue, Message};
 use sluiced_settings::types::{QueueBackend, Route, Settings};
 
+/// The id of a message whose publisher gave none: a real one is made when it comes.
+pub(super) const MADE_ID: &str = "made-when-it-comes";
+
 /// The arguments of `sluiced try`.
 #[derive(Args, Clone, Debug)]
 pub struct TryArgs {
@@ -143,7 +146,7 @@ fn read(args: &TryArgs) -> Result<Message, Refusal> {
     };
     message.properties.message_id.clone_from(&args.id);
     if args.id.is_none() {
-        message.made_id = Some("made-when-it-comes".to_owned());
+        message.made_id = Some(MADE_ID.to_owned());
     }
     Ok(message)
 }

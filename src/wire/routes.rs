@@ -61,14 +61,8 @@ pub(super) fn rules(
         },
         denied_headers: route.denied_headers,
         max_age: route.max_age.map(|age| age.get()),
-        on_expired: match route.on_expired {
-            settings::OnExpired::Drop => WhenUnsendable::Drop,
-            settings::OnExpired::DeadLetter => WhenUnsendable::DeadLetter,
-        },
-        on_invalid: match route.on_invalid {
-            settings::OnInvalid::Drop => WhenUnsendable::Drop,
-            settings::OnInvalid::DeadLetter => WhenUnsendable::DeadLetter,
-        },
+        on_expired: unsendable(route.on_expired),
+        on_invalid: unsendable(route.on_invalid),
         max_body: route.max_body.0,
         max_delay: route.max_delay.map(|most| most.get()),
         tenants: route.fair_by.as_ref().map(|_| Tenants {
@@ -76,6 +70,13 @@ pub(super) fn rules(
             parked: route.parked,
         }),
     })
+}
+
+const fn unsendable(written: settings::WhenUnsendable) -> WhenUnsendable {
+    match written {
+        settings::WhenUnsendable::Drop => WhenUnsendable::Drop,
+        settings::WhenUnsendable::DeadLetter => WhenUnsendable::DeadLetter,
+    }
 }
 
 /// The journal of a route, if it has one.

@@ -317,8 +317,7 @@ impl KeyPath {
     }
 
     /// Whether this path is `other` or leads through it.
-    #[must_use]
-    pub fn is_within(&self, other: &Self) -> bool {
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
     }
 }

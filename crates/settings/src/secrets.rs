@@ -126,11 +126,8 @@ impl Secrets {
         }
     }
 
-    /// The file that `path` stands for.
-    ///
-    /// # Errors
-    /// When it names a credential and there is no directory for credentials.
-    pub fn locate(&self, path: &Path) -> Result<PathBuf, SecretError> {
+    /// The file that `path` stands for. An error: it names a credential, and there is no directory for credentials.
+    fn locate(&self, path: &Path) -> Result<PathBuf, SecretError> {
         let Some(name) = path.to_str().and_then(|path| path.strip_prefix(CREDENTIAL)) else {
             return Ok(path.to_owned());
         };

@@ -41,12 +41,9 @@ pub use aws::{AwsCredentials, AwsVariables};
 pub use callers::{Callers, Shown, callers_route};
 pub use http::{Breaker, FRAMING, Http, HttpVersion, Outcomes};
 pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};
-pub use limit_facts::WindowStart;
 pub use quota::{Quota, QuotaFormat};
 pub use results::{ResultOn, Results, Unroutable};
-pub use route::{
-    Downstream, JournalLines, MAX_LIMITS, OnDenied, OnExpired, OnInvalid, QueueType, Route,
-};
+pub use route::{Downstream, JournalLines, MAX_LIMITS, OnDenied, QueueType, Route, WhenUnsendable};
 pub use smpp::{Smpp, SmppBind, SmppEncoding, SmppLong, SmppOutcomes};
 
 pub(super) use limit::{ABSENT, LIMIT};

@@ -6,8 +6,8 @@ use super::made::Costing;
 use super::made::ZoneText;
 use super::text::WindowRate;
 use super::types::{
-    Auth, Downstream, FixedWindow, HashFunction, JournalLines, Limit, OnExpired, OnUnknown, Quota,
-    ResultOn, Results, Route, Settings, Unroutable, WindowStart,
+    Auth, Downstream, FixedWindow, HashFunction, JournalLines, Limit, OnUnknown, Quota, ResultOn,
+    Results, Route, Settings, Unroutable, WhenUnsendable,
 };
 use sluiced_core::headroom::Headroom;
 use sluiced_core::limits::generation::LostWait;
@@ -241,8 +241,8 @@ impl Route {
         };
         let old = self.max_age.map(|age| {
             let what = match self.on_expired {
-                OnExpired::Drop => "dropped",
-                OnExpired::DeadLetter => "a dead letter",
+                WhenUnsendable::Drop => "dropped",
+                WhenUnsendable::DeadLetter => "a dead letter",
             };
             format!(
                 "a message older than {} is not sent: it is {what}",
@@ -459,12 +459,10 @@ fn in_any(number: u32, window: std::time::Duration) -> String {
 fn window_words(limit: &FixedWindow) -> String {
     let most = units(limit.rate.units().get());
     let span = Span(limit.rate.longest());
-    let window = match (limit.rate, limit.starts()) {
-        (WindowRate::Calendar { each, .. }, WindowStart::Calendar(calendar)) => {
-            format!("{each} of {}", calendar.zone.name())
-        }
-        (_, WindowStart::FirstCall) => format!("{span} from a first call on"),
-        _ => format!("{span} of the clock"),
+    let window = match (limit.rate, limit.aligned) {
+        (WindowRate::Calendar { each, .. }, _) => format!("{each} of {}", limit.zone().name()),
+        (WindowRate::Every(_), false) => format!("{span} from a first call on"),
+        (WindowRate::Every(_), true) => format!("{span} of the clock"),
     };
     format!("at most {most} in each {window}, and up to twice as many around the end of one")
 }

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::cli::trial::MADE_ID;
 use sluiced_core::rate::{Rate, Span};
 use sluiced_core::time::micros;
 use sluiced_ports::message::{HeaderValue, Message, Properties};
@@ -234,7 +235,7 @@ fn line(text: &str) -> Result<(f64, Message), String> {
             priority: line.priority,
             ..Properties::default()
         },
-        made_id: Some("made-when-it-comes".to_owned()),
+        made_id: Some(MADE_ID.to_owned()),
         ..Message::default()
     };
     Ok((line.at, message))

@@ -12,8 +12,8 @@ use toml::Spanned;
 
 use super::cases::{Answered, Case, Content, Counts, Incoming, Then};
 use super::compare::{differences, lower_headers};
-use crate::cli::trial::chosen;
 use crate::cli::trial::rendered::bare;
+use crate::cli::trial::{MADE_ID, chosen};
 use crate::wire::{Foreseen, Given, Trial};
 use sluiced_core::after_call::Next;
 use sluiced_core::judge::{DeadReason, Outcome};
@@ -106,10 +106,7 @@ fn message(incoming: &Incoming, queue: &str) -> Result<Message, String> {
         exchange: incoming.exchange.clone(),
         routing_key: routing_key.unwrap_or(queue).to_owned(),
         redelivered: incoming.redelivered,
-        made_id: incoming
-            .id
-            .is_none()
-            .then(|| "made-when-it-comes".to_owned()),
+        made_id: incoming.id.is_none().then(|| MADE_ID.to_owned()),
     })
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Files, GOOD, lines};
 use crate::made::Costing;
 use crate::text::WindowRate;
-use crate::types::{Limit, OfKind, Start, WindowStart};
+use crate::types::{Limit, OfKind, Start};
 use sluiced_core::calendar::CalendarUnit;
 use sluiced_core::limits::generation::LostWait;
 use sluiced_core::rate::Span;
@@ -270,17 +270,21 @@ fn fixed_window_by_duration_and_by_the_calendar() {
     };
     let first = window("rate = \"10/1d\"");
     assert!(matches!(first.rate, WindowRate::Every(_)));
-    assert!(matches!(first.starts(), WindowStart::FirstCall));
+    assert!(!first.follows_clock());
     let aligned = window("rate = \"10/1d\"\naligned = true");
-    assert!(matches!(aligned.starts(), WindowStart::Epoch));
-    let calendar = |text: &str| match window(text).starts() {
-        WindowStart::Calendar(calendar) => calendar,
-        other => panic!("{other:?}"),
-    };
-    let month = calendar("rate = \"1_000/month\"\ntimezone = \"Europe/Berlin\"");
-    assert_eq!(month.unit, CalendarUnit::Month);
-    assert_eq!(month.zone.name(), "Europe/Berlin");
-    assert_eq!(calendar("rate = \"1000/day\"").zone.name(), "UTC");
+    assert!(matches!(aligned.rate, WindowRate::Every(_)));
+    assert!(aligned.follows_clock());
+    let month = window("rate = \"1_000/month\"\ntimezone = \"Europe/Berlin\"");
+    assert!(month.follows_clock());
+    assert!(matches!(
+        month.rate,
+        WindowRate::Calendar {
+            each: CalendarUnit::Month,
+            ..
+        }
+    ));
+    assert_eq!(month.zone().name(), "Europe/Berlin");
+    assert_eq!(window("rate = \"1000/day\"").zone().name(), "UTC");
 }
 
 #[test]

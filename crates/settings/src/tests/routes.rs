@@ -4,7 +4,7 @@
 use super::{Files, GOOD, changed, lines, shown};
 use crate::made::Costing;
 use crate::made::{Priority, PriorityText, ZoneText};
-use crate::types::{OnInvalid, Route};
+use crate::types::{Route, WhenUnsendable};
 use sluiced_core::time::StoreTime;
 
 /// The good configuration's route with more keys; the first of them is in line 7.
@@ -74,7 +74,7 @@ fn every_key_of_turns() {
         "priority = 9\non_invalid = \"drop\"\nfair_by = \"{{ body.tenant }}\"\nweights = { acme = 3, \"B. & Co\" = 2 }\nopen = [\"08:00-12:00\", \"22:00-06:00\"]\ndays = [\"mon-thu\", \"sun\"]\ntimezone = \"Asia/Shanghai\"\ndenied_headers = true",
     ));
     assert_eq!(route.priority, PriorityText::Fixed(Priority(9)));
-    assert_eq!(route.on_invalid, OnInvalid::Drop);
+    assert_eq!(route.on_invalid, WhenUnsendable::Drop);
     let weights = ["acme", "B. & Co", "other"].map(|tenant| route.weight_of(tenant).get());
     assert_eq!(weights, [3, 2, 1]);
     assert!(route.denied_headers);
@@ -100,7 +100,7 @@ fn days_alone_are_whole_days_and_nothing_is_always() {
     assert!(!hours.stretch(monday).open);
     let plain = route(GOOD);
     assert_eq!(plain.opening_hours(), Ok(None));
-    assert_eq!(plain.on_invalid, OnInvalid::DeadLetter);
+    assert_eq!(plain.on_invalid, WhenUnsendable::DeadLetter);
     assert!(!plain.denied_headers);
 }
 

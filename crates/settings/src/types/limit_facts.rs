@@ -7,24 +7,12 @@ use std::time::Duration;
 use super::limit::{FixedWindow, KeyedCounting, Limit, MAX_HORIZON, Once, Paced};
 use crate::made::Costing;
 use crate::text::{HeadroomText, Length, TemplateText, WindowRate};
-use sluiced_core::calendar::Calendar;
 use sluiced_core::headroom::{Bounds, Headroom};
 use sluiced_core::limits::generation::LostWait;
 use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::schedule::DEFAULT_HORIZON;
 use sluiced_core::time::micros;
 use sluiced_core::zone::Zone;
-
-/// When the windows of a `fixed_window` begin.
-#[derive(Clone, Debug)]
-pub enum WindowStart {
-    /// At the first call.
-    FirstCall,
-    /// At multiples of its length since the Unix epoch.
-    Epoch,
-    /// With a second, minute, hour, day, week or month in a time zone.
-    Calendar(Calendar),
-}
 
 /// The first headroom of a keyed limit that follows what is measured: this part of its window …
 const HEADROOM_PART: u32 = 100;
@@ -53,6 +41,13 @@ const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 /// The cost of a message for a limit without costs.
 static ONE: Costing = Costing::Fixed(Cost::ONE);
 
+/// A limit by how it counts messages.
+enum Grouped<'a> {
+    Paced(&'a Paced),
+    Once(&'a Once),
+    Counted(&'a KeyedCounting),
+}
+
 impl Limit {
     /// The paced limit; `None`: it is of another kind.
     #[must_use]
@@ -63,25 +58,35 @@ impl Limit {
         }
     }
 
+    /// It, by how messages are counted.
+    const fn grouped(&self) -> Grouped<'_> {
+        match self {
+            Self::Paced(limit) => Grouped::Paced(limit),
+            Self::Once(limit) => Grouped::Once(limit),
+            Self::Gcra(limit) => Grouped::Counted(&limit.counting),
+            Self::TokenBucket(limit) => Grouped::Counted(&limit.counting),
+            Self::FixedWindow(limit) => Grouped::Counted(&limit.counting),
+            Self::SlidingLog(limit) => Grouped::Counted(&limit.counting),
+            Self::Concurrency(limit) => Grouped::Counted(&limit.counting),
+        }
+    }
+
     /// How messages are counted; `None` if it is paced or calls each once.
     #[must_use]
     pub const fn counting(&self) -> Option<&KeyedCounting> {
-        match self {
-            Self::Paced(_) | Self::Once(_) => None,
-            Self::Gcra(limit) => Some(&limit.counting),
-            Self::TokenBucket(limit) => Some(&limit.counting),
-            Self::FixedWindow(limit) => Some(&limit.counting),
-            Self::SlidingLog(limit) => Some(&limit.counting),
-            Self::Concurrency(limit) => Some(&limit.counting),
+        match self.grouped() {
+            Grouped::Paced(_) | Grouped::Once(_) => None,
+            Grouped::Counted(counting) => Some(counting),
         }
     }
 
     /// The template of its key; `None`: it counts all messages together.
     #[must_use]
-    pub fn key(&self) -> Option<&TemplateText> {
-        match self {
-            Self::Once(limit) => Some(&limit.key),
-            counted => counted.counting()?.key.as_ref(),
+    pub const fn key(&self) -> Option<&TemplateText> {
+        match self.grouped() {
+            Grouped::Paced(_) => None,
+            Grouped::Once(limit) => Some(&limit.key),
+            Grouped::Counted(counting) => counting.key.as_ref(),
         }
     }
 
@@ -100,14 +105,10 @@ impl Limit {
     /// The cost of one message.
     #[must_use]
     pub const fn cost(&self) -> &Costing {
-        match self {
-            Self::Paced(limit) => &limit.cost,
-            Self::Gcra(limit) => &limit.counting.cost,
-            Self::TokenBucket(limit) => &limit.counting.cost,
-            Self::FixedWindow(limit) => &limit.counting.cost,
-            Self::SlidingLog(limit) => &limit.counting.cost,
-            Self::Concurrency(limit) => &limit.counting.cost,
-            Self::Once(_) => &ONE,
+        match self.grouped() {
+            Grouped::Paced(limit) => &limit.cost,
+            Grouped::Once(_) => &ONE,
+            Grouped::Counted(counting) => &counting.cost,
         }
     }
 
@@ -159,14 +160,10 @@ impl Limit {
 
     /// The headroom as it is written, or by default.
     const fn written_headroom(&self) -> HeadroomText {
-        match self {
-            Self::Paced(limit) => limit.headroom,
-            Self::Once(limit) => limit.headroom,
-            Self::Gcra(limit) => limit.counting.headroom,
-            Self::TokenBucket(limit) => limit.counting.headroom,
-            Self::FixedWindow(limit) => limit.counting.headroom,
-            Self::SlidingLog(limit) => limit.counting.headroom,
-            Self::Concurrency(limit) => limit.counting.headroom,
+        match self.grouped() {
+            Grouped::Paced(limit) => limit.headroom,
+            Grouped::Once(limit) => limit.headroom,
+            Grouped::Counted(counting) => counting.headroom,
         }
     }
 
@@ -208,11 +205,11 @@ impl Limit {
 
     /// Whether it belongs to no single fleet.
     #[must_use]
-    pub fn shared(&self) -> bool {
-        match self {
-            Self::Paced(limit) => limit.shared,
-            Self::Once(limit) => limit.shared,
-            counted => counted.counting().is_some_and(|counting| counting.shared),
+    pub const fn shared(&self) -> bool {
+        match self.grouped() {
+            Grouped::Paced(limit) => limit.shared,
+            Grouped::Once(limit) => limit.shared,
+            Grouped::Counted(counting) => counting.shared,
         }
     }
 
@@ -258,12 +255,11 @@ impl Limit {
 
     /// How long it stays closed after the store lost its state. Paced limits always wait for the full time.
     #[must_use]
-    pub fn lost_wait(&self) -> LostWait {
-        match self {
-            Self::Once(limit) => limit.lost_wait.0,
-            counted => counted
-                .counting()
-                .map_or(LostWait::Forever, |counting| counting.lost_wait.0),
+    pub const fn lost_wait(&self) -> LostWait {
+        match self.grouped() {
+            Grouped::Paced(_) => LostWait::Forever,
+            Grouped::Once(limit) => limit.lost_wait.0,
+            Grouped::Counted(counting) => counting.lost_wait.0,
         }
     }
 }
@@ -278,20 +274,17 @@ impl Paced {
     }
 
     /// The shortest horizon that its headroom allows.
-    #[must_use]
-    pub fn least_horizon(&self) -> Duration {
+    pub(crate) fn least_horizon(&self) -> Duration {
         self.parts().all().saturating_mul(HEADROOMS_AHEAD)
     }
 
     /// The longest headroom that any horizon allows.
-    #[must_use]
-    pub fn longest_headroom() -> Duration {
+    pub(crate) fn longest_headroom() -> Duration {
         MAX_HORIZON / HEADROOMS_AHEAD
     }
 
     /// The longest headroom that its horizon allows.
-    #[must_use]
-    pub fn most_headroom(&self) -> Duration {
+    fn most_headroom(&self) -> Duration {
         self.horizon.map_or(MAX_HORIZON, Length::get) / HEADROOMS_AHEAD
     }
 
@@ -351,8 +344,7 @@ impl Paced {
     }
 
     /// The rate without the reserve: what messages of any priority may take.
-    #[must_use]
-    pub fn open_rate(&self) -> Rate {
+    pub(crate) fn open_rate(&self) -> Rate {
         let units = self.rate.0.units().get();
         let kept = self.reserve.map_or(0, |share| share.of(units));
         let open = NonZeroU32::new(units.saturating_sub(kept)).unwrap_or(NonZeroU32::MIN);
@@ -369,16 +361,14 @@ impl Paced {
 }
 
 impl FixedWindow {
-    /// When its windows begin.
+    /// Whether its windows begin by the clock, and not at a first call.
     #[must_use]
-    pub fn starts(&self) -> WindowStart {
-        match (self.rate, self.aligned) {
-            (WindowRate::Calendar { each, .. }, _) => {
-                let zone = self.timezone.clone().unwrap_or_else(Zone::utc);
-                WindowStart::Calendar(Calendar::new(each, zone))
-            }
-            (WindowRate::Every(_), true) => WindowStart::Epoch,
-            (WindowRate::Every(_), false) => WindowStart::FirstCall,
-        }
+    pub const fn follows_clock(&self) -> bool {
+        self.aligned || matches!(self.rate, WindowRate::Calendar { .. })
+    }
+
+    /// The zone whose calendar counts.
+    pub(crate) fn zone(&self) -> Zone {
+        self.timezone.clone().unwrap_or_else(Zone::utc)
     }
 }

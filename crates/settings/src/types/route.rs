@@ -47,7 +47,7 @@ table! {
         priority: PriorityText = PRIORITY, Default 0;
         /// What happens to a message that a limit cannot count (a field for its key or cost is missing, the cost is
         /// not a whole number from 1, or can never fit), or that no limit counts: dead_letter or drop.
-        on_invalid: OnInvalid = OnInvalid::SHAPE, Default "dead_letter";
+        on_invalid: WhenUnsendable = WhenUnsendable::SHAPE, Default "dead_letter";
         /// A template: the tenant of a message. Tenants share the limits by their weights over all replicas; an
         /// unused share goes to the others. Absent: first come, first served.
         fair_by: Option<TemplateText> = TEMPLATE, Optional "{{ body.tenant }}";
@@ -97,7 +97,7 @@ table! {
         /// Older messages are not sent. Counted from the AMQP timestamp, else from first sight. Absent: no limit.
         max_age: Option<Length> = SPAN, Optional "1h";
         /// What happens to messages that are too old: dead_letter or drop.
-        on_expired: OnExpired = OnExpired::SHAPE, Default "dead_letter";
+        on_expired: WhenUnsendable = WhenUnsendable::SHAPE, Default "dead_letter";
         /// A message with a larger body becomes a dead letter once it is received. No more than this is made of a body that
         /// is compressed.
         max_body: Size = Text(Form::of::<Size>("^ *[0-9]+ *([KMG]i)?B$")), Default "256KiB";
@@ -165,16 +165,8 @@ words! {
 }
 
 words! {
-    /// What becomes of a message that is too old.
-    pub enum OnExpired {
-        Drop = "drop",
-        DeadLetter = "dead_letter",
-    }
-}
-
-words! {
-    /// What becomes of a message that a limit cannot count.
-    pub enum OnInvalid {
+    /// What becomes of a message that is too old, or that a limit cannot count.
+    pub enum WhenUnsendable {
         Drop = "drop",
         DeadLetter = "dead_letter",
     }
@@ -241,8 +233,7 @@ impl Route {
     }
 
     /// The call timeout of the route's downstream.
-    #[must_use]
-    pub fn call_timeout(&self) -> Duration {
+    pub(crate) fn call_timeout(&self) -> Duration {
         match &self.downstream {
             Downstream::Http(http) => http.timeout.get(),
             Downstream::Smpp(smpp) => smpp.timeout.get(),

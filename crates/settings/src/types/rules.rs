@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 
 use super::limit::{FixedWindow, Limit, OnUnknown, Paced, Start, TokenBucket};
-use super::limit_facts::WindowStart;
 use crate::text::{Quota, WindowRate};
+use sluiced_core::calendar::Calendar;
 use sluiced_core::headroom::Headroom;
 use sluiced_core::limits::concurrency::Concurrency;
 use sluiced_core::limits::gcra::Gcra;
@@ -118,14 +118,12 @@ impl TokenBucket {
 impl FixedWindow {
     fn rule(&self, headroom: Headroom) -> Result<fixed_window::FixedWindow, RuleError> {
         use fixed_window::FixedWindow as Windows;
-        match (self.starts(), self.rate) {
-            (WindowStart::Calendar(calendar), rate) => {
-                Windows::calendar(rate.units(), calendar, headroom)
+        match (self.rate, self.aligned) {
+            (WindowRate::Calendar { units, each }, _) => {
+                Windows::calendar(units, Calendar::new(each, self.zone()), headroom)
             }
-            (WindowStart::Epoch, WindowRate::Every(rate)) => Windows::aligned(rate, headroom),
-            (_, WindowRate::Every(rate)) => Windows::from_first_call(rate, headroom),
-            // A rate by the calendar starts by the calendar.
-            (_, WindowRate::Calendar { .. }) => Err(RuleError::Zero("the window")),
+            (WindowRate::Every(rate), true) => Windows::aligned(rate, headroom),
+            (WindowRate::Every(rate), false) => Windows::from_first_call(rate, headroom),
         }
     }
 }

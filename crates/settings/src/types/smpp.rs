@@ -130,14 +130,12 @@ impl Smpp {
     }
 
     /// Whether a message becomes a `submit_sm` for each of its segments.
-    #[must_use]
-    pub const fn sends_segments(&self) -> bool {
+    pub(crate) const fn sends_segments(&self) -> bool {
         !matches!(self.long, SmppLong::Payload)
     }
 
     /// The cost that counts its segments, as it would be written. `None`: its text is not one expression.
-    #[must_use]
-    pub fn segments_cost(&self) -> Option<String> {
+    pub(crate) fn segments_cost(&self) -> Option<String> {
         let text = self.text.as_str().trim();
         let expression = text.strip_prefix("{{")?.strip_suffix("}}")?.trim();
         let is_one = !["{{", "}}", "{%", "{#"]
