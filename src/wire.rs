@@ -41,7 +41,7 @@ use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
 use sluiced_core::jitter::Jitter;
-use sluiced_pipeline::{FigureReaders, Owned, Pauses, Pipeline, RouteSpec, publish_arrivals};
+use sluiced_pipeline::{Owned, Pauses, Pipeline, RouteSpec, publish_arrivals};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::Arrival;
 use sluiced_ports::queue::Subscription;
@@ -51,7 +51,6 @@ use sluiced_settings::types::{Route, Settings};
 use sluiced_status::Limits;
 use sluiced_telemetry::health::Health;
 use sluiced_telemetry::traces::Traces;
-use sluiced_template::{RouteActuals, RouteThrottles, WrongLabel};
 
 /// So many deliveries of a centre may wait to be published; more stay with the centre.
 const ARRIVALS: usize = 1_000;
@@ -104,9 +103,7 @@ struct Routes<'a> {
 impl Routes<'_> {
     /// A route of the configuration with its queue and its downstream.
     fn spec(&self, name: &str, route: &Route, pacers: &Pacers<'_>) -> Result<RouteSpec, WireError> {
-        let (settings, wrong) = (self.settings, |e: WrongLabel| {
-            WireError::new(e.key, e.wrong)
-        });
+        let settings = self.settings;
         let subscription = match route.standby_for {
             Some(_) => Arc::new(Subscription::idle()),
             None => self.queues.subscribe(settings, name, route)?,
@@ -130,11 +127,7 @@ impl Routes<'_> {
                 Uses { traces, arrivals },
             )?
             .into(),
-            figures: FigureReaders {
-                quotas: pacers::route_quotas(name, route)?,
-                actuals: RouteActuals::new(settings.actuals(route)).map_err(wrong)?,
-                throttles: RouteThrottles::new(name, route.throttles()).map_err(wrong)?,
-            },
+            figures: pacers::route_figures(settings, name, route)?,
             breaker: pacers.breaker(route),
             subscription,
             journal: routes::journal(settings, name, route)?,

@@ -15,7 +15,7 @@ use sluiced_core::after_call::{CallRules, Shows};
 use sluiced_core::backoff::Backoff;
 use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{
-    AnswerRules, Counting, FigureReaders, OnDenied, Priority, RouteRules, RouteSpec, WhenUnsendable,
+    AnswerRules, Counting, OnDenied, Priority, RouteRules, RouteSpec, WhenUnsendable,
 };
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Secret;
@@ -23,9 +23,7 @@ use sluiced_settings::made::Costing;
 use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{self, Limit, Paced, Settings, callers_route};
 use sluiced_telemetry::health::Health;
-use sluiced_template::{
-    CostOf, LabelCounting, RouteActuals, RouteLabels, RouteQuotas, RouteThrottles, says_none,
-};
+use sluiced_template::{CostOf, LabelCounting, RouteFigures, RouteLabels, says_none};
 
 /// Requests are answered long before.
 const HELD: Duration = Duration::from_secs(24 * 3600);
@@ -95,7 +93,8 @@ pub(super) fn add(
             rules: rules(settings, name, callers),
             counting: Counting::new(labels, pacers.counted(&callers.limits)),
             downstream,
-            figures: reads_nothing(name)?,
+            // What a downstream answers to callers is not seen here.
+            figures: RouteFigures::none(),
             breaker: None,
             subscription,
             meters,
@@ -230,15 +229,4 @@ fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRule
         max_delay: None,
         tenants: None,
     }
-}
-
-/// What a downstream answers to callers is not seen here.
-fn reads_nothing(name: &str) -> Result<FigureReaders, WireError> {
-    let wrong = |e: sluiced_template::WrongLabel| WireError::new(e.key, e.wrong);
-    let none = std::iter::empty();
-    Ok(FigureReaders {
-        quotas: RouteQuotas::new(name, none).map_err(wrong)?,
-        actuals: RouteActuals::new(std::iter::empty()).map_err(wrong)?,
-        throttles: RouteThrottles::new(name, None).map_err(wrong)?,
-    })
 }

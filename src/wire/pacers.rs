@@ -19,7 +19,8 @@ use sluiced_settings::made::Costing;
 use sluiced_settings::made::ZoneText;
 use sluiced_settings::types::{Paced, Route, Settings};
 use sluiced_template::{
-    CostOf, LabelCounting, OwnRules, QuotaIn, RouteLabels, RouteQuotas, SegmentCounting,
+    CostOf, LabelCounting, OwnRules, QuotaIn, RouteActuals, RouteFigures, RouteLabels, RouteQuotas,
+    RouteThrottles, SegmentCounting, WrongLabel,
 };
 
 /// The pacers, built route by route.
@@ -182,8 +183,12 @@ pub(super) fn route_labels(
     }
 }
 
-/// Where the answers of a route report what is left of the provider's quota.
-pub(super) fn route_quotas(name: &str, route: &Route) -> Result<RouteQuotas, WireError> {
+/// What the answers to the calls of a route say to its limits.
+pub(super) fn route_figures(
+    settings: &Settings,
+    name: &str,
+    route: &Route,
+) -> Result<RouteFigures, WireError> {
     let quotas = route.quotas().iter().filter_map(|(limit, quota)| {
         let text = match (quota.format, &quota.remaining) {
             (Some(format), _) => QuotaIn::Headers(format.headers()),
@@ -194,7 +199,12 @@ pub(super) fn route_quotas(name: &str, route: &Route) -> Result<RouteQuotas, Wir
         };
         Some((limit.as_str(), quota.spare, text))
     });
-    RouteQuotas::new(name, quotas).map_err(|e| WireError::new(e.key, e.wrong))
+    let wrong = |e: WrongLabel| WireError::new(e.key, e.wrong);
+    Ok(RouteFigures {
+        quotas: RouteQuotas::new(name, quotas).map_err(wrong)?,
+        actuals: RouteActuals::new(settings.actuals(route)).map_err(wrong)?,
+        throttles: RouteThrottles::new(name, route.throttles()).map_err(wrong)?,
+    })
 }
 
 /// The row of a paced limit, or two if it keeps a reserve.

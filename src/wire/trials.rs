@@ -14,7 +14,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue, Request, Response};
 
 use super::downstreams::{Built, Uses, downstream, without_secrets};
-use super::pacers::{route_labels, route_quotas};
+use super::pacers::{route_figures, route_labels};
 use super::stores::rows;
 use super::{WireError, routes};
 use sluiced_core::after_call::{CallEnd, Follows, OnceRule, Throttles, Tries, follow};
@@ -33,7 +33,7 @@ use sluiced_ports::message::Message;
 use sluiced_settings::Loaded;
 use sluiced_settings::types::{Auth, Downstream, Limit, Route, Settings};
 use sluiced_smpp::Submission;
-use sluiced_template::{RouteActuals, RouteLabels, RouteQuotas, RouteThrottles, WrongLabel};
+use sluiced_template::{RouteFigures, RouteLabels};
 
 /// A route that is planned or tried.
 #[derive(Debug)]
@@ -113,15 +113,8 @@ pub struct Trial {
     downstream: Built,
     /// The headers that would be made with a secret that is not available, and what stands there instead.
     lacks: Vec<(HeaderName, &'static str)>,
-    reads: Readers,
-}
-
-/// What else is read from answers.
-#[derive(Debug)]
-struct Readers {
-    throttles: RouteThrottles,
-    actuals: RouteActuals,
-    quotas: RouteQuotas,
+    /// What else is read from answers.
+    figures: RouteFigures,
     journal: Option<Journal>,
 }
 
@@ -173,10 +166,13 @@ impl Trial {
             (Some(auth), None) => authorizing(&auth, "unknown"),
             _ => Vec::new(),
         };
+        let id = route.journal_id.as_ref().map(|text| text.as_str());
+        let journal = id.map(|id| Journal::new(Some(id), None)).transpose();
         Ok(Self {
             lacks,
             downstream: downstream(name, &bare, true, &loaded.secrets, Uses::default())?,
-            reads: Readers::new(&loaded.settings, name, route)?,
+            figures: route_figures(&loaded.settings, name, route)?,
+            journal: journal.map_err(|e| WireError::new(format!("routes.{name}.journal_id"), e))?,
             route: Planned::new(&loaded.settings, name, route)?,
         })
     }
@@ -261,7 +257,7 @@ impl Trial {
         };
         let label = self.label_at(message, attempt)?;
         // A limit that does not count the message is not believed to have refused it.
-        let throttles = self.reads.throttles(message, facts, &judgement);
+        let throttles = self.throttles(message, facts, &judgement);
         let throttles = throttles.filter(|name| self.named(&label, name) != Throttles::Unsaid);
         let before = Tries {
             attempts: attempt.saturating_sub(1),
@@ -269,9 +265,9 @@ impl Trial {
         };
         let follows = self.follows(&label, before, &judgement, throttles.as_deref());
         let answer = judgement.answer.as_ref();
-        let numbers = answer.map(|answer| self.reads.numbers(message, facts, answer));
+        let numbers = answer.map(|answer| self.numbers(message, facts, answer));
         let [used, left] = numbers.unwrap_or_default();
-        let journal = self.reads.journal.as_ref();
+        let journal = self.journal.as_ref();
         Ok(Foreseen {
             spends_attempt: follows.tries.attempts > before.attempts,
             provider_id: journal
@@ -347,22 +343,8 @@ impl Trial {
             None => Throttles::Unsaid,
         }
     }
-}
 
-impl Readers {
-    fn new(settings: &Settings, name: &str, route: &Route) -> Result<Self, WireError> {
-        let wrong = |e: WrongLabel| WireError::new(e.key, e.wrong);
-        let id = route.journal_id.as_ref().map(|text| text.as_str());
-        let journal = id.map(|id| Journal::new(Some(id), None)).transpose();
-        let journal = journal.map_err(|e| WireError::new(format!("routes.{name}.journal_id"), e));
-        Ok(Self {
-            throttles: RouteThrottles::new(name, route.throttles()).map_err(wrong)?,
-            actuals: RouteActuals::new(settings.actuals(route)).map_err(wrong)?,
-            quotas: route_quotas(name, route)?,
-            journal: journal?,
-        })
-    }
-
+    /// The limit that a throttled answer names.
     fn throttles(
         &self,
         message: &Message,
@@ -371,17 +353,24 @@ impl Readers {
     ) -> Option<String> {
         let is_throttled = matches!(judgement.outcome, Outcome::Throttled { .. });
         let answer = judgement.answer.as_ref().filter(|_| is_throttled)?;
-        self.throttles.read(message, facts, answer)
+        self.figures.throttles.read(message, facts, answer)
     }
 
     /// What the call used, and what is left of quotas.
     fn numbers(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> [Numbers; 2] {
-        let units = self.actuals.read(message, facts, answer);
-        let limits = self.actuals.limits().map(|(limit, _)| limit.to_owned());
+        let units = self.figures.actuals.read(message, facts, answer);
+        let limits = self
+            .figures
+            .actuals
+            .limits()
+            .map(|(limit, _)| limit.to_owned());
         let used = limits
             .zip(units)
             .filter_map(|(limit, units)| Some((limit, units?)));
-        let quotas = self.quotas.read(message, facts, answer, SystemTime::now());
+        let quotas = self
+            .figures
+            .quotas
+            .read(message, facts, answer, SystemTime::now());
         let left = quotas.into_iter().filter_map(|said| {
             let least = said.left?.iter().map(|left| left.units).min()?;
             Some((said.limit.to_owned(), least))

@@ -70,7 +70,7 @@ pub use policies::owner::{Owned, Owner, Ownership};
 pub use policies::pause::Pauses;
 pub use policies::{KeyedPolicy, PolicySpec};
 pub use route::rules::{AnswerRules, OnDenied, Priority, RouteRules, Tenants, WhenUnsendable};
-pub use route::{Counted, Counting, FigureReaders, RouteSpec};
+pub use route::{Counted, Counting, RouteSpec};
 
 use sluiced_core::schedule::Pace;
 use sluiced_ports::limits::LimitStore;

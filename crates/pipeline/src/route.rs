@@ -37,7 +37,7 @@ use sluiced_ports::queue::Subscription;
 use sluiced_ports::store::Store;
 use sluiced_telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use sluiced_telemetry::waits::{ROUTE, WaitsFor};
-use sluiced_template::{RouteActuals, RouteLabels, RouteQuotas, RouteThrottles};
+use sluiced_template::{RouteFigures, RouteLabels};
 
 use super::ends::Ends;
 use super::ends::journal::Journal;
@@ -61,7 +61,7 @@ pub struct RouteSpec {
     /// How its limits count messages.
     pub counting: Counting,
     pub downstream: Arc<dyn Downstream>,
-    pub figures: FigureReaders,
+    pub figures: RouteFigures,
     /// `None`: calls never stop because it is away.
     pub breaker: Option<(BreakerRule, Arc<dyn Store>)>,
     pub subscription: Arc<Subscription>,
@@ -70,17 +70,6 @@ pub struct RouteSpec {
     pub journal: Option<Journal>,
     /// `None`: it publishes none.
     pub results: Option<Results>,
-}
-
-/// Reads from the answers to a route's calls what limits need.
-#[derive(Debug)]
-pub struct FigureReaders {
-    /// What is left of the provider's quotas.
-    pub quotas: RouteQuotas,
-    /// What a call used.
-    pub actuals: RouteActuals,
-    /// Which limit a throttled call was refused for.
-    pub throttles: RouteThrottles,
 }
 
 /// How the limits of a route count its messages.
@@ -157,7 +146,7 @@ pub(super) struct Route {
     pub(super) rules: RouteRules,
     pub(super) counting: Counting,
     pub(super) downstream: Arc<dyn Downstream>,
-    pub(super) figures: FigureReaders,
+    pub(super) figures: RouteFigures,
     pub(super) gate: Arc<RouteGate>,
     pub(super) calls: Arc<Calls>,
     pub(super) tap: RouteTap,

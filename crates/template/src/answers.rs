@@ -20,6 +20,40 @@ pub enum QuotaIn<T> {
     Templates { remaining: T, reset: Option<T> },
 }
 
+/// Reads from the answers to a route's calls what limits need. Each part makes a context of its own: a body that the
+/// templates of one cannot read says nothing to that one alone.
+#[derive(Debug)]
+pub struct RouteFigures {
+    /// What is left of the provider's quotas.
+    pub quotas: RouteQuotas,
+    /// What a call used.
+    pub actuals: RouteActuals,
+    /// Which limit a throttled call was refused for.
+    pub throttles: RouteThrottles,
+}
+
+impl RouteFigures {
+    /// For answers that are not seen: nothing is read.
+    #[must_use]
+    pub fn none() -> Self {
+        let templates = || Templates::about(About::Answer);
+        Self {
+            quotas: RouteQuotas {
+                templates: templates(),
+                each: Vec::new(),
+            },
+            actuals: RouteActuals {
+                templates: templates(),
+                each: Vec::new(),
+            },
+            throttles: RouteThrottles {
+                templates: templates(),
+                limit: None,
+            },
+        }
+    }
+}
+
 /// Reads the quotas of a route from its answers.
 pub struct RouteQuotas {
     templates: Templates,

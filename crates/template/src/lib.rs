@@ -48,7 +48,7 @@ use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 
 pub use self::answers::{
-    AnswerWords, Heard, QuotaIn, RouteActuals, RouteQuotas, RouteThrottles, Said,
+    AnswerWords, Heard, QuotaIn, RouteActuals, RouteFigures, RouteQuotas, RouteThrottles, Said,
 };
 pub use self::fault::{WrongLabel, WrongTemplate, says_none};
 use self::fault::{is_null, render_error, unreadable};
