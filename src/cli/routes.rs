@@ -109,7 +109,7 @@ async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
         let key = pause_of(&name);
         let found = route(&opened, &name, &key).policy.inspect().await?;
         let is_known = found.policy.is_some();
-        let standing = StoredLimit::new(found, None);
+        let standing = StoredLimit { found, lost: None };
         let state = match is_known {
             true => state(&standing),
             false => "not running yet".to_owned(),

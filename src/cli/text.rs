@@ -99,7 +99,7 @@ pub(super) fn state(standing: &StoredLimit) -> String {
         let by = policy.pause.as_ref().map_or("", |pause| &pause.by);
         Some((until.since(now), by))
     });
-    match (pause, found.frozen_until, standing.lost()) {
+    match (pause, found.frozen_until, standing.lost) {
         (Some((left, by)), ..) => paused(by, left),
         (None, Some(until), _) => format!(
             "frozen by the downstream for another {}",

@@ -21,7 +21,7 @@ use super::exit::{Exit, Refusal, named};
 use super::limits::{Location, OpenLimits, key};
 use super::shell;
 use super::text::{counted, printable, rough, state};
-use crate::wire::{self, PlannedLimit, Rendered, Trial};
+use crate::wire::{self, PlannedLimit, Rendered, StoredLimit, Trial};
 use sluiced_amqp::rabbit::letters::Letters;
 use sluiced_core::limits::admission::Charge;
 use sluiced_core::time::{StoreTime, micros};
@@ -232,7 +232,10 @@ async fn answer(
         limit: name.clone(),
         key: charge.key.0.as_deref().map(str::to_owned),
         cost: charge.cost.get(),
-        now: state(&wire::StoredLimit::new(found.clone(), None)),
+        now: state(&StoredLimit {
+            found: found.clone(),
+            lost: None,
+        }),
         wait: Some(blocked.unwrap_or_default()),
         is_end: false,
     };

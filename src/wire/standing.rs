@@ -24,7 +24,7 @@ use sluiced_store::limit_key;
 pub struct StoredLimit {
     pub found: Inspection,
     /// It grants nothing until then, because the store lost its state or may have.
-    lost: Option<(StoreTime, Closing)>,
+    pub lost: Option<(StoreTime, Closing)>,
 }
 
 /// Adds to what the store said of a limit whether it waits because of a loss.
@@ -67,18 +67,6 @@ pub async fn lost(
 }
 
 impl StoredLimit {
-    /// Of a limit that the store said this of, with what is known of losses (see [`lost`]).
-    #[must_use]
-    pub const fn new(found: Inspection, lost: Option<(StoreTime, Closing)>) -> Self {
-        Self { found, lost }
-    }
-
-    /// Until when it grants nothing because the store lost its state, or may have.
-    #[must_use]
-    pub const fn lost(&self) -> Option<(StoreTime, Closing)> {
-        self.lost
-    }
-
     /// Whether anything passes, in one word.
     #[must_use]
     pub fn word(&self) -> &'static str {

@@ -23,12 +23,7 @@ pub(super) fn print(
 /// Unlike minijinja's own it refuses a missing field, and it also encodes `/`, so that a value
 /// can never become more than one segment of a path.
 pub(super) fn urlencode(value: &Value) -> Result<String, Error> {
-    if value.is_undefined() {
-        return Err(Error::from(ErrorKind::UndefinedError));
-    }
-    if value.is_none() {
-        return Err(Error::new(ErrorKind::InvalidOperation, IS_NULL));
-    }
+    is_given(value)?;
     if value.kind() == ValueKind::Invalid {
         return Err(Error::new(ErrorKind::InvalidOperation, TOO_LARGE));
     }
@@ -83,12 +78,7 @@ fn index(step: &str) -> Option<usize> {
 
 /// The host of a URL, in small letters and without its port: the destination of a webhook.
 pub(super) fn host(value: &Value) -> Result<String, Error> {
-    if value.is_undefined() {
-        return Err(Error::from(ErrorKind::UndefinedError));
-    }
-    if value.is_none() {
-        return Err(Error::new(ErrorKind::InvalidOperation, IS_NULL));
-    }
+    is_given(value)?;
     let text = value.as_str().and_then(|text| Url::parse(text).ok());
     let host = text.as_ref().and_then(Url::host_str);
     // With a dot at its end it is the same host.
@@ -128,12 +118,7 @@ pub(super) fn sms_segments(text: &Value, options: Kwargs) -> Result<u32, Error> 
             "sms_segments: its options are encoding, reference and transliterate",
         ));
     }
-    if text.is_undefined() {
-        return Err(Error::from(ErrorKind::UndefinedError));
-    }
-    if text.is_none() {
-        return Err(Error::new(ErrorKind::InvalidOperation, IS_NULL));
-    }
+    is_given(text)?;
     let text = text
         .as_str()
         .ok_or_else(|| Error::from(ErrorKind::InvalidOperation))?;
@@ -143,6 +128,17 @@ pub(super) fn sms_segments(text: &Value, options: Kwargs) -> Result<u32, Error> 
         transliterate,
     };
     Ok(cutting.count(text).get())
+}
+
+/// Neither a missing field nor a `null`.
+fn is_given(value: &Value) -> Result<(), Error> {
+    if value.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    if value.is_none() {
+        return Err(Error::new(ErrorKind::InvalidOperation, IS_NULL));
+    }
+    Ok(())
 }
 
 fn wrong_option(what: &str) -> Error {

@@ -117,7 +117,7 @@ pub(super) async fn show(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resu
 async fn standing(opened: &OpenLimits, name: &str) -> Result<StoredLimit, Refusal> {
     let found = opened.policy(name).await?.inspect().await?;
     let lost = key::lost(opened, name, &found).await?;
-    Ok(StoredLimit::new(found, lost))
+    Ok(StoredLimit { found, lost })
 }
 
 impl Listed {

@@ -5,10 +5,12 @@
 //! dark page or be read aloud. Not `poloto` (two): it has neither two panels over one axis nor an axis of a clock.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::figures::{INTERVALS, Series};
 use super::words::short;
 use crate::cli::text::{grouped, wrapped};
+use sluiced_core::rate::Span;
 
 /// Steps of a clock, in seconds.
 const CLOCK: [u64; 20] = [
@@ -40,18 +42,9 @@ fn clock_ticks(length: u64, ticks: u64) -> Vec<(u64, String)> {
 
 /// `90` as `1m30s`.
 fn clock(seconds: u64) -> String {
-    let units = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
-    let (mut rest, mut text) = (seconds, String::new());
-    for (size, unit) in units {
-        if rest >= size {
-            text += &format!("{}{unit}", rest / size);
-            rest %= size;
-        }
-    }
-    if text.is_empty() {
-        "0".to_owned()
-    } else {
-        text
+    match seconds {
+        0 => "0".to_owned(),
+        seconds => Span(Duration::from_secs(seconds)).to_string(),
     }
 }
 
