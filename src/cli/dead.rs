@@ -22,14 +22,14 @@ use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::exit::{Exit, Refusal, named, only_one_of};
+use super::exit::{Exit, Refusal, loaded, named, only_one_of};
 use super::shell;
 use super::text::counted;
 use crate::wire;
 use sluiced_amqp::rabbit::RabbitOptions;
 use sluiced_amqp::rabbit::letters::Letters;
-use sluiced_settings as settings;
-use sluiced_settings::types::{QueueBackend, Settings};
+use sluiced_settings::Needs;
+use sluiced_settings::types::{QueueBackend, Route, Settings};
 
 pub(super) use list::{FoundLetters, find};
 
@@ -141,13 +141,8 @@ impl Location {
                 route: None,
             });
         }
-        let loaded = settings::load_with(
-            settings::Needs::Section("rabbitmq"),
-            &self.config,
-            None,
-            std::env::vars(),
-        );
-        let loaded = loaded.map_err(Refusal::Faults)?;
+        let needs = Needs::Section("rabbitmq");
+        let loaded = loaded(needs, &self.config, std::env::vars())?;
         if loaded.settings.backend.queue == QueueBackend::Embedded {
             return Err(Refusal::Failed(format!(
                 "with `backend.queue = \"embedded\"` there is no queue of dead letters: what was not delivered is in `{}`",
@@ -189,7 +184,7 @@ impl DeadQueues {
     }
 }
 
-fn dead_of(route: &settings::types::Route) -> String {
+fn dead_of(route: &Route) -> String {
     format!("{}{SUFFIX}", route.queue)
 }
 

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 
 use super::check::{fitting, report};
 use crate::wire::{self, Policies};
-use sluiced_settings::{self as settings, Faults, KeyPath, Loaded, Severity, nearest};
+use sluiced_settings::{self as settings, Faults, KeyPath, Loaded, Needs, Severity, nearest};
 use sluiced_telemetry::notify::Notifier;
 
 /// How a command ended.
@@ -116,6 +116,15 @@ pub(super) fn only_one_of(option: &str, is_given: bool, config: &[PathBuf]) -> R
         ))),
         false => Ok(()),
     }
+}
+
+/// The configuration of a command that needs these secrets.
+pub(super) fn loaded(
+    needs: Needs,
+    files: &[PathBuf],
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<Loaded, Refusal> {
+    settings::load_with(needs, files, None, env).map_err(Refusal::Faults)
 }
 
 /// What the configuration has under a name. Refuses one that is not there, and offers the nearest.

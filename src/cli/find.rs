@@ -16,14 +16,14 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::dead::{self, FoundLetters};
-use super::exit::{Exit, Refusal};
+use super::exit::{Exit, Refusal, loaded};
 use super::limits::Location;
 use super::limits::key::{self, KeyState};
 use super::shell;
 use sluiced_ports::downstream::Facts;
 use sluiced_ports::limits::message_key;
 use sluiced_ports::message::{Message, Properties};
-use sluiced_settings as settings;
+use sluiced_settings::Needs;
 use sluiced_settings::types::{Limit, QueueBackend, Settings};
 use sluiced_template::Templates;
 
@@ -78,13 +78,8 @@ struct FoundKey {
 /// Writes what is known of the message to `out`.
 pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
     // These questions need no secret of a downstream, and not always one of Redis.
-    let loaded = settings::load_with(
-        settings::Needs::Section("rabbitmq"),
-        &args.config,
-        None,
-        std::env::vars(),
-    );
-    let settings = loaded.map_err(Refusal::Faults)?.settings;
+    let needs = Needs::Section("rabbitmq");
+    let settings = loaded(needs, &args.config, std::env::vars())?.settings;
     if let Some(route) = &args.route {
         super::trial::chosen(&settings, Some(route))?;
     }

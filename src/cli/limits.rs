@@ -19,7 +19,7 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use self::key::Waited;
-use super::exit::{Exit, Refusal, named, only_one_of};
+use super::exit::{Exit, Refusal, loaded, named, only_one_of};
 use super::shell;
 use super::text::counted;
 use crate::wire;
@@ -29,7 +29,7 @@ use sluiced_core::schedule::FREEZE_MAX;
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, Store, Updated};
 use sluiced_settings::types::{LimitBackend, Settings};
-use sluiced_settings::{self as settings, Loaded};
+use sluiced_settings::{Loaded, Needs};
 use sluiced_status::Replica;
 
 /// The arguments of `sluiced limits`.
@@ -151,13 +151,8 @@ impl Location {
             options.settings.prefix.clone_from(&self.prefix);
             (options, None)
         } else {
-            let loaded = settings::load_with(
-                settings::Needs::Section("redis"),
-                &self.config,
-                None,
-                std::env::vars(),
-            );
-            let loaded = loaded.map_err(Refusal::Faults)?;
+            let needs = Needs::Section("redis");
+            let loaded = loaded(needs, &self.config, std::env::vars())?;
             if loaded.settings.backend.limits == LimitBackend::Memory {
                 return Err(Refusal::Failed(
                     "these limits are kept in the process that runs (`backend.limits = \
@@ -176,8 +171,10 @@ impl Location {
 }
 
 impl OpenLimits {
-    pub(super) const fn loaded(&self) -> Option<&Loaded> {
-        self.loaded.as_ref()
+    /// The configuration. Refused without one, with what to do.
+    pub(super) fn configured(&self, why: &str) -> Result<&Loaded, Refusal> {
+        let loaded = self.loaded.as_ref();
+        loaded.ok_or_else(|| Refusal::Arguments(why.to_owned()))
     }
 
     /// The states of the replicas.
@@ -281,6 +278,18 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
 
 fn unused(name: &str, hint: &str) -> Refusal {
     Refusal::Failed(format!("no replica has used a limit `{name}` yet{hint}"))
+}
+
+/// Writes the values of a limit before and after an update, and when it applies.
+fn changed(
+    name: &str,
+    [was, is]: [&str; 2],
+    update: &Updated,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    writeln!(out, "{name}: {was}")?;
+    writeln!(out, "{:>width$}  {is}", "->", width = name.len())?;
+    in_force(update, out)
 }
 
 /// Writes when an update applies.

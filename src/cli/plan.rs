@@ -29,7 +29,7 @@ use self::figures::Figures;
 use self::findings::{PlanFacts, Weight, findings, left_out, zone};
 use self::messages::{Drawn, foreseen, recorded};
 use self::words::{Head, time};
-use super::exit::{Exit, Refusal};
+use super::exit::{Exit, Refusal, loaded};
 use super::shell;
 use super::trial::chosen;
 use crate::wire::Planned;
@@ -37,7 +37,7 @@ use sluiced_core::rate::Span;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_settings::text::Length;
 use sluiced_settings::types::{Limit, OnDenied, Route, Settings};
-use sluiced_settings::{self as settings, Loaded};
+use sluiced_settings::{Loaded, Needs};
 use sluiced_simulation::plan::{self as simulation, Far, Keyed, Plan};
 
 /// The default begin of a plan: a Monday.
@@ -98,8 +98,7 @@ pub(super) fn run(
     env: impl Iterator<Item = (String, String)>,
     out: &mut impl Write,
 ) -> Result<Exit, Refusal> {
-    let loaded = settings::load_with(settings::Needs::Nothing, &args.config, None, env);
-    let Loaded { settings, .. } = loaded.map_err(Refusal::Faults)?;
+    let Loaded { settings, .. } = loaded(Needs::Nothing, &args.config, env)?;
     let (name, whole) = chosen(&settings, args.route.as_deref())?;
     let (route, once) = without_once(&settings, whole)?;
     let route = &route;

@@ -99,13 +99,9 @@ fn route<'a>(opened: &'a OpenLimits, name: &'a str, key: &'a str) -> Paused<'a> 
 
 async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
-    let Some(settings) = opened.settings() else {
-        return Err(Refusal::Arguments(
-            "list needs --config: the names of the routes stand there".to_owned(),
-        ));
-    };
+    let loaded = opened.configured("list needs --config: the names of the routes stand there")?;
     let mut all = Vec::new();
-    for (name, own) in settings.shown() {
+    for (name, own) in loaded.settings.shown() {
         let key = pause_of(&name);
         let found = route(&opened, &name, &key).policy.inspect().await?;
         let is_known = found.policy.is_some();

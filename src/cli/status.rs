@@ -17,10 +17,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustix::termios::tcgetwinsize;
 
-use super::exit::{Exit, Refusal};
+use super::exit::{Exit, Refusal, loaded};
 use super::limits::Location;
 use super::view::view;
-use sluiced_settings as settings;
+use sluiced_settings::Needs;
 use sluiced_status::Fleet;
 
 /// The width of the text without a terminal.
@@ -118,9 +118,8 @@ impl ReplicaArgs {
             let mut env = env;
             env.find_map(|(name, value)| (name == LISTEN).then_some(value))
         } else {
-            let loaded = settings::load_with(settings::Needs::Nothing, &self.config, None, env);
-            let listen = loaded.map_err(Refusal::Faults)?.settings.admin.listen;
-            Some(listen)
+            let loaded = loaded(Needs::Nothing, &self.config, env)?;
+            Some(loaded.settings.admin.listen)
         };
         let listen = listen.unwrap_or_else(|| USUAL.to_owned());
         if listen.is_empty() {

@@ -22,9 +22,9 @@ use toml::Spanned;
 
 use self::cases::Cases;
 use super::check::fitting;
-use super::exit::{Exit, Refusal};
+use super::exit::{Exit, Refusal, loaded};
 use crate::wire;
-use sluiced_settings::{self as settings, Extra, Loaded};
+use sluiced_settings::{Loaded, Needs};
 
 /// The arguments of `sluiced test`.
 #[derive(Args, Clone, Debug)]
@@ -59,9 +59,8 @@ pub(super) fn run(
     env: impl Iterator<Item = (String, String)>,
     out: &mut impl Write,
 ) -> Result<Exit, Refusal> {
-    let none: Option<Extra> = None;
-    let loaded = settings::load_with(settings::Needs::MadeUp, &args.config, none, env);
-    let loaded = fitting(loaded, wire::misfits).map_err(Refusal::Faults)?;
+    let loaded = loaded(Needs::MadeUp, &args.config, env)?;
+    let loaded = fitting(Ok(loaded), wire::misfits).map_err(Refusal::Faults)?;
     writes_over_no_input(args)?;
     let mut files = Vec::new();
     for path in &args.tests {

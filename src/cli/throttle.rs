@@ -29,7 +29,7 @@ use clap::Args;
 use secrecy::SecretString;
 use serde_json::json;
 
-use super::exit::{Exit, Refusal, only_one_of};
+use super::exit::{Exit, Refusal, loaded, only_one_of};
 use super::shell;
 use crate::wire;
 use sluiced_core::limits::Rule;
@@ -40,7 +40,7 @@ use sluiced_ports::limits::{
     Candidate, Charge, Decision, Fit, KeyedLimit, LimitKey, LimitStore, LostWait, Room, Ticket,
 };
 use sluiced_ports::store::StoreError;
-use sluiced_settings as settings;
+use sluiced_settings::Needs;
 use sluiced_store::limit_key;
 use turn::Wanted;
 
@@ -103,6 +103,7 @@ fn length(text: &str) -> Result<Duration, String> {
 }
 
 /// The result.
+#[derive(Default)]
 struct Found {
     limited: bool,
     /// When it fits; `None`: it fits, or never does.
@@ -126,8 +127,7 @@ pub(super) async fn run(
     let answer = match &args.limit {
         Some(limit) => {
             // The token of its callers is read when they are asked; it needs no other secret.
-            let loaded = settings::load_with(settings::Needs::Nothing, &args.config, None, env);
-            let loaded = loaded.map_err(Refusal::Faults)?;
+            let loaded = loaded(Needs::Nothing, &args.config, env)?;
             let wanted = Wanted {
                 limit,
                 key: args.key.as_deref(),
@@ -164,9 +164,8 @@ async fn of_its_own(
     let options = match &args.redis {
         Some(url) => wire::redis_at(url.clone()),
         None => {
-            let needs = settings::Needs::Section("redis");
-            let loaded = settings::load_with(needs, &args.config, None, env);
-            wire::redis_of(&loaded.map_err(Refusal::Faults)?)?
+            let needs = Needs::Section("redis");
+            wire::redis_of(&loaded(needs, &args.config, env)?)?
         }
     };
     let store = wire::store(&options).await?;
@@ -251,15 +250,12 @@ async fn look(
 }
 
 impl Found {
-    const fn of(limited: bool, remaining: u64, reset_after: Duration) -> Self {
+    fn of(limited: bool, remaining: u64, reset_after: Duration) -> Self {
         Self {
             limited,
-            retry_after: None,
-            limit: None,
             remaining: Some(remaining),
             reset_after: Some(reset_after),
-            next: None,
-            use_within: None,
+            ..Self::default()
         }
     }
 }

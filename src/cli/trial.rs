@@ -76,9 +76,7 @@ struct LimitAnswer {
 /// Writes what would happen to the message to `out`.
 pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
     let opened = Location::of(args.config.clone()).open().await?;
-    let Some(loaded) = opened.loaded() else {
-        return Err(Refusal::Arguments("a configuration is needed".to_owned()));
-    };
+    let loaded = opened.configured("a configuration is needed")?;
     let (name, route) = chosen(&loaded.settings, args.route.as_deref())?;
     let trial = Trial::new(loaded, name, route)?;
     let message = if args.peek {

@@ -9,7 +9,7 @@ use std::io::Write;
 use serde_json::json;
 
 use super::show::short;
-use super::{NameArgs, Refusal, in_force, operator, unused};
+use super::{NameArgs, Refusal, changed, operator, unused};
 use crate::wire::kind;
 use sluiced_core::policy::PolicyUpdate;
 use sluiced_core::policy::as_written;
@@ -59,9 +59,7 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
         writeln!(out, "{said:#}")?;
         return Ok(());
     }
-    writeln!(out, "{name}: {was}")?;
-    writeln!(out, "{:>width$}  {is}", "->", width = name.len())?;
-    in_force(&updated, out)?;
+    changed(name, [&was, &is], &updated, out)?;
     let differ = found.replicas.iter();
     let differ = differ.filter(|replica| as_written(&replica.file) != as_written(&file));
     match differ.count() {

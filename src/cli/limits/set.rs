@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::show::short;
-use super::{Location, OpenLimits, Refusal, in_force, length, operator, unused};
+use super::{Location, OpenLimits, Refusal, changed, length, operator, unused};
 use crate::cli::exit::agrees;
 use crate::cli::shell;
 use crate::wire::kind;
@@ -104,9 +104,7 @@ fn write(
         let said = json!({ "name": name, "before": was, "in_force": is, "version": update.updates, "for_us": length });
         return writeln!(out, "{said:#}");
     }
-    writeln!(out, "{name}: {was}")?;
-    writeln!(out, "{:>width$}  {is}", "->", width = name.len())?;
-    in_force(update, out)?;
+    changed(name, [&was, &is], update, out)?;
     if let Some(length) = args.length {
         let (length, file) = (Span(length), short(file));
         writeln!(out, "for {length}; then the file counts again: {file}")?;

@@ -56,13 +56,9 @@ struct Listed {
 
 pub(super) async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
-    let Some(settings) = opened.settings() else {
-        return Err(Refusal::Arguments(
-            "list needs --config: the names of the limits stand there".to_owned(),
-        ));
-    };
+    let loaded = opened.configured("list needs --config: the names of the limits stand there")?;
     let mut limits = Vec::new();
-    for name in settings.limits.keys() {
+    for name in loaded.settings.limits.keys() {
         limits.push(Listed {
             name: name.clone(),
             file: opened.file(name),

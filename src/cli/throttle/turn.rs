@@ -3,11 +3,10 @@
 //!
 //! So a script goes the same way as all other calls: with its priority, in its order, and not while the limit is paused.
 
-use std::fmt;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -138,13 +137,8 @@ pub(super) async fn ask(
 fn granted(body: &Value) -> Found {
     let within = body["use_within_ms"].as_f64().unwrap_or_default();
     Found {
-        limited: false,
-        retry_after: None,
-        remaining: None,
-        limit: None,
-        reset_after: None,
-        next: None,
         use_within: Some(Duration::from_secs_f64(within.max(0.0) / 1e3)),
+        ..Found::default()
     }
 }
 
@@ -166,31 +160,28 @@ fn limited(headers: &HeaderMap, body: &Value) -> Found {
         remaining: number("ratelimit", "r="),
         limit: number("ratelimit-policy", "q="),
         reset_after: number("ratelimit", "t=").map(Duration::from_secs),
-        next: None,
-        use_within: None,
+        ..Found::default()
     }
 }
 
 type Answer = (StatusCode, HeaderMap, Value);
 
-/// One request on a connection of its own.
-fn exchange(
-    callers: &Callers,
-    request: Request<Full<Bytes>>,
-) -> BoxFuture<'_, Result<Answer, Why>> {
-    Box::pin(async move {
-        if callers.cert_file.is_some() {
-            return Err(Why("over TLS is not asked from here; use curl".to_owned()));
-        }
-        match &callers.listen {
-            ListenOn::Unix(path) => over(UnixStream::connect(path).await?, request).await,
-            ListenOn::Systemd(_) => over(UnixStream::connect(OF_SYSTEMD).await?, request).await,
-            ListenOn::Tcp(place) => over(TcpStream::connect(place).await?, request).await,
-        }
-    })
+/// One request on a connection of its own. An error says why there is no answer.
+async fn exchange(callers: &Callers, request: Request<Full<Bytes>>) -> Result<Answer, String> {
+    if callers.cert_file.is_some() {
+        return Err("over TLS is not asked from here; use curl".to_owned());
+    }
+    let away = |error: io::Error| format!("{error}; is the daemon running?");
+    let unix = |path| async move { UnixStream::connect(path).await.map_err(away) };
+    match &callers.listen {
+        ListenOn::Unix(path) => over(unix(path.as_path()).await?, request).await,
+        ListenOn::Systemd(_) => over(unix(Path::new(OF_SYSTEMD)).await?, request).await,
+        ListenOn::Tcp(place) => over(TcpStream::connect(place).await.map_err(away)?, request).await,
+    }
+    .map_err(|error| error.to_string())
 }
 
-async fn over<T>(stream: T, request: Request<Full<Bytes>>) -> Result<Answer, Why>
+async fn over<T>(stream: T, request: Request<Full<Bytes>>) -> hyper::Result<Answer>
 where
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
@@ -200,25 +191,4 @@ where
     let body = body.collect().await?.to_bytes();
     let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
     Ok((head.status, head.headers, body))
-}
-
-/// Why there is no answer.
-struct Why(String);
-
-impl From<io::Error> for Why {
-    fn from(error: io::Error) -> Self {
-        Self(format!("{error}; is the daemon running?"))
-    }
-}
-
-impl From<hyper::Error> for Why {
-    fn from(error: hyper::Error) -> Self {
-        Self(error.to_string())
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
