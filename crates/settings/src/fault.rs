@@ -4,12 +4,12 @@
 //! secret, and the value of a wrong name may be one.
 
 use std::fmt;
-use std::ops::Range;
 
 use annotate_snippets::renderer::{DEFAULT_ERROR_STYLE, DEFAULT_WARNING_STYLE, Style};
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 
-use super::schema::Shape;
+use super::excerpt::Excerpt;
+use super::path::KeyPath;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,162 +186,5 @@ impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
         f.write_str(&lines.join("\n"))
-    }
-}
-
-/// A line, and the part that the caret points at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Excerpt {
-    pub(super) line: String,
-    pub(super) caret: Range<usize>,
-}
-
-impl Excerpt {
-    /// The range `show` of its line, with blanks before it and `rest` after it.
-    fn of_line(text: &str, show: Range<usize>, caret: Range<usize>, rest: &str) -> Option<Self> {
-        let begin = line_of(text, show.start).start;
-        let blank = |c: char| if c == '\t' { '\t' } else { ' ' };
-        let mut line: String = text.get(begin..show.start)?.chars().map(blank).collect();
-        let shift = |at: usize| Some(line.len() + at.checked_sub(show.start)?);
-        let caret = shift(caret.start)?..shift(caret.end)?;
-        let shown = text.get(show).filter(|shown| !shown.contains('\n'))?;
-        line.push_str(shown);
-        line.push_str(rest);
-        Some(Self { line, caret })
-    }
-
-    /// The faulty key with its value, or the key alone.
-    pub(crate) fn of(
-        text: &str,
-        key: &Range<usize>,
-        value: &Range<usize>,
-        show: bool,
-    ) -> Option<Self> {
-        if key == value {
-            // An element of a list.
-            let element = Self::of_line(text, key.clone(), value.clone(), "");
-            return element.filter(|_| show);
-        }
-        let Range { start, end } = line_of(text, key.start);
-        let line = text.get(start..end)?;
-        if line.starts_with('[') {
-            let names = line.split('#').next()?.trim_end();
-            return Self::of_line(text, start..start + names.len(), key.clone(), "");
-        }
-        let whole = Self::of_line(text, key.start..value.end, value.clone(), "");
-        let whole = whole.filter(|_| show);
-        whole.or_else(|| Self::of_line(text, key.clone(), key.clone(), " = …"))
-    }
-
-    /// The line of a syntax error, if its key is known to hold no secret; otherwise up to its `=`.
-    pub(crate) fn of_syntax(text: &str, at: usize, root: &Shape) -> Option<Self> {
-        let Range { start, end } = line_of(text, at);
-        let line = text.get(start..end)?;
-        let (key, value) = line.split_once('=')?;
-        let name = key.trim().rsplit('.').next().unwrap_or_default();
-        let (mut known, mut plain) = (false, !value.contains('='));
-        root.visit(&mut |key| {
-            if key.name == name {
-                known = true;
-                plain &= key.shape.is_plain();
-            }
-        });
-        if !known {
-            // Perhaps a part of a longer text, which may be a secret.
-            return None;
-        }
-        // A caret after the last character needs a character to point at.
-        let shown = if plain { line } else { &line[..=key.len()] };
-        let caret = (at - start).min(shown.len());
-        let line = format!("{shown} {}", if plain { "" } else { "…" });
-        let width = line[caret..].chars().next().map_or(1, char::len_utf8);
-        Some(Self {
-            caret: caret..caret + width,
-            line,
-        })
-    }
-}
-
-/// The line that holds this byte.
-pub(crate) fn line_of(text: &str, at: usize) -> Range<usize> {
-    let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
-    start..text[at..].find('\n').map_or(text.len(), |end| at + end)
-}
-
-/// Names of tables and keys from the top; an element of a list is a step `[0]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KeyPath(Vec<String>);
-
-impl KeyPath {
-    /// A path of these steps.
-    #[must_use]
-    pub fn of(steps: &[&str]) -> Self {
-        Self(steps.iter().map(|&step| step.to_owned()).collect())
-    }
-
-    /// This path and one step more.
-    #[must_use]
-    pub fn join(&self, step: &str) -> Self {
-        let mut steps = self.0.clone();
-        steps.push(step.to_owned());
-        Self(steps)
-    }
-
-    /// This path and an element of the list that it leads to.
-    #[must_use]
-    pub fn at(&self, index: usize) -> Self {
-        self.join(&format!("[{index}]"))
-    }
-
-    /// Paths to these keys of the table that this one leads to.
-    #[must_use]
-    pub fn all<const N: usize>(&self, keys: [&str; N]) -> [Self; N] {
-        keys.map(|key| self.join(key))
-    }
-
-    /// The path that begins with `to` in place of `from`, within which it is.
-    pub(super) fn moved(&self, from: &Self, to: &Self) -> Self {
-        let below = &self.0[from.0.len()..];
-        Self([&to.0[..], below].concat())
-    }
-
-    /// Its first steps.
-    pub(super) fn first(&self, steps: usize) -> Self {
-        Self(self.0[..steps.min(self.0.len())].to_vec())
-    }
-
-    /// The steps.
-    #[must_use]
-    pub fn steps(&self) -> &[String] {
-        &self.0
-    }
-
-    /// Whether this path is `other` or leads through it.
-    pub(crate) fn is_within(&self, other: &Self) -> bool {
-        self.0.starts_with(&other.0)
-    }
-}
-
-impl AsRef<[Self]> for KeyPath {
-    fn as_ref(&self) -> &[Self] {
-        std::slice::from_ref(self)
-    }
-}
-
-impl fmt::Display for KeyPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, step) in self.0.iter().enumerate() {
-            let index = step.starts_with('[');
-            if i > 0 && !index {
-                f.write_str(".")?;
-            }
-            let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-            if index || (!step.is_empty() && step.chars().all(bare)) {
-                f.write_str(step)?;
-            } else {
-                write!(f, "{step:?}")?;
-            }
-        }
-        Ok(())
     }
 }

@@ -19,14 +19,14 @@ use serde::Deserialize as _;
 
 use sluiced_core::policy::{ADAPTED, ends};
 
-use super::collector::Collector;
-use super::conform::{conform, scalar};
-use super::fault::KeyPath;
-use super::layers::entries;
+use super::path::KeyPath;
+use super::reading::collector::Collector;
+use super::reading::conform::{conform, scalar};
+use super::reading::layers::entries;
+use super::reading::variables::read;
 use super::schema::{Key, Need, Shape};
 use super::text::Quota;
 use super::types::{LIMIT, Limit};
-use super::variables::read;
 
 /// Words of a paced limit that only a restart changes.
 const MAX_COST: &str = "max_cost";

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::fault::KeyPath;
+use super::path::KeyPath;
 use sluiced_core::rate::MAX_UNITS;
 
 /// The shape of a value.

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
-use super::fault::KeyPath;
+use super::path::KeyPath;
 
 /// The prefix of a path that names a systemd credential.
 pub(super) const CREDENTIAL: &str = "credential:";

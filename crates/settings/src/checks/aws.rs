@@ -1,7 +1,7 @@
 //! Credentials of AWS: in one place, with the keys of that place and no others.
 
 use super::Checks;
-use crate::fault::KeyPath;
+use crate::path::KeyPath;
 use crate::types::{AwsCredentials, AwsSigv4};
 
 impl Checks<'_> {

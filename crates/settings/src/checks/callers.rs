@@ -1,7 +1,7 @@
 //! Callers: where they ask, what protects that, their limits, and the headroom that they need.
 
 use super::{Bound, Checks};
-use crate::fault::KeyPath;
+use crate::path::KeyPath;
 use crate::types::{Callers, QueueBackend};
 use sluiced_core::rate::Span;
 

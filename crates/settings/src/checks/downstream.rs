@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::{Bound, Checks};
-use crate::fault::KeyPath;
+use crate::path::KeyPath;
 use crate::schema::hint;
 use crate::types::{Auth, FRAMING, Http, Jwt, Limit, Outcomes, Quota, Route};
 use sluiced_template::is_template;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Checks;
-use crate::fault::KeyPath;
 use crate::made::Costing;
+use crate::path::KeyPath;
 use crate::text::{TemplateText, WindowRate};
 use crate::types::{FixedWindow, Limit, Paced};
 use sluiced_core::limits::most_plausible;

@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Checks;
-use crate::fault::KeyPath;
+use crate::path::KeyPath;
 use crate::types::{Results, Settings};
 
 /// A way that messages take from one work queue to another one.

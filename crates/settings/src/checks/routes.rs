@@ -6,7 +6,7 @@ use tracing::Level;
 use tracing_subscriber::filter::Targets;
 
 use super::{Bound, Checks};
-use crate::fault::KeyPath;
+use crate::path::KeyPath;
 use crate::schema::hint;
 use crate::types::{Downstream, JournalLines, Limit, MAX_LIMITS, OnDenied, QueueBackend, Route};
 use sluiced_core::rate::{Rate, Span};

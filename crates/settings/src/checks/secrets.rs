@@ -8,7 +8,8 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::Checks;
-use crate::fault::{KeyPath, Place};
+use crate::fault::Place;
+use crate::path::KeyPath;
 use crate::schema::hint;
 use crate::types::{Auth, Downstream, Http};
 use sluiced_template::secrets_in;

@@ -6,7 +6,7 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::Checks;
-use crate::fault::KeyPath;
+use crate::path::KeyPath;
 use crate::types::{LimitBackend, QueueBackend, RedisMode};
 
 impl Checks<'_> {

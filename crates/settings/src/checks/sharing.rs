@@ -1,7 +1,7 @@
 //! Routes that share a queue: what they must have in common, and standbys.
 
 use super::Checks;
-use crate::fault::KeyPath;
+use crate::path::KeyPath;
 use crate::types::{Limit, QueueType, Route};
 use sluiced_template::Templates;
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::{Bound, Checks};
-use crate::fault::KeyPath;
 use crate::made::Costing;
+use crate::path::KeyPath;
 use crate::types::{Downstream, Limit, Results, Route, Smpp, SmppBind, SmppEncoding};
 use sluiced_core::rate::Span;
 use sluiced_template::{About, NAMES, Templates};

@@ -8,7 +8,7 @@ use secrecy::ExposeSecret as _;
 
 use super::{Files, GOOD, said, shown};
 use crate::secrets::Secrets;
-use crate::show::Redacted;
+use crate::shown::show::Redacted;
 use crate::types::Route;
 
 const SECRETIVE: &str = r#"[rabbitmq]

@@ -8,7 +8,9 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::{AwsCredentials, AwsVariables};
-use crate::forms::{METADATA_URL, SECRET, SIGNATURE_HEADER, SIGNED, TEXT, TOKEN_URL, USER};
+use crate::forms::templates::{SIGNATURE_HEADER, SIGNED};
+use crate::forms::urls::{METADATA_URL, TOKEN_URL};
+use crate::forms::{SECRET, TEXT, USER};
 use crate::schema::Shape::{Flag, Named};
 use crate::schema::{SPAN, kinds, table, words};
 use crate::text::Length;

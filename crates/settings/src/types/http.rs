@@ -8,13 +8,12 @@ use serde::Deserialize;
 
 use super::auth::Auth;
 use super::quota::Quota;
-use crate::forms::{
-    ALLOWED_HOST, ANSWER, ANSWER_TEMPLATE, BODY, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, NO_PROXY,
-    PROXY_URL, TEXT,
-};
+use crate::forms::templates::{ANSWER_TEMPLATE, BODY, HEADER};
+use crate::forms::urls::{ALLOWED_HOST, HTTP_URL, NO_PROXY, PROXY_URL};
+use crate::forms::{ANSWER, GOOD_ANSWER, METHOD, TEXT};
 use crate::schema::Shape::{Flag, List, Named, Section, Whole};
 use crate::schema::{SPAN, table, words};
-use crate::show::Redacted;
+use crate::shown::show::Redacted;
 use crate::text::{Length, TemplateText};
 use sluiced_core::judge::{Lists, Texts};
 use sluiced_template::{first_tag, secrets_in};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::forms::{ANSWER_TEMPLATE, COST, TEMPLATE, ZONE};
+use crate::forms::ZONE;
+use crate::forms::templates::{ANSWER_TEMPLATE, COST, TEMPLATE};
 use crate::made::Costing;
 use crate::schema::Shape::{self, Flag, Length as Within, Text, Whole};
 use crate::schema::{Form, Key, SPAN, UNITS, kinds, table, words};

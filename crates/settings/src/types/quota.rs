@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::forms::ANSWER_TEMPLATE;
+use crate::forms::templates::ANSWER_TEMPLATE;
 use crate::schema::Shape::Whole;
 use crate::schema::{table, words};
 use crate::text::TemplateText;

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::forms::{ANSWER_TEMPLATE, EXCHANGE, TEXT};
+use crate::forms::templates::ANSWER_TEMPLATE;
+use crate::forms::{EXCHANGE, TEXT};
 use crate::schema::Shape::List;
 use crate::schema::{table, words};
 use crate::text::TemplateText;

@@ -10,13 +10,13 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::http::Breaker;
-use crate::forms::{
-    OCTET, SECRET, SMPP_ANSWER, SMPP_GOOD_ANSWER, SMPP_URL, SYSTEM_ID, SYSTEM_TYPE, TEMPLATE, TEXT,
-};
+use crate::forms::templates::{OCTET, TEMPLATE};
+use crate::forms::urls::SMPP_URL;
+use crate::forms::{SECRET, SMPP_ANSWER, SMPP_GOOD_ANSWER, SYSTEM_ID, SYSTEM_TYPE, TEXT};
 use crate::made::OctetText;
 use crate::schema::Shape::{Flag, List, Named, Section, Whole};
 use crate::schema::{SPAN, table, words};
-use crate::show::Redacted;
+use crate::shown::show::Redacted;
 use crate::text::{Length, TemplateText};
 use sluiced_template::sms::{Cutting, Encoding, Reference};
 

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 
 use config::{Value, ValueKind};
 
-use super::fault::{Fault, KeyPath, Place};
 use super::layers::{Layers, entries, parsed};
-use super::schema::{Shape, nearest};
-use super::types::ROOT;
+use crate::fault::{Fault, Place};
+use crate::path::KeyPath;
+use crate::schema::{Shape, nearest};
+use crate::types::ROOT;
 
 /// The prefix of every variable of sluiced.
 pub const PREFIX: &str = "SLUICED__";
@@ -160,7 +161,7 @@ fn flat(name: &str) -> String {
 
 /// A plain text, for example of a variable, as the value that its key takes. A text that does not fit
 /// stays a text, which the check of shapes reports.
-pub(super) fn read(text: &str, shape: &Shape) -> Value {
+pub(crate) fn read(text: &str, shape: &Shape) -> Value {
     let trimmed = text.trim();
     let kind = match shape {
         Shape::Whole(_) | Shape::WholeOr(..) => trimmed.parse().map(ValueKind::I64).ok(),

@@ -13,19 +13,19 @@ use config::{Value, ValueKind};
 use serde::de::DeserializeOwned;
 
 use super::collector::Collector;
-use super::fault::KeyPath;
 use super::layers::{Table, parsed};
-use super::schema::{Key, Need, Shape, TableKind, nearest};
-use super::secrets::CREDENTIAL;
-use super::text::Length;
-use super::types::ABSENT;
+use crate::path::KeyPath;
+use crate::schema::{Key, Need, Shape, TableKind, nearest};
+use crate::secrets::CREDENTIAL;
+use crate::text::Length;
+use crate::types::ABSENT;
 use sluiced_core::rate::Span;
 
 /// Whether a value may stay; if not, a stand-in replaces it.
 type Fits = bool;
 
 /// Checks `value` and everything below it, and adds the defaults.
-pub(super) fn conform(value: &mut Value, shape: &Shape, path: &KeyPath, faults: &mut Collector) {
+pub(crate) fn conform(value: &mut Value, shape: &Shape, path: &KeyPath, faults: &mut Collector) {
     let mut walk = Conform {
         faults,
         part: false,
@@ -34,7 +34,7 @@ pub(super) fn conform(value: &mut Value, shape: &Shape, path: &KeyPath, faults: 
 }
 
 /// A table of which nothing was written: each key has its default, or its example if it has none.
-pub(super) fn unwritten<T: DeserializeOwned>(shape: &Shape) -> T {
+pub(crate) fn unwritten<T: DeserializeOwned>(shape: &Shape) -> T {
     let mut table = Table::new().into();
     let (path, mut faults) = (KeyPath::default(), Collector::default());
     conform(&mut table, shape, &path, &mut faults);
@@ -297,7 +297,7 @@ pub(super) fn literal(value: &ValueKind) -> String {
 }
 
 /// The name of a kind of value, with its article.
-pub(super) const fn what(kind: &ValueKind) -> &'static str {
+pub(crate) const fn what(kind: &ValueKind) -> &'static str {
     match kind {
         ValueKind::String(_) => "a text",
         ValueKind::I64(_) => "a number",
@@ -312,7 +312,7 @@ pub(super) const fn what(kind: &ValueKind) -> &'static str {
 }
 
 /// Whether a value that is neither table nor list has this shape, or what is wrong with it.
-pub(super) fn scalar(value: &ValueKind, shape: &Shape) -> Result<(), String> {
+pub(crate) fn scalar(value: &ValueKind, shape: &Shape) -> Result<(), String> {
     let written = literal(value);
     match (shape, value) {
         (Shape::Whole(bounds), ValueKind::I64(number)) if bounds.contains(number) => Ok(()),

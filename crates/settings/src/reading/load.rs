@@ -1,8 +1,8 @@
 //! Loading: layers, shapes, types, checks; every fault at once.
 //!
-//! The layers are the files in turn, then variables. Routes get what `defaults` has for them. Values that do not fit the table of keys are reported
-//! and replaced by a stand-in, and the defaults are added. Then serde makes the types. The checks across keys
-//! run even if there were faults, and report nothing about stand-ins.
+//! The layers are the files in turn, then variables. Routes get what `defaults` has for them. Values that do not fit
+//! the table of keys are reported and replaced by a stand-in, and the defaults are added. Then serde makes the types.
+//! The checks across keys run even if there were faults, and report nothing about stand-ins.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 
 use super::collector::Collector;
 use super::conform::conform;
-use super::fault::{Fault, Faults, KeyPath, Severity};
 use super::layers::Layers;
-use super::secrets::{Needs, Secrets};
-use super::show::Origins;
-use super::types::{AwsVariables, ROOT, Settings};
-use super::{checks, defaults, variables};
+use super::{defaults, variables};
+use crate::checks;
+use crate::fault::{Fault, Faults, Severity};
+use crate::path::KeyPath;
+use crate::secrets::{Needs, Secrets};
+use crate::shown::show::Origins;
+use crate::types::{AwsVariables, ROOT, Settings};
 
 /// No configuration is larger; a wrong path must not fill the memory.
 const MAX_FILE: u64 = 4 * 1024 * 1024;

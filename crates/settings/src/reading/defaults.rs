@@ -12,10 +12,10 @@ use config::{Value, ValueKind};
 
 use super::collector::Collector;
 use super::conform::conform;
-use super::fault::KeyPath;
 use super::layers::{Table, entries};
-use super::schema::Shape::Section;
-use super::types::Defaults;
+use crate::path::KeyPath;
+use crate::schema::Shape::Section;
+use crate::types::Defaults;
 
 /// Gives the routes of `root` what its `defaults` have, and takes these out.
 pub(super) fn give(root: &mut Value, faults: &mut Collector) {

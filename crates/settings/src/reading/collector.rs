@@ -3,21 +3,22 @@
 use std::collections::BTreeSet;
 use std::mem;
 
-use super::fault::{Fault, Faults, KeyPath, Place, Severity};
 use super::layers::Layers;
-use super::types::ROOT;
+use crate::fault::{Fault, Faults, Place, Severity};
+use crate::path::KeyPath;
+use crate::types::ROOT;
 
 /// Collects faults, and remembers which keys are broken so that nothing is reported twice.
 #[derive(Default)]
-pub(super) struct Collector {
-    pub(super) layers: Layers,
+pub(crate) struct Collector {
+    pub(crate) layers: Layers,
     faults: Vec<Fault>,
     broken: BTreeSet<KeyPath>,
 }
 
 impl Collector {
     /// Begins with the faults of reading.
-    pub(super) fn new(mut layers: Layers) -> Self {
+    pub(crate) fn new(mut layers: Layers) -> Self {
         Self {
             faults: mem::take(&mut layers.faults),
             layers,
@@ -26,7 +27,7 @@ impl Collector {
     }
 
     /// The configuration as a whole.
-    pub(super) fn whole(&mut self, message: String) {
+    pub(crate) fn whole(&mut self, message: String) {
         self.faults.push(Fault::whole(Place::Default, message));
     }
 
@@ -64,7 +65,7 @@ impl Collector {
 
     /// A fault that involves several keys, reported at the first; silent if one of them is
     /// broken already, because its value is then only a stand-in.
-    pub(super) fn cross(
+    pub(crate) fn cross(
         &mut self,
         severity: Severity,
         paths: &[KeyPath],
@@ -109,7 +110,7 @@ impl Collector {
     }
 
     /// All faults: errors and warnings.
-    pub(super) fn finish(self) -> Faults {
+    pub(crate) fn finish(self) -> Faults {
         Faults::new(self.faults)
     }
 }

@@ -10,11 +10,12 @@ use std::sync::LazyLock;
 
 use config::{Value, ValueKind};
 
-use super::conform::what;
-use super::fault::{KeyPath, Place};
-use super::layers::{Layers, entries};
-use super::schema::Shape;
-use super::types::ROOT;
+use crate::fault::Place;
+use crate::path::KeyPath;
+use crate::reading::conform::what;
+use crate::reading::layers::{Layers, entries};
+use crate::schema::Shape;
+use crate::types::ROOT;
 
 /// One effective value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl fmt::Display for Effective {
 pub struct Origins(Vec<Effective>);
 
 impl Origins {
-    pub(super) fn of(root: &Value, layers: &Layers) -> Self {
+    pub(crate) fn of(root: &Value, layers: &Layers) -> Self {
         let mut all = Vec::new();
         gather(root, &[&ROOT], &KeyPath::default(), layers, &mut all);
         all.sort_by(|a, b| a.path.cmp(&b.path));
@@ -58,7 +59,7 @@ impl Origins {
     }
 
     /// Where `path` was written: the first value in it, or the nearest one if it has none.
-    pub(super) fn near(&self, path: &KeyPath) -> Place {
+    pub(crate) fn near(&self, path: &KeyPath) -> Place {
         let written = |table: &KeyPath| {
             let mut values = self.0.iter().filter(|value| value.path.is_within(table));
             values.find(|value| value.place != Place::Default)
@@ -121,7 +122,7 @@ fn quoted(text: &str) -> String {
 /// It works on the text alone and hides too much rather than too little, because a URL with a
 /// typing error may be shown as well.
 #[derive(Clone, Copy)]
-pub(super) struct Redacted<'a>(pub(super) &'a str);
+pub(crate) struct Redacted<'a>(pub(crate) &'a str);
 
 impl fmt::Debug for Redacted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

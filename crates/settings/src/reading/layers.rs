@@ -14,14 +14,16 @@ use serde::Deserialize as _;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 
-use super::fault::{Excerpt, Fault, KeyPath, Place, line_of};
-use super::types::ROOT;
+use crate::excerpt::{Excerpt, line_of};
+use crate::fault::{Fault, Place};
+use crate::path::KeyPath;
+use crate::types::ROOT;
 
-pub(super) type Table = Map<String, Value>;
+pub(crate) type Table = Map<String, Value>;
 
 /// All written values, and their places.
 #[derive(Default)]
-pub(super) struct Layers {
+pub(crate) struct Layers {
     sources: ConfigBuilder<DefaultState>,
     files: Vec<File>,
     /// The place of each key, and of each element of a list, in the last layer that has it.
@@ -135,7 +137,7 @@ impl Layers {
     }
 
     /// Whether `path` was written, rather than being a default.
-    pub(super) fn has(&self, path: &KeyPath) -> bool {
+    pub(crate) fn has(&self, path: &KeyPath) -> bool {
         self.places.contains_key(path)
     }
 
@@ -149,7 +151,7 @@ impl Layers {
     }
 
     /// The place of a value, or of its key.
-    pub(super) fn place(&self, path: &KeyPath, of_value: bool) -> Place {
+    pub(crate) fn place(&self, path: &KeyPath, of_value: bool) -> Place {
         match self.places.get(path) {
             Some(Written::File { file, key, value }) => {
                 let at = if of_value { value.start } else { key.start };
@@ -281,7 +283,7 @@ pub(super) fn parsed(text: &str) -> Value {
 }
 
 /// The entries of a table.
-pub(super) const fn entries(value: &Value) -> Option<&Table> {
+pub(crate) const fn entries(value: &Value) -> Option<&Table> {
     match &value.kind {
         ValueKind::Table(entries) => Some(entries),
         _ => None,

@@ -1,0 +1,95 @@
+//! Forms of templates, and of values that a template can make instead.
+
+use http::HeaderValue;
+
+use super::{check, form};
+use crate::made::{Makeable, Octet, OrMade, Priority};
+use crate::schema::{Form, Shape, nearest};
+use crate::text::TextError;
+use sluiced_core::rate::Cost;
+use sluiced_core::zone::Zone;
+use sluiced_template::{self as template, About, WrongTemplate};
+
+/// The same, or a template that makes one.
+pub(crate) const ZONE_OF: Shape = Shape::Text(Form {
+    check: or_made::<Zone>,
+    pattern: r"\{\{|\{%|^[A-Za-z0-9_+/-]+$",
+});
+/// The priority of a route, or a template that makes one.
+pub(crate) const PRIORITY: Shape = Shape::WholeOr(
+    0,
+    Form {
+        check: or_made::<Priority>,
+        pattern: r"\{\{|\{%|^ *[0-9] *$",
+    },
+);
+/// A template over a message.
+pub(crate) const TEMPLATE: Shape = Shape::Text(form(template));
+/// A template over a message and the answer to its call.
+pub(crate) const ANSWER_TEMPLATE: Shape = Shape::Text(form(|text| wrong_in(text, About::Answer)));
+/// The body of a call: a template that may hold a key of an API.
+pub(crate) const BODY: Shape = Shape::Hidden(form(|text| wrong_in(text, About::Call)));
+/// A whole number of units, or a template that makes one.
+pub(crate) const COST: Shape = Shape::WholeOr(
+    1,
+    Form {
+        check: or_made::<Cost>,
+        pattern: r"\{\{|\{%|^ *[0-9]+ *$",
+    },
+);
+/// A number of one octet, or a template that makes one.
+pub(crate) const OCTET: Shape = Shape::WholeOr(
+    0,
+    Form {
+        check: or_made::<Octet>,
+        pattern: r"\{\{|\{%|^ *[0-9]+ *$",
+    },
+);
+pub(crate) const HEADER: Shape = Shape::Hidden(form(header));
+/// What is signed: a template over a request.
+pub(crate) const SIGNED: Shape = Shape::Hidden(form(|text| wrong_in(text, About::Request)));
+/// A header with a signature.
+pub(crate) const SIGNATURE_HEADER: Shape =
+    Shape::Hidden(form(|text| wrong_in_header(text, About::Signature)));
+
+/// All faults of a template about a message.
+fn template(text: &str) -> Result<(), String> {
+    wrong_in(text, About::Message)
+}
+
+pub(super) fn wrong_in(text: &str, about: About) -> Result<(), String> {
+    let wrong = template::check(text, about).into_iter().map(|wrong| {
+        let near = match &wrong {
+            WrongTemplate::Variable { name, .. } => {
+                nearest(name, about.fields()).map(|near| (name, near))
+            }
+            _ => None,
+        };
+        near.map_or_else(
+            || wrong.to_string(),
+            |(name, near)| format!("templates know no `{name}`; did you mean `{near}`?"),
+        )
+    });
+    let wrong: Vec<_> = wrong.collect();
+    check(wrong.is_empty(), wrong.join("; "))
+}
+
+/// A value, or a template that makes it.
+fn or_made<T: Makeable>(text: &str) -> Result<(), String> {
+    match text.parse::<OrMade<T>>().map_err(|TextError(why)| why)? {
+        OrMade::Fixed(_) => Ok(()),
+        OrMade::Made(made) => template(made.as_str()),
+    }
+}
+
+fn header(text: &str) -> Result<(), String> {
+    wrong_in_header(text, About::Call)
+}
+
+fn wrong_in_header(text: &str, about: About) -> Result<(), String> {
+    check(
+        HeaderValue::from_str(text).is_ok(),
+        "a header's value must be visible ASCII on one line",
+    )?;
+    wrong_in(text, about)
+}
