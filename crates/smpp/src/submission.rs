@@ -9,23 +9,18 @@
 //! replica sent it.
 
 mod address;
+mod fields;
 
 use std::fmt;
-use std::time::Duration;
 
-use self::address::address;
-use sluiced_core::rate::parse_duration;
-use sluiced_pdu::{Address, Command, Malformed, Message as Sms, Tlv, tag};
+use self::fields::{Compiler, Field, Making, Octet, Party, octets_of, validity};
+use sluiced_pdu::{Command, Malformed, Message as Sms, Tlv, tag};
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::message::Message;
-use sluiced_settings::made::OctetText;
 use sluiced_settings::types::{Smpp, SmppLong};
+use sluiced_template::Templates;
 use sluiced_template::sms::{self, Cutting, Encoding, Written};
-use sluiced_template::{Context, Template, Templates, is_template};
-
-/// The longest time that a relative time of SMPP can name without counting months.
-const MAX_VALIDITY: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// How messages become `submit_sm`. Compiled once.
 #[derive(Debug)]
@@ -43,34 +38,6 @@ pub(super) struct SubmitTemplate {
     tlvs: Vec<(u16, Field)>,
     /// A message of more segments than this fits no window.
     window: usize,
-}
-
-/// A text, by its name in errors.
-#[derive(Debug)]
-struct Field {
-    name: String,
-    text: Text,
-}
-
-#[derive(Debug)]
-enum Text {
-    Fixed(String),
-    Made(Template),
-}
-
-/// A number of one octet.
-#[derive(Debug)]
-enum Octet {
-    Fixed(u8),
-    Made(Field),
-}
-
-/// The sender or the recipient.
-#[derive(Debug)]
-struct Party {
-    address: Field,
-    ton: Option<Octet>,
-    npi: Option<Octet>,
 }
 
 /// The PDUs of one message.
@@ -224,105 +191,6 @@ impl fmt::Debug for Submission {
             .field("parts", &self.parts.len())
             .finish_non_exhaustive()
     }
-}
-
-struct Compiler(Templates);
-
-impl Compiler {
-    fn field(&mut self, name: &str, text: &str) -> Result<Field, Misconfigured> {
-        let compiled = match is_template(text) {
-            true => {
-                let compiled = self.0.add(name, text);
-                Text::Made(compiled.map_err(|wrong| Misconfigured::new(name, wrong))?)
-            }
-            false => Text::Fixed(text.to_owned()),
-        };
-        Ok(Field {
-            name: name.to_owned(),
-            text: compiled,
-        })
-    }
-
-    fn octet(
-        &mut self,
-        name: &str,
-        octet: Option<&OctetText>,
-    ) -> Result<Option<Octet>, Misconfigured> {
-        Ok(match octet {
-            None => None,
-            Some(OctetText::Fixed(octet)) => Some(Octet::Fixed(octet.0)),
-            Some(OctetText::Made(text)) => Some(Octet::Made(self.field(name, text.as_str())?)),
-        })
-    }
-}
-
-/// Makes the fields of one message.
-struct Making<'a> {
-    templates: &'a Templates,
-    context: Context,
-}
-
-impl Making<'_> {
-    fn text(&self, field: &Field) -> Result<String, Undecodable> {
-        match &field.text {
-            Text::Fixed(text) => Ok(text.clone()),
-            Text::Made(template) => self.templates.render(template, &self.context),
-        }
-    }
-
-    fn octet(&self, octet: &Octet) -> Result<u8, Undecodable> {
-        let field = match octet {
-            Octet::Fixed(octet) => return Ok(*octet),
-            Octet::Made(field) => field,
-        };
-        let number = self.text(field)?.trim().parse();
-        number.map_err(|_| undecodable(&field.name, "is no whole number from 0 to 255".to_owned()))
-    }
-
-    fn optional(&self, octet: Option<&Octet>) -> Result<Option<u8>, Undecodable> {
-        octet.map(|octet| self.octet(octet)).transpose()
-    }
-
-    fn party(&self, party: &Party) -> Result<Address, Undecodable> {
-        let text = self.text(&party.address)?;
-        let ton = self.optional(party.ton.as_ref())?;
-        let npi = self.optional(party.npi.as_ref())?;
-        address(&text, ton, npi).map_err(|why| undecodable(&party.address.name, why.to_owned()))
-    }
-}
-
-/// A time of SMPP (section 7.1.1), or nothing. A duration becomes a relative time.
-fn validity(name: &str, text: String) -> Result<Vec<u8>, Undecodable> {
-    /// YYMMDDhhmmsstnnp.
-    const OCTETS: usize = 16;
-    if text.is_empty() || text.len() == OCTETS {
-        return Ok(text.into_bytes());
-    }
-    let wrong = || {
-        let why = "is no duration up to 30 days, and no time of SMPP, which has 16 characters";
-        undecodable(name, why.to_owned())
-    };
-    let length = parse_duration(&text).map_err(|_| wrong())?;
-    if length > MAX_VALIDITY {
-        return Err(wrong());
-    }
-    let seconds = length.as_secs().max(1);
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (hours, minutes, seconds) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    Ok(format!("0000{days:02}{hours:02}{minutes:02}{seconds:02}000R").into_bytes())
-}
-
-/// The octets of an optional parameter.
-fn octets_of(name: &str, text: String) -> Result<Vec<u8>, Undecodable> {
-    let Some(digits) = text.strip_prefix("0x") else {
-        return Ok(text.into_bytes());
-    };
-    let pairs = digits.as_bytes().chunks(2).map(|pair| {
-        let text = std::str::from_utf8(pair).ok().filter(|_| pair.len() == 2)?;
-        u8::from_str_radix(text, 16).ok()
-    });
-    let octets: Option<Vec<u8>> = pairs.collect();
-    octets.ok_or_else(|| undecodable(name, "is not hexadecimal behind 0x".to_owned()))
 }
 
 /// The number that joins the segments of a message: the same whenever it is sent again (FNV-1a).

@@ -1,5 +1,6 @@
 use super::*;
-use sluiced_ports::message::{HeaderValue, Properties};
+use sluiced_ports::downstream::{Answer, Facts, Undecodable};
+use sluiced_ports::message::{HeaderValue, Message, Properties};
 
 const FACTS: Facts<'_> = Facts {
     route: "sms",

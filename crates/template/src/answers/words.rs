@@ -1,0 +1,92 @@
+//! What the templates of an operator say that an answer means, and when to come back.
+
+use crate::{About, Template, Templates, WrongLabel};
+use sluiced_core::judge::{Found, Meaning};
+use sluiced_ports::downstream::{Answer, Facts};
+use sluiced_ports::message::Message;
+
+/// What the templates of an operator say that answers mean.
+#[derive(Debug)]
+pub struct AnswerWords {
+    templates: Templates,
+    outcome: Option<Template>,
+    wait: Option<Template>,
+}
+
+/// What they say of one answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    pub outcome: Found,
+    /// Why the template `outcome` failed, if it did. Nothing of the answer.
+    pub why: Option<String>,
+    /// When to come back, as it stands there.
+    pub wait: Option<String>,
+}
+
+impl AnswerWords {
+    /// Compiles the templates `outcome` and `wait` of a downstream.
+    ///
+    /// # Errors
+    /// When one is wrong, with its key.
+    pub fn new(outcome: Option<&str>, wait: Option<&str>) -> Result<Self, WrongLabel> {
+        let mut templates = Templates::about(About::Answer);
+        let mut compile = |key: &str, text: Option<&str>| {
+            let added = text.map(|text| templates.add_key(key.to_owned(), text));
+            added.transpose()
+        };
+        Ok(Self {
+            outcome: compile("outcome", outcome)?,
+            wait: compile("wait", wait)?,
+            templates,
+        })
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.outcome.is_none() && self.wait.is_none()
+    }
+
+    /// Whether one of them says what an answer means.
+    #[must_use]
+    pub const fn decides(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    /// Reads the answer to a message.
+    #[must_use]
+    pub fn read(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> Heard {
+        let context = self.templates.context_with(message, facts, Some(answer));
+        let text = |template: &Template| match &context {
+            Ok(context) => self.templates.render(template, context),
+            Err(undecodable) => Err(undecodable.clone()),
+        };
+        let wait = self.wait.as_ref().and_then(|wait| text(wait).ok());
+        let Some(outcome) = &self.outcome else {
+            return Heard {
+                wait,
+                ..Heard::default()
+            };
+        };
+        let found = text(outcome).map_err(|undecodable| undecodable.to_string());
+        let found = found.and_then(|text| meaning(text.trim()));
+        let (outcome, why) = match found {
+            Ok(Some(meaning)) => (Found::Meaning(meaning), None),
+            Ok(None) => (Found::Nothing, None),
+            Err(why) => (Found::Failed, Some(why)),
+        };
+        Heard { outcome, why, wait }
+    }
+}
+
+/// The meaning that a template names, if it names one.
+fn meaning(text: &str) -> Result<Option<Meaning>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let named = Meaning::ALL.into_iter().find(|one| one.word() == text);
+    // The text may be content of the answer.
+    named.map(Some).ok_or_else(|| {
+        "outcome: returns none of accepted, throttled, held, transient and permanent".to_owned()
+    })
+}
