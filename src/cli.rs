@@ -16,10 +16,11 @@ pub mod exit;
 pub mod find;
 pub mod limits;
 pub mod plan;
-pub mod proof;
+pub mod provider;
 pub mod routes;
 pub mod run;
 pub mod shell;
+pub mod sim;
 pub mod status;
 pub mod test;
 pub mod text;
@@ -85,10 +86,10 @@ enum Command {
     Man(shell::ManArgs),
     /// A provider that judges its callers (for tests and benchmarks)
     #[command(hide = true)]
-    Provider(proof::ProviderArgs),
+    Provider(provider::ProviderArgs),
     /// Simulates fleets with a virtual clock (for tests; replays a failing seed)
     #[command(hide = true)]
-    Sim(proof::SimArgs),
+    Sim(sim::SimArgs),
 }
 
 /// Threads for blocking work: stdin takes one for as long as it is read, and files of a list one at a time.
@@ -166,8 +167,8 @@ async fn dispatch(name: &str, command: Command) -> Result<ExitCode, Box<dyn std:
         Command::Try(args) => trial::run(&args, &mut out).await,
         Command::Completions(args) => Ok(shell::completions(&args, &mut out)?),
         Command::Man(args) => Ok(shell::man(&args, Arguments::command(), &mut out)?),
-        Command::Provider(args) => proof::provider(args, &mut out).await,
-        Command::Sim(args) => Ok(proof::sim(&args, &mut out)?),
+        Command::Provider(args) => provider::run(args, &mut out).await,
+        Command::Sim(args) => Ok(sim::run(&args, &mut out)?),
     };
     Ok(exit(name, done, &mut err, faults)?.into())
 }

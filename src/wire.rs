@@ -2,17 +2,22 @@
 //!
 //! | what is made | modules |
 //! |---|---|
-//! | the pipeline | `pacers` (limits and the routes that share them), `routes` (plain values), `queues`, `downstreams`, `callers`, `stores` |
+//! | the pipeline | `pacers` (limits and the routes that share them), `routes` (plain values), `queues`, `downstreams`, `callers` |
+//! | what replicas share | `stores`, `owners` (whose names those of a configuration are) |
 //! | what is counted | `metrics` |
 //! | what they need | `options` (secrets and certificates), `files` (limits of this replica's files) |
-//! | what commands look at | `probes` and `reach` (`check --connect`), `standing` (a limit as the store has it), `trials` (`plan`, `try`, `test`) |
+//! | what commands look at | `misfits` (faults without a connection), `probes` and `reach` (`check --connect`), `standing` (a limit as the store has it) |
+//! | what commands foresee | `planned` (`plan`), `trials` (`try`, `test`) |
 
 mod callers;
 mod downstreams;
 mod files;
 mod metrics;
+mod misfits;
 mod options;
+mod owners;
 mod pacers;
+mod planned;
 mod probes;
 mod queues;
 mod reach;
@@ -28,13 +33,15 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 pub use self::metrics::{all_metrics, install_metrics};
-pub use self::probes::{Probe, misfits, probes};
+pub use self::misfits::misfits;
+pub use self::planned::{Planned, PlannedLimit};
+pub use self::probes::{Probe, probes};
 pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
 pub use self::standing::{StoredLimit, closed_why, kind, lost};
 pub use self::stores::{Policies, replica};
 pub use self::stores::{family, keyed_limit, redis_at, redis_of, replicas, store};
 
-pub use self::trials::{Foreseen, Given, Planned, PlannedLimit, Rendered, Trial, Unforeseen};
+pub use self::trials::{Foreseen, Given, Rendered, Trial, Unforeseen};
 
 use self::downstreams::Uses;
 use self::pacers::Pacers;
@@ -174,7 +181,7 @@ pub fn start(
     });
     let events = Arc::new(CountedEvents::new(settings));
     let queues = Queues::new(settings, secrets, clock, Arc::clone(&events), &*store)?;
-    let owned = stores::owned(settings, &store, &queues);
+    let owned = owners::owned(settings, &store, &queues);
     if let Some(link) = owned.link() {
         health.component("names of the fleet", link);
     }

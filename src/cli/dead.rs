@@ -3,10 +3,10 @@
 //! A letter is read without being taken (`amqp::rabbit::letters`). It leaves its queue only when its
 //! copy is safe in a work queue, or when the operator drops it. The only secret that is needed is
 //! RabbitMQ's.
-//!
-//! The counts of a command are here, for people and as JSON.
 
+mod counts;
 mod drop;
+mod found;
 mod letter;
 mod list;
 mod replay;
@@ -19,8 +19,6 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
-use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::exit::{Exit, Refusal, loaded, named, only_one_of};
 use super::shell;
@@ -31,7 +29,7 @@ use sluiced_amqp::rabbit::letters::Letters;
 use sluiced_settings::Needs;
 use sluiced_settings::types::{QueueBackend, Route, Settings};
 
-pub(super) use list::{FoundLetters, find};
+pub(super) use found::{FoundLetters, find};
 
 /// The suffix of every dead-letter queue.
 const SUFFIX: &str = ".dead";
@@ -198,180 +196,9 @@ fn is_dead_letter_queue(queue: &str) -> Result<(), Refusal> {
     )))
 }
 
-/// The text if there is no such queue.
-fn absent(queue: &str) -> String {
-    format!(
-        "{queue}: no dead letters, for there is no such queue; `sluiced run` declares it when it first consumes `{}`",
-        queue.strip_suffix(SUFFIX).unwrap_or(queue)
-    )
-}
-
 /// `1 letter`, `2 letters`.
 fn letters(count: u64) -> String {
     counted(count, "letter")
-}
-
-/// What a command found out about each queue: written at once, or in the end as one list of JSON.
-struct QueueResults {
-    json: bool,
-    all: Vec<Value>,
-}
-
-impl QueueResults {
-    const fn new(json: bool) -> Self {
-        Self {
-            json,
-            all: Vec::new(),
-        }
-    }
-
-    /// What was found in a queue. Where there is no such queue, programs get `none`.
-    fn add<T: Counts>(
-        &mut self,
-        queue: &str,
-        found: Option<&T>,
-        none: &T,
-        out: &mut impl Write,
-    ) -> io::Result<()> {
-        if self.json {
-            let mut counts = json!(found.unwrap_or(none));
-            counts["queue"] = json!(queue);
-            self.all.push(counts);
-            return Ok(());
-        }
-        match found {
-            Some(counts) => counts.write(queue, out),
-            None => writeln!(out, "{}", absent(queue)),
-        }
-    }
-
-    fn end(self, out: &mut impl Write) -> io::Result<()> {
-        match self.json {
-            true => writeln!(out, "{:#}", Value::from(self.all)),
-            false => Ok(()),
-        }
-    }
-}
-
-/// The letters of a queue by what a command did to them.
-trait Counts: Serialize {
-    fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()>;
-}
-
-/// How many letters `--where` had no answer for, and why for the first of them. Programs get the number.
-#[derive(Debug, Default, Serialize)]
-#[serde(transparent)]
-struct Unasked {
-    count: u64,
-    #[serde(skip)]
-    why: String,
-}
-
-impl Unasked {
-    fn add(&mut self, why: String) {
-        if self.count == 0 {
-            self.why = why;
-        }
-        self.count += 1;
-    }
-
-    fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let why = &self.why;
-        let text = format!("left, for --where could not be worked out: {why}");
-        note(self.count, &text, out)
-    }
-}
-
-/// What `sluiced dead replay` did to the letters of a queue.
-#[derive(Debug, Default, Serialize)]
-struct ReplayCounts {
-    dry_run: bool,
-    before: u32,
-    looked_at: u64,
-    meant: u64,
-    replayed: u64,
-    /// The queues that they went to.
-    to: BTreeSet<String>,
-    unreadable: u64,
-    unasked: Unasked,
-    without_timestamp: u64,
-    /// Of the batch that failed: dead letters still, and perhaps in their work queue too.
-    unconfirmed: usize,
-    after: Option<u32>,
-}
-
-impl Counts for ReplayCounts {
-    fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "{queue}: {} before", letters(self.before.into()))?;
-        let queues: Vec<_> = self.to.iter().map(String::as_str).collect();
-        let to = match queues.is_empty() {
-            true => String::new(),
-            false => format!(" to {}", queues.join(", ")),
-        };
-        if self.dry_run {
-            writeln!(out, "  {} would be replayed{to}", self.meant)?;
-        } else {
-            writeln!(out, "  {} replayed{to}", self.replayed)?;
-        }
-        note(
-            self.without_timestamp,
-            "of these without their timestamp: by it they are too old, and would be dead at once",
-            out,
-        )?;
-        note(
-            self.unreadable,
-            "left, for their properties cannot be read; --unreadable replays their bodies alone",
-            out,
-        )?;
-        self.unasked.write(out)?;
-        note(
-            self.unconfirmed as u64,
-            "not confirmed: they are dead letters still, and may be in their work queue too",
-            out,
-        )?;
-        if let Some(after) = self.after {
-            let expected = u64::from(self.before).saturating_sub(self.replayed);
-            let new = match u64::from(after).saturating_sub(expected) {
-                0 => String::new(),
-                new => format!(", {new} of them new"),
-            };
-            writeln!(out, "  {} after{new}", letters(after.into()))?;
-        }
-        Ok(())
-    }
-}
-
-/// What `sluiced dead drop` did to the letters of a queue.
-#[derive(Default, Serialize)]
-struct DropCounts {
-    before: u32,
-    meant: u64,
-    dropped: u64,
-    unasked: Unasked,
-    after: u32,
-    /// Why nothing was dropped.
-    #[serde(skip)]
-    refused: Option<Refusal>,
-}
-
-impl Counts for DropCounts {
-    fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "{queue}: {} before", letters(self.before.into()))?;
-        match self.meant == self.dropped {
-            true => writeln!(out, "  {} dropped", self.dropped)?,
-            false => writeln!(out, "  {} would be dropped", self.meant)?,
-        }
-        self.unasked.write(out)?;
-        writeln!(out, "  {} after", letters(self.after.into()))
-    }
-}
-
-/// A line about so many letters, if there are any.
-fn note(count: u64, what: &str, out: &mut impl Write) -> io::Result<()> {
-    match count {
-        0 => Ok(()),
-        count => writeln!(out, "  {count} {what}"),
-    }
 }
 
 #[cfg(test)]

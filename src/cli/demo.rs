@@ -7,6 +7,7 @@
 
 mod config;
 mod fleet;
+mod progress;
 mod report;
 mod series;
 mod servers;
@@ -22,7 +23,8 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use self::config::{LIMIT, ROUTE, Scratch, Servers};
-use self::report::{Goal, Inside, Proof, Screen};
+use self::progress::{Goal, Inside, Screen};
+use self::report::Proof;
 use crate::cli::exit::{Exit, Refusal, StopSignals};
 use crate::cli::run;
 use crate::wire;

@@ -15,6 +15,7 @@ mod findings;
 mod limits;
 mod messages;
 mod plots;
+mod trace;
 mod words;
 
 use std::io::Write;
@@ -23,11 +24,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::arrivals::{Burst, MOST, Stream, count, read_trace};
+use self::arrivals::{Burst, MOST, Stream, count};
 use self::choices::{Choices, CostsOf, KeysOf};
 use self::figures::Figures;
 use self::findings::{PlanFacts, Weight, findings, left_out, zone};
 use self::messages::{Drawn, foreseen, recorded};
+use self::trace::read_trace;
 use self::words::{Head, time};
 use super::exit::{Exit, Refusal, loaded};
 use super::shell;
@@ -142,14 +144,18 @@ pub(super) fn run(
         let title = format!("route {name}: {}", head.arrivals);
         let worst = found.iter().find(|one| one.weight != Weight::Note);
         let said = worst.map_or(verdict.as_str(), |one| one.text.as_str());
-        write_picture(file, &plots::svg(&title, said, &figures.series))?;
+        write_picture(file, &plots::picture::svg(&title, said, &figures.series))?;
     }
     if args.json {
         let value = words::json(&head, &figures, &found, ends);
         writeln!(out, "{value:#}")?;
     } else {
         write!(out, "{}", words::words(&head, &figures, &found, ends))?;
-        write!(out, "\n{}\n{verdict}", plots::plots(&figures.series))?;
+        write!(
+            out,
+            "\n{}\n{verdict}",
+            plots::terminal::plots(&figures.series)
+        )?;
     }
     Ok(if ends { Exit::Done } else { Exit::Failed })
 }

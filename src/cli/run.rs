@@ -1,5 +1,7 @@
 //! `sluiced run`: the daemon, from its settings to its exit code.
 
+mod reload;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
+use self::reload::Reloads;
 use super::check::{fitting, report};
-use super::exit::{Exit, Reloads, StopSignals};
+use super::exit::{Exit, StopSignals};
 use crate::wire::{self, Running, Settled, WireError};
 use sluiced_core::rate::Span;
 use sluiced_pipeline::Remains;

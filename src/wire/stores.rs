@@ -12,21 +12,19 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::files::{KeyedFile, PacedFile};
-use super::queues::Queues;
 use super::standing::with_losses;
 use super::{WireError, options};
 use sluiced_core::limits::Rule;
-use sluiced_core::owner::LIMITS;
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::Pace;
-use sluiced_pipeline::{FileLimit, Owned, Owner, PolicySpec};
+use sluiced_pipeline::{FileLimit, PolicySpec};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::KeyedLimit;
-use sluiced_ports::store::{Family, FleetNames, Store};
+use sluiced_ports::store::{Family, Store};
 use sluiced_settings::Loaded;
 use sluiced_settings::secrets::Secrets;
-use sluiced_settings::types::{Limit, LimitBackend, Paced, Settings, callers_route};
+use sluiced_settings::types::{Limit, LimitBackend, Paced, Settings};
 use sluiced_status::{Limits, Replica};
 use sluiced_store::memory::MemoryStore;
 use sluiced_store::redis::{RedisOptions, RedisStore};
@@ -48,44 +46,6 @@ pub(super) fn shared_store(
             Arc::new(store)
         }
     })
-}
-
-/// Claims the names of `settings` for the fleet, which is called as written there, else as `queues` say.
-pub(super) fn owned(settings: &Settings, store: &Arc<dyn Store>, queues: &Queues) -> Owned {
-    if settings.backend.limits == LimitBackend::Memory {
-        return Owned::alone();
-    }
-    let fleet = match (&settings.redis.fleet, queues) {
-        (Some(written), _) => named(written),
-        (None, Queues::Rabbit(queue)) => queue.fleet(),
-        // Without a queue the configuration names the fleet.
-        (None, Queues::Embedded { .. } | Queues::None) => named(EMBEDDED),
-    };
-    Owned::keep(Owner {
-        store: Arc::clone(store),
-        prefix: settings.redis.prefix.clone(),
-        replica: replica(settings),
-        fleet,
-        names: owned_names(settings),
-    })
-}
-
-/// The fleet of lists that are sent without RabbitMQ.
-pub(super) const EMBEDDED: &str = "embedded";
-
-/// A name that is known from the start.
-fn named(fleet: &str) -> watch::Receiver<Option<FleetNames>> {
-    watch::channel(Some([fleet.to_owned()].into())).1
-}
-
-/// What a configuration keeps under names in the store: its limits, and the breakers of its routes.
-pub(super) fn owned_names(settings: &Settings) -> Vec<(String, bool)> {
-    let limits = settings.limits.iter();
-    let limits = limits.map(|(name, limit)| (format!("{LIMITS}{name}"), limit.shared()));
-    let callers = settings.callers.keys().map(|name| callers_route(name));
-    let routes = settings.routes.keys().cloned().chain(callers);
-    let routes = routes.map(|name| (format!("routes.{name}"), false));
-    limits.chain(routes).collect()
 }
 
 /// The Redis of a configuration.

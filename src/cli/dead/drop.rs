@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use super::DropCounts;
+use super::counts::{DropCounts, QueueResults};
 use super::letter::{Decision, Filter, FilterArgs};
-use super::{Console, DeadQueues, Location, QueueResults, Refusal, letters};
+use super::{Console, DeadQueues, Location, Refusal, letters};
 use crate::cli::exit::agrees;
 use sluiced_amqp::rabbit::letters::{BATCH, Letter, Letters};
 use sluiced_core::time::StoreTime;

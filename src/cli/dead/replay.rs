@@ -13,9 +13,9 @@ use clap::Args;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::ReplayCounts;
+use super::counts::{QueueResults, ReplayCounts};
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
-use super::{Console, DeadQueues, Location, QueueResults, Refusal, SUFFIX};
+use super::{Console, DeadQueues, Location, Refusal, SUFFIX};
 use crate::cli::exit::StopSignals;
 use sluiced_amqp::rabbit::letters::{BATCH, BATCH_BYTES, Letter, Letters, Replay};
 use sluiced_core::judge::DeadReason;

@@ -7,8 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::counts::absent;
 use super::letter::LetterFacts;
-use super::{DeadQueues, Location, Refusal, absent};
+use super::{DeadQueues, Location, Refusal};
 use crate::cli::text::{age, counted, facts, in_a_line, printable, size, utc, utc_of};
 use sluiced_amqp::rabbit::letters::Letter;
 use sluiced_ports::clock::Clock;

@@ -12,7 +12,8 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::config::{self, Scratch, Servers, tail};
-use super::report::{FleetFacts, Proof, Screen};
+use super::progress::Screen;
+use super::report::{FleetFacts, Proof};
 use super::servers::{Broker, DemoRedis};
 use super::{DemoArgs, Watch, interrupted, unique_name};
 use crate::cli::exit::Refusal;

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use super::arrivals::{Burst, Recorded, Stream, times};
+use super::arrivals::{Burst, Stream, times};
 use super::choices::Choices;
+use super::trace::Recorded;
 use crate::wire::{Planned, PlannedLimit};
 use sluiced_core::rate::Cost;
 use sluiced_core::scheduler::Share;

@@ -1,0 +1,70 @@
+//! Faults of a configuration that only a backend can find, without connecting: `check`, `run` and `test` report them at
+//! their places, as the settings report theirs.
+
+use super::downstreams::{Built, Unusable, Uses, without_secrets};
+use super::{callers, options};
+use sluiced_ports::connect::TlsError;
+use sluiced_settings::types::{LimitBackend, QueueBackend};
+use sluiced_settings::{Faults, KeyPath, Loaded};
+
+/// The faults of a configuration that only a backend can find, at their places.
+#[must_use]
+pub fn misfits(loaded: &Loaded) -> Faults {
+    let routes = loaded.settings.routes.iter();
+    let found = routes.filter_map(|(name, route)| {
+        let path = KeyPath::of(&["routes", name, "downstream"]);
+        let route = without_secrets(route, &loaded.secrets);
+        match Built::new(&route, &loaded.secrets, false, Uses::default()) {
+            Ok(_) => None,
+            Err(Unusable::Secret(error)) => Some((path, error.to_string())),
+            Err(Unusable::Key(misfit)) => {
+                // The name of a header may have dots of its own.
+                let steps = misfit.key.splitn(2, '.');
+                Some((steps.fold(path, |path, step| path.join(step)), misfit.why))
+            }
+        }
+    });
+    // Where nothing is connected, certificates need not exist.
+    let connects = !loaded.secrets.are_made_up();
+    let certificates = match connects {
+        true => tls_misfits(loaded),
+        false => Vec::new(),
+    };
+    let limits = loaded.settings.limits.iter();
+    let uncounted = limits.filter_map(|(name, limit)| {
+        let error = limit.rule().err()?;
+        Some((KeyPath::of(&["limits", name]), error.to_string()))
+    });
+    let callers = loaded.settings.callers.iter();
+    let refused = callers.filter(|_| connects).filter_map(|(name, callers)| {
+        let why = callers::identity(&loaded.secrets, callers).err()?;
+        Some((KeyPath::of(&["callers", name, "cert_file"]), why))
+    });
+    let all = found.chain(certificates).chain(uncounted).chain(refused);
+    loaded.faults(all)
+}
+
+/// Certificates of the servers that cannot be used.
+fn tls_misfits(loaded: &Loaded) -> Vec<(KeyPath, String)> {
+    let (settings, secrets) = (&loaded.settings, &loaded.secrets);
+    let mut tls = Vec::new();
+    if settings.backend.queue == QueueBackend::Rabbitmq {
+        tls.extend(options::rabbit(settings, secrets).map(|options| ("rabbitmq", options.tls)));
+    }
+    if settings.backend.limits == LimitBackend::Redis {
+        tls.extend(options::redis(settings, secrets).map(|options| ("redis", options.tls)));
+    }
+    // Without certificates of its own a section can have no wrong ones.
+    let written = tls
+        .into_iter()
+        .filter(|(_, tls)| tls.ca.is_some() || tls.certificate.is_some());
+    let wrong = written.filter_map(|(section, tls)| {
+        let error = tls.client_config().err()?;
+        let key = match error {
+            TlsError::Authority(_) | TlsError::NoAuthority => "ca_file",
+            TlsError::Certificate(_) => "cert_file",
+        };
+        Some((KeyPath::of(&[section, key]), error.to_string()))
+    });
+    wrong.collect()
+}

@@ -1,0 +1,84 @@
+//! A route with its limits in terms of the core, without queues, stores or calls: for `sluiced plan`, and for `trials`.
+
+use super::pacers::route_labels;
+use super::stores::rows;
+use super::{WireError, routes};
+use sluiced_core::limits::Rule;
+use sluiced_core::schedule::Pace;
+use sluiced_pipeline::RouteRules;
+use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::limits::Label;
+use sluiced_ports::message::Message;
+use sluiced_settings::types::{Limit, Route, Settings};
+use sluiced_template::RouteLabels;
+
+/// A route that is planned or tried.
+#[derive(Debug)]
+pub struct Planned {
+    name: String,
+    pub(super) labels: RouteLabels,
+    /// In the order of the route.
+    pub limits: Vec<PlannedLimit>,
+    /// The pace of the paced limit, and that of its reserve.
+    pub rows: Vec<Pace>,
+    pub rules: RouteRules,
+}
+
+/// A limit of the route.
+#[derive(Clone, Debug)]
+pub struct PlannedLimit {
+    pub name: String,
+    pub limit: Limit,
+    /// `None`: it is paced.
+    pub rule: Option<Rule>,
+}
+
+impl Planned {
+    /// A route of the configuration.
+    ///
+    /// # Errors
+    /// When a template cannot be used, which a checked configuration excludes.
+    pub fn new(settings: &Settings, name: &str, route: &Route) -> Result<Self, WireError> {
+        let mut limits = Vec::new();
+        for limit_name in &route.limits {
+            let Some(limit) = settings.limits.get(limit_name) else {
+                continue;
+            };
+            let rule = limit.rule();
+            limits.push(PlannedLimit {
+                name: limit_name.clone(),
+                limit: limit.clone(),
+                rule: rule.map_err(|e| WireError::new(format!("limits.{limit_name}"), e))?,
+            });
+        }
+        Ok(Self {
+            labels: route_labels(settings, name, route)?,
+            limits,
+            rows: rows(settings.paced_limit(route).map(|(_, paced)| paced)),
+            rules: routes::rules(settings, name, route)?,
+            name: name.to_owned(),
+        })
+    }
+
+    /// The cost of the message for each limit, in the order of the route.
+    ///
+    /// # Errors
+    /// When a limit cannot count it.
+    pub fn label(&self, message: &Message) -> Result<Label, Undecodable> {
+        self.labels.of(message, self.facts())
+    }
+
+    /// The facts of its first call.
+    fn facts(&self) -> Facts<'_> {
+        self.facts_of(1)
+    }
+
+    /// The facts of this call of it, from 1.
+    pub(super) fn facts_of(&self, attempt: u32) -> Facts<'_> {
+        Facts {
+            route: &self.name,
+            attempt,
+            max_body: self.rules.max_body,
+        }
+    }
+}

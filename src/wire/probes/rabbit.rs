@@ -1,0 +1,173 @@
+//! What `sluiced check --connect` asks RabbitMQ: whether one can log in, and how the queues of the routes are.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use secrecy::ExposeSecret as _;
+
+use super::Probe;
+use crate::wire::{Trial, WireError, options, reach};
+use sluiced_amqp::rabbit::letters::Letters;
+use sluiced_amqp::rabbit::management;
+use sluiced_amqp::rabbit::probe::{self, QueueState};
+use sluiced_amqp::rabbit::{RabbitError, RabbitOptions, RouteOptions};
+use sluiced_ports::message::Message;
+use sluiced_settings::Loaded;
+use sluiced_settings::types::QueueType;
+
+/// Adds a probe for each node, for the management API, and for each queue.
+pub(super) fn probes(loaded: &Loaded, strict: bool, probes: &mut Vec<Probe>) {
+    let options = options::rabbit(&loaded.settings, &loaded.secrets).map_err(|e| e.why);
+    let hosts = options
+        .as_ref()
+        .map_err(Clone::clone)
+        .and_then(|options| probe::hosts(options).map_err(|e| e.to_string()));
+    let (options, hosts) = match (options, hosts) {
+        (Ok(options), Ok(hosts)) => (Arc::new(options), hosts),
+        (_, Err(why)) | (Err(why), _) => {
+            probes.push(("rabbitmq".to_owned(), std::future::ready(Err(why)).boxed()));
+            return;
+        }
+    };
+    for (index, host) in hosts.into_iter().enumerate() {
+        let options = Arc::clone(&options);
+        let probe = async move {
+            match probe::broker(&options, index).await {
+                Ok(()) => Ok("connected and logged in".to_owned()),
+                Err(error) => {
+                    let url = options.settings.urls[index].expose_secret();
+                    Err(reach::explained(error.to_string(), url).await)
+                }
+            }
+        };
+        probes.push((format!("rabbitmq {host}"), probe.boxed()));
+    }
+    let all = loaded.settings.routes.iter();
+    let all: Vec<_> = all
+        .map(|(name, route)| options::route(&loaded.settings, name, Arc::new(route.clone())))
+        .collect();
+    let grant: Arc<str> = probe::grant_command(&options, &all).into();
+    if options.settings.management.is_some() {
+        let (options, all) = (Arc::clone(&options), all.clone());
+        let probe = async move {
+            let said = management::policies(&options, &all).await;
+            let mut said = said.map_err(|error| error.to_string())?;
+            said.insert(0, "policies and queues were read".to_owned());
+            Ok(said.join("; warning: "))
+        };
+        probes.push(("rabbitmq.management".to_owned(), probe.boxed()));
+    }
+    for (name, route) in loaded.settings.routes.keys().zip(all) {
+        let (options, grant) = (Arc::clone(&options), Arc::clone(&grant));
+        let trial = Trial::new(loaded, name, &loaded.settings.routes[name]);
+        let probe = async move {
+            let said = look(&options, &route, &grant).await?;
+            match first_message(&options, &route, trial).await {
+                Err(dies) if strict => Err(said + &dies),
+                Ok(fate) | Err(fate) => Ok(said + &fate),
+            }
+        };
+        probes.push((format!("routes.{name}.queue"), probe.boxed()));
+    }
+}
+
+async fn look(
+    options: &RabbitOptions,
+    route: &RouteOptions,
+    grant: &str,
+) -> Result<String, String> {
+    match probe::queue(options, route).await {
+        Ok(QueueState::Found {
+            messages,
+            consumers,
+            classic,
+            left_behind,
+            as_they_are,
+        }) => {
+            let queue = &route.settings.queue;
+            let mut said =
+                format!("queue `{queue}`: ready messages {messages}, consumers {consumers}");
+            if let Some(parked) = left_behind {
+                said += &format!(
+                    "; warning: {parked} messages stand parked in {queue}.parked.*, from when fair_by was set: they are consumed too; delete these queues when they are empty"
+                );
+            }
+            for why in as_they_are {
+                said += &format!("; warning: {why}");
+            }
+            if classic {
+                said += "; warning: it is a classic queue: after a crash of the broker what was acknowledged in its last second comes again, and is called again; a quorum queue brings back only what was not acknowledged";
+            }
+            if route.settings.queue_type == QueueType::Classic {
+                said += "; warning: queue_type = \"classic\": a classic wait queue drops what a full work queue refuses, and what moves while the broker dies; quorum keeps it";
+            }
+            if !route.settings.declare {
+                said += "; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default";
+            }
+            Ok(said)
+        }
+        Ok(QueueState::Hidden { as_they_are }) => {
+            let queue = &route.settings.queue;
+            let mut said = format!(
+                "queue `{queue}` can be consumed; warning: the user may not look at it (RabbitMQ 4.2.6 and 4.3.0 ask for the right to configure): messages at the broker are not counted"
+            );
+            for why in as_they_are {
+                said += &format!("; warning: {why}");
+            }
+            Ok(said)
+        }
+        Ok(QueueState::WouldBeDeclared) => Ok(format!(
+            "queue `{}` does not exist and would be declared",
+            route.settings.queue
+        )),
+        Err(error @ RabbitError::Forbidden { .. }) => {
+            Err(format!("{error}; `{grant}` grants what all routes need"))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What would happen to the first waiting message; an error, if it would be a dead letter. It goes back at once. A quorum queue counts that as a
+/// return, as with `sluiced try --peek`; a replica copies the message before there are too many.
+async fn first_message(
+    options: &RabbitOptions,
+    route: &RouteOptions,
+    trial: Result<Trial, WireError>,
+) -> Result<String, String> {
+    let message = match peek(options, &route.settings.queue).await {
+        Ok(Some(message)) => message,
+        Ok(None) => return Ok(String::new()),
+        Err(error) => return Ok(format!("; no message was looked at: {error}")),
+    };
+    let usable = trial.map_err(|error| error.why).and_then(|trial| {
+        let label = trial.route.label(&message);
+        let invalid = |why| format!("a limit cannot count it: {why}");
+        label.map_err(invalid)?;
+        let undecodable = |why| format!("no request can be made of it: {why}");
+        trial.request(&message).map_err(undecodable)
+    });
+    let back = "; it was given back, which a quorum queue counts as a return";
+    match usable {
+        Ok(_) => Ok(format!(
+            "; the first message that waits can be decoded and rendered{back}"
+        )),
+        Err(why) => Err(format!(
+            "; warning: the first message that waits would be a dead letter: {why}{back}"
+        )),
+    }
+}
+
+/// The first message that is ready in a queue. It stays there. One that was returned often goes to the end as a copy, before
+/// the broker drops it.
+async fn peek(options: &RabbitOptions, queue: &str) -> Result<Option<Message>, RabbitError> {
+    let Some(mut letters) = Letters::open(options, queue).await? else {
+        return Ok(None);
+    };
+    let Some(first) = letters.first().await? else {
+        return letters.close().await.map(|_| None);
+    };
+    let message = first.message.clone();
+    letters.leave(first).await?;
+    letters.close().await?;
+    Ok(Some(message))
+}
