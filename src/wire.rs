@@ -52,7 +52,7 @@ use sluiced_pipeline::{Owned, Pauses, Pipeline, RouteSpec, publish_arrivals};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::Arrival;
 use sluiced_ports::queue::Subscription;
-use sluiced_ports::store::StatusStore;
+use sluiced_ports::store::{StatusStore, Store};
 use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{Route, Settings};
 use sluiced_status::Limits;
@@ -107,7 +107,24 @@ struct Routes<'a> {
     traces: Option<&'a Traces>,
 }
 
-impl Routes<'_> {
+impl<'a> Routes<'a> {
+    /// The pacers of all limits, with the routes and the callers that name them.
+    fn pacers(
+        &self,
+        store: &Arc<dyn Store>,
+        policies: &'a Policies,
+        clock: Clock,
+    ) -> Result<Pacers<'a>, WireError> {
+        let settings = self.settings;
+        let mut pacers = Pacers::new(settings, Arc::clone(store), policies)?;
+        for (name, route) in &settings.routes {
+            let spec = self.spec(name, route, &pacers)?;
+            pacers.add(&route.limits, spec);
+        }
+        callers::add(settings, self.secrets, clock, self.health, &mut pacers)?;
+        Ok(pacers)
+    }
+
     /// A route of the configuration with its queue and its downstream.
     fn spec(&self, name: &str, route: &Route, pacers: &Pacers<'_>) -> Result<RouteSpec, WireError> {
         let settings = self.settings;
@@ -164,6 +181,28 @@ impl Routes<'_> {
     }
 }
 
+fn pipeline(
+    pacers: Pacers<'_>,
+    pauses: &Pauses,
+    owned: &Owned,
+    clock: Clock,
+    health: &Health,
+) -> Result<Pipeline, WireError> {
+    let jitter = Jitter::new(rand::random());
+    let (pacers, keyed_policies) = pacers.into_specs();
+    let ownership = owned.ownership();
+    let started = Pipeline::start(
+        pacers,
+        keyed_policies,
+        pauses,
+        ownership,
+        clock,
+        jitter,
+        health,
+    );
+    started.map_err(|e| WireError::new("the pipeline cannot be started", e))
+}
+
 /// Builds and starts everything that `settings` name.
 ///
 /// # Errors
@@ -191,7 +230,6 @@ pub fn start(
     }
     let traces = Traces::from_environment(&replica(settings), Handle::current())
         .map_err(|e| WireError::new("traces", e))?;
-    let mut pacers = Pacers::new(settings, Arc::clone(&store), &policies)?;
     let routes = Routes {
         settings,
         secrets,
@@ -200,29 +238,13 @@ pub fn start(
         events: &events,
         traces: traces.as_ref(),
     };
-    for (name, route) in &settings.routes {
-        let spec = routes.spec(name, route, &pacers)?;
-        pacers.add(&route.limits, spec);
-    }
-    callers::add(settings, secrets, clock, health, &mut pacers)?;
-    let jitter = Jitter::new(rand::random());
-    let (pacers, keyed_policies) = pacers.into_specs();
+    let pacers = routes.pacers(&store, &policies, clock)?;
     let pauses = Pauses {
         store: Arc::clone(&store),
         replica: replica(settings),
     };
-    let pipeline = Pipeline::start(
-        pacers,
-        keyed_policies,
-        &pauses,
-        owned.ownership(),
-        clock,
-        jitter,
-        health,
-    )
-    .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
     Ok(Running {
-        pipeline,
+        pipeline: pipeline(pacers, &pauses, &owned, clock, health)?,
         owned,
         settled: Arc::clone(&events.settled),
         policies,

@@ -27,7 +27,7 @@ use clap::Args;
 use self::arrivals::{Burst, MOST, Stream, count};
 use self::choices::{Choices, CostsOf, KeysOf};
 use self::figures::Figures;
-use self::findings::{PlanFacts, Weight, findings, left_out, zone};
+use self::findings::{Finding, PlanFacts, Weight, findings, left_out, zone};
 use self::messages::{Drawn, foreseen, recorded};
 use self::trace::read_trace;
 use self::words::{Head, time};
@@ -129,7 +129,6 @@ pub(super) fn run(
     let same_queue: Vec<_> = same_queue.filter(|other| *other != name).collect();
     let left_out = left_out(route, &others, &same_queue, &assumed, &once, tenants);
     found.extend(left_out);
-    let ends = found.iter().all(|one| one.weight == Weight::Note);
     let head = Head {
         route: name.to_owned(),
         length: time(micros(asked.length)),
@@ -139,25 +138,46 @@ pub(super) fn run(
         arrivals: asked.arrivals,
         seed: args.seed,
     };
-    let verdict = words::verdict(ends, &figures);
+    write(args, &head, &figures, &found, out)?;
+    Ok(match is_good(&found) {
+        true => Exit::Done,
+        false => Exit::Failed,
+    })
+}
+
+/// Writes what was found, and the picture if one is wanted.
+fn write(
+    args: &PlanArgs,
+    head: &Head,
+    figures: &Figures,
+    found: &[Finding],
+    out: &mut impl Write,
+) -> Result<(), Refusal> {
+    let ends = is_good(found);
+    let verdict = words::verdict(ends, figures);
     if let Some(file) = &args.svg {
-        let title = format!("route {name}: {}", head.arrivals);
+        let title = format!("route {}: {}", head.route, head.arrivals);
         let worst = found.iter().find(|one| one.weight != Weight::Note);
         let said = worst.map_or(verdict.as_str(), |one| one.text.as_str());
         write_picture(file, &plots::picture::svg(&title, said, &figures.series))?;
     }
     if args.json {
-        let value = words::json(&head, &figures, &found, ends);
+        let value = words::json(head, figures, found, ends);
         writeln!(out, "{value:#}")?;
     } else {
-        write!(out, "{}", words::words(&head, &figures, &found, ends))?;
+        write!(out, "{}", words::words(head, figures, found, ends))?;
         write!(
             out,
             "\n{}\n{verdict}",
             plots::terminal::plots(&figures.series)
         )?;
     }
-    Ok(if ends { Exit::Done } else { Exit::Failed })
+    Ok(())
+}
+
+/// Whether nothing that was found is more than a note.
+fn is_good(found: &[Finding]) -> bool {
+    found.iter().all(|one| one.weight == Weight::Note)
 }
 
 fn write_picture(file: &Path, picture: &str) -> Result<(), Refusal> {

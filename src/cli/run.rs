@@ -180,17 +180,23 @@ pub async fn until_done(
         tokio::task::spawn_blocking(move || traces.end()).await.ok();
     }
     log_end(&settled, &remains);
-    // If a list was not sent in full, the command failed; a daemon that a signal stopped did not.
+    if foreign {
+        return Ok(Exit::WrongConfiguration);
+    }
+    Ok(exit_of(list, health.has_failed(), &settled, &remains))
+}
+
+/// The exit code of what has stopped. If a list was not sent in full, the command failed; a daemon that a signal stopped
+/// did not.
+fn exit_of(list: bool, has_failed: bool, settled: &Settled, remains: &Remains) -> Exit {
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
-    Ok(if foreign {
-        Exit::WrongConfiguration
-    } else if health.has_failed() || list && unsent > 0 {
+    if has_failed || list && unsent > 0 {
         Exit::Failed
     } else if list && settled.dead() > 0 {
         Exit::Leftover
     } else {
         Exit::Done
-    })
+    }
 }
 
 /// Logs the progress of a list, again and again. Never ends.
@@ -248,21 +254,7 @@ async fn serve(
     // Probes are answered before everything is built; until then it is not ready.
     let (process, starting) = watch::channel(Link::Connecting);
     health.component("process", starting);
-    let routes = loaded.settings.shown().into_iter().map(|(name, shown)| {
-        let facts = RouteFacts {
-            queue: shown.source,
-            standby_for: shown.standby_for,
-            limits: shown.limits,
-        };
-        (name, facts)
-    });
-    let replica = wire::replica(&loaded.settings);
-    let board = Board::new(
-        replica.clone(),
-        routes.collect(),
-        metrics.clone(),
-        health.clone(),
-    );
+    let board = board(loaded, &metrics, &health);
     if let Err(why) = listen(loaded, metrics, &health, &board, &last).await {
         error!("{why}");
         return Exit::Failed;
@@ -281,6 +273,7 @@ async fn serve(
         tokio::spawn(async move { until.run_until_cancelled(reloads).await });
         process.send_replace(Link::Up);
         notifier.ready();
+        let replica = wire::replica(&loaded.settings);
         let (version, routes) = (env!("CARGO_PKG_VERSION"), loaded.settings.routes.len());
         info!(version, replica, routes, "started");
     };
@@ -294,6 +287,24 @@ async fn serve(
         error!("{why}");
         Exit::Failed
     })
+}
+
+/// How this replica and its routes are.
+fn board(loaded: &Loaded, metrics: &Metrics, health: &Health) -> Board {
+    let routes = loaded.settings.shown().into_iter().map(|(name, shown)| {
+        let facts = RouteFacts {
+            queue: shown.source,
+            standby_for: shown.standby_for,
+            limits: shown.limits,
+        };
+        (name, facts)
+    });
+    Board::new(
+        wire::replica(&loaded.settings),
+        routes.collect(),
+        metrics.clone(),
+        health.clone(),
+    )
 }
 
 /// Starts the admin listener, if one is configured.

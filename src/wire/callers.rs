@@ -1,5 +1,6 @@
 //! From the callers of the configuration to routes of the pipeline whose queue and downstream are one listener.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,20 +45,70 @@ pub(super) fn add(
     let waiting: Vec<u16> = settings.callers.values().map(|c| c.max_waiting).collect();
     let connections = sluiced_callers::connections(&waiting);
     for ((name, callers), connections) in settings.callers.iter().zip(connections) {
-        let at = |key: &str| format!("callers.{name}.{key}");
-        let listener = Listener::bind(&callers.listen, &mut inherited);
-        let listener = listener.map_err(|e| WireError::new(at("listen"), e))?;
+        let named = Named {
+            settings,
+            name,
+            callers,
+            route: callers_route(name).into(),
+        };
+        let listener = named.listener(&mut inherited)?;
+        let meters = Arc::new(RouteMeters::new(&named.route));
+        let options = named.options(secrets, pacers, connections)?;
+        if connections < usize::from(callers.max_waiting) {
+            tracing::warn!(
+                callers = name,
+                connections,
+                max_waiting = callers.max_waiting,
+                "fewer callers can wait than max_waiting says, because this process may not open as many files; raise its limit (LimitNOFILE= of systemd, ulimit -n)"
+            );
+        }
+        tracing::info!(callers = name, listen = %callers.listen, "callers may ask here");
+        let ports = sluiced_callers::start(options, listener, clock, counting_verdicts(&meters));
+        health.component(&format!("callers {name}"), ports.subscription.link());
+        let spec = named.spec(ports, meters, pacers)?;
+        pacers.add(&callers.limits, spec);
+    }
+    Ok(())
+}
+
+/// Callers of the configuration, by their name.
+struct Named<'a> {
+    settings: &'a Settings,
+    name: &'a str,
+    callers: &'a types::Callers,
+    /// As which they are a route.
+    route: Arc<str>,
+}
+
+impl Named<'_> {
+    fn wrong(&self, key: &str, why: impl fmt::Display) -> WireError {
+        WireError::new(format!("callers.{}.{key}", self.name), why)
+    }
+
+    /// Where they ask. An address that other machines reach needs a token and TLS.
+    fn listener(&self, inherited: &mut Inherited) -> Result<Listener, WireError> {
+        let callers = self.callers;
+        let listener = Listener::bind(&callers.listen, inherited);
+        let listener = listener.map_err(|e| self.wrong("listen", e))?;
         let is_open = callers.token_file.is_none() || callers.cert_file.is_none();
         if let Some(address) = listener.reached_at().filter(|_| is_open) {
             let why = format!(
                 "systemd opened {address}, which other machines reach: callers need a token, and TLS to hide it; write token_file, cert_file and key_file, or an address of loopback"
             );
-            return Err(WireError::new(at("listen"), why));
+            return Err(self.wrong("listen", why));
         }
-        let route: Arc<str> = callers_route(name).into();
-        let meters = Arc::new(RouteMeters::new(&route));
-        let options = CallersOptions {
-            route: Arc::clone(&route),
+        Ok(listener)
+    }
+
+    fn options(
+        &self,
+        secrets: &Secrets,
+        pacers: &Pacers<'_>,
+        connections: usize,
+    ) -> Result<CallersOptions, WireError> {
+        let (settings, callers) = (self.settings, self.callers);
+        Ok(CallersOptions {
+            route: Arc::clone(&self.route),
             limits: asked(settings, callers),
             store: pacers.store_link(),
             keyed: KeyedLimits::new(pacers.keyed_store(), pacers.keyed(&callers.limits)),
@@ -68,42 +119,34 @@ pub(super) fn add(
                 .counts_after(callers)
                 .then(|| callers.ends_after.get()),
             token: rotating(secrets, callers.token_file.as_deref())
-                .map_err(|e| WireError::new(at("token_file"), e))?,
-            identity: identity(secrets, callers)
-                .map_err(|why| WireError::new(at("cert_file"), why))?,
+                .map_err(|e| self.wrong("token_file", e))?,
+            identity: identity(secrets, callers).map_err(|why| self.wrong("cert_file", why))?,
             connections,
-        };
-        if connections < usize::from(callers.max_waiting) {
-            tracing::warn!(
-                callers = name,
-                connections,
-                max_waiting = callers.max_waiting,
-                "fewer callers can wait than max_waiting says, because this process may not open as many files; raise its limit (LimitNOFILE= of systemd, ulimit -n)"
-            );
-        }
-        tracing::info!(callers = name, listen = %callers.listen, "callers may ask here");
-        let Callers {
-            subscription,
-            downstream,
-        } = sluiced_callers::start(options, listener, clock, counting_verdicts(&meters));
-        health.component(&format!("callers {name}"), subscription.link());
-        let labels = labels(settings, callers).map_err(|e| WireError::new(at("limits"), e))?;
-        let spec = RouteSpec {
-            name: route,
-            rules: rules(settings, name, callers),
+        })
+    }
+
+    fn spec(
+        &self,
+        ports: Callers,
+        meters: Arc<RouteMeters>,
+        pacers: &Pacers<'_>,
+    ) -> Result<RouteSpec, WireError> {
+        let (settings, callers) = (self.settings, self.callers);
+        let labels = labels(settings, callers).map_err(|e| self.wrong("limits", e))?;
+        Ok(RouteSpec {
+            name: Arc::clone(&self.route),
+            rules: rules(settings, self.name, callers),
             counting: Counting::new(labels, pacers.counted(&callers.limits)),
-            downstream,
+            downstream: ports.downstream,
             // What a downstream answers to callers is not seen here.
             figures: RouteFigures::none(),
             breaker: None,
-            subscription,
+            subscription: ports.subscription,
             meters,
             journal: None,
             results: None,
-        };
-        pacers.add(&callers.limits, spec);
+        })
     }
-    Ok(())
 }
 
 fn counting_verdicts(meters: &Arc<RouteMeters>) -> CountVerdict {

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tracing::error;
 
@@ -58,7 +58,7 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::{Link, Secret};
 use sluiced_ports::downstream::Downstream;
 use sluiced_ports::queue::{
-    Leftover, ServeChannels, Settlement, Sink, Subscription, time_to_close,
+    Delivery, Leftover, ServeChannels, Settlement, Sink, Subscription, Tap, time_to_close,
 };
 use token::Token;
 
@@ -142,6 +142,46 @@ impl Settling {
     }
 }
 
+/// The ways between requests and the pipeline.
+struct Ways {
+    deliveries: mpsc::UnboundedSender<Delivery>,
+    tap: watch::Receiver<Tap>,
+    sink: Sink,
+}
+
+/// What requests are answered by.
+fn desk(
+    options: CallersOptions,
+    clock: Clock,
+    permits: Arc<Permits>,
+    meters: &Arc<CallersMeters>,
+    ways: Ways,
+    is_at_address: bool,
+) -> Desk {
+    let waiting = usize::from(options.max_waiting.max(1));
+    Desk {
+        offer: Offer {
+            limits: options.limits,
+            max_wait: options.max_wait,
+        },
+        keyed: options.keyed,
+        permits,
+        places: Semaphore::new(waiting),
+        looks: Semaphore::new(LOOKS),
+        deliveries: ways.deliveries,
+        tap: ways.tap,
+        is_open: AtomicBool::new(false),
+        store: options.store,
+        sink: ways.sink,
+        clock,
+        meters: Arc::clone(meters),
+        token: options.token.map(|token| Token::new(token, clock.now())),
+        is_at_address,
+        use_within: options.use_within,
+        route: options.route,
+    }
+}
+
 /// Answers until the subscription is closed.
 async fn serve(
     options: CallersOptions,
@@ -160,32 +200,18 @@ async fn serve(
         ..
     } = channels;
     let (sink, mut settlements) = Sink::new();
-    let waiting = usize::from(options.max_waiting.max(1));
-    let desk = Arc::new(Desk {
-        offer: Offer {
-            limits: options.limits,
-            max_wait: options.max_wait,
-        },
-        keyed: options.keyed,
-        permits: Arc::clone(&settling.permits),
-        places: Semaphore::new(waiting),
-        looks: Semaphore::new(LOOKS),
+    let (identity, connections) = (options.identity.clone(), options.connections);
+    let ways = Ways {
         deliveries,
         tap,
-        is_open: AtomicBool::new(false),
-        store: options.store,
         sink,
-        clock,
-        meters: Arc::clone(&meters),
-        token: options.token.map(|token| Token::new(token, clock.now())),
-        is_at_address: listener.is_at_address(),
-        use_within: options.use_within,
-        route: options.route,
-    });
+    };
+    let (permits, is_at_address) = (Arc::clone(&settling.permits), listener.is_at_address());
+    let desk = desk(options, clock, permits, &meters, ways, is_at_address);
     link.send_replace(Link::Up);
-    let mut open = Connections::new(options.connections, meters);
+    let mut open = Connections::new(connections, meters);
     let end = {
-        let listening = listener.serve(router(desk), options.identity, &mut open);
+        let listening = listener.serve(router(Arc::new(desk)), identity, &mut open);
         tokio::pin!(listening);
         loop {
             tokio::select! {

@@ -118,20 +118,57 @@ fn wrong<T>(why: impl Into<String>) -> Result<T, WrongRequest> {
     Err(WrongRequest(why.into()))
 }
 
-impl Offer {
-    /// Reads a request; an empty one asks for nothing special.
-    pub(crate) fn read(&self, text: &[u8]) -> Result<Asked, WrongRequest> {
+/// The keys and the costs by the names of limits, and what is taken.
+type Counted<'a> = (
+    BTreeMap<&'a str, Option<String>>,
+    BTreeMap<&'a str, NonZeroU32>,
+    Vec<Takes>,
+);
+
+impl Written {
+    fn read(text: &[u8]) -> Result<Self, WrongRequest> {
         let written = match text.trim_ascii() {
-            b"" => Ok(Written::default()),
+            b"" => Ok(Self::default()),
             // A list would be read as the fields in their order.
             [b'[', ..] => return wrong("the request is a list; write an object: {…}"),
             text => serde_json::from_slice(text),
         };
-        let mut written: Written = match written {
-            Ok(written) => written,
-            Err(why) => return wrong(format!("the request is not as it should be: {why}")),
-        };
+        written.or_else(|why| wrong(format!("the request is not as it should be: {why}")))
+    }
+}
+
+/// The tenant of a request.
+fn tenant(written: Option<&str>) -> Result<&str, WrongRequest> {
+    match written.unwrap_or(NO_TENANT) {
+        "" => wrong("tenant: it is empty; write a name, or leave it out"),
+        long if long.len() > LONGEST => wrong(format!("tenant: write at most {LONGEST} bytes")),
+        tenant => Ok(tenant),
+    }
+}
+
+impl Offer {
+    /// Reads a request; an empty one asks for nothing special.
+    pub(crate) fn read(&self, text: &[u8]) -> Result<Asked, WrongRequest> {
+        let mut written = Written::read(text)?;
         let wait = self.wait(written.wait.as_deref())?;
+        let (keys, cost, takes) = self.counted(&mut written)?;
+        let body = Body {
+            keys,
+            cost,
+            tenant: tenant(written.tenant.as_deref())?,
+        };
+        match serde_json::to_vec(&body) {
+            Ok(body) => Ok(Asked {
+                body: body.into(),
+                wait,
+                takes,
+            }),
+            Err(why) => wrong(why.to_string()),
+        }
+    }
+
+    /// The key and the cost of a request for each limit, and what it takes.
+    fn counted(&self, written: &mut Written) -> Result<Counted<'_>, WrongRequest> {
         let mut keys = BTreeMap::new();
         let mut cost = BTreeMap::new();
         let mut takes = Vec::new();
@@ -167,25 +204,7 @@ impl Offer {
         if takes.is_empty() {
             return wrong("keys: all are null, so that no limit counts it; name a key");
         }
-        let body = Body {
-            keys,
-            cost,
-            tenant: written.tenant.as_deref().unwrap_or(NO_TENANT),
-        };
-        if body.tenant.is_empty() {
-            return wrong("tenant: it is empty; write a name, or leave it out");
-        }
-        if body.tenant.len() > LONGEST {
-            return wrong(format!("tenant: write at most {LONGEST} bytes"));
-        }
-        match serde_json::to_vec(&body) {
-            Ok(body) => Ok(Asked {
-                body: body.into(),
-                wait,
-                takes,
-            }),
-            Err(why) => wrong(why.to_string()),
-        }
+        Ok((keys, cost, takes))
     }
 
     fn wait(&self, text: Option<&str>) -> Result<Duration, WrongRequest> {
