@@ -5,7 +5,7 @@
 //! with the decisions of production (`simulation::plan`); no server is asked, no secret is read, and
 //! the same arguments make the same run.
 //!
-//! By file: `arrivals` and `choices` are the input, `messages` draws messages from it; `figures`, `limits`
+//! By file: `arrivals`, `trace` and `choices` are the input, `messages` draws messages from it; `figures`, `limits`
 //! and `findings` are the result; `words` and `plots` show it.
 
 mod arrivals;
