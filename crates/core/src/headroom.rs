@@ -16,8 +16,8 @@
 //! after it. So what `late` loses goes to `way` first, and falls with that once no call that left later
 //! counts any more.
 //!
-//! [`Lateness`] measures how late calls leave after their slots, [`Way`] by how much the time of the way to a downstream
-//! varies.
+//! [`Lateness`] measures how late calls leave after their slots, [`Way`] by how much the time of the way to a
+//! downstream varies.
 //!
 //! A replica makes its first handshakes before its first call, and raises the headroom first if it needs more
 //! ([`Follow::first`]).

@@ -3,8 +3,8 @@
 //! Problem: the values, the list of them all and the texts are the same list, and where it is written three times a
 //! new value can be missing in one of them. So an enum is written once, with its texts, and the macro makes the rest.
 
-/// An enum with a text for each value (`Value = "text",`), a constant `ALL` with every value in this order, and a method
-/// that returns the text, whose head stands behind the enum.
+/// An enum with a text for each value (`Value = "text",`), a constant `ALL` with every value in this order, and a
+/// method that returns the text; its head stands behind the enum.
 #[macro_export]
 macro_rules! labelled {
     (

@@ -1,7 +1,7 @@
 //! What follows from a call: what comes out of the decision.
 //!
-//! Problem: the end of a call concerns the message, its limits, its keys and the breaker at once. So the decision is one
-//! list, [`Follows`], with a field for each of them, and the code that carries it out decides nothing.
+//! Problem: the end of a call concerns the message, its limits, its keys and the breaker at once. So the decision is
+//! one list, [`Follows`], with a field for each of them, and the code that carries it out decides nothing.
 
 use std::time::Duration;
 

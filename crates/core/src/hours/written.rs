@@ -1,7 +1,7 @@
 //! How opening hours are written: ranges of times, and days of the week.
 //!
-//! Problem: a range that is read in another way than it was meant shows only when messages leave at night. So a text that
-//! is not certain is refused, and the error says what would be right.
+//! Problem: a range that is read in another way than it was meant shows only when messages leave at night. So a text
+//! that is not certain is refused, and the error says what would be right.
 
 use std::fmt;
 use std::str::FromStr;
