@@ -369,10 +369,12 @@ impl Client {
         }
         let heard = self.transport.call(request, leave_by, began, self.timeout);
         match heard.await {
-            Ok(Heard { answer, after }) => {
+            Ok(Heard { answer, rests }) => {
                 lock(&self.refusing).answered();
                 let received = self.answers.receive(answer, began + self.timeout).await;
-                after.done();
+                if let Some((writing, rest)) = rests {
+                    writing.rests(rest);
+                }
                 let is_replaced = self.answered(&received, given);
                 let mut judgement = self.answers.judged(received, asks);
                 let renewed = is_replaced || self.edition() != before;

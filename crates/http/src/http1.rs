@@ -32,7 +32,7 @@ use super::connect::WarmConnector;
 use super::failure::Failure;
 use super::gate::Writing;
 use super::lifetime::Lifetimes;
-use super::transport::{AfterAnswer, AnswerBody, Heard, Unheard};
+use super::transport::{AnswerBody, Heard, Unheard};
 use sluiced_ports::dial::find;
 use sluiced_ports::downstream::{LeaveBy, NotSent, Silence};
 
@@ -96,8 +96,8 @@ impl Http1 {
                 writing.answered();
                 let rest = self.lifetimes.rest(answer.headers());
                 Ok(Heard {
-                    answer: answer.map(AnswerBody::One),
-                    after: AfterAnswer::Rests(writing, rest),
+                    answer: answer.map(AnswerBody::Left),
+                    rests: Some((writing, rest)),
                 })
             }
             Ok(Err(error)) if find::<NotSent>(&error).is_some() => Err(Unheard::TooLate {

@@ -38,7 +38,7 @@ use super::egress::Egress;
 use super::failure::Failure;
 use super::lifetime::{Lifetimes, later};
 use super::places::Places;
-use super::transport::{AfterAnswer, AnswerBody, Heard, Unheard};
+use super::transport::{AnswerBody, Heard, Unheard};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::{LeaveBy, Silence};
 
@@ -205,10 +205,10 @@ async fn heard(stream: Stream, last: Instant, deadline: Instant) -> Option<Resul
         Ok(answer) => {
             let length = answer.headers().get(CONTENT_LENGTH);
             let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-            let body = |body| AnswerBody::Two(Received::new(body, length, rest, calling));
+            let body = |body| AnswerBody::Right(Received::new(body, length, rest, calling));
             Ok(Heard {
                 answer: answer.map(body),
-                after: AfterAnswer::Nothing,
+                rests: None,
             })
         }
         Err(_) if !link.has_begun(number) => Err(Lost::Unwritten),

@@ -3,14 +3,12 @@
 //! A transport takes a request that is complete, and gives its answer or says why there is none. Everything before that
 //! (secrets, tokens, signatures) and after it (what an answer means) is the same for all, in `downstream` and `answer`.
 
-use std::error::Error;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, Uri};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use http_body_util::Either;
+use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::failure::Failure;
@@ -28,15 +26,12 @@ pub(super) enum Transport {
 /// An answer whose head is there.
 pub(super) struct Heard {
     pub(super) answer: Response<AnswerBody>,
-    pub(super) after: AfterAnswer,
+    /// Once the answer is read, its connection rests for so long.
+    pub(super) rests: Option<(Writing, Duration)>,
 }
 
-/// What follows once the answer is read.
-pub(super) enum AfterAnswer {
-    Nothing,
-    /// The connection rests for so long.
-    Rests(Writing, Duration),
-}
+/// The body of an answer: over HTTP/1.1, or over HTTP/2.
+pub(super) type AnswerBody = Either<Incoming, Received>;
 
 /// Why there is no answer.
 pub(super) enum Unheard {
@@ -82,16 +77,6 @@ impl Transport {
     }
 }
 
-impl AfterAnswer {
-    /// The answer was read.
-    pub(super) fn done(self) {
-        match self {
-            Self::Nothing => {}
-            Self::Rests(writing, rest) => writing.rests(rest),
-        }
-    }
-}
-
 impl Unheard {
     /// No answer came in time.
     pub(super) fn late(begun: bool, within: Duration) -> Self {
@@ -101,45 +86,6 @@ impl Unheard {
         } else {
             let failure = Failure::sure(format!("no connection within {within:?}"));
             Self::Silent(Silence::Connection, failure)
-        }
-    }
-}
-
-/// The body of an answer.
-pub(super) enum AnswerBody {
-    One(Incoming),
-    Two(Received),
-}
-
-impl Body for AnswerBody {
-    type Data = Bytes;
-    type Error = Box<dyn Error + Send + Sync>;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match self.get_mut() {
-            Self::One(body) => Pin::new(body)
-                .poll_frame(cx)
-                .map(|frame| Some(frame?.map_err(Into::into))),
-            Self::Two(body) => Pin::new(body)
-                .poll_frame(cx)
-                .map(|frame| Some(frame?.map_err(Into::into))),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::One(body) => body.is_end_stream(),
-            Self::Two(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::One(body) => body.size_hint(),
-            Self::Two(body) => body.size_hint(),
         }
     }
 }
