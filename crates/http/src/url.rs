@@ -5,6 +5,7 @@
 
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
+use percent_encoding::percent_decode_str;
 
 use super::auth::compile;
 use super::hosts::Allowed;
@@ -109,35 +110,14 @@ pub(super) fn checked_url(text: &str) -> Result<Uri, Undecodable> {
         {
             return Err(undecodable("has `.` or `..` as a segment of its path"));
         }
-        path = decoded(&path);
+        // Bytes that are no UTF-8 then are no dots either.
+        path = percent_decode_str(&path).decode_utf8_lossy().into_owned();
     }
     Ok(uri)
 }
 
 /// How many levels of encoding are decoded: one for the server, one for a proxy before it, two to spare.
 const DECODED: usize = 4;
-
-/// A path with its percent-encoding decoded; bytes that are no UTF-8 then are no dots either.
-fn decoded(path: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::with_capacity(path.len()), path.as_bytes());
-    while let Some((&first, after)) = rest.split_first() {
-        let code = after
-            .get(..2)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = code.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match code {
-            Some(byte) if first == b'%' => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
 
 /// `host`, with the port unless it is the scheme's own.
 pub(super) fn host_header(uri: &Uri) -> Option<HeaderValue> {
