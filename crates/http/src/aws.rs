@@ -129,19 +129,19 @@ impl AwsSigner {
             &canonical_query(query.unwrap_or_default()),
             &lines,
             &names,
-            &hex(digest::digest(&digest::SHA256, request.body()).as_ref()),
+            &hex::encode(digest::digest(&digest::SHA256, request.body())),
         ]
         .join("\n");
         let AwsSigv4 {
             region, service, ..
         } = &self.settings;
         let scope = format!("{day}/{region}/{service}/aws4_request");
-        let digest = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
+        let digest = hex::encode(digest::digest(&digest::SHA256, canonical.as_bytes()));
         let text = format!("{ALGORITHM}\n{at}\n{scope}\n{digest}");
         let first = format!("AWS4{}", credentials.secret.expose_secret()).into_bytes();
         let key = [day, region, service, "aws4_request"];
         let key = key.into_iter().fold(first, |key, part| tag(&key, part));
-        let signature = hex(&tag(&key, &text));
+        let signature = hex::encode(tag(&key, &text));
         let id = &credentials.id;
         let value = format!(
             "{ALGORITHM} Credential={id}/{scope}, SignedHeaders={names}, Signature={signature}"
@@ -226,10 +226,6 @@ fn canonical_query(query: &str) -> String {
 fn tag(key: &[u8], text: &str) -> Vec<u8> {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     hmac::sign(&key, text.as_bytes()).as_ref().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl fmt::Debug for AwsSigner {

@@ -338,7 +338,7 @@ fn key(
     let text = secret.expose_secret();
     let bytes = match encoding {
         SecretEncoding::Text => Some(text.as_bytes().to_vec()),
-        SecretEncoding::Hex => unhex(text),
+        SecretEncoding::Hex => hex::decode(text).ok(),
         SecretEncoding::Base64 => {
             let encoded = text.strip_prefix(WEBHOOK_SECRET).unwrap_or(text);
             BASE64.decode(encoded).ok()
@@ -352,15 +352,6 @@ fn key(
             "the secret is not written as secret_encoding says; write another encoding or the right secret",
         )),
     }
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| (*byte as char).to_digit(16);
-    let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
-        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
-        _ => None,
-    });
-    pairs.collect()
 }
 
 impl fmt::Debug for Signer {

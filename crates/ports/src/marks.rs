@@ -26,20 +26,14 @@ impl MarkKey {
     /// As the store keeps it: hexadecimal.
     #[must_use]
     pub fn text(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex::encode(self.0)
     }
 
     /// The key that such a text stands for; `None`: it is none.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let mut key = [0; BYTES];
-        if text.len() != 2 * BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let pair = std::str::from_utf8(pair).ok()?;
-            *byte = u8::from_str_radix(pair, 16).ok()?;
-        }
+        hex::decode_to_slice(text, &mut key).ok()?;
         Some(Self(key))
     }
 

@@ -57,9 +57,8 @@ impl Context {
     /// Adds its signature.
     #[must_use]
     pub fn with_signature(&self, signature: &[u8]) -> Self {
-        let hex: String = signature.iter().map(|byte| format!("{byte:02x}")).collect();
         self.with([
-            ("signature_hex", Value::from(hex)),
+            ("signature_hex", Value::from(hex::encode(signature))),
             (
                 "signature_base64",
                 Value::from(BASE64_STANDARD.encode(signature)),

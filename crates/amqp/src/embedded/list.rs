@@ -263,7 +263,7 @@ async fn identity(list: &Path, bytes: u64) -> io::Result<Identity> {
     let digest = Sha256::digest(&beginning);
     Ok(Identity {
         bytes: beginning.len() as u64,
-        sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        sha256: hex::encode(digest),
     })
 }
 

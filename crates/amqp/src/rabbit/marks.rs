@@ -92,7 +92,7 @@ impl Marked<'_> {
         keys: &[MarkKey],
     ) -> Trust {
         let mark = |name| match header(name) {
-            Some(HeaderValue::Text(text)) => bytes_of(&text),
+            Some(HeaderValue::Text(text)) => hex::decode(text).ok(),
             _ => None,
         };
         let Some(lasting) = mark(MARK) else {
@@ -116,10 +116,7 @@ impl Marked<'_> {
         key: &MarkKey,
     ) -> [(&'static str, String); 2] {
         let [first, second] = self.texts(&header);
-        let sign = |text: &[u8]| {
-            let tag = hmac::sign(&signing(key), text);
-            tag.as_ref().iter().map(|b| format!("{b:02x}")).collect()
-        };
+        let sign = |text: &[u8]| hex::encode(hmac::sign(&signing(key), text));
         [(MARK, sign(&first)), (ROUND_MARK, sign(&second))]
     }
 
@@ -168,13 +165,6 @@ fn value(text: &mut Vec<u8>, value: Option<HeaderValue>) {
         // Not written by sluiced, and read as absent.
         Some(HeaderValue::Float(_) | HeaderValue::Opaque) => text.push(4),
     }
-}
-
-/// The bytes of a mark as it is written.
-fn bytes_of(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    pairs.map(byte).collect()
 }
 
 #[cfg(test)]

@@ -133,10 +133,5 @@ pub(super) fn octets_of(name: &str, text: String) -> Result<Vec<u8>, Undecodable
     let Some(digits) = text.strip_prefix("0x") else {
         return Ok(text.into_bytes());
     };
-    let pairs = digits.as_bytes().chunks(2).map(|pair| {
-        let text = std::str::from_utf8(pair).ok().filter(|_| pair.len() == 2)?;
-        u8::from_str_radix(text, 16).ok()
-    });
-    let octets: Option<Vec<u8>> = pairs.collect();
-    octets.ok_or_else(|| undecodable(name, "is not hexadecimal behind 0x".to_owned()))
+    hex::decode(digits).map_err(|_| undecodable(name, "is not hexadecimal behind 0x".to_owned()))
 }
