@@ -32,9 +32,8 @@ use super::hosts::Allowed;
 use super::http1::Http1;
 use super::http2::Http2;
 use super::lifetime::Lifetimes;
-use super::refusing::Refusing;
+use super::ongoing::{LOST_SLOTS, Ongoing, REFUSALS};
 use super::request::RequestTemplate;
-use super::scarce::Scarcity;
 use super::secrets::{Edition, NamedSecrets};
 use super::sign::{AnySigner, Signed, Signer};
 use super::tokens::{Given, Permitted, Tokens};
@@ -74,8 +73,8 @@ struct Client {
     traces: Option<RouteTraces>,
     warm_connections: usize,
     clock: Clock,
-    scarcity: Mutex<Scarcity>,
-    refusing: Mutex<Refusing>,
+    lost: Mutex<Ongoing>,
+    refused: Mutex<Ongoing>,
     logs: LogLimit,
 }
 
@@ -170,8 +169,8 @@ impl HttpDownstream {
                 traces: traces.filter(|_| template.passes_trace()),
                 warm_connections: usize::from(http.warm_connections),
                 clock: Clock::start(),
-                scarcity: Mutex::default(),
-                refusing: Mutex::default(),
+                lost: Mutex::new(LOST_SLOTS),
+                refused: Mutex::new(REFUSALS),
                 logs: LogLimit::new(LOG_EVERY),
             }),
             template,
@@ -370,7 +369,7 @@ impl Client {
         let heard = self.transport.call(request, leave_by, began, self.timeout);
         match heard.await {
             Ok(Heard { answer, rests }) => {
-                lock(&self.refusing).answered();
+                lock(&self.refused).ended();
                 let received = self.answers.receive(answer, began + self.timeout).await;
                 if let Some((writing, rest)) = rests {
                     writing.rests(rest);
@@ -389,7 +388,7 @@ impl Client {
                 Err(NotSent::NotReady)
             }
             Err(Unheard::Refused(detail)) => {
-                let goes_on = lock(&self.refusing).refused(self.clock.now());
+                let goes_on = lock(&self.refused).happened(self.clock.now());
                 Ok(self.answers.refused(detail, goes_on))
             }
             Err(Unheard::Silent(silence, failure)) => Ok(self.answers.silent(silence, failure)),
@@ -439,7 +438,7 @@ impl Client {
     /// A slot passed while its connection was opened, which took so long.
     fn lost_slot(&self, took: Duration) {
         let now = self.clock.now();
-        if lock(&self.scarcity).lost(now)
+        if lock(&self.lost).happened(now)
             && let Some(more) = self.logs.event(now)
         {
             let millis = took.as_millis();

@@ -7,11 +7,10 @@
 //! `url` and `request` make the request, with templates from `template`; `sign` signs it (`aws` for AWS), `auth` has the
 //! header of credentials, even after a rotation, `secrets` and `reading` read their files again, and `tokens` has what a
 //! server gives for a time. `hosts` and `places` are about hosts that messages name. `connect` opens connections, also
-//! ahead of time (`spares`), perhaps through a proxy (`egress`); `lifetime` says for how long each is used, and `scarce`
-//! notices where they are too few. `gate` stops a call that is too late, and `failure` says what a failed one means. `answer`
+//! ahead of time (`spares`), perhaps through a proxy (`egress`); `lifetime` says for how long each is used. `gate` stops a call that is too late, and `failure` says what a failed one means. `answer`
 //! reads what comes back (`body`): `encoding` undoes what compresses it, `judge` says what it means (`table` shows that to an operator),
 //! `redirect` says where a redirect leads. `http1` calls with them, behind a `transport`; `http2` calls with its own, which
-//! calls share, and `refusing` notices a downstream that takes none. `downstream` puts all of it together.
+//! calls share. `ongoing` notices where connections are too few, and a downstream that takes no calls. `downstream` puts all of it together.
 //!
 //! **Public API**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Http`.
 //!
@@ -32,12 +31,11 @@ mod http1;
 mod http2;
 mod judge;
 mod lifetime;
+mod ongoing;
 mod places;
 mod reading;
 mod redirect;
-mod refusing;
 mod request;
-mod scarce;
 mod secrets;
 mod sign;
 mod spares;

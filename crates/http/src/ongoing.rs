@@ -1,0 +1,83 @@
+//! Notices what happens now and then, and goes on: two kinds of it.
+//!
+//! **Slots that are lost for lack of open connections.** Problem: a downstream that closes its connections, far away or slow
+//! to open them, leaves slots unused, and nothing else shows why: each call is sent in another slot. A few such calls are
+//! usual, after the start or where more calls are under way than before. So it is reported where it goes on.
+//!
+//! **Calls that the downstream refuses before it looks at them.** Over HTTP/2 such refusals are usual where a connection
+//! ends, and a message that met one goes to another connection at once. A downstream that refuses all of them would be
+//! called without a pause. So it counts whether that goes on, with no answer in between.
+
+use std::time::Duration;
+
+use sluiced_core::time::Mono;
+
+/// Slots that were lost while connections were opened.
+pub(super) const LOST_SLOTS: Ongoing =
+    Ongoing::new(Duration::from_secs(2), Duration::from_secs(10));
+/// Refusals since the last answer.
+pub(super) const REFUSALS: Ongoing = Ongoing::new(Duration::from_secs(5), Duration::from_secs(1));
+
+/// Events of one kind.
+#[derive(Debug)]
+pub(super) struct Ongoing {
+    /// It goes on if another one comes within this time …
+    again: Duration,
+    /// … for so long.
+    lasts: Duration,
+    /// Since when it goes on, and the last one.
+    seen: Option<(Mono, Mono)>,
+}
+
+impl Ongoing {
+    const fn new(again: Duration, lasts: Duration) -> Self {
+        Self {
+            again,
+            lasts,
+            seen: None,
+        }
+    }
+
+    /// It happened. Whether that goes on.
+    pub(super) fn happened(&mut self, now: Mono) -> bool {
+        let goes_on = self.seen.filter(|(_, last)| now.since(*last) <= self.again);
+        let since = goes_on.map_or(now, |(since, _)| since);
+        self.seen = Some((since, now));
+        now.since(since) >= self.lasts
+    }
+
+    /// It is over.
+    pub(super) const fn ended(&mut self) {
+        self.seen = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_slots_that_go_on_for_ten_seconds_are_reported() {
+        let mut lost = LOST_SLOTS;
+        let mut lost = |seconds| lost.happened(Mono::default() + Duration::from_secs(seconds));
+        for second in 0..10 {
+            assert!(!lost(second), "{second}");
+        }
+        assert!(lost(10) && lost(12));
+        // A call that is late now and then.
+        for second in [15, 18, 21, 24, 27, 30] {
+            assert!(!lost(second), "{second}");
+        }
+    }
+
+    #[test]
+    fn refusals_go_on_only_without_an_answer_and_without_a_pause() {
+        let mut refusals = REFUSALS;
+        let at = |millis| Mono::default() + Duration::from_millis(millis);
+        assert!(!refusals.happened(at(0)) && !refusals.happened(at(900)));
+        assert!(refusals.happened(at(1_000)) && refusals.happened(at(4_000)));
+        refusals.ended();
+        assert!(!refusals.happened(at(4_100)));
+        assert!(!refusals.happened(at(20_000)), "a pause");
+    }
+}
