@@ -130,7 +130,7 @@ impl<'a> Routes<'a> {
         let settings = self.settings;
         let subscription = match route.standby_for {
             Some(_) => Arc::new(Subscription::idle()),
-            None => self.queues.subscribe(settings, name, route)?,
+            None => self.queues.subscribe(settings, name, route),
         };
         self.health
             .component(&format!("route {name}"), subscription.link());

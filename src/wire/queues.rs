@@ -132,12 +132,12 @@ impl Queues {
         settings: &Settings,
         name: &str,
         route: &Route,
-    ) -> Result<Arc<Subscription>, WireError> {
+    ) -> Arc<Subscription> {
         match self {
-            Self::None => Ok(Arc::new(Subscription::idle())),
-            Self::Rabbit(queue) => queue
-                .subscribe(options::route(settings, name, Arc::new(route.clone())))
-                .map_err(|e| WireError::new(format!("routes.{name}"), e)),
+            Self::None => Arc::new(Subscription::idle()),
+            Self::Rabbit(queue) => {
+                queue.subscribe(options::route(settings, name, Arc::new(route.clone())))
+            }
             Self::Embedded {
                 input,
                 leftover,
@@ -159,7 +159,7 @@ impl Queues {
                         .then(|| checkpoint(leftover)),
                 };
                 let events = Arc::clone(events);
-                Ok(embedded::start(input, options, *clock, events))
+                embedded::start(input, options, *clock, events)
             }
         }
     }

@@ -107,11 +107,7 @@ impl RabbitQueue {
     /// Starts to supervise the consumption of a route's queue, with its tap closed. Must be called
     /// inside a tokio runtime. A broker that is out of reach or a missing queue is no error here:
     /// the subscription's link shows it, and the supervision tries again.
-    ///
-    /// # Errors
-    /// When the route's options cannot work with any broker.
-    pub fn subscribe(&self, route: RouteOptions) -> Result<Arc<Subscription>, RabbitError> {
-        route.check()?;
+    pub fn subscribe(&self, route: RouteOptions) -> Arc<Subscription> {
         self.connections.join();
         let kept = Arc::clone(
             lock(&self.kept)
@@ -119,7 +115,7 @@ impl RabbitQueue {
                 .or_default(),
         );
         kept.consumes(route.prefetch);
-        Ok(Arc::new(supervisor::start(
+        Arc::new(supervisor::start(
             route,
             kept,
             self.marks.clone(),
@@ -127,7 +123,7 @@ impl RabbitQueue {
             Arc::clone(&self.connections),
             self.clock,
             Arc::clone(&self.events),
-        )))
+        ))
     }
 }
 
@@ -153,15 +149,9 @@ pub enum RabbitError {
     /// A URL of the configuration cannot be used.
     #[error("rabbitmq.urls[{index}] is not an AMQP URL: {reason}")]
     Url { index: usize, reason: String },
-    /// No URL at all.
-    #[error("rabbitmq.urls is empty")]
-    NoUrl,
     /// Certificates of the configuration cannot be used.
     #[error("TLS with RabbitMQ: {why}")]
     Tls { why: TlsError },
-    /// A queue name that AMQP cannot carry, with the suffixes of wait queues.
-    #[error("queue name `{queue}` is too long: {most} bytes at most")]
-    Name { queue: String, most: usize },
     /// No connection.
     #[error("RabbitMQ at {host} cannot be reached: {reason}")]
     Unreachable { host: String, reason: String },

@@ -84,7 +84,7 @@ impl Bench {
 
     fn subscribe(rabbit: Arc<RabbitQueue>, events: Arc<Counted>, route: RouteOptions) -> Self {
         let queue = route.settings.queue.clone();
-        let subscription = rabbit.subscribe(route).unwrap();
+        let subscription = rabbit.subscribe(route);
         subscription.set_tap(Tap::Open);
         Self {
             deliveries: subscription.deliveries().unwrap(),

@@ -231,5 +231,5 @@ async fn rabbit(
         prefetch,
         longest_wait: Duration::from_secs(3600),
     };
-    (rabbit.unwrap().subscribe(route).unwrap(), broker)
+    (rabbit.unwrap().subscribe(route), broker)
 }

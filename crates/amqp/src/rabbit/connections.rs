@@ -186,6 +186,7 @@ impl Connections {
 pub(super) struct SharedConnection {
     purpose: &'static str,
     name: String,
+    /// One at least: the settings refuse an empty list.
     addresses: Arc<[BrokerAddress]>,
     password: Option<Secret>,
     tls: Option<Arc<ClientConfig>>,

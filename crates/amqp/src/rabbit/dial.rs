@@ -213,9 +213,6 @@ pub struct RouteOptions {
     pub counts: bool,
 }
 
-/// The longest suffix of a queue of ours.
-const SUFFIX: usize = ".wait.4096s".len();
-
 impl RouteOptions {
     /// The exchange of its results.
     pub(super) fn exchange(&self) -> &str {
@@ -231,19 +228,6 @@ impl RouteOptions {
     /// Whether parked queues are declared. Those that exist are consumed in any case.
     pub(super) fn parks(&self) -> bool {
         self.settings.parks() > 0
-    }
-
-    /// Checks what the types cannot.
-    pub(super) fn check(&self) -> Result<(), RabbitError> {
-        let most = 255 - SUFFIX;
-        let queue = self.queue();
-        if queue.len() > most {
-            return Err(RabbitError::Name {
-                queue: queue.to_owned(),
-                most,
-            });
-        }
-        Ok(())
     }
 
     /// The prefetch of each parked queue.
@@ -272,9 +256,6 @@ impl std::fmt::Debug for BrokerAddress {
 /// Parses the URLs. A heartbeat in a URL has precedence over the general one.
 pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<BrokerAddress>, RabbitError> {
     let rabbit = &options.settings;
-    if rabbit.urls.is_empty() {
-        return Err(RabbitError::NoUrl);
-    }
     let heartbeat = rabbit.heartbeat.get().as_secs().max(1);
     let heartbeat = u16::try_from(heartbeat).unwrap_or(u16::MAX);
     rabbit

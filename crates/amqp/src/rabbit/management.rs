@@ -31,7 +31,6 @@ use url::Url;
 use super::broker_policies::{Ours, Policy, effects};
 use super::dial::{RabbitOptions, RouteOptions, virtual_host};
 use super::topology::Target;
-use sluiced_core::parking::Space;
 use sluiced_ports::connect::{first_stream, why};
 use sluiced_settings::types::QueueType;
 
@@ -91,7 +90,7 @@ pub async fn policies(
     let mut ours: Vec<Ours> = Vec::new();
     let mut said = Vec::new();
     for route in routes {
-        for target in targets(route) {
+        for target in Target::ours(route) {
             let name = target.queue(route.queue());
             let queue = described.get(&name);
             if ours.iter().any(|known| known.name == name) {
@@ -104,13 +103,6 @@ pub async fn policies(
     said.extend(effects(&theirs, &ours));
     said.extend(effects(&operators, &ours));
     Ok(said)
-}
-
-/// The queues of ours of a route.
-fn targets(route: &RouteOptions) -> impl Iterator<Item = Target> {
-    let parked = Space::all().filter(|_| route.parks()).map(Target::Parked);
-    let waits = route.ladder().rungs().map(Target::Wait);
-    waits.chain(parked).chain([Target::Dead])
 }
 
 /// With its own settings if it is there, else with those of its declaration.

@@ -17,10 +17,9 @@ use url::Url;
 
 use super::RabbitError;
 use super::connections::{Connections, Live};
-use super::dial::{RabbitOptions, RouteOptions, addresses};
+use super::dial::{RabbitOptions, RouteOptions, addresses, virtual_host};
 use super::topology::{Copy, DURABLE, QueueCounts, Target, published, typed};
 use super::usable::Standing;
-use sluiced_core::parking::Space;
 use sluiced_ports::store::FleetNames;
 use sluiced_settings::types::QueueType;
 
@@ -106,7 +105,6 @@ pub async fn queue(
     options: &RabbitOptions,
     route: &RouteOptions,
 ) -> Result<QueueState, RabbitError> {
-    route.check()?;
     let connections = Connections::of_a_command(options)?;
     let live = connections.consuming.acquire_any().await?;
     let state = look(&live, route).await;
@@ -158,11 +156,8 @@ async fn tried(live: &Live, route: &RouteOptions, found: bool) -> Result<Vec<Str
     }
     results_have_a_place(live, route).await?;
     let work = route.settings.declare.then_some(Target::Work);
-    let waits = route.ladder().rungs().map(Target::Wait);
-    let parked = Space::all().filter(|_| route.parks()).map(Target::Parked);
-    let ours = work.into_iter().chain(waits).chain(parked);
     let (mut others, mut not_compared) = (Vec::new(), Vec::new());
-    for target in ours.chain([Target::Dead]) {
+    for target in work.into_iter().chain(Target::ours(route)) {
         let queue = target.queue(route.queue());
         match may_use(live, route, target, &queue).await? {
             Some(Standing::NotCompared) => not_compared.push(queue),
@@ -317,10 +312,7 @@ pub fn grant_command(options: &RabbitOptions, routes: &[RouteOptions]) -> String
         Some(url) if !url.username().is_empty() => url.username(),
         _ => "guest",
     };
-    let vhost = match url.as_ref().map(|url| url.path()) {
-        Some(path) if path.len() > 1 => path[1..].replace("%2f", "/").replace("%2F", "/"),
-        _ => "/".to_owned(),
-    };
+    let vhost = virtual_host(options);
     let either = |routes: &mut dyn Iterator<Item = &RouteOptions>| {
         let names: Vec<_> = routes.map(|route| literal(route.queue())).collect();
         names.join("|")

@@ -41,6 +41,13 @@ pub(super) enum Target {
 }
 
 impl Target {
+    /// The queues beside the work queue of a route, which are always ours.
+    pub(super) fn ours(route: &RouteOptions) -> impl Iterator<Item = Self> {
+        let parked = Space::all().filter(|_| route.parks()).map(Self::Parked);
+        let waits = route.ladder().rungs().map(Self::Wait);
+        waits.chain(parked).chain([Self::Dead])
+    }
+
     /// The queue's name.
     pub(super) fn queue(self, work: &str) -> String {
         match self {
