@@ -21,6 +21,8 @@ use jiff::fmt::rfc2822;
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
+use super::number::decimal;
+
 /// A number beyond this is a point in time (in seconds since 1970), not a length.
 const EPOCH_SECONDS: u64 = 1_000_000_000;
 /// And beyond this, in milliseconds.
@@ -71,11 +73,7 @@ pub(super) fn millis(text: &str) -> Option<Duration> {
 
 /// Seconds, whole or not, exact to the nanosecond. More digits than fit mean "very long", not a fault.
 pub(super) fn seconds(text: &str) -> Option<Duration> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    if !is_digits(whole) || !is_digits(fraction) {
-        return None;
-    }
+    let (whole, fraction) = decimal(text)?;
     let nanos = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
     let nanos = nanos.fold(0, |nanos, digit| nanos * 10 + u32::from(digit - b'0'));
     Some(Duration::new(whole.parse().unwrap_or(u64::MAX), nanos))

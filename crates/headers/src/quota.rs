@@ -7,6 +7,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::moment::{self, Moment};
+use super::number::decimal;
 use sluiced_core::judge::Remaining;
 
 /// Headers that are in use.
@@ -48,10 +49,7 @@ pub fn read<'a>(
 pub fn remaining(text: &str) -> Option<u64> {
     let text = text.split(';').next().unwrap_or_default().trim();
     let (digits, is_debt) = text.strip_prefix('-').map_or((text, false), |d| (d, true));
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
-    if !is_digits(whole) || !is_digits(fraction) {
-        return None;
-    }
+    let (whole, _) = decimal(digits)?;
     Some(if is_debt {
         0
     } else {
@@ -129,10 +127,6 @@ fn parameter<'a>(item: &'a str, separator: char, names: &[&str]) -> Option<&'a s
         let (name, value) = part.split_once('=')?;
         names.contains(&name.trim()).then(|| value.trim())
     })
-}
-
-fn is_digits(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use crate::{About, Template, Templates, WrongLabel};
+use sluiced_headers::decimal;
 use sluiced_ports::downstream::{Answer, Facts};
 use sluiced_ports::message::Message;
 
@@ -74,11 +75,7 @@ impl fmt::Debug for RouteActuals {
 
 /// Whole units; a fraction of one counts as one.
 fn units(text: &str) -> Option<u64> {
-    let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), "0"));
-    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    if !is_digits(whole) || !is_digits(fraction) {
-        return None;
-    }
+    let (whole, fraction) = decimal(text.trim())?;
     let more = u64::from(fraction.bytes().any(|b| b != b'0'));
     Some(whole.parse().unwrap_or(u64::MAX).saturating_add(more))
 }
