@@ -24,13 +24,10 @@ pub(super) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>
     let secret = secret.last();
     let secret = secret.expose_secret();
     let text = match auth {
-        Auth::Basic(basic) if basic.user.contains(':') => {
+        Auth::Basic(with) if with.user.contains(':') => {
             return Err(Misconfigured::new("auth.user", "has a colon"));
         }
-        Auth::Basic(basic) => {
-            let pair = format!("{}:{secret}", basic.user);
-            format!("Basic {}", BASE64_STANDARD.encode(pair))
-        }
+        Auth::Basic(with) => return Ok(Some(basic(&with.user, secret))),
         Auth::Bearer(_) => format!("Bearer {secret}"),
         // Made for each call.
         Auth::Hmac(_) | Auth::Oauth2(_) | Auth::Jwt(_) | Auth::Aws(_) => return Ok(None),
@@ -39,6 +36,15 @@ pub(super) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>
         .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
     value.set_sensitive(true);
     Ok(Some(value))
+}
+
+/// The header of HTTP's basic authentication (RFC 7617). It is never shown.
+pub(super) fn basic(user: &str, password: &str) -> HeaderValue {
+    let pair = BASE64_STANDARD.encode(format!("{user}:{password}"));
+    let mut value =
+        HeaderValue::try_from(format!("Basic {pair}")).expect("base64 is visible ASCII");
+    value.set_sensitive(true);
+    value
 }
 
 /// Credentials whose secret may change.

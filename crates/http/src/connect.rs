@@ -22,7 +22,6 @@ use std::{fmt, io};
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use http::Uri;
-use http::uri::Scheme;
 use hyper::rt::{Read, ReadBuf};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -38,6 +37,7 @@ use super::hosts::Allowed;
 use super::lifetime::Lifetimes;
 use super::places::Places;
 use super::spares::{Spares, State};
+use super::url::usual_port;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::connect_detail;
 use sluiced_ports::lock;
@@ -325,8 +325,7 @@ impl fmt::Debug for WarmConnector {
 pub(super) fn place(origin: &Uri) -> Option<(&str, u16)> {
     // An IPv6 address is in brackets.
     let host = origin.host()?.trim_matches(['[', ']']);
-    let is_tls = origin.scheme() == Some(&Scheme::HTTPS);
-    let port = origin.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    let port = origin.port_u16().unwrap_or_else(|| usual_port(origin));
     Some((host, port))
 }
 

@@ -80,10 +80,7 @@ struct Client {
 
 struct HttpCall {
     client: Arc<Client>,
-    request: Request<Bytes>,
-    signed: Option<Signed>,
-    /// With which secrets it was made; `None`: it has none.
-    edition: Option<Edition>,
+    made: Made,
     asks: Asks,
 }
 
@@ -91,6 +88,7 @@ struct HttpCall {
 struct Made {
     request: Request<Bytes>,
     signed: Option<Signed>,
+    /// With which secrets it was made; `None`: it has none.
     edition: Option<Edition>,
 }
 
@@ -259,18 +257,12 @@ impl HttpDownstream {
 
 impl Downstream for HttpDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
-        let Made {
-            request,
-            signed,
-            edition,
-        } = self.made(message, facts)?;
-        self.client.transport.ahead(request.uri());
-        let asks = self.client.answers.asks(message, facts, &request);
+        let made = self.made(message, facts)?;
+        self.client.transport.ahead(made.request.uri());
+        let asks = self.client.answers.asks(message, facts, &made.request);
         Ok(Box::new(HttpCall {
             client: Arc::clone(&self.client),
-            request,
-            signed,
-            edition,
+            made,
             asks,
         }))
     }
@@ -318,13 +310,12 @@ impl fmt::Debug for HttpDownstream {
 
 impl Call for HttpCall {
     fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
-        let Self {
-            client,
+        let Self { client, made, asks } = *self;
+        let Made {
             mut request,
             signed,
             edition,
-            asks,
-        } = *self;
+        } = made;
         Box::pin(async move {
             if let (Some(secrets), Some(edition)) = (&client.secrets, edition)
                 && !secrets.is_current(edition)

@@ -15,8 +15,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{error, fmt, io};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -31,6 +29,7 @@ use tower_service::Service;
 use url::Url;
 
 use self::tunnel::TunnelError;
+use super::auth::basic;
 use super::connect::place;
 use super::hosts::Allowed;
 use sluiced_ports::connect::{Resolver, Secret};
@@ -128,16 +127,11 @@ impl Proxy {
     /// The way to a host. `None`: it is called directly.
     pub(super) fn of(&self, to: &Uri) -> Option<Through> {
         let found = self.matcher.intercept(to)?;
-        let authorization = self.password.as_ref().map(|password| {
-            let plain = format!("{}:{}", self.user, password.get().expose_secret());
-            let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(plain)))
-                .expect("base64 is visible ASCII");
-            value.set_sensitive(true);
-            value
-        });
+        let password = self.password.as_ref();
         Some(Through {
             place: found.uri().clone(),
-            authorization,
+            authorization: password
+                .map(|password| basic(&self.user, password.get().expose_secret())),
         })
     }
 }

@@ -11,8 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use http::Uri;
-use http::uri::Scheme;
 
+use super::url::usual_port;
 use sluiced_ports::downstream::Undecodable;
 
 /// The hosts that may be called. Copies are the same.
@@ -50,8 +50,7 @@ impl Allowed {
         let host = uri.host().unwrap_or_default().to_ascii_lowercase();
         let host = host.trim_end_matches('.');
         let bare = host.trim_matches(['[', ']']);
-        let is_tls = uri.scheme() == Some(&Scheme::HTTPS);
-        let usual = if is_tls { 443 } else { 80 };
+        let usual = usual_port(uri);
         let port = uri.port_u16().unwrap_or(usual);
         // A host that stands in the list itself may be private, so no wider pattern adds a port to it.
         let is_named = self.0.iter().any(|pattern| pattern.is_of(bare));

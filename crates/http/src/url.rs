@@ -122,13 +122,19 @@ const DECODED: usize = 4;
 /// `host`, with the port unless it is the scheme's own.
 pub(super) fn host_header(uri: &Uri) -> Option<HeaderValue> {
     let host = uri.host()?;
-    let default = if uri.scheme() == Some(&Scheme::HTTPS) {
+    match uri.port_u16() {
+        Some(port) if port != usual_port(uri) => {
+            HeaderValue::try_from(format!("{host}:{port}")).ok()
+        }
+        _ => HeaderValue::from_str(host).ok(),
+    }
+}
+
+/// The port of its scheme.
+pub(super) fn usual_port(uri: &Uri) -> u16 {
+    if uri.scheme() == Some(&Scheme::HTTPS) {
         443
     } else {
         80
-    };
-    match uri.port_u16() {
-        Some(port) if port != default => HeaderValue::try_from(format!("{host}:{port}")).ok(),
-        _ => HeaderValue::from_str(host).ok(),
     }
 }

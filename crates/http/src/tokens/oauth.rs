@@ -7,8 +7,6 @@ mod key;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request};
@@ -19,6 +17,7 @@ use self::grant::{granted, header, refusal};
 use self::key::Claims;
 use super::Lasting;
 use super::client::TokenClient;
+use crate::auth::basic;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_settings::types::{ClientAuth, Jwt, Oauth2};
 
@@ -139,7 +138,7 @@ impl Source {
                         form.append_pair(name, value);
                     }
                 }
-                let header = credentials(*auth, id, secret, &mut form)?;
+                let header = credentials(*auth, id, secret, &mut form);
                 ask(token_url, header, &form.finish())
             }
             Self::Key {
@@ -174,22 +173,18 @@ fn credentials(
     id: &str,
     secret: &str,
     form: &mut Serializer<'_, String>,
-) -> Result<Option<HeaderValue>, String> {
+) -> Option<HeaderValue> {
     match auth {
         ClientAuth::Body => {
             form.append_pair("client_id", id);
             form.append_pair("client_secret", secret);
-            Ok(None)
+            None
         }
         ClientAuth::Basic => {
             // Both are encoded like a form first (RFC 6749, section 2.3.1).
             let part = |text: &str| byte_serialize(text.as_bytes()).collect();
             let (id, secret): (String, String) = (part(id), part(secret));
-            let pair = BASE64_STANDARD.encode(format!("{id}:{secret}"));
-            let value = HeaderValue::try_from(format!("Basic {pair}"));
-            let mut value = value.map_err(|_| "the client cannot be written".to_owned())?;
-            value.set_sensitive(true);
-            Ok(Some(value))
+            Some(basic(&id, &secret))
         }
     }
 }
