@@ -1,14 +1,7 @@
-//! From a message to the judgement of its call.
-//!
-//! One timeout covers a call from the first poll of `send` to the end of the answer. The status
-//! code decides: once it is there, an answer that breaks off, takes too long or is too large does
-//! not change the outcome (a repeat would be a duplicate), it only costs the connection, unless the configuration judges
-//! bodies (`answer`). The body of the answer is read up to a bound, so that the connection can be used again.
+//! From a message to its call: the request that is made, and what sends it (`call`).
 //!
 //! Redirects are not followed: a 3xx is judged like any code, and permanent by default; its reason says where it leads
 //! (`redirect`). The call would not be the one that the limit counted.
-//!
-//! How the request is written, and not too late, is the matter of its `transport`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -16,15 +9,14 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::header::AUTHORIZATION;
 use http::uri::Scheme;
 use http::{Request, Response, Uri};
-use tokio::time::{Instant, timeout};
-use tracing::warn;
+use tokio::time::timeout;
 
-use super::answer::{AnswerReader, Asks, Received};
+use super::answer::AnswerReader;
 use super::auth::RotatingAuth;
 use super::aws::AwsSigner;
+use super::call::{Client, HttpCall, LOG_EVERY, Made};
 use super::connect::{WarmConnector, network, place};
 use super::egress::Proxy;
 use super::failure::Failure;
@@ -32,25 +24,22 @@ use super::hosts::Allowed;
 use super::http1::Http1;
 use super::http2::Http2;
 use super::lifetime::Lifetimes;
-use super::ongoing::{LOST_SLOTS, Ongoing, REFUSALS};
+use super::ongoing::{LOST_SLOTS, REFUSALS};
 use super::request::RequestTemplate;
-use super::secrets::{Edition, NamedSecrets};
+use super::secrets::NamedSecrets;
 use super::sign::{AnySigner, Signed, Signer};
 use super::tokens::{Given, Permitted, Tokens};
-use super::transport::{Heard, Transport, Unheard};
+use super::transport::Transport;
 use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::{Credentials, Misconfigured, tls, way, way_through};
 use sluiced_ports::downstream::{
-    Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Silence, Undecodable,
+    Call, Downstream, Facts, Handshake, Judgement, Silence, Undecodable,
 };
-use sluiced_ports::lock;
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Auth, Http, HttpVersion};
 use sluiced_telemetry::LogLimit;
 use sluiced_telemetry::traces::RouteTraces;
-
-/// The same warning is logged once in this time.
-const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// An HTTP downstream.
 pub struct HttpDownstream {
@@ -59,37 +48,6 @@ pub struct HttpDownstream {
     signer: Option<AnySigner>,
     client: Arc<Client>,
     proxy: Option<Proxy>,
-}
-
-/// What a call needs after it was prepared.
-struct Client {
-    transport: Transport,
-    answers: AnswerReader,
-    auth: Option<RotatingAuth>,
-    tokens: Option<Arc<Tokens>>,
-    permitted: Permitted,
-    secrets: Option<NamedSecrets>,
-    timeout: Duration,
-    traces: Option<RouteTraces>,
-    warm_connections: usize,
-    clock: Clock,
-    lost: Mutex<Ongoing>,
-    refused: Mutex<Ongoing>,
-    logs: LogLimit,
-}
-
-struct HttpCall {
-    client: Arc<Client>,
-    made: Made,
-    asks: Asks,
-}
-
-/// A request that was made, and what is needed when it is sent.
-struct Made {
-    request: Request<Bytes>,
-    signed: Option<Signed>,
-    /// With which secrets it was made; `None`: it has none.
-    edition: Option<Edition>,
 }
 
 impl HttpDownstream {
@@ -108,51 +66,14 @@ impl HttpDownstream {
         let auth = auth.map(|auth| Ok((auth, credentials.secret("auth")?)));
         let auth = auth.transpose()?;
         let template = RequestTemplate::new(http, auth)?;
-        let signer = match auth {
-            Some((Auth::Hmac(hmac), secret)) => {
-                let signer = Signer::new(hmac, secret.clone(), http)?;
-                Some(AnySigner::Hmac(Arc::new(signer)))
-            }
-            Some((Auth::Aws(aws), secret)) => {
-                let signer = AwsSigner::new(aws, secret.clone())?;
-                Some(AnySigner::Aws(Arc::new(signer)))
-            }
-            _ => None,
-        };
+        let signer = signer(http, auth)?;
         let named = signer.as_ref().and_then(AnySigner::secrets);
         let named = named.into_iter().flatten().chain(template.secrets());
         let secrets = NamedSecrets::new(&named.cloned().collect(), &credentials.named)?;
-        let origin = template.origin().cloned();
-        let is_tls = |origin: &Uri| origin.scheme() == Some(&Scheme::HTTPS);
-        let lifetimes = Arc::new(Lifetimes::new(
-            http.idle_timeout.get(),
-            http.max_connection_age.get(),
-            http.hosts_differ(),
-        ));
         let proxy = Proxy::new(http, credentials.proxy.as_ref())?;
-        let tls = tls(
-            http.ca_file.as_deref(),
-            credentials.certificate.as_ref(),
-            origin.as_ref().is_none_or(is_tls),
-        )?;
-        let connect_timeout = http.connect_timeout.get();
+        let transport = transport(http, credentials, template.origin(), proxy.as_ref())?;
         let tokens = auth.map(|(auth, secret)| Tokens::of(auth, secret, http, credentials));
         let tokens = tokens.transpose()?.flatten();
-        // Through a proxy only names are seen.
-        let allowed = http.hosts_differ() && proxy.is_none();
-        let allowed = allowed.then(|| Allowed::new(&http.allowed_hosts));
-        let network = network(tls, connect_timeout, proxy.clone(), allowed, http.http);
-        let transport = match http.http {
-            HttpVersion::One => {
-                let lasts = Arc::clone(&lifetimes);
-                let connector = WarmConnector::new(network, origin, connect_timeout, lasts);
-                Transport::One(Box::new(Http1::new(connector, lifetimes)))
-            }
-            HttpVersion::Two => {
-                let client = Http2::new(network, origin, connect_timeout, lifetimes);
-                Transport::Two(Box::new(client))
-            }
-        };
         Ok(Self {
             client: Arc::new(Client {
                 transport,
@@ -255,6 +176,58 @@ impl HttpDownstream {
     }
 }
 
+/// What signs requests, if they are signed.
+fn signer(http: &Http, auth: Option<(&Auth, &Secret)>) -> Result<Option<AnySigner>, Misconfigured> {
+    Ok(match auth {
+        Some((Auth::Hmac(hmac), secret)) => {
+            let signer = Signer::new(hmac, secret.clone(), http)?;
+            Some(AnySigner::Hmac(Arc::new(signer)))
+        }
+        Some((Auth::Aws(aws), secret)) => {
+            let signer = AwsSigner::new(aws, secret.clone())?;
+            Some(AnySigner::Aws(Arc::new(signer)))
+        }
+        _ => None,
+    })
+}
+
+/// The way to `origin`, or to the hosts of messages without one.
+fn transport(
+    http: &Http,
+    credentials: &Credentials,
+    origin: Option<&Uri>,
+    proxy: Option<&Proxy>,
+) -> Result<Transport, Misconfigured> {
+    let is_tls = |origin: &Uri| origin.scheme() == Some(&Scheme::HTTPS);
+    let lifetimes = Arc::new(Lifetimes::new(
+        http.idle_timeout.get(),
+        http.max_connection_age.get(),
+        http.hosts_differ(),
+    ));
+    let tls = tls(
+        http.ca_file.as_deref(),
+        credentials.certificate.as_ref(),
+        origin.is_none_or(is_tls),
+    )?;
+    let connect_timeout = http.connect_timeout.get();
+    // Through a proxy only names are seen.
+    let allowed = http.hosts_differ() && proxy.is_none();
+    let allowed = allowed.then(|| Allowed::new(&http.allowed_hosts));
+    let network = network(tls, connect_timeout, proxy.cloned(), allowed, http.http);
+    let origin = origin.cloned();
+    Ok(match http.http {
+        HttpVersion::One => {
+            let lasts = Arc::clone(&lifetimes);
+            let connector = WarmConnector::new(network, origin, connect_timeout, lasts);
+            Transport::One(Box::new(Http1::new(connector, lifetimes)))
+        }
+        HttpVersion::Two => {
+            let client = Http2::new(network, origin, connect_timeout, lifetimes);
+            Transport::Two(Box::new(client))
+        }
+    })
+}
+
 impl Downstream for HttpDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
         let made = self.made(message, facts)?;
@@ -305,138 +278,5 @@ impl fmt::Debug for HttpDownstream {
             .field("method", self.template.method())
             .field("host", &self.origin().and_then(Uri::host))
             .finish_non_exhaustive()
-    }
-}
-
-impl Call for HttpCall {
-    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
-        let Self { client, made, asks } = *self;
-        let Made {
-            mut request,
-            signed,
-            edition,
-        } = made;
-        Box::pin(async move {
-            if let (Some(secrets), Some(edition)) = (&client.secrets, edition)
-                && !secrets.is_current(edition)
-            {
-                return Err(NotSent::NotReady);
-            }
-            let traces = client.traces.as_ref();
-            let span = traces.map(|traces| traces.begin(&mut request));
-            let sent = client.call(request, signed, &asks, leave_by).await;
-            if let Some(span) = span {
-                span.end(&sent);
-            }
-            sent
-        })
-    }
-}
-
-impl Client {
-    async fn call(
-        &self,
-        mut request: Request<Bytes>,
-        signed: Option<Signed>,
-        asks: &Asks,
-        leave_by: LeaveBy,
-    ) -> Result<Judgement, NotSent> {
-        let began = Instant::now();
-        if let Some(auth) = &self.auth {
-            auth.renew(request.headers_mut());
-        }
-        let before = self.edition();
-        let given = match self.given(leave_by).await? {
-            Ok(given) => given,
-            Err(why) => return Ok(self.answers.silent(Silence::Connection, Failure::sure(why))),
-        };
-        let given = given.as_ref();
-        if let Some(header) = given.and_then(Given::header) {
-            request.headers_mut().insert(AUTHORIZATION, header.clone());
-        }
-        if let Some(signed) = signed {
-            request = signed.renew(request, self.signs_as(given), given).await?;
-        }
-        let heard = self.transport.call(request, leave_by, began, self.timeout);
-        match heard.await {
-            Ok(Heard { answer, rests }) => {
-                lock(&self.refused).ended();
-                let received = self.answers.receive(answer, began + self.timeout).await;
-                if let Some((writing, rest)) = rests {
-                    writing.rests(rest);
-                }
-                let is_replaced = self.answered(&received, given);
-                let mut judgement = self.answers.judged(received, asks);
-                let renewed = is_replaced || self.edition() != before;
-                judgement.renewed = judgement.refuses_credentials() && renewed;
-                Ok(judgement)
-            }
-            Err(Unheard::TooLate { waited }) => {
-                let Some(waited) = waited else {
-                    return Err(NotSent::TooLate);
-                };
-                self.lost_slot(waited);
-                Err(NotSent::NotReady)
-            }
-            Err(Unheard::Refused(detail)) => {
-                let goes_on = lock(&self.refused).happened(self.clock.now());
-                Ok(self.answers.refused(detail, goes_on))
-            }
-            Err(Unheard::Silent(silence, failure)) => Ok(self.answers.silent(silence, failure)),
-        }
-    }
-
-    /// Of the secrets that a call has now.
-    fn edition(&self) -> [u64; 2] {
-        [
-            self.auth.as_ref().map_or(0, RotatingAuth::edition),
-            self.secrets.as_ref().map_or(0, NamedSecrets::edition),
-        ]
-    }
-
-    /// The number of the credentials that sign a request now. A signature under another number is not sent.
-    fn signs_as(&self, given: Option<&Given>) -> u64 {
-        given.map_or_else(|| self.edition()[0], |given| given.number)
-    }
-
-    /// What a server gives for calls, as soon as it is there, or why there is nothing. `None`: calls need nothing of that.
-    async fn given(&self, leave_by: LeaveBy) -> Result<Result<Option<Given>, String>, NotSent> {
-        let Some(tokens) = &self.tokens else {
-            return Ok(Ok(None));
-        };
-        let wait = leave_by.left().min(self.timeout);
-        let given = timeout(wait, tokens.given()).await;
-        let given = given.map_err(|_| NotSent::NotReady)?;
-        Ok(given.map(Some))
-    }
-
-    /// Reads secrets again, or asks for another token, if an answer refused them. Returns whether the token of that call
-    /// is replaced.
-    fn answered(&self, received: &Received, given: Option<&Given>) -> bool {
-        let (status, ..) = received.parts();
-        if let Some(auth) = &self.auth {
-            auth.answered(status);
-        }
-        if let Some(secrets) = &self.secrets {
-            secrets.answered(status);
-        }
-        let tokens = self.tokens.as_ref().zip(given);
-        tokens.is_some_and(|(tokens, given)| {
-            tokens.answered(received.parts(), given.number, &self.permitted)
-        })
-    }
-
-    /// A slot passed while its connection was opened, which took so long.
-    fn lost_slot(&self, took: Duration) {
-        let now = self.clock.now();
-        if lock(&self.lost).happened(now)
-            && let Some(more) = self.logs.event(now)
-        {
-            let millis = took.as_millis();
-            warn!(
-                "calls lose their slots because no connection to the downstream is open: opening one takes {millis} ms; raise warm_connections (now {}){more}",
-                self.warm_connections
-            );
-        }
     }
 }

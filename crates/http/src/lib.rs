@@ -10,7 +10,7 @@
 //! ahead of time (`spares`), perhaps through a proxy (`egress`); `lifetime` says for how long each is used. `gate` stops a call that is too late, and `failure` says what a failed one means. `answer`
 //! reads what comes back (`body`): `encoding` undoes what compresses it, `judge` says what it means (`table` shows that to an operator),
 //! `redirect` says where a redirect leads. `http1` calls with them, behind a `transport`; `http2` calls with its own, which
-//! calls share. `ongoing` notices where connections are too few, and a downstream that takes no calls. `downstream` puts all of it together.
+//! calls share. `ongoing` notices where connections are too few, and a downstream that takes no calls. `downstream` puts all of it together, and `call` is one call.
 //!
 //! **Public API**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Http`.
 //!
@@ -20,6 +20,7 @@ mod answer;
 mod auth;
 mod aws;
 mod body;
+mod call;
 mod connect;
 mod downstream;
 mod egress;

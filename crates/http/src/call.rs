@@ -1,0 +1,200 @@
+//! One call, from its slot to the judgement of its answer.
+//!
+//! One timeout covers a call from the first poll of `send` to the end of the answer. The status
+//! code decides: once it is there, an answer that breaks off, takes too long or is too large does
+//! not change the outcome (a repeat would be a duplicate), it only costs the connection, unless the configuration judges
+//! bodies (`answers`). The body of the answer is read up to a bound, so that the connection can be used again.
+//!
+//! How the request is written, and not too late, is the matter of its `transport`.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::Request;
+use http::header::AUTHORIZATION;
+use tokio::time::{Instant, timeout};
+use tracing::warn;
+
+use super::answer::{AnswerReader, Asks, Received};
+use super::auth::RotatingAuth;
+use super::failure::Failure;
+use super::ongoing::Ongoing;
+use super::secrets::{Edition, NamedSecrets};
+use super::sign::Signed;
+use super::tokens::{Given, Permitted, Tokens};
+use super::transport::{Heard, Transport, Unheard};
+use sluiced_ports::clock::Clock;
+use sluiced_ports::downstream::{Call, Judgement, LeaveBy, NotSent, Silence};
+use sluiced_ports::lock;
+use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::traces::RouteTraces;
+
+/// The same warning is logged once in this time.
+pub(super) const LOG_EVERY: Duration = Duration::from_secs(60);
+
+/// What a call needs after it was prepared.
+pub(super) struct Client {
+    pub(super) transport: Transport,
+    pub(super) answers: AnswerReader,
+    pub(super) auth: Option<RotatingAuth>,
+    pub(super) tokens: Option<Arc<Tokens>>,
+    pub(super) permitted: Permitted,
+    pub(super) secrets: Option<NamedSecrets>,
+    pub(super) timeout: Duration,
+    pub(super) traces: Option<RouteTraces>,
+    pub(super) warm_connections: usize,
+    pub(super) clock: Clock,
+    pub(super) lost: Mutex<Ongoing>,
+    pub(super) refused: Mutex<Ongoing>,
+    pub(super) logs: LogLimit,
+}
+
+/// A call that was prepared.
+pub(super) struct HttpCall {
+    pub(super) client: Arc<Client>,
+    pub(super) made: Made,
+    pub(super) asks: Asks,
+}
+
+/// A request that was made, and what is needed when it is sent.
+pub(super) struct Made {
+    pub(super) request: Request<Bytes>,
+    pub(super) signed: Option<Signed>,
+    /// With which secrets it was made; `None`: it has none.
+    pub(super) edition: Option<Edition>,
+}
+
+impl Call for HttpCall {
+    fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
+        let Self { client, made, asks } = *self;
+        let Made {
+            mut request,
+            signed,
+            edition,
+        } = made;
+        Box::pin(async move {
+            if let (Some(secrets), Some(edition)) = (&client.secrets, edition)
+                && !secrets.is_current(edition)
+            {
+                return Err(NotSent::NotReady);
+            }
+            let traces = client.traces.as_ref();
+            let span = traces.map(|traces| traces.begin(&mut request));
+            let sent = client.call(request, signed, &asks, leave_by).await;
+            if let Some(span) = span {
+                span.end(&sent);
+            }
+            sent
+        })
+    }
+}
+
+impl Client {
+    async fn call(
+        &self,
+        mut request: Request<Bytes>,
+        signed: Option<Signed>,
+        asks: &Asks,
+        leave_by: LeaveBy,
+    ) -> Result<Judgement, NotSent> {
+        let began = Instant::now();
+        if let Some(auth) = &self.auth {
+            auth.renew(request.headers_mut());
+        }
+        let before = self.edition();
+        let given = match self.given(leave_by).await? {
+            Ok(given) => given,
+            Err(why) => return Ok(self.answers.silent(Silence::Connection, Failure::sure(why))),
+        };
+        let given = given.as_ref();
+        if let Some(header) = given.and_then(Given::header) {
+            request.headers_mut().insert(AUTHORIZATION, header.clone());
+        }
+        if let Some(signed) = signed {
+            request = signed.renew(request, self.signs_as(given), given).await?;
+        }
+        let heard = self.transport.call(request, leave_by, began, self.timeout);
+        match heard.await {
+            Ok(Heard { answer, rests }) => {
+                lock(&self.refused).ended();
+                let received = self.answers.receive(answer, began + self.timeout).await;
+                if let Some((writing, rest)) = rests {
+                    writing.rests(rest);
+                }
+                let is_replaced = self.answered(&received, given);
+                let mut judgement = self.answers.judged(received, asks);
+                let renewed = is_replaced || self.edition() != before;
+                judgement.renewed = judgement.refuses_credentials() && renewed;
+                Ok(judgement)
+            }
+            Err(Unheard::TooLate { waited }) => {
+                let Some(waited) = waited else {
+                    return Err(NotSent::TooLate);
+                };
+                self.lost_slot(waited);
+                Err(NotSent::NotReady)
+            }
+            Err(Unheard::Refused(detail)) => {
+                let goes_on = lock(&self.refused).happened(self.clock.now());
+                Ok(self.answers.refused(detail, goes_on))
+            }
+            Err(Unheard::Silent(silence, failure)) => Ok(self.answers.silent(silence, failure)),
+        }
+    }
+
+    /// Of the secrets that a call has now.
+    fn edition(&self) -> [u64; 2] {
+        [
+            self.auth.as_ref().map_or(0, RotatingAuth::edition),
+            self.secrets.as_ref().map_or(0, NamedSecrets::edition),
+        ]
+    }
+
+    /// The number of the credentials that sign a request now. A signature under another number is not sent.
+    pub(super) fn signs_as(&self, given: Option<&Given>) -> u64 {
+        given.map_or_else(|| self.edition()[0], |given| given.number)
+    }
+
+    /// What a server gives for calls, as soon as it is there, or why there is nothing. `None`: calls need nothing of that.
+    async fn given(&self, leave_by: LeaveBy) -> Result<Result<Option<Given>, String>, NotSent> {
+        let Some(tokens) = &self.tokens else {
+            return Ok(Ok(None));
+        };
+        let wait = leave_by.left().min(self.timeout);
+        let given = timeout(wait, tokens.given()).await;
+        let given = given.map_err(|_| NotSent::NotReady)?;
+        Ok(given.map(Some))
+    }
+
+    /// Reads secrets again, or asks for another token, if an answer refused them. Returns whether the token of that call
+    /// is replaced.
+    fn answered(&self, received: &Received, given: Option<&Given>) -> bool {
+        let (status, ..) = received.parts();
+        if let Some(auth) = &self.auth {
+            auth.answered(status);
+        }
+        if let Some(secrets) = &self.secrets {
+            secrets.answered(status);
+        }
+        let tokens = self.tokens.as_ref().zip(given);
+        tokens.is_some_and(|(tokens, given)| {
+            tokens.answered(received.parts(), given.number, &self.permitted)
+        })
+    }
+
+    /// A slot passed while its connection was opened, which took so long.
+    fn lost_slot(&self, took: Duration) {
+        let now = self.clock.now();
+        if lock(&self.lost).happened(now)
+            && let Some(more) = self.logs.event(now)
+        {
+            let millis = took.as_millis();
+            warn!(
+                "calls lose their slots because no connection to the downstream is open: opening one takes {millis} ms; raise warm_connections (now {}){more}",
+                self.warm_connections
+            );
+        }
+    }
+}
