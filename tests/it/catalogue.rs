@@ -88,10 +88,10 @@ fn secrets(text: &str, fleet: &Fleet, dir: &Path) {
         let name = Path::new(path).file_name().unwrap().to_str().unwrap();
         let secret = match &**secret {
             "a private key of P-256" => {
-                include_str!("../../crates/http/src/tokens/oauth/key/p256.pem")
+                include_str!("../../crates/http/src/credentials/tokens/oauth/key/p256.pem")
             }
             "a private key of RSA" => {
-                include_str!("../../crates/http/src/tokens/oauth/key/rfc7515.pem")
+                include_str!("../../crates/http/src/credentials/tokens/oauth/key/rfc7515.pem")
             }
             secret => secret,
         };

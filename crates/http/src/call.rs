@@ -2,8 +2,9 @@
 //!
 //! One timeout covers a call from the first poll of `send` to the end of the answer. The status
 //! code decides: once it is there, an answer that breaks off, takes too long or is too large does
-//! not change the outcome (a repeat would be a duplicate), it only costs the connection, unless the configuration judges
-//! bodies (`answers`). The body of the answer is read up to a bound, so that the connection can be used again.
+//! not change the outcome (a repeat would be a duplicate), it only costs the connection, unless the
+//! configuration judges bodies (`answers`). The body of the answer is read up to a bound, so that the
+//! connection can be used again.
 //!
 //! How the request is written, and not too late, is the matter of its `transport`.
 
@@ -17,13 +18,13 @@ use http::header::AUTHORIZATION;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::answer::{AnswerReader, Asks, Received};
-use super::auth::RotatingAuth;
-use super::failure::Failure;
-use super::ongoing::Ongoing;
-use super::secrets::{Edition, NamedSecrets};
-use super::sign::Signed;
-use super::tokens::{Given, Permitted, Tokens};
+use super::answers::failure::Failure;
+use super::answers::reader::{AnswerReader, Asks, Received};
+use super::connections::ongoing::Ongoing;
+use super::credentials::auth::RotatingAuth;
+use super::credentials::secrets::{Edition, NamedSecrets};
+use super::credentials::sign::Signed;
+use super::credentials::tokens::{Given, Permitted, Tokens};
 use super::transport::{Heard, Transport, Unheard};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::{Call, Judgement, LeaveBy, NotSent, Silence};

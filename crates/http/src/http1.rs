@@ -28,10 +28,10 @@ use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 
-use super::connect::WarmConnector;
-use super::failure::Failure;
-use super::gate::Writing;
-use super::lifetime::Lifetimes;
+use super::answers::failure::Failure;
+use super::connections::connect::WarmConnector;
+use super::connections::gate::Writing;
+use super::connections::lifetime::Lifetimes;
 use super::transport::{AnswerBody, Heard, Unheard};
 use sluiced_ports::dial::find;
 use sluiced_ports::downstream::{LeaveBy, NotSent, Silence};

@@ -32,7 +32,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
-use super::auth::{compile, header};
+use super::credentials::auth::{compile, header};
 use super::url::{Url, checked_url, host_header};
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;

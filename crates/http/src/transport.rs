@@ -1,7 +1,7 @@
 //! How a request travels: the only place where calls of one version of HTTP differ from those of another.
 //!
 //! A transport takes a request that is complete, and gives its answer or says why there is none. Everything before that
-//! (secrets, tokens, signatures) and after it (what an answer means) is the same for all, in `downstream` and `answer`.
+//! (secrets, tokens, signatures) and after it (what an answer means) is the same for all, in `call` and `answers`.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use http_body_util::Either;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::failure::Failure;
-use super::gate::Writing;
+use super::answers::failure::Failure;
+use super::connections::gate::Writing;
 use super::http1::Http1;
 use super::http2::{Http2, Received};
 use sluiced_ports::downstream::{LeaveBy, Silence};

@@ -7,8 +7,8 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 
-use super::auth::compile;
-use super::hosts::Allowed;
+use super::connections::hosts::Allowed;
+use super::credentials::auth::compile;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::Undecodable;
 use sluiced_template::{Template, Templates, first_tag};

@@ -128,7 +128,7 @@ async fn without_a_token_nothing_is_called_and_the_reason_is_named() {
 }
 
 /// The key of RFC 7515, appendix A.2, which is no secret.
-const KEY: &str = include_str!("../../../crates/http/src/tokens/oauth/key/rfc7515.pem");
+const KEY: &str = include_str!("../../../crates/http/src/credentials/tokens/oauth/key/rfc7515.pem");
 
 /// A route to it with claims that are signed; `more`: further keys of `auth`.
 fn signing(name: &str, downstream: &Recorder, key: &std::path::Path, more: &str) -> Route {

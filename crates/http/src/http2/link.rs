@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::heads::{HeadGate, Heads};
 use super::opening::Io;
 use super::pool::Pool;
-use crate::lifetime::{BestBefore, Lifetimes, OpenConnection};
+use crate::connections::lifetime::{BestBefore, Lifetimes, OpenConnection};
 use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 

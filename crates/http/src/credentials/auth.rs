@@ -20,7 +20,7 @@ use sluiced_settings::types::Auth;
 use sluiced_template::{Template, Templates};
 
 /// The header of these credentials, with the secret as it was read last. `None`: each call is signed instead.
-pub(super) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>, Misconfigured> {
+pub(crate) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>, Misconfigured> {
     let secret = secret.last();
     let secret = secret.expose_secret();
     let text = match auth {
@@ -39,7 +39,7 @@ pub(super) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>
 }
 
 /// The header of HTTP's basic authentication (RFC 7617). It is never shown.
-pub(super) fn basic(user: &str, password: &str) -> HeaderValue {
+pub(crate) fn basic(user: &str, password: &str) -> HeaderValue {
     let pair = BASE64_STANDARD.encode(format!("{user}:{password}"));
     let mut value =
         HeaderValue::try_from(format!("Basic {pair}")).expect("base64 is visible ASCII");
@@ -48,7 +48,7 @@ pub(super) fn basic(user: &str, password: &str) -> HeaderValue {
 }
 
 /// Credentials whose secret may change.
-pub(super) struct RotatingAuth {
+pub(crate) struct RotatingAuth {
     auth: Auth,
     secret: Secret,
     /// Where calls are signed.
@@ -64,7 +64,7 @@ struct Renewal {
 }
 
 impl RotatingAuth {
-    pub(super) fn new(auth: Auth, secret: Secret, signer: Option<AnySigner>) -> Self {
+    pub(crate) fn new(auth: Auth, secret: Secret, signer: Option<AnySigner>) -> Self {
         Self {
             auth,
             secret,
@@ -78,19 +78,19 @@ impl RotatingAuth {
     }
 
     /// Puts the current secret into a request that was made before.
-    pub(super) fn renew(&self, headers: &mut HeaderMap) {
+    pub(crate) fn renew(&self, headers: &mut HeaderMap) {
         if let Some(value) = &lock(&self.state).renewed {
             headers.insert(AUTHORIZATION, value.clone());
         }
     }
 
     /// Changes with the secret.
-    pub(super) fn edition(&self) -> u64 {
+    pub(crate) fn edition(&self) -> u64 {
         lock(&self.state).edition
     }
 
     /// Reads the secret again if this answer refused it.
-    pub(super) fn answered(&self, status: StatusCode) {
+    pub(crate) fn answered(&self, status: StatusCode) {
         let mut state = lock(&self.state);
         if state.reading.is_asked(status) {
             self.refresh(&mut state);
@@ -98,7 +98,7 @@ impl RotatingAuth {
     }
 
     /// Reads it again from time to time.
-    pub(super) fn routine(&self) {
+    pub(crate) fn routine(&self) {
         let mut state = lock(&self.state);
         if state.reading.is_due() {
             self.refresh(&mut state);
@@ -125,7 +125,7 @@ impl RotatingAuth {
 }
 
 /// Compiles the template configured as `key`; errors about a message name it `what`.
-pub(super) fn compile(
+pub(crate) fn compile(
     templates: &mut Templates,
     what: &str,
     key: &str,

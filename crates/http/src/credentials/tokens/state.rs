@@ -11,7 +11,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use super::{Gives, Lasting};
-use crate::aws::Credentials;
+use crate::credentials::aws::Credentials;
 use sluiced_core::backoff::Backoff;
 
 /// The life of a token whose server does not say it.

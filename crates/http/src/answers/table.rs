@@ -5,7 +5,7 @@
 use sluiced_core::judge::{Meaning, Silence};
 use sluiced_settings::types::Http;
 
-use crate::judge::{HttpJudge, default_meaning};
+use crate::answers::judge::{HttpJudge, default_meaning};
 
 /// What is done with which answer of a downstream, for `sluiced check`. Empty if the lists are wrong, which is reported as
 /// a fault of the configuration.

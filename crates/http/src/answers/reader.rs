@@ -20,7 +20,7 @@ use super::encoding::decode;
 use super::failure::Failure;
 use super::judge::{HttpJudge, Read, Reply};
 use super::redirect;
-use super::transport::AnswerBody;
+use crate::transport::AnswerBody;
 use sluiced_core::judge::Outcome;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Answer, Facts, Judgement, MAX_ANSWER, Silence, Status};
@@ -33,7 +33,7 @@ use sluiced_template::{AnswerWords, Heard};
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Judges the answers of one downstream.
-pub(super) struct AnswerReader {
+pub(crate) struct AnswerReader {
     judge: HttpJudge,
     words: AnswerWords,
     /// Every call has the same URL.
@@ -44,7 +44,7 @@ pub(super) struct AnswerReader {
 }
 
 /// What the meaning of an answer depends on besides the answer.
-pub(super) struct Asks {
+pub(crate) struct Asks {
     /// The URL that was called.
     uri: Uri,
     /// An earlier call of the message may have been taken, or the downstream recognizes repeats by a key.
@@ -61,7 +61,7 @@ struct AskedAbout {
 }
 
 /// What came of an answer.
-pub(super) struct Received {
+pub(crate) struct Received {
     head: Parts,
     read: AnswerRead,
     /// Why it cannot be read, if `read` says that.
@@ -72,7 +72,7 @@ pub(super) struct Received {
 
 impl Received {
     /// The status, the headers, and the body if it matters.
-    pub(super) fn parts(&self) -> (StatusCode, &HeaderMap, &[u8]) {
+    pub(crate) fn parts(&self) -> (StatusCode, &HeaderMap, &[u8]) {
         (self.head.status, &self.head.headers, &self.body)
     }
 
@@ -93,7 +93,7 @@ impl Received {
 }
 
 impl AnswerReader {
-    pub(super) fn new(
+    pub(crate) fn new(
         http: &Http,
         is_fixed: bool,
         keeps_answers: bool,
@@ -111,7 +111,7 @@ impl AnswerReader {
     }
 
     /// What the meaning of the answer to `request` will depend on.
-    pub(super) fn asks(
+    pub(crate) fn asks(
         &self,
         message: &Message,
         facts: Facts<'_>,
@@ -139,7 +139,7 @@ impl AnswerReader {
     }
 
     /// Reads an answer. One that goes on after the deadline is cut off by dropping it.
-    pub(super) async fn receive(
+    pub(crate) async fn receive(
         &self,
         answer: Response<AnswerBody>,
         deadline: Instant,
@@ -168,7 +168,7 @@ impl AnswerReader {
     }
 
     /// What an answer means that is already there.
-    pub(super) fn judge_whole(&self, answer: Response<Bytes>, asks: &Asks) -> Judgement {
+    pub(crate) fn judge_whole(&self, answer: Response<Bytes>, asks: &Asks) -> Judgement {
         let (head, mut body) = answer.into_parts();
         let read = match body.len() > MAX_ANSWER {
             true => AnswerRead::Enough,
@@ -179,7 +179,7 @@ impl AnswerReader {
     }
 
     /// What an answer means.
-    pub(super) fn judged(&self, received: Received, asks: &Asks) -> Judgement {
+    pub(crate) fn judged(&self, received: Received, asks: &Asks) -> Judgement {
         let Received {
             head,
             read,
@@ -239,7 +239,7 @@ impl AnswerReader {
 
     /// The downstream said that it did not look at the call: another one finds a connection that takes it. If that
     /// `goes_on`, it is a "not now" like that of a status. No attempt is spent in either case.
-    pub(super) fn refused(&self, detail: String, goes_on: bool) -> Judgement {
+    pub(crate) fn refused(&self, detail: String, goes_on: bool) -> Judgement {
         let again = Outcome::Held {
             wait: Duration::ZERO,
         };
@@ -249,7 +249,7 @@ impl AnswerReader {
         }
     }
 
-    pub(super) fn silent(&self, silence: Silence, failure: Failure) -> Judgement {
+    pub(crate) fn silent(&self, silence: Silence, failure: Failure) -> Judgement {
         Judgement {
             outcome: self.judge.silence(silence),
             reply: Err(silence),

@@ -23,8 +23,8 @@ use tokio::task::spawn_blocking;
 
 use super::auth::compile;
 use super::aws::{AwsSigner, Credentials};
-use super::request::{header_name, header_value};
 use super::tokens::Given;
+use crate::request::{header_name, header_value};
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Facts, NotSent, Undecodable};
@@ -43,13 +43,13 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// What signs the requests of a route.
 #[derive(Clone)]
-pub(super) enum AnySigner {
+pub(crate) enum AnySigner {
     Hmac(Arc<Signer>),
     Aws(Arc<AwsSigner>),
 }
 
 /// What signs one request, now and again later.
-pub(super) enum AnySigning {
+pub(crate) enum AnySigning {
     Hmac(Signing),
     Aws(Arc<AwsSigner>),
 }
@@ -67,7 +67,7 @@ impl AnySigner {
     }
 
     /// The secrets that its templates name.
-    pub(super) fn secrets(&self) -> Option<&BTreeSet<String>> {
+    pub(crate) fn secrets(&self) -> Option<&BTreeSet<String>> {
         match self {
             Self::Hmac(signer) => Some(signer.secrets()),
             Self::Aws(_) => None,
@@ -78,7 +78,7 @@ impl AnySigner {
     ///
     /// # Errors
     /// When a template needs the body and it is no JSON.
-    pub(super) fn signing(
+    pub(crate) fn signing(
         &self,
         message: &Message,
         facts: Facts<'_>,
@@ -97,7 +97,7 @@ impl AnySigning {
     ///
     /// # Errors
     /// When the request cannot be signed.
-    pub(super) fn sign(
+    pub(crate) fn sign(
         &self,
         request: &mut Request<Bytes>,
         now: SystemTime,
@@ -111,7 +111,7 @@ impl AnySigning {
 }
 
 /// The signature that a request has.
-pub(super) struct Signed {
+pub(crate) struct Signed {
     at: SystemTime,
     /// With which secret.
     edition: u64,
@@ -127,7 +127,7 @@ const FRESH: Duration = Duration::from_secs(60);
 
 impl Signed {
     /// It was made then, with the secret of this edition.
-    pub(super) const fn new(at: SystemTime, edition: u64, signing: AnySigning) -> Self {
+    pub(crate) const fn new(at: SystemTime, edition: u64, signing: AnySigning) -> Self {
         Self {
             at,
             edition,
@@ -139,7 +139,7 @@ impl Signed {
     ///
     /// # Errors
     /// When it cannot be signed: it must be prepared again, which says why.
-    pub(super) async fn renew(
+    pub(crate) async fn renew(
         self,
         mut request: Request<Bytes>,
         edition: u64,
@@ -177,7 +177,7 @@ impl Signed {
 }
 
 /// Signs requests. Compiled once; its secret may change.
-pub(super) struct Signer {
+pub(crate) struct Signer {
     templates: Templates,
     signed: Template,
     headers: Vec<SignedHeader>,
@@ -197,7 +197,7 @@ struct SignedHeader {
 }
 
 /// The part of a message that is needed to sign its request.
-pub(super) struct Signing {
+pub(crate) struct Signing {
     signer: Arc<Signer>,
     context: Context,
 }
@@ -205,7 +205,7 @@ pub(super) struct Signing {
 impl Signer {
     /// # Errors
     /// When a template or the secret cannot be used, or a header is sent already.
-    pub(super) fn new(hmac: &Hmac, secret: Secret, http: &Http) -> Result<Self, Misconfigured> {
+    pub(crate) fn new(hmac: &Hmac, secret: Secret, http: &Http) -> Result<Self, Misconfigured> {
         let mut templates = Templates::about(About::Signature);
         let signed = compile(&mut templates, "auth.signed", "auth.signed", &hmac.signed)?;
         let mut headers = Vec::new();

@@ -4,7 +4,7 @@
 use http_body_util::BodyExt;
 use hyper::body::Body;
 
-use super::transport::AnswerBody;
+use crate::transport::AnswerBody;
 use sluiced_ports::downstream::{MAX_ANSWER, Silence};
 
 /// How much of an answer was read.

@@ -37,11 +37,11 @@ use tracing::{info, warn};
 
 use self::client::TokenClient;
 use self::source::{Source, Words};
-pub(super) use self::state::Given;
+pub(crate) use self::state::Given;
 use self::state::{State, Token};
 use super::aws::Credentials as AwsCredentials;
-use super::connect::network;
-use super::egress::Proxy;
+use crate::connections::connect::network;
+use crate::connections::egress::Proxy;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::{Credentials, Misconfigured, tls};
 use sluiced_ports::lock;
@@ -53,7 +53,7 @@ const BOUND: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(10);
 
 /// The tokens of one client.
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     client: TokenClient,
     source: Source,
     secret: Secret,
@@ -69,7 +69,7 @@ pub(super) struct Tokens {
 
 /// Whether the last call of a route was not refused because of its token.
 #[derive(Debug, Default)]
-pub(super) struct Permitted(AtomicBool);
+pub(crate) struct Permitted(AtomicBool);
 
 /// What makes two clients the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -105,7 +105,7 @@ impl Tokens {
     ///
     /// # Errors
     /// When the client cannot be written in a request, its key cannot be read, or there is no way to its server.
-    pub(super) fn of(
+    pub(crate) fn of(
         auth: &Auth,
         secret: &Secret,
         http: &Http,
@@ -149,7 +149,7 @@ impl Tokens {
     ///
     /// # Errors
     /// Why there is none, for a person.
-    pub(super) async fn given(self: &Arc<Self>) -> Result<Given, String> {
+    pub(crate) async fn given(self: &Arc<Self>) -> Result<Given, String> {
         self.start();
         let what = self.source.words().what;
         let mut changes = self.changes.subscribe();
@@ -164,13 +164,13 @@ impl Tokens {
     }
 
     /// The token of this moment, if it is there already.
-    pub(super) fn at_hand(&self) -> Option<Given> {
+    pub(crate) fn at_hand(&self) -> Option<Given> {
         lock(&self.state).look(Instant::now())?.ok()
     }
 
     /// The downstream of a route answered a call that had the token of this number. Returns whether another call has another
     /// one, for a call that was refused.
-    pub(super) fn answered(
+    pub(crate) fn answered(
         &self,
         (status, headers, body): (StatusCode, &HeaderMap, &[u8]),
         number: u64,
@@ -233,7 +233,7 @@ impl Tokens {
     }
 
     /// The host of the token's server, for a person.
-    pub(super) fn server(&self) -> String {
+    pub(crate) fn server(&self) -> String {
         let Some(url) = self.source.url() else {
             return "the key in key_file".to_owned();
         };

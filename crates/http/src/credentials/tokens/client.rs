@@ -7,7 +7,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::egress::Egress;
+use crate::connections::egress::Egress;
 use sluiced_ports::dial::connect_detail;
 
 /// An answer with a token is no larger.

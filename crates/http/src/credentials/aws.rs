@@ -24,8 +24,8 @@ use percent_encoding::{
 use ring::{digest, hmac};
 use secrecy::ExposeSecret as _;
 
-pub(super) use self::credentials::Credentials;
-use super::url::host_header;
+pub(crate) use self::credentials::Credentials;
+use crate::url::host_header;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::Undecodable;
@@ -46,7 +46,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/');
 
 /// Signs requests for one service in one region. Its credentials may change.
-pub(super) struct AwsSigner {
+pub(crate) struct AwsSigner {
     settings: AwsSigv4,
     file: Secret,
     /// `None`: each call brings some.
@@ -56,7 +56,7 @@ pub(super) struct AwsSigner {
 impl AwsSigner {
     /// # Errors
     /// When there are no credentials where the settings say.
-    pub(super) fn new(settings: &AwsSigv4, file: Secret) -> Result<Self, Misconfigured> {
+    pub(crate) fn new(settings: &AwsSigv4, file: Secret) -> Result<Self, Misconfigured> {
         let own = read(settings, &file)?;
         Ok(Self {
             settings: settings.clone(),

@@ -19,7 +19,7 @@ use sluiced_ports::lock;
 use sluiced_template::SecretValues;
 
 /// The secrets that the templates of one route name.
-pub(super) struct NamedSecrets {
+pub(crate) struct NamedSecrets {
     secrets: BTreeMap<String, Secret>,
     state: Mutex<State>,
 }
@@ -32,14 +32,14 @@ struct State {
 
 /// Which values a request was made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Edition(u64);
+pub(crate) struct Edition(u64);
 
 impl NamedSecrets {
     /// Those with these names; `None`: the templates name none.
     ///
     /// # Errors
     /// When one is not there, or cannot be used.
-    pub(super) fn new(
+    pub(crate) fn new(
         names: &BTreeSet<String>,
         all: &BTreeMap<String, Secret>,
     ) -> Result<Option<Self>, Misconfigured> {
@@ -68,7 +68,7 @@ impl NamedSecrets {
     }
 
     /// The values to make a request with.
-    pub(super) fn current(&self) -> (SecretValues, Edition) {
+    pub(crate) fn current(&self) -> (SecretValues, Edition) {
         let mut state = lock(&self.state);
         if state.reading.is_due() {
             self.refresh(&mut state);
@@ -77,17 +77,17 @@ impl NamedSecrets {
     }
 
     /// Changes with the values.
-    pub(super) fn edition(&self) -> u64 {
+    pub(crate) fn edition(&self) -> u64 {
         lock(&self.state).edition.0
     }
 
     /// Whether a request that was made with these may be sent.
-    pub(super) fn is_current(&self, edition: Edition) -> bool {
+    pub(crate) fn is_current(&self, edition: Edition) -> bool {
         lock(&self.state).edition == edition
     }
 
     /// Reads them again if this answer refuses the credentials.
-    pub(super) fn answered(&self, status: StatusCode) {
+    pub(crate) fn answered(&self, status: StatusCode) {
         let mut state = lock(&self.state);
         if state.reading.is_asked(status) {
             self.refresh(&mut state);

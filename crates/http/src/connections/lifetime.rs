@@ -34,7 +34,7 @@ const LEAST_SEEN: Duration = Duration::from_secs(1);
 
 /// What bounds the lives of the connections to one downstream.
 #[derive(Debug)]
-pub(super) struct Lifetimes {
+pub(crate) struct Lifetimes {
     idle: Duration,
     age: Duration,
     /// Connections that are open.
@@ -46,7 +46,7 @@ pub(super) struct Lifetimes {
 
 /// Counts an open connection.
 #[derive(Debug)]
-pub(super) struct OpenConnection(Arc<Lifetimes>);
+pub(crate) struct OpenConnection(Arc<Lifetimes>);
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
@@ -56,7 +56,7 @@ impl Drop for OpenConnection {
 
 impl Lifetimes {
     /// `hosts_differ`: hosts are from messages.
-    pub(super) const fn new(idle: Duration, age: Duration, hosts_differ: bool) -> Self {
+    pub(crate) const fn new(idle: Duration, age: Duration, hosts_differ: bool) -> Self {
         Self {
             idle,
             age,
@@ -70,25 +70,25 @@ impl Lifetimes {
     }
 
     /// A connection is open until this is dropped.
-    pub(super) fn opened(self: &Arc<Self>) -> OpenConnection {
+    pub(crate) fn opened(self: &Arc<Self>) -> OpenConnection {
         self.open.fetch_add(1, Ordering::Relaxed);
         OpenConnection(Arc::clone(self))
     }
 
     /// For how long a connection waits for its first call.
-    pub(super) fn unused(&self) -> Duration {
+    pub(crate) fn unused(&self) -> Duration {
         self.idle.min(most_of(self.age))
     }
 
     /// For how long a connection that is opened now is used. `fraction`: a random number from 0 to 1.
-    pub(super) fn age(&self, fraction: f64) -> Duration {
+    pub(crate) fn age(&self, fraction: f64) -> Duration {
         self.age
             .min(FAR)
             .mul_f64(1.0 - fraction.clamp(0.0, 1.0) / 5.0)
     }
 
     /// For how long a connection rests after an answer with these headers.
-    pub(super) fn rest(&self, headers: &HeaderMap) -> Duration {
+    pub(crate) fn rest(&self, headers: &HeaderMap) -> Duration {
         if self.open.load(Ordering::Relaxed) > self.most {
             return Duration::ZERO;
         }
@@ -98,7 +98,7 @@ impl Lifetimes {
     }
 
     /// The downstream closed a connection that rested since then.
-    pub(super) fn closed(&self, since: Instant, now: Instant) {
+    pub(crate) fn closed(&self, since: Instant, now: Instant) {
         lock(&self.seen).closed(since, now);
     }
 }
@@ -156,25 +156,25 @@ impl SeenCloses {
 
 /// A connection's end: it is not used after this.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BestBefore(Instant);
+pub(crate) struct BestBefore(Instant);
 
 impl BestBefore {
-    pub(super) fn after(age: Duration) -> Self {
+    pub(crate) fn after(age: Duration) -> Self {
         Self(later(age))
     }
 
-    pub(super) fn is_over(self) -> bool {
+    pub(crate) fn is_over(self) -> bool {
         self.0 <= Instant::now()
     }
 
     /// The end of a rest of so long that begins now.
-    pub(super) fn rest(self, rest: Duration) -> Instant {
+    pub(crate) fn rest(self, rest: Duration) -> Instant {
         self.0.min(later(rest))
     }
 }
 
 /// So far in the future, or as far as the clock goes.
-pub(super) fn later(after: Duration) -> Instant {
+pub(crate) fn later(after: Duration) -> Instant {
     Instant::now() + after.min(FAR)
 }
 

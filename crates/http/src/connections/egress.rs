@@ -29,9 +29,9 @@ use tower_service::Service;
 use url::Url;
 
 use self::tunnel::TunnelError;
-use super::auth::basic;
 use super::connect::place;
 use super::hosts::Allowed;
+use crate::credentials::auth::basic;
 use sluiced_ports::connect::{Resolver, Secret};
 use sluiced_ports::dial::{Misconfigured, connect_detail};
 use sluiced_settings::types::Http;
@@ -40,7 +40,7 @@ type ConnectError = Box<dyn error::Error + Send + Sync>;
 
 /// Opens connections of TCP.
 #[derive(Clone, Debug)]
-pub(super) struct Egress {
+pub(crate) struct Egress {
     tcp: HttpConnector<Dns>,
     proxy: Option<Proxy>,
     /// How long a proxy may take.
@@ -66,7 +66,7 @@ impl Dns {
 
 /// The proxy of a downstream.
 #[derive(Clone, Debug)]
-pub(super) struct Proxy {
+pub(crate) struct Proxy {
     /// Which hosts are called through it.
     matcher: Arc<Matcher>,
     user: String,
@@ -75,8 +75,8 @@ pub(super) struct Proxy {
 
 /// The way to a host through a proxy.
 #[derive(Debug)]
-pub(super) struct Through {
-    pub(super) place: Uri,
+pub(crate) struct Through {
+    pub(crate) place: Uri,
     /// The user and the password of this moment.
     authorization: Option<HeaderValue>,
 }
@@ -94,7 +94,7 @@ impl Proxy {
     ///
     /// # Errors
     /// When it cannot be used.
-    pub(super) fn new(
+    pub(crate) fn new(
         http: &Http,
         password: Option<&Secret>,
     ) -> Result<Option<Self>, Misconfigured> {
@@ -125,7 +125,7 @@ impl Proxy {
     }
 
     /// The way to a host. `None`: it is called directly.
-    pub(super) fn of(&self, to: &Uri) -> Option<Through> {
+    pub(crate) fn of(&self, to: &Uri) -> Option<Through> {
         let found = self.matcher.intercept(to)?;
         let password = self.password.as_ref();
         Some(Through {
@@ -138,7 +138,7 @@ impl Proxy {
 
 impl Through {
     /// The request for a connection.
-    pub(super) fn request(&self, host: &str, port: u16) -> Vec<u8> {
+    pub(crate) fn request(&self, host: &str, port: u16) -> Vec<u8> {
         let host = if host.contains(':') {
             format!("[{host}]")
         } else {

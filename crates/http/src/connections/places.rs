@@ -13,7 +13,7 @@ const MANY: usize = 256;
 
 /// What is kept for each place. Clones are the same.
 #[derive(Debug)]
-pub(super) enum Places<T> {
+pub(crate) enum Places<T> {
     /// Scheme and authority.
     One(Uri, Arc<T>),
     /// From messages.
@@ -34,7 +34,7 @@ impl<T> Clone for Places<T> {
 
 impl<T> Places<T> {
     /// The one place, or those of messages without one.
-    pub(super) fn new(origin: Option<Uri>, new: impl FnOnce(Uri) -> T) -> Self {
+    pub(crate) fn new(origin: Option<Uri>, new: impl FnOnce(Uri) -> T) -> Self {
         match origin {
             Some(origin) => Self::One(origin.clone(), Arc::new(new(origin))),
             None => Self::Many(Arc::default()),
@@ -42,7 +42,7 @@ impl<T> Places<T> {
     }
 
     /// The one place, if there is only one.
-    pub(super) fn one(&self) -> Option<&Arc<T>> {
+    pub(crate) fn one(&self) -> Option<&Arc<T>> {
         match self {
             Self::One(_, kept) => Some(kept),
             Self::Many(_) => None,
@@ -50,7 +50,7 @@ impl<T> Places<T> {
     }
 
     /// What is kept for the place that a URL leads to. Of many places the one that was called longest ago is forgotten.
-    pub(super) fn of(&self, to: &Uri, now: Mono, new: impl FnOnce(Uri) -> T) -> Option<Arc<T>> {
+    pub(crate) fn of(&self, to: &Uri, now: Mono, new: impl FnOnce(Uri) -> T) -> Option<Arc<T>> {
         let places = match self {
             Self::One(origin, kept) => {
                 let leads = origin.scheme() == to.scheme() && origin.authority() == to.authority();

@@ -12,20 +12,20 @@ use sluiced_ports::dial::{connect_detail, find};
 
 /// Why there is no answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     pub(super) detail: String,
     pub(super) maybe_delivered: bool,
 }
 
 impl Failure {
-    pub(super) fn sure(detail: impl Into<String>) -> Self {
+    pub(crate) fn sure(detail: impl Into<String>) -> Self {
         Self {
             detail: detail.into(),
             maybe_delivered: false,
         }
     }
 
-    pub(super) fn unsure(detail: impl Into<String>) -> Self {
+    pub(crate) fn unsure(detail: impl Into<String>) -> Self {
         Self {
             detail: detail.into(),
             maybe_delivered: true,
@@ -33,7 +33,7 @@ impl Failure {
     }
 
     /// Reads a client error. `begun`: the request may have been written in part.
-    pub(super) fn of(error: &legacy::Error, begun: bool) -> Self {
+    pub(crate) fn of(error: &legacy::Error, begun: bool) -> Self {
         if error.is_connect() {
             return Self::sure(connect_detail(error));
         }

@@ -25,7 +25,7 @@ use url::{Host, Url};
 
 use super::client::{TokenClient, shown};
 use super::{Gives, Lasting};
-use crate::aws::Credentials;
+use crate::credentials::aws::Credentials;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_settings::types::{AwsCredentials, AwsSigv4, AwsVariables};
 

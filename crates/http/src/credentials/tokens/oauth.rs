@@ -17,7 +17,7 @@ use self::grant::{granted, header, refusal};
 use self::key::Claims;
 use super::Lasting;
 use super::client::TokenClient;
-use crate::auth::basic;
+use crate::credentials::auth::basic;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_settings::types::{ClientAuth, Jwt, Oauth2};
 

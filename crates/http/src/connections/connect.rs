@@ -37,7 +37,7 @@ use super::hosts::Allowed;
 use super::lifetime::Lifetimes;
 use super::places::Places;
 use super::spares::{Spares, State};
-use super::url::usual_port;
+use crate::url::usual_port;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::connect_detail;
 use sluiced_ports::lock;
@@ -52,7 +52,7 @@ type Connection = GatedIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Plain connections and those with TLS, perhaps through a proxy, and to `allowed` addresses only.
-pub(super) fn network(
+pub(crate) fn network(
     tls: ClientConfig,
     connect_timeout: Duration,
     proxy: Option<Proxy>,
@@ -77,7 +77,7 @@ pub(super) fn network(
 
 /// Opens connections, or returns one that is open already. Clones share the spare connections.
 #[derive(Clone)]
-pub(super) struct WarmConnector {
+pub(crate) struct WarmConnector {
     network: HttpsConnector<Egress>,
     connect_timeout: Duration,
     lifetimes: Arc<Lifetimes>,
@@ -103,7 +103,7 @@ struct Spare {
 
 impl WarmConnector {
     /// A connector for calls to `origin` (scheme and authority), or to any host without one.
-    pub(super) fn new(
+    pub(crate) fn new(
         network: HttpsConnector<Egress>,
         origin: Option<Uri>,
         connect_timeout: Duration,
@@ -121,7 +121,7 @@ impl WarmConnector {
     }
 
     /// Opens spare connections up to `wanted`, within `bound`. The error says what failed.
-    pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
+    pub(crate) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
         let Some(idle) = self.places.one() else {
             return Ok(());
         };
@@ -136,7 +136,7 @@ impl WarmConnector {
 
     /// A message will be called at this URL: opens a connection in the background if its host is from the message and
     /// has no spare one. Must be called inside a tokio runtime.
-    pub(super) fn ahead(&self, url: &Uri) {
+    pub(crate) fn ahead(&self, url: &Uri) {
         if self.places.one().is_none()
             && let Some(idle) = self.idle_for(url)
         {
@@ -322,7 +322,7 @@ impl fmt::Debug for WarmConnector {
 }
 
 /// Host and port of `origin`.
-pub(super) fn place(origin: &Uri) -> Option<(&str, u16)> {
+pub(crate) fn place(origin: &Uri) -> Option<(&str, u16)> {
     // An IPv6 address is in brackets.
     let host = origin.host()?.trim_matches(['[', ']']);
     let port = origin.port_u16().unwrap_or_else(|| usual_port(origin));

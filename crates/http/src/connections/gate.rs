@@ -125,7 +125,7 @@ impl WriteGate {
 
 /// A connection behind its gate.
 #[derive(Debug)]
-pub(super) struct GatedIo<T> {
+pub(crate) struct GatedIo<T> {
     io: T,
     gate: WriteGate,
     lifetimes: Arc<Lifetimes>,
@@ -226,7 +226,7 @@ impl<T: Write + Unpin> Write for GatedIo<T> {
 }
 
 /// Tells the gate of the connection that the client chose until when the call may leave, and when it is over.
-pub(super) struct Writing {
+pub(crate) struct Writing {
     began: Instant,
     /// How long it may wait.
     slack: Duration,
@@ -237,7 +237,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    pub(super) fn new(leave_by: LeaveBy, chosen: CaptureConnection) -> Self {
+    pub(crate) fn new(leave_by: LeaveBy, chosen: CaptureConnection) -> Self {
         Self {
             began: Instant::now(),
             slack: leave_by.left(),
@@ -249,7 +249,7 @@ impl Writing {
 
     /// After each poll of the call: the client may have chosen a connection in it, or another one if
     /// the first was dead.
-    pub(super) fn arm(&mut self) {
+    pub(crate) fn arm(&mut self) {
         if self.maybe_begun() {
             return;
         }
@@ -271,14 +271,14 @@ impl Writing {
     }
 
     /// Whether a byte may have been written; before that, the downstream certainly has nothing.
-    pub(super) fn maybe_begun(&self) -> bool {
+    pub(crate) fn maybe_begun(&self) -> bool {
         self.armed
             .as_ref()
             .is_some_and(|(gate, _)| gate.has_begun())
     }
 
     /// How long the call waited until its connection was open. `None`: not long, for the time that it had.
-    pub(super) fn opened_in(&self) -> Option<Duration> {
+    pub(crate) fn opened_in(&self) -> Option<Duration> {
         let (gate, _) = self.armed.as_ref()?;
         let opened = lock(&gate.0).opened;
         let waited = opened.checked_duration_since(self.began)?;
@@ -286,7 +286,7 @@ impl Writing {
     }
 
     /// The answer came. A connection that is too old takes no other call.
-    pub(super) fn answered(&self) {
+    pub(crate) fn answered(&self) {
         let is_over = |(gate, _): &(WriteGate, u64)| lock(&gate.0).best_before.is_over();
         if self.armed.as_ref().is_some_and(is_over)
             && let Some(connected) = self.chosen.connection_metadata().as_ref()
@@ -296,7 +296,7 @@ impl Writing {
     }
 
     /// The answer was read: the connection may rest for so long.
-    pub(super) fn rests(&self, rest: Duration) {
+    pub(crate) fn rests(&self, rest: Duration) {
         if let Some((gate, call)) = &self.armed {
             gate.rests(*call, rest);
         }

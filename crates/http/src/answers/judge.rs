@@ -24,17 +24,17 @@ use sluiced_headers::{Headers, waits};
 
 /// The parts of an answer that matter.
 #[derive(Clone, Copy)]
-pub(crate) struct Reply<'a> {
+pub(super) struct Reply<'a> {
     /// 100 to 999.
-    pub(crate) status: u16,
-    pub(crate) headers: Headers<'a>,
+    pub(super) status: u16,
+    pub(super) headers: Headers<'a>,
     /// Its first bytes, if [`HttpJudge::reads`] them.
-    pub(crate) body: &'a [u8],
+    pub(super) body: &'a [u8],
     /// Its body matters, and a part of it did not come or cannot be decoded.
-    pub(crate) lacks: bool,
+    pub(super) lacks: bool,
     /// An earlier call of this message may have been taken, or the downstream recognizes repeats by a key.
-    pub(crate) may_repeat: bool,
-    pub(crate) read: Read<'a>,
+    pub(super) may_repeat: bool,
+    pub(super) read: Read<'a>,
 }
 
 impl fmt::Debug for Reply<'_> {
@@ -49,22 +49,22 @@ impl fmt::Debug for Reply<'_> {
 
 /// What the templates of the operator found in an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Read<'a> {
-    pub(crate) outcome: Found,
+pub(super) struct Read<'a> {
+    pub(super) outcome: Found,
     /// When to come back, as it stands there.
-    pub(crate) wait: Option<&'a str>,
+    pub(super) wait: Option<&'a str>,
 }
 
 /// Judges the answers of a downstream.
 #[derive(Clone, Debug)]
-pub(crate) struct HttpJudge(Judge<Code>);
+pub(super) struct HttpJudge(Judge<Code>);
 
 impl HttpJudge {
     /// Reads the lists. The waits are those of [`Judge::new`].
     ///
     /// # Errors
     /// When an entry is no status, is in two lists, or would lose messages.
-    pub(crate) fn new(
+    pub(super) fn new(
         lists: Lists<'_>,
         throttle_wait: Duration,
         max_throttle_wait: Duration,
@@ -74,7 +74,7 @@ impl HttpJudge {
 
     /// What an answer means. `None`: nothing is certain, because what it lacks, or what cannot be read, may decide.
     /// `now` counts for points in time if the answer has no `Date`.
-    pub(crate) fn reply(&self, reply: Reply<'_>, now: SystemTime) -> Option<Judged> {
+    pub(super) fn reply(&self, reply: Reply<'_>, now: SystemTime) -> Option<Judged> {
         let said = match reply.read.outcome {
             Found::Meaning(meaning) => Some(meaning),
             Found::Nothing | Found::Failed => self.0.said(reply.body),
@@ -97,34 +97,34 @@ impl HttpJudge {
     }
 
     /// What the lists say of a status.
-    pub(crate) fn listed(&self, status: u16) -> Option<Meaning> {
+    pub(super) fn listed(&self, status: u16) -> Option<Meaning> {
         let listed = |entry| self.0.listed(entry);
         listed(Code::One(status)).or_else(|| listed(Code::Class(status / 100)))
     }
 
     /// What the lists say of the lack of an answer.
-    pub(crate) fn listed_silence(&self, silence: Silence) -> Option<Meaning> {
+    pub(super) fn listed_silence(&self, silence: Silence) -> Option<Meaning> {
         self.0.listed_silence(silence)
     }
 
     /// What the lack of an answer means.
-    pub(crate) fn silence(&self, silence: Silence) -> Outcome {
+    pub(super) fn silence(&self, silence: Silence) -> Outcome {
         self.0.silence(silence)
     }
 
     /// What it means that the downstream refuses calls before it looks at them.
-    pub(crate) fn refused(&self) -> Outcome {
+    pub(super) fn refused(&self) -> Outcome {
         self.0.judged(Meaning::Throttled, Waits::default()).outcome
     }
 
     /// Whether there are texts, so that the bodies of answers matter.
-    pub(crate) fn reads(&self) -> bool {
+    pub(super) fn reads(&self) -> bool {
         self.0.reads()
     }
 }
 
 /// `asks`: the answer says when to come back. `may_repeat`: as in [`Reply`].
-pub(crate) const fn default_meaning(status: u16, asks: bool, may_repeat: bool) -> Meaning {
+pub(super) const fn default_meaning(status: u16, asks: bool, may_repeat: bool) -> Meaning {
     match status {
         200..=299 => Meaning::Accepted,
         // 420 is X's, and 430 Shopify's.
@@ -143,7 +143,7 @@ pub(crate) const fn default_meaning(status: u16, asks: bool, may_repeat: bool) -
 
 /// The statuses of HTTP that an entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Code {
+pub(super) enum Code {
     One(u16),
     /// Those that begin with this digit.
     Class(u16),

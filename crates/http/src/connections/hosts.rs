@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use http::Uri;
 
-use super::url::usual_port;
+use crate::url::usual_port;
 use sluiced_ports::downstream::Undecodable;
 
 /// The hosts that may be called. Copies are the same.
 #[derive(Clone, Debug)]
-pub(super) struct Allowed(Arc<[Pattern]>);
+pub(crate) struct Allowed(Arc<[Pattern]>);
 
 #[derive(Debug)]
 struct Pattern {
@@ -36,13 +36,13 @@ enum Hosts {
 
 impl Allowed {
     /// By the patterns of the settings.
-    pub(super) fn new(patterns: &[String]) -> Self {
+    pub(crate) fn new(patterns: &[String]) -> Self {
         Self(patterns.iter().map(|text| Pattern::new(text)).collect())
     }
 
     /// # Errors
     /// When it may not be called. The reason shows nothing of the message.
-    pub(super) fn check(&self, uri: &Uri) -> Result<(), Undecodable> {
+    pub(crate) fn check(&self, uri: &Uri) -> Result<(), Undecodable> {
         let refused = |why: &str| Undecodable {
             what: "url".to_owned(),
             why: why.to_owned(),

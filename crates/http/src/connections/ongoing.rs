@@ -1,26 +1,26 @@
 //! Notices what happens now and then, and goes on: two kinds of it.
 //!
-//! **Slots that are lost for lack of open connections.** Problem: a downstream that closes its connections, far away or slow
-//! to open them, leaves slots unused, and nothing else shows why: each call is sent in another slot. A few such calls are
-//! usual, after the start or where more calls are under way than before. So it is reported where it goes on.
+//! **Slots that are lost for lack of open connections.** Problem: a downstream that closes its connections, far away or
+//! slow to open them, leaves slots unused, and nothing else shows why: each call is sent in another slot. A few such
+//! calls are usual, after the start or where more calls are under way than before. So it is reported where it goes on.
 //!
-//! **Calls that the downstream refuses before it looks at them.** Over HTTP/2 such refusals are usual where a connection
-//! ends, and a message that met one goes to another connection at once. A downstream that refuses all of them would be
-//! called without a pause. So it counts whether that goes on, with no answer in between.
+//! **Calls that the downstream refuses before it looks at them.** Over HTTP/2 such refusals are usual where a
+//! connection ends, and a message that met one goes to another connection at once. A downstream that refuses all of
+//! them would be called without a pause. So it counts whether that goes on, with no answer in between.
 
 use std::time::Duration;
 
 use sluiced_core::time::Mono;
 
 /// Slots that were lost while connections were opened.
-pub(super) const LOST_SLOTS: Ongoing =
+pub(crate) const LOST_SLOTS: Ongoing =
     Ongoing::new(Duration::from_secs(2), Duration::from_secs(10));
 /// Refusals since the last answer.
-pub(super) const REFUSALS: Ongoing = Ongoing::new(Duration::from_secs(5), Duration::from_secs(1));
+pub(crate) const REFUSALS: Ongoing = Ongoing::new(Duration::from_secs(5), Duration::from_secs(1));
 
 /// Events of one kind.
 #[derive(Debug)]
-pub(super) struct Ongoing {
+pub(crate) struct Ongoing {
     /// It goes on if another one comes within this time …
     again: Duration,
     /// … for so long.
@@ -39,7 +39,7 @@ impl Ongoing {
     }
 
     /// It happened. Whether that goes on.
-    pub(super) fn happened(&mut self, now: Mono) -> bool {
+    pub(crate) fn happened(&mut self, now: Mono) -> bool {
         let goes_on = self.seen.filter(|(_, last)| now.since(*last) <= self.again);
         let since = goes_on.map_or(now, |(since, _)| since);
         self.seen = Some((since, now));
@@ -47,7 +47,7 @@ impl Ongoing {
     }
 
     /// It is over.
-    pub(super) const fn ended(&mut self) {
+    pub(crate) const fn ended(&mut self) {
         self.seen = None;
     }
 }

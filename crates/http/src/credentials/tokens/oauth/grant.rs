@@ -6,8 +6,8 @@ use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::tokens::client::shown;
-use crate::tokens::{Gives, Lasting};
+use crate::credentials::tokens::client::shown;
+use crate::credentials::tokens::{Gives, Lasting};
 
 /// The answer with a token (RFC 6749, section 5.1).
 #[derive(Deserialize)]
