@@ -26,6 +26,7 @@ mod frame_filter;
 pub mod letters;
 pub mod management;
 mod marks;
+mod options;
 pub mod probe;
 mod publisher;
 mod renewal;
@@ -53,7 +54,7 @@ use sluiced_ports::queue::{PublishRequest, Subscription};
 use sluiced_ports::store::FleetNames;
 use sluiced_settings::types::Results;
 
-pub use self::dial::{RabbitOptions, RouteOptions};
+pub use self::options::{RabbitOptions, RouteOptions};
 pub use self::renewal::RENEW;
 
 /// The process's use of one broker (or cluster).

@@ -20,10 +20,9 @@
 //! **Size.** A copy that does not fit a frame is shortened (`convert::frame_size`): the broker ends a connection that
 //! sends a larger frame.
 //!
-//! **The end of a channel.** lapin sends `channel.close` ahead of copies that are not written yet, and the
-//! broker answers a copy on a closed channel by closing the connection of all routes. So a channel is closed
-//! only when everything is written. If nothing was written for the bound, the connection is useless to all
-//! routes, and is cut.
+//! `ending` closes the channel.
+
+mod ending;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,10 +35,10 @@ use futures::{FutureExt as _, StreamExt as _};
 use lapin::message::BasicReturnMessage;
 use lapin::options::ConfirmSelectOptions;
 use lapin::{Channel, Confirmation};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::RabbitError;
-use super::connections::Live;
+use super::connections::live::Live;
 use super::convert::copies::{copy_number, numbered};
 use super::convert::frame_size::shortened;
 use super::topology::{Copy, published};
@@ -50,9 +49,6 @@ const MOST: usize = 512;
 pub(super) const WINDOW: usize = 1 << 20;
 /// The slowest connection that is waited for, in bytes a second.
 const SLOWEST: f64 = 65_536.0;
-/// How long closing a channel may take.
-const CLOSING: Duration = Duration::from_secs(1);
-
 /// What became of a copy: it is in its queue, or was not taken.
 #[derive(Debug)]
 pub(super) struct Decided<T> {
@@ -378,51 +374,9 @@ impl<T> ConfirmChannel<T> {
         }
     }
 
-    /// Ends it; if the broker does not answer, it ends by itself. Returns the `T` of the copies that were
-    /// under way.
-    pub(super) async fn close(mut self) -> Vec<T> {
-        self.close_channel().await;
-        let under_way = std::mem::take(&mut self.under_way).into_values();
-        under_way.map(|pending| pending.of).collect()
-    }
-
-    async fn close_channel(&mut self) {
-        if !self.channel.status().connected() {
-            return;
-        }
-        if self.is_unwritten() {
-            tracing::debug!("nothing is written any more: the connection is cut");
-            self.live.cut();
-            return;
-        }
-        let closing = self.channel.close(200, "copies were not confirmed".into());
-        match timeout(CLOSING, closing).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "closing a channel failed"),
-            Err(_) => tracing::debug!("closing a channel takes too long"),
-        }
-    }
-
     /// Whether the connection has not written all copies.
     fn is_unwritten(&self) -> bool {
         self.written.load(Ordering::Relaxed) < self.sent
-    }
-}
-
-impl<T> Drop for ConfirmChannel<T> {
-    /// If a session ends with copies that are not written, the channel stays until they are.
-    fn drop(&mut self) {
-        let (live, bytes) = (Arc::clone(&self.live), self.bytes);
-        if !self.is_unwritten() || !self.channel.status().connected() {
-            return live.copies.ended(bytes);
-        }
-        let answers = std::mem::take(&mut self.answers);
-        let answered = timeout(self.patience(), answers.for_each(async |_| {}));
-        tokio::spawn(async move {
-            // Whether all were answered or not, they are given up.
-            answered.await.ok();
-            live.copies.ended(bytes);
-        });
     }
 }
 

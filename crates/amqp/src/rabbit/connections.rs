@@ -7,8 +7,12 @@
 //! to the next URL. A connection that ends soon after it was made is a failed attempt, too: otherwise a broker that
 //! accepts connections and closes them would be dialled without a pause. lapin's own recovery is off, because this
 //! supervision must also notice what that does not recover.
+//!
+//! `live` is a connection that is up, and `fleet` names the fleet after it.
 
-use std::net::IpAddr;
+mod fleet;
+pub(super) mod live;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,11 +23,13 @@ use rustls::ClientConfig;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::dial::{BrokerAddress, Dial, RabbitOptions, addresses, tls};
+use self::fleet::fleet_names;
+use self::live::{Copies, Live};
+use super::dial::{Dial, tls};
 use super::frame_filter::{Control, Greeting};
+use super::options::{BrokerAddress, RabbitOptions, addresses};
 use super::{RabbitError, reason};
 use crate::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents, Uncounted};
 use sluiced_ports::clock::Clock;
@@ -33,81 +39,6 @@ use sluiced_telemetry::LogLimit;
 
 /// How long closing may take.
 const CLOSING: Duration = Duration::from_secs(2);
-
-/// A connection that was up when it was handed out.
-#[derive(Debug)]
-pub(super) struct Live {
-    pub(super) connection: Connection,
-    /// For each synchronous operation.
-    pub(super) bound: Duration,
-    /// The broker has queues without a limit of returns.
-    pub(super) knows_unlimited: bool,
-    /// Copies that are published on it.
-    pub(super) copies: Copies,
-    fault: Arc<OnceLock<String>>,
-    _listener: AbortOnDropHandle<()>,
-    cut: CancellationToken,
-    /// Ends the stream, and with it lapin's thread, whatever state the connection is in.
-    _end: DropGuard,
-}
-
-/// What all channels of a connection publish.
-#[derive(Debug, Default)]
-pub(super) struct Copies {
-    bytes: AtomicUsize,
-    written: AtomicUsize,
-}
-
-impl Copies {
-    /// So many bytes more are under way, until their copy is decided or given up.
-    pub(super) fn begun(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(super) fn ended(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// One more is written.
-    pub(super) fn wrote(&self) {
-        self.written.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn written(&self) -> usize {
-        self.written.load(Ordering::Relaxed)
-    }
-}
-
-impl Live {
-    pub(super) fn is_up(&self) -> bool {
-        self.connection.status().connected()
-    }
-
-    /// Whether an alarm of the broker stops writes.
-    pub(super) fn is_blocked(&self) -> bool {
-        self.connection.status().blocked()
-    }
-
-    /// Ends it for all its users.
-    pub(super) fn cut(&self) {
-        self.cut.cancel();
-    }
-
-    /// Why it is not up any more.
-    pub(super) fn fault(&self) -> RabbitError {
-        RabbitError::Lost {
-            reason: self
-                .fault
-                .get()
-                .map_or("the connection ended", String::as_str)
-                .to_owned(),
-        }
-    }
-}
 
 /// The connections.
 #[derive(Debug)]
@@ -374,30 +305,6 @@ impl SharedConnection {
     }
 }
 
-/// What a fleet of this virtual host is called: after the cluster, and after each address.
-///
-/// RabbitMQ's clusters have a name of their own only if an operator set it; otherwise each node says its own name. Then
-/// the replicas of a fleet have the addresses in common. A single address of this machine says nothing: other machines
-/// have brokers there, too. So it counts only where the broker has no name (not every broker has).
-fn fleet_names<'a>(
-    cluster: Option<&'a str>,
-    hosts: impl ExactSizeIterator<Item = &'a str>,
-    vhost: &str,
-) -> FleetNames {
-    let several = hosts.len() > 1;
-    let counts = |host: &&str| several || cluster.is_none() || !is_of_this_machine(host);
-    let names = cluster.into_iter().chain(hosts.filter(counts));
-    let names = names.map(|name| format!("{name}:{vhost}").replace(char::is_control, "?"));
-    names.collect()
-}
-
-/// Whether `host:port` leads to this machine wherever it is used.
-fn is_of_this_machine(host: &str) -> bool {
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let name = name.trim_matches(['[', ']']);
-    name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
-}
-
 /// What a failed attempt means.
 fn refused(address: &BrokerAddress, error: &lapin::Error) -> RabbitError {
     match RabbitError::from_lapin(error) {
@@ -454,33 +361,5 @@ fn listen(
                 _ => {}
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fleet_is_named_after_the_cluster_and_its_addresses() {
-        let names = |cluster, hosts: &[&str], vhost| {
-            fleet_names(cluster, hosts.iter().copied(), vhost).join(" ")
-        };
-        let named = Some("rabbit@a");
-        for (cluster, hosts, said) in [
-            (named, &["127.0.0.1:5672"][..], "rabbit@a:/"),
-            (named, &["localhost:5672"], "rabbit@a:/"),
-            (named, &["[::1]:5672"], "rabbit@a:/"),
-            (named, &["mq:5672"], "rabbit@a:/ mq:5672:/"),
-            (
-                named,
-                &["127.0.0.1:1", "127.0.0.1:2"],
-                "rabbit@a:/ 127.0.0.1:1:/ 127.0.0.1:2:/",
-            ),
-            (None, &["127.0.0.1:5672"], "127.0.0.1:5672:/"),
-        ] {
-            assert_eq!(names(cluster, hosts, "/"), said);
-        }
-        assert_eq!(names(Some("a\nb"), &["127.0.0.1:5672"], "x"), "a?b:x");
     }
 }

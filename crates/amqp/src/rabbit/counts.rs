@@ -7,24 +7,16 @@
 //! uses up a number of a channel (`topology`), and a connection without such numbers must end. The connections with
 //! deliveries and copies must not end for that.
 //!
-//! Parked messages are counted more often, because parking is bounded by their number for all replicas
-//! together, and only the broker knows it. Messages that this replica parks are counted at once, so a single
-//! replica keeps the bound; several replicas together may exceed it by the number that the others park in a
-//! second.
-//!
-//! A route that does not park consumes messages that an earlier configuration left in parked queues, so that
-//! none stays there ([`LeftBehind`]). Such queues may appear at any time: another replica with the other
-//! configuration declares them, and ends.
-//!
-//! A queue that is missing is reported with what it held (`vanished`), and one that cannot be used is tried again
-//! (`usable`).
+//! `parked` counts parked messages, and looks for those that an earlier configuration left behind. A queue that is
+//! missing is reported with what it held (`vanished`), and one that cannot be used is tried again (`usable`).
 //!
 //! **A consumer whose end RabbitMQ does not tell.** It says when a consumer ends with its queue (`basic.cancel`), but
 //! not always: 4.0.5 leaves it out about every second time if a classic queue is deleted just after a delivery. The
 //! session would wait for ever, also after the queue was made again. So it is told when its work queue is missing, or
 //! holds messages and has no consumer ([`News::Unconsumed`]).
 
-use std::collections::BTreeSet;
+mod parked;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,8 +25,9 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
+use self::parked::{LeftBehind, ParkedCounter};
 use super::RabbitError;
-use super::connections::Live;
+use super::connections::live::Live;
 use super::letters;
 use super::renewal::Renewal;
 use super::supervisor::Context;
@@ -48,15 +41,8 @@ use sluiced_ports::queue::Part;
 pub(super) const EVERY: Duration = Duration::from_secs(10);
 /// After so many rounds a wait queue that never was there is looked for again: each look costs a channel.
 const PATIENCE: u32 = 6;
-/// How often the broker is asked while messages are parked …
+/// How often the broker is asked while messages are parked.
 const OFTEN: Duration = Duration::from_secs(1);
-/// … and by what factor less often while none is: another replica may begin to park.
-const SELDOM: u32 = 10;
-/// How often a route that does not park looks for parked queues, in the end: a look for a missing queue
-/// costs a channel, and a line in the broker's log. After a start it looks more often, because other
-/// replicas that still park are likely to stop then.
-const LOOK: Duration = Duration::from_secs(60);
-
 /// What a session should know of its queues.
 #[derive(Debug)]
 pub(super) enum News {
@@ -286,106 +272,5 @@ impl Broker {
         if route.counts {
             events.counted(&route.name, part, count);
         }
-    }
-}
-
-/// Keeps the count up to date for as long as its session lives; unknown afterwards.
-struct ParkedCounter(Broker);
-
-impl ParkedCounter {
-    async fn run(self) {
-        let Self(broker) = &self;
-        let parked = &broker.context.parked;
-        loop {
-            match self.count().await {
-                Ok(count) => {
-                    broker.counted(Part::Parked, count);
-                    // What was added meanwhile is in the next count.
-                    parked.send_replace(Some(count));
-                }
-                // If more than this question failed, the session notices that by itself.
-                Err(error) => {
-                    let route = &broker.context.route.name;
-                    tracing::debug!(%route, %error, "parked messages are not counted");
-                    parked.send_replace(None);
-                }
-            }
-            for _ in 0..SELDOM {
-                sleep(OFTEN).await;
-                if *parked.borrow() != Some(0) {
-                    break;
-                }
-            }
-        }
-    }
-
-    async fn count(&self) -> Result<u64, RabbitError> {
-        let live = self.0.context.connections.counting.acquire().await?;
-        let mut channel = live.open_channel().await?;
-        let mut count = 0;
-        for space in Space::all() {
-            let target = Target::Parked(space);
-            let messages = self.0.messages(&live, &mut channel, target).await?;
-            let queue = || target.queue(self.0.context.route.queue());
-            count += match messages {
-                Looked::Holds(found) => u64::from(found.messages),
-                Looked::Missing => return Err(RabbitError::Missing { queue: queue() }),
-                Looked::Refused(reason) => return Err(RabbitError::Refused { reason }),
-            };
-        }
-        // Whether this is answered changes nothing.
-        live.close(&channel, "counted").await.ok();
-        Ok(count)
-    }
-}
-
-impl Drop for ParkedCounter {
-    fn drop(&mut self) {
-        self.0.context.parked.send_replace(None);
-    }
-}
-
-/// Looks for parked queues of a route that does not park, for as long as its session lives.
-struct LeftBehind(Broker);
-
-impl LeftBehind {
-    async fn run(self) {
-        let (mut known, mut pause) = (BTreeSet::new(), EVERY);
-        loop {
-            // If more than this question failed, the session notices that by itself.
-            if let Err(error) = self.look(&mut known).await {
-                let route = &self.0.context.route.name;
-                tracing::debug!(%route, %error, "no look for parked messages");
-            }
-            // Once there are some, their messages are counted as often as those of all other queues.
-            sleep(if known.is_empty() { pause } else { EVERY }).await;
-            pause = LOOK.min(pause * 2);
-        }
-    }
-
-    async fn look(&self, known: &mut BTreeSet<Space>) -> Result<(), RabbitError> {
-        let context = &self.0.context;
-        let route = &context.route;
-        let live = context.connections.counting.acquire().await?;
-        let found = live.left_behind(route).await?;
-        let messages = found
-            .iter()
-            .map(|(_, counts)| u64::from(counts.messages))
-            .sum();
-        let spaces: BTreeSet<Space> = found.into_iter().map(|(space, _)| space).collect();
-        if !spaces.is_subset(known) {
-            tracing::info!(
-                route = %route.name,
-                queue = route.queue(),
-                messages,
-                "parked queues of an earlier configuration are consumed too; delete them when they are empty"
-            );
-        }
-        *known = spaces;
-        if !known.is_empty() {
-            self.0.tell(News::Parked(known.iter().copied().collect()));
-            self.0.counted(Part::Parked, messages);
-        }
-        Ok(())
     }
 }

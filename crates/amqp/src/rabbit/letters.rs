@@ -41,9 +41,10 @@ use tokio::time::{Instant, sleep};
 
 use super::RabbitError;
 use super::confirms::{ConfirmChannel, WINDOW};
-use super::connections::{Connections, Live};
+use super::connections::Connections;
+use super::connections::live::Live;
 use super::convert::{Original, message};
-use super::dial::RabbitOptions;
+use super::options::RabbitOptions;
 use sluiced_ports::message::{Message, header};
 
 pub use moving::{Moved, Replay};

@@ -29,7 +29,7 @@ use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::broker_policies::{Ours, Policy, effects};
-use super::dial::{RabbitOptions, RouteOptions, virtual_host};
+use super::options::{RabbitOptions, RouteOptions, virtual_host};
 use super::topology::Target;
 use sluiced_ports::connect::{first_stream, why};
 use sluiced_settings::types::QueueType;

@@ -16,8 +16,9 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::RabbitError;
-use super::connections::{Connections, Live};
-use super::dial::{RabbitOptions, RouteOptions, addresses, virtual_host};
+use super::connections::Connections;
+use super::connections::live::Live;
+use super::options::{RabbitOptions, RouteOptions, addresses, virtual_host};
 use super::topology::{Copy, DURABLE, QueueCounts, Target, published, typed};
 use super::usable::Standing;
 use sluiced_ports::store::FleetNames;

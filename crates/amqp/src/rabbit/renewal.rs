@@ -18,7 +18,7 @@ use lapin::options::BasicGetOptions;
 use tokio::time::sleep;
 
 use super::RabbitError;
-use super::connections::Live;
+use super::connections::live::Live;
 use super::letters::Letters;
 use super::supervisor::Context;
 use super::topology::Target;

@@ -11,11 +11,12 @@
 //!            └──the channel or a consumer is lost──> save ──> Ended::Lost
 //! ```
 //!
-//! `consuming` has the consumers, `settling` the verdicts and both ends. A session ends with its channel. The broker
+//! `consuming` has the consumers, `settling` the verdicts, and `ending` both ends. A session ends with its channel. The broker
 //! delivers its messages again; `late` receives the verdicts of their calls that still come, and `kept` has them for
 //! the next session.
 
 mod consuming;
+mod ending;
 mod kept;
 mod late;
 mod placeless;
@@ -33,7 +34,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::RabbitError;
-use super::connections::Live;
+use super::connections::live::Live;
 use super::convert::{Arrived, arrived, is_worn};
 use super::counts::{Counting, News};
 use super::publisher::Publisher;

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::RabbitError;
 use super::connections::Connections;
-use super::dial::{RabbitOptions, RouteOptions};
+use super::options::{RabbitOptions, RouteOptions};
 use super::session::{Ended, KeptVerdicts, Session};
 use super::usable::Unusable;
 use super::vanished::KnownCounts;

@@ -21,8 +21,8 @@ use lapin::{BasicProperties, Channel, Confirmation, Consumer, ErrorKind, Exchang
 use tokio::time::timeout;
 
 use super::RabbitError;
-use super::connections::Live;
-use super::dial::RouteOptions;
+use super::connections::live::Live;
+use super::options::RouteOptions;
 use sluiced_core::ladder::Rung;
 use sluiced_core::parking::Space;
 use sluiced_settings::types::QueueType;

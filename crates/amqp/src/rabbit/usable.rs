@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use super::RabbitError;
-use super::connections::Live;
-use super::dial::RouteOptions;
+use super::connections::live::Live;
+use super::options::RouteOptions;
 use super::supervisor::Context;
 use super::topology::Target;
 use sluiced_ports::connect::Link;

@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Session;
 use crate::rabbit::RabbitError;
-use crate::rabbit::connections::Live;
-use crate::rabbit::dial::RouteOptions;
+use crate::rabbit::connections::live::Live;
+use crate::rabbit::options::RouteOptions;
 use crate::rabbit::topology::Target;
 use sluiced_core::acks::Fate;
 use sluiced_core::byte_budget::Opening;
