@@ -1,40 +1,26 @@
 //! RabbitMQ: consume with acknowledgements, publish copies with confirms, recover from every loss; and its
 //! errors, as operators should read them.
 //!
-//! - `connections`: the process's two connections; `dial` has the settings and opens the streams,
-//!   and `frame_filter` replaces what the client cannot read;
+//! - `options`: the settings, and the addresses of the brokers;
+//! - `connections`: the process's three connections; `dial` opens their streams, and `frame_filter` replaces what the
+//!   client cannot read;
 //! - `supervisor`: a route's sessions, one after the other, and what they share;
 //! - `session`: one channel, its consumers, its deliveries and their acknowledgements;
-//! - `publisher`: the copies for wait, parked and dead-letter queues, tried until they are confirmed;
-//!   `confirms` publishes them and waits for the confirms; `arrivals` publishes what belongs to no
-//!   delivery;
-//! - `counts`: how many messages are at the broker;
-//! - `topology`: the queues, `usable`: which of them can be used, `vanished`: those that are gone with their
-//!   messages, `renewal`: keeps them from expiring; `convert`: the messages; `marks`: which headers of ours a replica
-//!   wrote;
-//! - `probe`: checks a broker and the user's rights for `sluiced check --connect`, `management` its policies
-//!   (`broker_policies`); `letters`: reads and moves dead letters for `sluiced dead`.
+//! - `publishing`: the copies for wait, parked and dead-letter queues, results, and what belongs to no delivery;
+//! - `queues`: which there are, which can be used, how many messages they hold, and which are gone;
+//! - `messages`: AMQP's messages, and the marks on headers of ours;
+//! - `commands`: what `sluiced check` and `sluiced dead` do at a broker.
 
-mod arrivals;
-mod broker_policies;
-mod confirms;
+mod commands;
 mod connections;
-mod convert;
-mod counts;
 mod dial;
 mod frame_filter;
-pub mod letters;
-pub mod management;
-mod marks;
+mod messages;
 mod options;
-pub mod probe;
-mod publisher;
-mod renewal;
+mod publishing;
+mod queues;
 mod session;
 mod supervisor;
-mod topology;
-mod usable;
-mod vanished;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -42,8 +28,8 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use self::arrivals::ArrivalPublisher;
 use self::connections::Connections;
+use self::publishing::arrivals::ArrivalPublisher;
 use self::session::KeptVerdicts;
 use super::QueueEvents;
 use sluiced_ports::clock::Clock;
@@ -54,8 +40,9 @@ use sluiced_ports::queue::{PublishRequest, Subscription};
 use sluiced_ports::store::FleetNames;
 use sluiced_settings::types::Results;
 
+pub use self::commands::{letters, management, probe};
 pub use self::options::{RabbitOptions, RouteOptions};
-pub use self::renewal::RENEW;
+pub use self::queues::renewal::RENEW;
 
 /// The process's use of one broker (or cluster).
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
 use super::RabbitError;
-use super::renewal::RENEW;
-use sluiced_core::backoff::Ladder;
+use super::queues::renewal::RENEW;
+use sluiced_core::ladder::Ladder;
 use sluiced_core::parking::Space;
 use sluiced_ports::connect::{Secret, Tls};
 use sluiced_settings::types::{RabbitMq, Results, Route, Settings};

@@ -35,12 +35,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::RabbitError;
 use super::connections::live::Live;
-use super::convert::{Arrived, arrived, is_worn};
-use super::counts::{Counting, News};
-use super::publisher::Publisher;
+use super::messages::convert::{Arrived, arrived, is_worn};
+use super::publishing::publisher::Publisher;
+use super::queues::counts::{Counting, News};
+use super::queues::topology::Target;
+use super::queues::usable::Standing;
 use super::supervisor::Context;
-use super::topology::Target;
-use super::usable::Standing;
 use consuming::{Consumers, Group, Item, Received};
 use kept::Kept;
 use settling::{Unsettled, to_end_of_queue};

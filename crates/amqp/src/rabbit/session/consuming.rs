@@ -24,7 +24,7 @@ use super::Session;
 use crate::rabbit::RabbitError;
 use crate::rabbit::connections::live::Live;
 use crate::rabbit::options::RouteOptions;
-use crate::rabbit::topology::Target;
+use crate::rabbit::queues::topology::Target;
 use sluiced_core::acks::Fate;
 use sluiced_core::byte_budget::Opening;
 use sluiced_core::parking::Space;

@@ -24,8 +24,8 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::settling::{CopyVerdict, WithResult};
-use crate::rabbit::convert::Original;
-use crate::rabbit::convert::copies::same_properties;
+use crate::rabbit::messages::convert::Original;
+use crate::rabbit::messages::convert::copies::same_properties;
 use sluiced_core::time::Mono;
 use sluiced_ports::lock;
 use sluiced_ports::queue::{Publication, Verdict};

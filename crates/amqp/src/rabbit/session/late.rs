@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::kept::Kept;
 use super::settling::{CopyVerdict, WithResult};
-use crate::rabbit::convert::Original;
+use crate::rabbit::messages::convert::Original;
 use crate::rabbit::supervisor::Context;
 use sluiced_ports::queue::{Settlement, Verdict};
 

@@ -9,12 +9,14 @@ use tokio::time::Instant;
 
 use super::kept::Kept;
 use super::{Label, Session};
-use crate::rabbit::convert::Original;
-use crate::rabbit::convert::copies::{copy_properties, result_properties, returned_properties};
+use crate::rabbit::messages::convert::Original;
+use crate::rabbit::messages::convert::copies::{
+    copy_properties, result_properties, returned_properties,
+};
 use crate::rabbit::options::RouteOptions;
-use crate::rabbit::publisher::{Destination, Outcome, Republish};
+use crate::rabbit::publishing::publisher::{Destination, Outcome, Republish};
+use crate::rabbit::queues::topology::Target;
 use crate::rabbit::supervisor::Context;
-use crate::rabbit::topology::Target;
 use sluiced_core::acks::{AckBounds, Acks, Fate};
 use sluiced_core::byte_budget::ByteBudget;
 use sluiced_ports::message::{HeaderValue, header};

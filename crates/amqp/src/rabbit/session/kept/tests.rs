@@ -2,8 +2,8 @@ use bytes::Bytes;
 use lapin::types::{AMQPValue, FieldTable};
 
 use super::*;
-use crate::rabbit::convert::copies::copy_properties;
-use crate::rabbit::convert::message;
+use crate::rabbit::messages::convert::copies::copy_properties;
+use crate::rabbit::messages::convert::message;
 use crate::rabbit::session::settling::to_end_of_queue;
 use sluiced_ports::marks::MarkKey;
 use sluiced_ports::message::{Properties, header};

@@ -39,12 +39,12 @@ use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions};
 use tokio::time::{Instant, sleep};
 
-use super::RabbitError;
-use super::confirms::{ConfirmChannel, WINDOW};
-use super::connections::Connections;
-use super::connections::live::Live;
-use super::convert::{Original, message};
-use super::options::RabbitOptions;
+use crate::rabbit::RabbitError;
+use crate::rabbit::connections::Connections;
+use crate::rabbit::connections::live::Live;
+use crate::rabbit::messages::convert::{Original, message};
+use crate::rabbit::options::RabbitOptions;
+use crate::rabbit::publishing::confirms::{ConfirmChannel, WINDOW};
 use sluiced_ports::message::{Message, header};
 
 pub use moving::{Moved, Replay};
@@ -109,7 +109,7 @@ fn sign_of(queue: &str) -> String {
 }
 
 /// Whether letters of that queue were read within the last minute.
-pub(super) async fn is_read(live: &Live, queue: &str) -> Result<bool, RabbitError> {
+pub(in crate::rabbit) async fn is_read(live: &Live, queue: &str) -> Result<bool, RabbitError> {
     match live.look_for(&sign_of(queue)).await {
         Ok(_) => Ok(true),
         Err(RabbitError::Missing { .. }) => Ok(false),

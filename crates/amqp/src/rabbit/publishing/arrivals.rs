@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::RabbitError;
 use super::confirms::{ConfirmChannel, Decided, next_decided, usable};
-use super::connections::Connections;
-use super::convert::copies::result_properties;
-use super::topology::Copy;
+use crate::rabbit::RabbitError;
+use crate::rabbit::connections::Connections;
+use crate::rabbit::messages::convert::copies::result_properties;
+use crate::rabbit::queues::topology::Copy;
 use crate::{LOG_EVERY, QueueEvents, ResultOutcome};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::queue::PublishRequest;
@@ -26,18 +26,18 @@ use sluiced_telemetry::LogLimit;
 const WAITING: usize = 1_000;
 
 /// Publishes what arrives for one route.
-pub(super) struct ArrivalPublisher {
-    pub(super) route: Arc<str>,
-    pub(super) results: Results,
-    pub(super) confirm: Duration,
-    pub(super) connections: Arc<Connections>,
-    pub(super) clock: Clock,
-    pub(super) events: Arc<dyn QueueEvents>,
+pub(in crate::rabbit) struct ArrivalPublisher {
+    pub(in crate::rabbit) route: Arc<str>,
+    pub(in crate::rabbit) results: Results,
+    pub(in crate::rabbit) confirm: Duration,
+    pub(in crate::rabbit) connections: Arc<Connections>,
+    pub(in crate::rabbit) clock: Clock,
+    pub(in crate::rabbit) events: Arc<dyn QueueEvents>,
 }
 
 impl ArrivalPublisher {
     /// Starts it; it ends with the sender. Must be called inside a tokio runtime.
-    pub(super) fn start(self) -> mpsc::Sender<PublishRequest> {
+    pub(in crate::rabbit) fn start(self) -> mpsc::Sender<PublishRequest> {
         let (sender, requests) = mpsc::channel(WAITING);
         tokio::spawn(self.run(requests));
         sender

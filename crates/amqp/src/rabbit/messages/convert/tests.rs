@@ -1,6 +1,6 @@
 use super::copies::*;
 use super::*;
-use crate::rabbit::marks::{MARK, ROUND_MARK};
+use crate::rabbit::messages::marks::{MARK, ROUND_MARK};
 use sluiced_ports::marks::MarkKey;
 
 fn delivery(headers: FieldTable) -> lapin::message::Delivery {

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::{Broker, EVERY, Looked, News, OFTEN};
 use crate::rabbit::RabbitError;
-use crate::rabbit::topology::Target;
+use crate::rabbit::queues::topology::Target;
 use sluiced_core::parking::Space;
 use sluiced_ports::queue::Part;
 

@@ -26,26 +26,26 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::parked::{LeftBehind, ParkedCounter};
-use super::RabbitError;
-use super::connections::live::Live;
-use super::letters;
 use super::renewal::Renewal;
-use super::supervisor::Context;
 use super::topology::{QueueCounts, Target};
+use crate::rabbit::RabbitError;
+use crate::rabbit::commands::letters;
+use crate::rabbit::connections::live::Live;
+use crate::rabbit::supervisor::Context;
 use sluiced_core::ladder::Rung;
 use sluiced_core::parking::Space;
 use sluiced_core::time::Mono;
 use sluiced_ports::queue::Part;
 
 /// How often the broker is asked.
-pub(super) const EVERY: Duration = Duration::from_secs(10);
+pub(in crate::rabbit) const EVERY: Duration = Duration::from_secs(10);
 /// After so many rounds a wait queue that never was there is looked for again: each look costs a channel.
 const PATIENCE: u32 = 6;
 /// How often the broker is asked while messages are parked.
 const OFTEN: Duration = Duration::from_secs(1);
 /// What a session should know of its queues.
 #[derive(Debug)]
-pub(super) enum News {
+pub(in crate::rabbit) enum News {
     /// Parked queues to consume: those of a route that does not park, and those that can be used again. The session
     /// knows which it has already.
     Parked(Vec<Space>),
@@ -55,14 +55,14 @@ pub(super) enum News {
 
 /// The tasks that count for a session, and end with it.
 #[derive(Debug)]
-pub(super) struct Counting {
-    pub(super) news: mpsc::UnboundedReceiver<News>,
+pub(in crate::rabbit) struct Counting {
+    pub(in crate::rabbit) news: mpsc::UnboundedReceiver<News>,
     _tasks: [AbortOnDropHandle<()>; 3],
 }
 
 impl Counting {
     /// Starts them. Must be called inside a tokio runtime.
-    pub(super) fn start(context: &Arc<Context>) -> Self {
+    pub(in crate::rabbit) fn start(context: &Arc<Context>) -> Self {
         let (sender, news) = mpsc::unbounded_channel();
         let broker = || Broker {
             context: Arc::clone(context),

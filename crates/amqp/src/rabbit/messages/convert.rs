@@ -7,21 +7,21 @@ use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
-use super::frame_filter::found_by;
 use super::marks::{Marked, decides};
+use crate::rabbit::frame_filter::found_by;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::message::{HeaderValue, Headers, Message, Properties, header};
 
-pub(super) mod copies;
-pub(super) mod frame_size;
+pub(in crate::rabbit) mod copies;
+pub(in crate::rabbit) mod frame_size;
 
 /// How often it was returned to a quorum queue.
 const RETURNS: &str = "x-delivery-count";
 
 /// What a copy is made of.
 #[derive(Debug)]
-pub(super) struct Original {
-    pub(super) body: Bytes,
+pub(in crate::rabbit) struct Original {
+    pub(in crate::rabbit) body: Bytes,
     properties: BasicProperties,
     exchange: ShortString,
     routing_key: ShortString,
@@ -29,33 +29,33 @@ pub(super) struct Original {
 
 impl Original {
     /// Bytes of its body.
-    pub(super) fn size(&self) -> u64 {
+    pub(in crate::rabbit) fn size(&self) -> u64 {
         self.body.len() as u64
     }
 
     /// Its publisher's id; an empty one counts as none.
-    pub(super) fn id(&self) -> Option<&str> {
+    pub(in crate::rabbit) fn id(&self) -> Option<&str> {
         let id = self.properties.message_id().as_ref();
         id.map(|id| id.as_str()).filter(|id| !id.is_empty())
     }
 
     /// The exchange and the routing key that it came with.
-    pub(super) fn address(&self) -> [&str; 2] {
+    pub(in crate::rabbit) fn address(&self) -> [&str; 2] {
         [self.exchange.as_str(), self.routing_key.as_str()]
     }
 
     /// Whether its publisher gave it an id.
-    pub(super) fn has_id(&self) -> bool {
+    pub(in crate::rabbit) fn has_id(&self) -> bool {
         self.id().is_some()
     }
 
     /// Whether it was returned so often that it is to be copied.
-    pub(super) fn is_worn(&self) -> bool {
+    pub(in crate::rabbit) fn is_worn(&self) -> bool {
         is_worn(&self.properties)
     }
 
     /// The mark of a message that was set aside because its verdict had no place.
-    pub(super) fn mark(&self) -> Option<&str> {
+    pub(in crate::rabbit) fn mark(&self) -> Option<&str> {
         let headers = self.properties.headers().as_ref()?;
         match headers.inner().get(header::KEPT)? {
             AMQPValue::LongString(mark) => std::str::from_utf8(mark.as_bytes()).ok(),
@@ -64,7 +64,7 @@ impl Original {
     }
 
     /// How often it was set aside with this mark.
-    pub(super) fn rounds(&self) -> i64 {
+    pub(in crate::rabbit) fn rounds(&self) -> i64 {
         let headers = self.properties.headers().as_ref();
         let rounds = headers.and_then(|headers| headers.inner().get(header::KEPT_ROUNDS));
         rounds.map_or(0, |rounds| readable(rounds).as_int().unwrap_or(0))
@@ -121,7 +121,7 @@ impl Original {
 const WORN: i64 = 10;
 
 /// Whether a message was returned so often that it is to be copied. Some queues do not count that.
-pub(super) fn is_worn(properties: &BasicProperties) -> bool {
+pub(in crate::rabbit) fn is_worn(properties: &BasicProperties) -> bool {
     let headers = properties.headers().as_ref();
     let returns = headers
         .and_then(|headers| headers.inner().get(RETURNS))
@@ -131,17 +131,17 @@ pub(super) fn is_worn(properties: &BasicProperties) -> bool {
 
 /// A message as it came from the broker.
 #[derive(Debug)]
-pub(super) struct Arrived {
+pub(in crate::rabbit) struct Arrived {
     /// For the pipeline. The body is shared with the original.
-    pub(super) message: Message,
+    pub(in crate::rabbit) message: Message,
     /// What to keep for a copy.
-    pub(super) original: Original,
+    pub(in crate::rabbit) original: Original,
     /// It had headers of ours that no replica wrote. They were removed.
-    pub(super) was_forged: bool,
+    pub(in crate::rabbit) was_forged: bool,
 }
 
 /// A message from a queue that others can publish to: headers of ours count only if a key of the fleet signed them.
-pub(super) fn arrived(delivery: lapin::message::Delivery, marks: &Marks) -> Arrived {
+pub(in crate::rabbit) fn arrived(delivery: lapin::message::Delivery, marks: &Marks) -> Arrived {
     let (mut original, redelivered) = original_of(delivery);
     let was_forged = original.remove_forged_headers(marks);
     Arrived {
@@ -152,7 +152,7 @@ pub(super) fn arrived(delivery: lapin::message::Delivery, marks: &Marks) -> Arri
 }
 
 /// A message as it is, for people.
-pub(super) fn message(delivery: lapin::message::Delivery) -> (Message, Original) {
+pub(in crate::rabbit) fn message(delivery: lapin::message::Delivery) -> (Message, Original) {
     let (original, redelivered) = original_of(delivery);
     (message_of(&original, redelivered), original)
 }

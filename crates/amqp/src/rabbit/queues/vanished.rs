@@ -17,8 +17,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::counts;
-use super::supervisor::Context;
 use super::topology::Target;
+use crate::rabbit::supervisor::Context;
 use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
 use sluiced_ports::lock;
@@ -72,7 +72,7 @@ impl Known {
 
 /// What the queues of a route hold. Outlives the sessions.
 #[derive(Debug, Default)]
-pub(super) struct KnownCounts(Mutex<BTreeMap<Target, Known>>);
+pub(in crate::rabbit) struct KnownCounts(Mutex<BTreeMap<Target, Known>>);
 
 /// What a queue held before it vanished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ struct Gone {
 
 impl KnownCounts {
     /// One more message is in it.
-    pub(super) fn put(&self, target: Target, now: Mono) {
+    pub(in crate::rabbit) fn put(&self, target: Target, now: Mono) {
         let mut all = lock(&self.0);
         let known = all.entry(target).or_insert(Known::new(now));
         // Messages leave a wait queue by themselves, one by one. What is put elsewhere is forgotten when it is counted.
@@ -149,7 +149,7 @@ const fn part(target: Target) -> Part {
 
 impl Context {
     /// A queue of ours is missing: reports what it held.
-    pub(super) fn report_gone(&self, target: Target) {
+    pub(in crate::rabbit) fn report_gone(&self, target: Target) {
         let Some(Gone { messages, ago }) = self.counts.gone(target, self.clock.now()) else {
             return;
         };

@@ -11,7 +11,7 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::{Original, RETURNS, readable};
-use crate::rabbit::marks::MARK;
+use crate::rabbit::messages::marks::MARK;
 use sluiced_ports::marks::MarkKey;
 use sluiced_ports::message::{HeaderValue, Properties, header};
 use sluiced_ports::queue::Publication;

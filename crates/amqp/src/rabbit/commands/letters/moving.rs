@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use super::{Letter, Letters, RabbitError};
-use crate::rabbit::confirms::{Decided, usable};
-use crate::rabbit::convert::copies::{fresh_properties, same_and_expiring};
-use crate::rabbit::topology::Copy;
+use crate::rabbit::messages::convert::copies::{fresh_properties, same_and_expiring};
+use crate::rabbit::publishing::confirms::{Decided, usable};
+use crate::rabbit::queues::topology::Copy;
 
 /// A letter on its way to a work queue.
 #[derive(Debug)]

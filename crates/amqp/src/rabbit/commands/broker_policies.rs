@@ -12,9 +12,9 @@ use regex_lite::Regex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::counts;
-use super::renewal::RENEW;
-use super::topology::Target;
+use crate::rabbit::queues::counts;
+use crate::rabbit::queues::renewal::RENEW;
+use crate::rabbit::queues::topology::Target;
 use sluiced_settings::text::Length;
 use sluiced_settings::types::QueueType;
 

@@ -29,8 +29,8 @@ use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::broker_policies::{Ours, Policy, effects};
-use super::options::{RabbitOptions, RouteOptions, virtual_host};
-use super::topology::Target;
+use crate::rabbit::options::{RabbitOptions, RouteOptions, virtual_host};
+use crate::rabbit::queues::topology::Target;
 use sluiced_ports::connect::{first_stream, why};
 use sluiced_settings::types::QueueType;
 

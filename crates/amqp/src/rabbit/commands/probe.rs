@@ -15,12 +15,12 @@ use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 use url::Url;
 
-use super::RabbitError;
-use super::connections::Connections;
-use super::connections::live::Live;
-use super::options::{RabbitOptions, RouteOptions, addresses, virtual_host};
-use super::topology::{Copy, DURABLE, QueueCounts, Target, published, typed};
-use super::usable::Standing;
+use crate::rabbit::RabbitError;
+use crate::rabbit::connections::Connections;
+use crate::rabbit::connections::live::Live;
+use crate::rabbit::options::{RabbitOptions, RouteOptions, addresses, virtual_host};
+use crate::rabbit::queues::topology::{Copy, DURABLE, QueueCounts, Target, published, typed};
+use crate::rabbit::queues::usable::Standing;
 use sluiced_ports::store::FleetNames;
 use sluiced_settings::types::QueueType;
 

@@ -17,11 +17,11 @@ use std::time::Duration;
 use lapin::options::BasicGetOptions;
 use tokio::time::sleep;
 
-use super::RabbitError;
-use super::connections::live::Live;
-use super::letters::Letters;
-use super::supervisor::Context;
 use super::topology::Target;
+use crate::rabbit::RabbitError;
+use crate::rabbit::commands::letters::Letters;
+use crate::rabbit::connections::live::Live;
+use crate::rabbit::supervisor::Context;
 use sluiced_settings::types::QueueType;
 
 /// How often a queue that holds messages is read.

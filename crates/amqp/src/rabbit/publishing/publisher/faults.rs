@@ -4,8 +4,8 @@ use tokio::time::Instant;
 
 use super::{Destination, Outbox, Outcome, Republish};
 use crate::rabbit::RabbitError;
-use crate::rabbit::confirms::ConfirmChannel;
-use crate::rabbit::topology::Target;
+use crate::rabbit::publishing::confirms::ConfirmChannel;
+use crate::rabbit::queues::topology::Target;
 use crate::{BACKOFF, LOG_EVERY};
 use sluiced_ports::lock;
 use sluiced_telemetry::{LogLimit, Suppressed};

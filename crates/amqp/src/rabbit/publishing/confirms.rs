@@ -37,24 +37,24 @@ use lapin::options::ConfirmSelectOptions;
 use lapin::{Channel, Confirmation};
 use tokio::time::{Instant, sleep_until};
 
-use super::RabbitError;
-use super::connections::live::Live;
-use super::convert::copies::{copy_number, numbered};
-use super::convert::frame_size::shortened;
-use super::topology::{Copy, published};
+use crate::rabbit::RabbitError;
+use crate::rabbit::connections::live::Live;
+use crate::rabbit::messages::convert::copies::{copy_number, numbered};
+use crate::rabbit::messages::convert::frame_size::shortened;
+use crate::rabbit::queues::topology::{Copy, published};
 
 /// Copies that are under way at a time at most …
 const MOST: usize = 512;
 /// … and their bytes; one that is larger goes alone.
-pub(super) const WINDOW: usize = 1 << 20;
+pub(in crate::rabbit) const WINDOW: usize = 1 << 20;
 /// The slowest connection that is waited for, in bytes a second.
 const SLOWEST: f64 = 65_536.0;
 /// What became of a copy: it is in its queue, or was not taken.
 #[derive(Debug)]
-pub(super) struct Decided<T> {
+pub(in crate::rabbit) struct Decided<T> {
     /// What was handed over with it.
-    pub(super) of: T,
-    pub(super) result: Result<(), RabbitError>,
+    pub(in crate::rabbit) of: T,
+    pub(in crate::rabbit) result: Result<(), RabbitError>,
 }
 
 /// A copy that is not decided.
@@ -79,7 +79,7 @@ type Answer = (u64, lapin::Result<Confirmation>);
 /// A channel on which copies are published and confirmed, each with a `T` that is returned once it is
 /// decided.
 #[derive(Debug)]
-pub(super) struct ConfirmChannel<T> {
+pub(in crate::rabbit) struct ConfirmChannel<T> {
     pub(super) live: Arc<Live>,
     channel: Channel,
     /// The longest time without progress.
@@ -111,7 +111,7 @@ pub(super) struct ConfirmChannel<T> {
 
 /// The channel to publish on: the one in `open` as long as it takes copies or some are under way on it, and else
 /// a new one on the connection that `live` gets. `confirm`: the longest time without progress.
-pub(super) async fn usable<T>(
+pub(in crate::rabbit) async fn usable<T>(
     open: &mut Option<ConfirmChannel<T>>,
     live: impl Future<Output = Result<Arc<Live>, RabbitError>>,
     confirm: Duration,
@@ -174,7 +174,7 @@ impl<T> ConfirmChannel<T> {
     }
 
     /// Whether no copy is under way.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(in crate::rabbit) fn is_idle(&self) -> bool {
         self.under_way.is_empty()
     }
 
@@ -184,14 +184,14 @@ impl<T> ConfirmChannel<T> {
     }
 
     /// Whether a copy of so many bytes may be published now.
-    pub(super) fn takes(&self, bytes: usize) -> bool {
+    pub(in crate::rabbit) fn takes(&self, bytes: usize) -> bool {
         let has_room = self.under_way.len() < MOST && self.bytes + bytes <= WINDOW;
         self.is_open() && (self.is_idle() || has_room)
     }
 
     /// Publishes a copy, behind those before it: it is sent while [`Self::next`] is polled. Returns whether
     /// it lost headers.
-    pub(super) fn publish(&mut self, copy: Copy, of: T) -> bool {
+    pub(in crate::rabbit) fn publish(&mut self, copy: Copy, of: T) -> bool {
         if self.is_idle() {
             self.was_left_alone();
         }
@@ -240,7 +240,7 @@ impl<T> ConfirmChannel<T> {
     /// # Errors
     /// `Blocked` when the broker takes nothing at present: those under way are still waited for. After any
     /// other error the channel has ended, and the fate of those under way is not known.
-    pub(super) async fn next(&mut self) -> Result<Vec<Decided<T>>, RabbitError> {
+    pub(in crate::rabbit) async fn next(&mut self) -> Result<Vec<Decided<T>>, RabbitError> {
         loop {
             if let Some(fault) = &self.fault {
                 return Err(fault.clone());

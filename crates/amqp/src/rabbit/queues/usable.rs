@@ -14,17 +14,17 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use super::RabbitError;
-use super::connections::live::Live;
-use super::options::RouteOptions;
-use super::supervisor::Context;
 use super::topology::Target;
+use crate::rabbit::RabbitError;
+use crate::rabbit::connections::live::Live;
+use crate::rabbit::options::RouteOptions;
+use crate::rabbit::supervisor::Context;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 
 /// What a queue of ours was found to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(in crate::rabbit) enum Standing {
     /// It was there, as it is declared.
     Ours,
     /// It was there, and the user may not declare it: it cannot be compared.
@@ -47,7 +47,7 @@ impl Live {
     ///
     /// # Errors
     /// When it is missing and cannot be declared, is a wait queue with other settings, or the broker is lost.
-    pub(super) async fn usable(
+    pub(in crate::rabbit) async fn usable(
         &self,
         route: &RouteOptions,
         target: Target,
@@ -77,7 +77,10 @@ impl Live {
     }
 
     /// Looks for the work queue, or makes sure of it if the route declares it.
-    pub(super) async fn work_queue(&self, route: &RouteOptions) -> Result<Standing, RabbitError> {
+    pub(in crate::rabbit) async fn work_queue(
+        &self,
+        route: &RouteOptions,
+    ) -> Result<Standing, RabbitError> {
         if route.settings.declare {
             return self.usable(route, Target::Work).await;
         }
@@ -93,7 +96,7 @@ impl Live {
 
 /// The queues of a route that cannot be used now, and why. Outlives the sessions.
 #[derive(Debug, Default)]
-pub(super) struct Unusable(Mutex<BTreeMap<Target, String>>);
+pub(in crate::rabbit) struct Unusable(Mutex<BTreeMap<Target, String>>);
 
 impl Unusable {
     pub(super) fn targets(&self) -> Vec<Target> {
@@ -101,7 +104,7 @@ impl Unusable {
     }
 
     /// Whether the route is ready, as far as its queues are concerned.
-    pub(super) fn link(&self) -> Link {
+    pub(in crate::rabbit) fn link(&self) -> Link {
         match lock(&self.0).values().next() {
             None => Link::Up,
             Some(why) => {
@@ -126,7 +129,11 @@ impl Context {
     ///
     /// # Errors
     /// As for [`Live::usable`].
-    pub(super) async fn make_sure(&self, live: &Live, target: Target) -> Result<(), RabbitError> {
+    pub(in crate::rabbit) async fn make_sure(
+        &self,
+        live: &Live,
+        target: Target,
+    ) -> Result<(), RabbitError> {
         let route = &self.route.name;
         let queue = target.queue(self.route.queue());
         match live.usable(&self.route, target).await {

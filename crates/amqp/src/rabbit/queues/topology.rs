@@ -20,16 +20,16 @@ use lapin::types::{AMQPValue, FieldTable, LongString};
 use lapin::{BasicProperties, Channel, Confirmation, Consumer, ErrorKind, ExchangeKind};
 use tokio::time::timeout;
 
-use super::RabbitError;
-use super::connections::live::Live;
-use super::options::RouteOptions;
+use crate::rabbit::RabbitError;
+use crate::rabbit::connections::live::Live;
+use crate::rabbit::options::RouteOptions;
 use sluiced_core::ladder::Rung;
 use sluiced_core::parking::Space;
 use sluiced_settings::types::QueueType;
 
 /// A queue that copies go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Target {
+pub(in crate::rabbit) enum Target {
     /// The work queue itself: the returns of a copy count from zero.
     Work,
     /// Waits for a rung of the ladder, then returns to the work queue.
@@ -42,14 +42,14 @@ pub(super) enum Target {
 
 impl Target {
     /// The queues beside the work queue of a route, which are always ours.
-    pub(super) fn ours(route: &RouteOptions) -> impl Iterator<Item = Self> {
+    pub(in crate::rabbit) fn ours(route: &RouteOptions) -> impl Iterator<Item = Self> {
         let parked = Space::all().filter(|_| route.parks()).map(Self::Parked);
         let waits = route.ladder().rungs().map(Self::Wait);
         waits.chain(parked).chain([Self::Dead])
     }
 
     /// The queue's name.
-    pub(super) fn queue(self, work: &str) -> String {
+    pub(in crate::rabbit) fn queue(self, work: &str) -> String {
         match self {
             Self::Work => work.to_owned(),
             Self::Wait(step) => format!("{work}.wait.{}", step.label()),
@@ -59,7 +59,7 @@ impl Target {
     }
 
     /// The arguments of its declaration, without the limit of returns.
-    pub(super) fn arguments(self, route: &RouteOptions) -> FieldTable {
+    pub(in crate::rabbit) fn arguments(self, route: &RouteOptions) -> FieldTable {
         let mut table = typed(route.settings.queue_type);
         if matches!(self, Self::Parked(_) | Self::Dead) {
             // Where a policy bounds the queue, a copy is refused and tried again, instead of dropping another one.
@@ -85,7 +85,7 @@ fn text(value: &str) -> AMQPValue {
 }
 
 /// Only the type.
-pub(super) fn typed(queue_type: QueueType) -> FieldTable {
+pub(in crate::rabbit) fn typed(queue_type: QueueType) -> FieldTable {
     let mut table = FieldTable::default();
     let name = match queue_type {
         QueueType::Classic => "classic",
@@ -95,7 +95,7 @@ pub(super) fn typed(queue_type: QueueType) -> FieldTable {
     table
 }
 
-pub(super) const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
+pub(in crate::rabbit) const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
     passive: false,
     durable: true,
     exclusive: false,
@@ -109,9 +109,9 @@ const PASSIVE: QueueDeclareOptions = QueueDeclareOptions {
 };
 
 /// What the broker counts in a queue.
-pub(super) struct QueueCounts {
-    pub(super) messages: u32,
-    pub(super) consumers: u32,
+pub(in crate::rabbit) struct QueueCounts {
+    pub(in crate::rabbit) messages: u32,
+    pub(in crate::rabbit) consumers: u32,
 }
 
 /// The operations on queues. Each ends within `bound`.
@@ -121,7 +121,7 @@ impl Live {
     /// lapin 4.12 remembers for good that the broker ended a channel, under its number, and answers with that error where the
     /// number comes again: after some two thousand channels. Such a number is passed over. Once there is no other one, only a
     /// new connection helps, so this one is cut.
-    pub(super) async fn open_channel(&self) -> Result<Channel, RabbitError> {
+    pub(in crate::rabbit) async fn open_channel(&self) -> Result<Channel, RabbitError> {
         for _ in 0..self.connection.configuration().channel_max() {
             let opening = self.connection.create_channel();
             match timeout(self.bound, opening).await {
@@ -138,7 +138,7 @@ impl Live {
         })
     }
 
-    pub(super) async fn close(
+    pub(in crate::rabbit) async fn close(
         &self,
         channel: &Channel,
         why: &'static str,
@@ -148,7 +148,10 @@ impl Live {
     }
 
     /// Looks for a queue. One that is missing costs its channel.
-    pub(super) async fn look_for(&self, queue: &str) -> Result<QueueCounts, RabbitError> {
+    pub(in crate::rabbit) async fn look_for(
+        &self,
+        queue: &str,
+    ) -> Result<QueueCounts, RabbitError> {
         let channel = self.open_channel().await?;
         let counts = self.find(&channel, queue).await?;
         self.close(&channel, "found").await?;
@@ -156,7 +159,7 @@ impl Live {
     }
 
     /// Looks for a queue, on a channel that is lost if it is missing.
-    pub(super) async fn find(
+    pub(in crate::rabbit) async fn find(
         &self,
         channel: &Channel,
         queue: &str,
@@ -189,7 +192,7 @@ impl Live {
     }
 
     /// Declares a queue that the broker deletes once it was not declared for so long.
-    pub(super) async fn short_lived(
+    pub(in crate::rabbit) async fn short_lived(
         &self,
         queue: &str,
         expires: Duration,
@@ -204,7 +207,7 @@ impl Live {
 
     /// The parked queues that are there though the route does not park: an earlier configuration left
     /// them.
-    pub(super) async fn left_behind(
+    pub(in crate::rabbit) async fn left_behind(
         &self,
         route: &RouteOptions,
     ) -> Result<Vec<(Space, QueueCounts)>, RabbitError> {
@@ -222,7 +225,7 @@ impl Live {
     }
 
     /// Declares or looks for a queue.
-    pub(super) async fn declare(
+    pub(in crate::rabbit) async fn declare(
         &self,
         channel: &Channel,
         queue: &str,
@@ -242,7 +245,7 @@ impl Live {
     }
 
     /// Looks for an exchange. The default one is always there.
-    pub(super) async fn find_exchange(&self, exchange: &str) -> Result<(), RabbitError> {
+    pub(in crate::rabbit) async fn find_exchange(&self, exchange: &str) -> Result<(), RabbitError> {
         if exchange.is_empty() {
             return Ok(());
         }
@@ -283,7 +286,7 @@ impl Live {
     }
 
     /// Begins to consume.
-    pub(super) async fn consume(
+    pub(in crate::rabbit) async fn consume(
         &self,
         channel: &Channel,
         queue: &str,
@@ -298,7 +301,7 @@ impl Live {
     }
 
     /// The answer to a synchronous operation.
-    pub(super) async fn answered<T>(
+    pub(in crate::rabbit) async fn answered<T>(
         &self,
         what: &'static str,
         operation: impl Future<Output = lapin::Result<T>>,
@@ -310,7 +313,7 @@ impl Live {
     }
 
     /// There was no answer within the bound.
-    pub(super) const fn late(&self, what: &'static str) -> RabbitError {
+    pub(in crate::rabbit) const fn late(&self, what: &'static str) -> RabbitError {
         RabbitError::Timeout {
             what,
             waited: self.bound,
@@ -320,17 +323,17 @@ impl Live {
 
 /// A copy to publish.
 #[derive(Debug)]
-pub(super) struct Copy {
+pub(in crate::rabbit) struct Copy {
     /// Empty: the default one, where the routing key is the name of a queue.
-    pub(super) exchange: String,
-    pub(super) routing_key: String,
-    pub(super) properties: BasicProperties,
-    pub(super) body: Bytes,
+    pub(in crate::rabbit) exchange: String,
+    pub(in crate::rabbit) routing_key: String,
+    pub(in crate::rabbit) properties: BasicProperties,
+    pub(in crate::rabbit) body: Bytes,
 }
 
 /// Publishes a copy, and waits for its confirm. `written` is called once it needs no memory in this process
 /// any more.
-pub(super) async fn published(
+pub(in crate::rabbit) async fn published(
     channel: Channel,
     copy: Copy,
     written: impl FnOnce(),

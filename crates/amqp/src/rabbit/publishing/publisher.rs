@@ -20,11 +20,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::faults::is_refusal;
-use super::RabbitError;
 use super::confirms::{ConfirmChannel, Decided, next_decided, usable};
-use super::supervisor::Context;
-use super::topology::{Copy, Target};
 use crate::ResultOutcome;
+use crate::rabbit::RabbitError;
+use crate::rabbit::queues::topology::{Copy, Target};
+use crate::rabbit::supervisor::Context;
 use sluiced_ports::lock;
 use sluiced_settings::types::Unroutable;
 use sluiced_telemetry::LogLimit;
@@ -36,19 +36,19 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// A copy to publish.
 #[derive(Debug)]
-pub(super) struct Republish {
+pub(in crate::rabbit) struct Republish {
     /// The delivery that it is made from.
-    pub(super) tag: u64,
-    pub(super) to: Destination,
-    pub(super) body: Bytes,
-    pub(super) properties: BasicProperties,
+    pub(in crate::rabbit) tag: u64,
+    pub(in crate::rabbit) to: Destination,
+    pub(in crate::rabbit) body: Bytes,
+    pub(in crate::rabbit) properties: BasicProperties,
     /// When its verdict was given.
-    pub(super) since: Instant,
+    pub(in crate::rabbit) since: Instant,
 }
 
 /// What became of a copy or of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(in crate::rabbit) enum Outcome {
     /// It is in a queue, or was dropped as the route says.
     Safe,
     /// No queue took it in time. It is published no more.
@@ -57,7 +57,7 @@ pub(super) enum Outcome {
 
 /// Where a copy or a result goes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Destination {
+pub(in crate::rabbit) enum Destination {
     /// A queue of the route.
     Queue(Target),
     /// The exchange of its results, with this routing key.
@@ -76,11 +76,11 @@ impl Destination {
 
 /// The publishing side of one session of a route.
 #[derive(Debug)]
-pub(super) struct Publisher {
+pub(in crate::rabbit) struct Publisher {
     /// Bounded by the prefetch.
     copies: mpsc::UnboundedSender<Republish>,
     /// What became of copies, by their tags.
-    pub(super) decided: mpsc::UnboundedReceiver<(u64, Outcome)>,
+    pub(in crate::rabbit) decided: mpsc::UnboundedReceiver<(u64, Outcome)>,
     /// Why copies are not confirmed, once several tries in a row failed.
     failing: Arc<Mutex<Option<Arc<str>>>>,
     _task: AbortOnDropHandle<()>,
@@ -88,7 +88,7 @@ pub(super) struct Publisher {
 
 impl Publisher {
     /// Starts it. Must be called inside a tokio runtime.
-    pub(super) fn start(context: Arc<Context>) -> Self {
+    pub(in crate::rabbit) fn start(context: Arc<Context>) -> Self {
         let (copies, fresh) = mpsc::unbounded_channel();
         let (sender, decided) = mpsc::unbounded_channel();
         let failing = Arc::new(Mutex::new(None));
@@ -115,12 +115,12 @@ impl Publisher {
     }
 
     /// Why verdicts cannot be carried out for now.
-    pub(super) fn failing(&self) -> Option<Arc<str>> {
+    pub(in crate::rabbit) fn failing(&self) -> Option<Arc<str>> {
         lock(&self.failing).clone()
     }
 
     /// Publishes a copy, until it is confirmed.
-    pub(super) fn publish(&self, copy: Republish) {
+    pub(in crate::rabbit) fn publish(&self, copy: Republish) {
         // The task ends with this handle; without it the end of the session decides.
         drop(self.copies.send(copy));
     }
