@@ -6,14 +6,15 @@
 //! what cannot be read is `None`.
 //!
 //! **Public API**: [`waits`] reads when to come back from all headers of an answer. [`quota`] reads what is left, in a
-//! [`Format`](quota::Format) that a configuration names. [`date`] is the date of the answer itself, and
-//! [`decimal`] splits a number at its point. Headers are asked for by their names in lower case; a point in time is
-//! compared with `now`.
+//! [`Format`](quota::Format) that a configuration names; [`pairs`] has the headers of such formats. [`date`] is the date of
+//! the answer itself, and [`decimal`] splits a number at its point. Headers are asked for by their names in lower case; a
+//! point in time is compared with `now`.
 //!
 //! **May know**: `core` (its values). No I/O, no clock. Known by `http`, and by `settings` and `template` below it.
 
 mod moment;
 mod number;
+pub mod pairs;
 pub mod quota;
 mod wait;
 

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use super::moment::{self, Moment};
 use super::number::decimal;
+use super::pairs::{IETF, Pair};
 use sluiced_core::judge::Remaining;
 
 /// Headers that are in use.
@@ -18,7 +19,7 @@ pub enum Format {
     /// remaining=50, reset=30`, or `RateLimit-Remaining` and `RateLimit-Reset`.
     Ietf,
     /// A header for what is left, and one for the reset.
-    Pair(&'static str, &'static str),
+    Pair(Pair),
 }
 
 /// Reads an answer in a format. `get` returns the value of a header. `None`: it has nothing in this format,
@@ -29,17 +30,17 @@ pub fn read<'a>(
     get: impl Fn(&str) -> Option<&'a str>,
     now: SystemTime,
 ) -> Option<Vec<Remaining>> {
-    let pair = |left: &str, until: &str| {
+    let pair = |(left, until): Pair| {
         Some(vec![Remaining {
             units: remaining(get(left)?)?,
             reset: get(until).and_then(|text| reset(text, now)),
         }])
     };
     match format {
-        Format::Pair(left, until) => pair(left, until),
+        Format::Pair(names) => pair(names),
         Format::Ietf => match get("ratelimit") {
             Some(text) => ietf(text, get("ratelimit-policy").unwrap_or_default()),
-            None => pair("ratelimit-remaining", "ratelimit-reset"),
+            None => pair(IETF),
         },
     }
 }

@@ -17,6 +17,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::moment::{self, Moment, date};
+use super::pairs::{self, Pair};
 use super::quota;
 use sluiced_core::judge::Waits;
 
@@ -44,44 +45,19 @@ const AFTER: [&str; 3] = [
 ];
 
 /// What is left, and the reset.
-const QUOTAS: [(&str, &str); 12] = [
-    // Discord.
-    ("x-ratelimit-remaining", "x-ratelimit-reset-after"),
-    // Earlier drafts of the IETF; Zendesk, GitLab, Resend.
-    ("ratelimit-remaining", "ratelimit-reset"),
-    // GitHub, SendGrid, Telnyx, Smartsheet.
-    ("x-ratelimit-remaining", "x-ratelimit-reset"),
-    // X, Okta.
-    ("x-rate-limit-remaining", "x-rate-limit-reset"),
-    // OpenAI.
-    (
-        "x-ratelimit-remaining-requests",
-        "x-ratelimit-reset-requests",
-    ),
-    ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
-    (
-        "x-ratelimit-remaining-project-tokens",
-        "x-ratelimit-reset-project-tokens",
-    ),
-    // Anthropic.
-    (
-        "anthropic-ratelimit-requests-remaining",
-        "anthropic-ratelimit-requests-reset",
-    ),
-    (
-        "anthropic-ratelimit-tokens-remaining",
-        "anthropic-ratelimit-tokens-reset",
-    ),
-    (
-        "anthropic-ratelimit-input-tokens-remaining",
-        "anthropic-ratelimit-input-tokens-reset",
-    ),
-    (
-        "anthropic-ratelimit-output-tokens-remaining",
-        "anthropic-ratelimit-output-tokens-reset",
-    ),
-    // Brevo.
-    ("x-sib-ratelimit-remaining", "x-sib-ratelimit-reset"),
+const QUOTAS: [Pair; 12] = [
+    pairs::DISCORD,
+    pairs::IETF,
+    pairs::GITHUB,
+    pairs::X,
+    pairs::OPENAI_REQUESTS,
+    pairs::OPENAI_TOKENS,
+    pairs::OPENAI_PROJECT_TOKENS,
+    pairs::ANTHROPIC_REQUESTS,
+    pairs::ANTHROPIC_TOKENS,
+    pairs::ANTHROPIC_INPUT_TOKENS,
+    pairs::ANTHROPIC_OUTPUT_TOKENS,
+    pairs::BREVO,
 ];
 
 /// Reads when to come back from an answer. `said` is what a template of the operator found, which is clearer than all

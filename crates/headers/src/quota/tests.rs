@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const GITHUB: Format = Format::Pair("x-ratelimit-remaining", "x-ratelimit-reset");
+const GITHUB: Format = Format::Pair(("x-ratelimit-remaining", "x-ratelimit-reset"));
 
 fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)

@@ -7,6 +7,7 @@ use crate::schema::Shape::Whole;
 use crate::schema::{table, words};
 use crate::text::TemplateText;
 use sluiced_core::rate::MAX_UNITS;
+use sluiced_headers::pairs;
 use sluiced_headers::quota::Format;
 
 table! {
@@ -48,32 +49,15 @@ impl QuotaFormat {
     /// The headers, as answers have them: in lower case.
     #[must_use]
     pub const fn headers(self) -> Format {
-        match self {
-            Self::Ietf => Format::Ietf,
-            Self::Github => Format::Pair("x-ratelimit-remaining", "x-ratelimit-reset"),
-            Self::OpenaiRequests => Format::Pair(
-                "x-ratelimit-remaining-requests",
-                "x-ratelimit-reset-requests",
-            ),
-            Self::OpenaiTokens => {
-                Format::Pair("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens")
-            }
-            Self::AnthropicRequests => Format::Pair(
-                "anthropic-ratelimit-requests-remaining",
-                "anthropic-ratelimit-requests-reset",
-            ),
-            Self::AnthropicTokens => Format::Pair(
-                "anthropic-ratelimit-tokens-remaining",
-                "anthropic-ratelimit-tokens-reset",
-            ),
-            Self::AnthropicInputTokens => Format::Pair(
-                "anthropic-ratelimit-input-tokens-remaining",
-                "anthropic-ratelimit-input-tokens-reset",
-            ),
-            Self::AnthropicOutputTokens => Format::Pair(
-                "anthropic-ratelimit-output-tokens-remaining",
-                "anthropic-ratelimit-output-tokens-reset",
-            ),
-        }
+        Format::Pair(match self {
+            Self::Ietf => return Format::Ietf,
+            Self::Github => pairs::GITHUB,
+            Self::OpenaiRequests => pairs::OPENAI_REQUESTS,
+            Self::OpenaiTokens => pairs::OPENAI_TOKENS,
+            Self::AnthropicRequests => pairs::ANTHROPIC_REQUESTS,
+            Self::AnthropicTokens => pairs::ANTHROPIC_TOKENS,
+            Self::AnthropicInputTokens => pairs::ANTHROPIC_INPUT_TOKENS,
+            Self::AnthropicOutputTokens => pairs::ANTHROPIC_OUTPUT_TOKENS,
+        })
     }
 }

@@ -26,7 +26,7 @@ fn answer(headers: &[(&str, &str)], body: &str) -> Answer {
 
 #[test]
 fn headers_and_templates_say_what_is_left() {
-    let headers = QuotaIn::Headers(Format::Pair("x-left", "x-reset"));
+    let headers = QuotaIn::Headers(Format::Pair(("x-left", "x-reset")));
     let templates = QuotaIn::Templates {
         remaining: "{{ answer.body.left }}",
         reset: Some("{{ answer.headers['x-reset'] }}"),
