@@ -41,7 +41,6 @@ pub(super) struct Limits {
     correct: Composed,
     release: Composed,
     look: Composed,
-    leave: Script,
     /// How many other replicas ask, as of the last beat.
     others: AtomicU64,
     /// The beat has ended.
@@ -68,7 +67,6 @@ impl Limits {
             correct: Composed::new(include_str!("../../../../lua/correct.lua")),
             release: Composed::new(include_str!("../../../../lua/release.lua")),
             look: Composed::new(include_str!("../../../../lua/look.lua")),
-            leave: Script::new(include_str!("../../../../lua/leave.lua")),
             others: AtomicU64::new(0),
             has_left: AtomicBool::new(false),
             clock: Clock::start(),
@@ -140,12 +138,12 @@ impl Limits {
     }
 
     /// Reports that this replica no longer asks, once its last questions are answered.
-    async fn leave(&self) -> Result<(), StoreError> {
+    async fn leave(&self, script: &Script) -> Result<(), StoreError> {
         self.has_left.store(true, Ordering::Relaxed);
         self.finish().await;
         let args = vec![Arg::Text(&self.replica)];
         let key = askers_key(self.connection.access().prefix());
-        let call = ScriptCall::new(&self.leave, key, Vec::new(), args);
+        let call = ScriptCall::new(script, key, Vec::new(), args);
         self.connection.call(&call).await
     }
 

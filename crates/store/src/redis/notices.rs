@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use redis::Msg;
 use redis::aio::PubSub;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
@@ -85,7 +84,8 @@ async fn forward(
         tokio::select! {
             message = stream.next() => match message {
                 Some(message) => {
-                    if let Some(notice) = parse(&message, replica) {
+                    let text = message.get_payload::<String>().ok();
+                    if let Some(notice) = text.and_then(|text| read(&text, replica)) {
                         // No listener is fine.
                         drop(notices.send(notice));
                     }
@@ -101,11 +101,6 @@ async fn forward(
             }
         }
     }
-}
-
-fn parse(message: &Msg, replica: &str) -> Option<Notice> {
-    let text: String = message.get_payload().ok()?;
-    read(&text, replica)
 }
 
 /// `frozen <limit> <until> <now> <generation>`, `changed <limit> <version>`, `opened <limit>`, `breaker

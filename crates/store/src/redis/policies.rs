@@ -4,12 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::FutureExt;
-use redis::Script;
 
-use super::STORE;
-use super::scripts::{
-    Arg, INSPECT, LEAVE, PRESENT, REPLACE, ScriptCall, keys_of_rows, policy_key, replicas_key,
-};
+use super::refused;
+use super::scripts::{Arg, ScriptCall, keys_of_rows, policy_key, replicas_key};
 use super::store::RedisStore;
 use sluiced_core::policy::{Files, LimitPolicy, Origin, Pause, PolicyVersion, Replacement, Stamp};
 use sluiced_core::time::{StoreTime, micros};
@@ -27,28 +24,6 @@ const WITHIN: Duration = PRESENCE.saturating_mul(2);
 /// A hash, as the scripts return it.
 type Fields = BTreeMap<String, String>;
 
-/// The scripts.
-#[derive(Debug)]
-pub(super) struct PolicyScripts {
-    present: Script,
-    leave: Script,
-    replace: Script,
-    open: Script,
-    inspect: Script,
-}
-
-impl Default for PolicyScripts {
-    fn default() -> Self {
-        Self {
-            present: Script::new(PRESENT),
-            leave: Script::new(LEAVE),
-            replace: Script::new(REPLACE),
-            open: Script::new(include_str!("../../../../lua/open.lua")),
-            inspect: Script::new(INSPECT),
-        }
-    }
-}
-
 impl PolicyStore for RedisStore {
     fn present<'a>(
         &'a self,
@@ -61,7 +36,7 @@ impl PolicyStore for RedisStore {
         async move {
             let prefix = self.scripts.prefix();
             let call = ScriptCall::new(
-                &self.policies.present,
+                &self.scripts.present,
                 policy_key(family, prefix, limit),
                 vec![replicas_key(family, prefix, limit)],
                 vec![
@@ -91,7 +66,7 @@ impl PolicyStore for RedisStore {
         async move {
             let key = replicas_key(family, self.scripts.prefix(), limit);
             let call = ScriptCall::new(
-                &self.policies.leave,
+                &self.scripts.leave,
                 key,
                 Vec::new(),
                 vec![Arg::Text(replica)],
@@ -123,7 +98,7 @@ impl PolicyStore for RedisStore {
             let fields = fields(&replacement).into_iter();
             args.extend(fields.flat_map(|(name, value)| [Arg::Text(name), value]));
             let key = policy_key(family, prefix, limit);
-            let call = ScriptCall::new(&self.policies.replace, key, rows, args);
+            let call = ScriptCall::new(&self.scripts.replace, key, rows, args);
             let (done, was_frozen, version): (u8, u8, u64) = self.call(call).await?;
             Ok((done > 0).then_some(Replaced {
                 version: PolicyVersion::new(version),
@@ -137,7 +112,7 @@ impl PolicyStore for RedisStore {
         async move {
             let key = policy_key(family, self.scripts.prefix(), limit);
             let args = vec![Arg::Text(self.scripts.channel()), Arg::Text(limit)];
-            let call = ScriptCall::new(&self.policies.open, key, Vec::new(), args);
+            let call = ScriptCall::new(&self.scripts.open, key, Vec::new(), args);
             let now: u64 = self.call(call).await?;
             Ok((now > 0).then(|| StoreTime::from_micros(now)))
         }
@@ -150,7 +125,7 @@ impl PolicyStore for RedisStore {
             let mut keys = vec![replicas_key(family, prefix, limit)];
             keys.extend(keys_of_rows(family, prefix, limit));
             let key = policy_key(family, prefix, limit);
-            let call = ScriptCall::new(&self.policies.inspect, key, keys, Vec::new());
+            let call = ScriptCall::new(&self.scripts.inspect, key, keys, Vec::new());
             let reply: (u64, Fields, Fields, u64) = self.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;
             let policy = read(limit, &fields)?;
@@ -208,10 +183,9 @@ fn read(limit: &str, fields: &Fields) -> Result<Option<LimitPolicy>, StoreError>
     }
     match parse(fields) {
         Some(policy) => Ok(Some(policy)),
-        None => Err(StoreError::Refused {
-            store: STORE,
-            reason: format!("what it keeps of the limit `{limit}` cannot be read"),
-        }),
+        None => Err(refused(&format!(
+            "what it keeps of the limit `{limit}` cannot be read"
+        ))),
     }
 }
 

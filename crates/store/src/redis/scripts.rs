@@ -22,17 +22,17 @@ const OWN: &str = include_str!("../../../../lua/own.lua");
 const STATUS: &str = include_str!("../../../../lua/status.lua");
 const HEAR: &str = include_str!("../../../../lua/hear.lua");
 pub(super) const MARKS: &str = include_str!("../../../../lua/marks.lua");
-pub(super) const PRESENT: &str = include_str!("../../../../lua/present.lua");
-pub(super) const REPLACE: &str = include_str!("../../../../lua/replace.lua");
-pub(super) const INSPECT: &str = include_str!("../../../../lua/inspect.lua");
-pub(super) const LEAVE: &str = include_str!("../../../../lua/leave.lua");
+const PRESENT: &str = include_str!("../../../../lua/present.lua");
+const REPLACE: &str = include_str!("../../../../lua/replace.lua");
+const INSPECT: &str = include_str!("../../../../lua/inspect.lua");
+const LEAVE: &str = include_str!("../../../../lua/leave.lua");
 
 /// What replicas call when they start, or stop.
 pub(super) const STARTING: [&str; 10] = [
     LEASE, BREAKER, OWN, STATUS, HEAR, MARKS, PRESENT, REPLACE, INSPECT, LEAVE,
 ];
 
-/// The scripts about paced limits, downstreams and the fleet.
+/// The scripts about paced limits, policies, downstreams and the fleet.
 pub(super) struct Scripts {
     lease: Script,
     freeze: Script,
@@ -44,6 +44,16 @@ pub(super) struct Scripts {
     pub(super) status: Script,
     /// How all replicas are.
     pub(super) hear: Script,
+    /// A replica shows that it takes part in a limit, and reads the policy.
+    pub(super) present: Script,
+    /// A replica no longer takes part in a limit, or no longer asks keyed limits.
+    pub(super) leave: Script,
+    /// A policy replaces another one.
+    pub(super) replace: Script,
+    /// A limit whose state was lost need not wait any more.
+    pub(super) open: Script,
+    /// The policy of a limit and the replicas that take part, for an operator.
+    pub(super) inspect: Script,
     access: Arc<Access>,
 }
 
@@ -135,6 +145,11 @@ impl Scripts {
             own: Script::new(OWN),
             status: Script::new(STATUS),
             hear: Script::new(HEAR),
+            present: Script::new(PRESENT),
+            leave: Script::new(LEAVE),
+            replace: Script::new(REPLACE),
+            open: Script::new(include_str!("../../../../lua/open.lua")),
+            inspect: Script::new(INSPECT),
             access,
         }
     }
@@ -189,9 +204,10 @@ impl Scripts {
     }
 
     pub(super) fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> ScriptCall<'a> {
-        self.call(
+        ScriptCall::new(
             &self.freeze,
-            limit,
+            row_key(self.prefix(), limit),
+            Vec::new(),
             vec![
                 Arg::Number(micros(length.min(FREEZE_MAX))),
                 Arg::Number(keep(&limit.pace)),
@@ -199,16 +215,6 @@ impl Scripts {
                 Arg::Text(&limit.name),
             ],
         )
-    }
-
-    fn call<'a>(
-        &self,
-        script: &'a Script,
-        limit: &PacedLimit,
-        before: Vec<Arg<'a>>,
-    ) -> ScriptCall<'a> {
-        let key = row_key(self.prefix(), limit);
-        ScriptCall::new(script, key, Vec::new(), before)
     }
 }
 

@@ -20,7 +20,6 @@ use super::RedisOptions;
 use super::connection::Connection;
 use super::limits::Limits;
 use super::marks::KeptKeys;
-use super::policies::PolicyScripts;
 use super::scripts::{Arg, ScriptCall, Scripts};
 use super::{notices, unreachable};
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
@@ -40,7 +39,6 @@ use sluiced_ports::store::{
 pub struct RedisStore {
     connection: Arc<Connection>,
     pub(super) scripts: Scripts,
-    pub(super) policies: PolicyScripts,
     pub(super) notices: broadcast::Sender<Notice>,
     pub(super) limits: Arc<Limits>,
     /// The beat, from the first question about a keyed limit on.
@@ -81,7 +79,6 @@ impl RedisStore {
             marks: OnceLock::new(),
             scripts: Scripts::new(Arc::clone(connection.access())),
             connection,
-            policies: PolicyScripts::default(),
             notices,
             _supervisor: AbortOnDropHandle::new(supervisor),
             _listener: AbortOnDropHandle::new(listener),

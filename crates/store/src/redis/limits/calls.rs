@@ -192,7 +192,7 @@ impl LimitStore for RedisStore {
         async move {
             // A replica that never asked need not report that it leaves.
             match self.heart.get() {
-                Some(_) => self.limits.leave().await,
+                Some(_) => self.limits.leave(&self.scripts.leave).await,
                 None => Ok(()),
             }
         }
