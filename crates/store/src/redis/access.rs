@@ -17,6 +17,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::RedisOptions;
 use super::connection::Address;
+use super::needs::right_denied;
 use super::stream::{self, Driven, Duplex};
 use super::{refused, store_error, timed_out};
 use sluiced_ports::connect::{Resolver, Secret};
@@ -151,6 +152,20 @@ impl Access {
             Ok(said) => said.map_err(|error| self.error(&error)),
             Err(_) => Err(timed_out(waited)),
         }
+    }
+
+    /// Like `answer` of a server of Redis, with what to do about a missing permission.
+    pub(super) fn explain<T>(
+        &self,
+        asked: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
+        waited: Duration,
+    ) -> Result<T, StoreError> {
+        if let Ok(Err(error)) = &asked
+            && let Some(reason) = right_denied(error, self)
+        {
+            return Err(refused(&reason));
+        }
+        self.answer(asked, waited)
     }
 }
 

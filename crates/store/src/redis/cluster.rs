@@ -25,7 +25,6 @@ use tracing::{debug, warn};
 
 use super::access::{Access, Peer};
 use super::connection::Address;
-use super::needs::right_denied;
 use super::scripts::ScriptCall;
 use super::server::{Locator, Server};
 use super::{refused, unreachable};
@@ -233,19 +232,14 @@ impl Cluster {
         };
         let bound = self.access.connect_timeout();
         let asked = timeout(bound, asking).await;
-        if let Ok(Err(error)) = &asked {
-            if error
-                .detail()
-                .is_some_and(|said| said.contains("cluster support disabled"))
-            {
-                let reason = "is no node of a cluster: set redis.mode to \"single\"";
-                return Err(refused(&format!("{at} {reason}")));
-            }
-            if let Some(reason) = right_denied(error, &self.access) {
-                return Err(refused(&reason));
-            }
+        if let Ok(Err(error)) = &asked
+            && let Some(said) = error.detail()
+            && said.contains("cluster support disabled")
+        {
+            let reason = "is no node of a cluster: set redis.mode to \"single\"";
+            return Err(refused(&format!("{at} {reason}")));
         }
-        let reply = self.access.answer(asked, bound)?;
+        let reply = self.access.explain(asked, bound)?;
         SlotMap::read(&reply, &at)
             .filter(|map| !map.is_empty())
             .ok_or_else(|| unreachable(&format!("{at} knows no slots of its cluster")))

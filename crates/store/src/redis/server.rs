@@ -22,7 +22,7 @@ use super::access::{Access, Peer};
 use super::cluster::Slot;
 use super::connection::{Address, Sentinels};
 use super::info::{Life, is_replica, misfit, risks, save_points};
-use super::needs::{is_lack, lacking, right_denied};
+use super::needs::{is_lack, lacking};
 use super::scripts::ScriptCall;
 use super::stream::Driven;
 use super::{Fault, fault, refused, timed_out, unreachable};
@@ -336,11 +336,11 @@ impl Server {
         };
         let bound = self.access.connect_timeout();
         let opened = timeout(bound, opening).await;
-        let (mut connection, info) = self.explain(opened, bound)?;
+        let (mut connection, info) = self.access.explain(opened, bound)?;
         let info = match info {
             // Not even a word of itself.
             Err(error) if is_lack(&error) => String::new(),
-            info => self.explain(Ok(info), bound)?,
+            info => self.access.explain(Ok(info), bound)?,
         };
         self.is_fit(&at, &info)?;
         let run = Life::read(&info).map_err(|why| refused(&format!("{at}: {why}")))?;
@@ -356,7 +356,7 @@ impl Server {
             Ok((lacks, risks(&info, save.as_deref())))
         };
         let asked = timeout(bound, asking).await;
-        let (lacks, mut risks) = self.explain(asked, bound)?;
+        let (lacks, mut risks) = self.access.explain(asked, bound)?;
         if let Some(needed) = lacks.needed {
             return Err(refused(&needed));
         }
@@ -385,20 +385,6 @@ impl Server {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Like `Access::answer`, with what to do about a missing permission.
-    fn explain<T>(
-        &self,
-        asked: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
-        waited: Duration,
-    ) -> Result<T, StoreError> {
-        if let Ok(Err(error)) = &asked
-            && let Some(reason) = right_denied(error, &self.access)
-        {
-            return Err(refused(&reason));
-        }
-        self.access.answer(asked, waited)
     }
 }
 
