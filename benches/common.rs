@@ -23,9 +23,10 @@ use sluiced_core::limits::Rule;
 use sluiced_core::limits::concurrency::Concurrency;
 use sluiced_core::limits::fixed_window::FixedWindow;
 use sluiced_core::limits::gcra::Gcra;
+use sluiced_core::limits::generation::LostWait;
 use sluiced_core::limits::sliding_log::SlidingLog;
 use sluiced_core::limits::token_bucket::{Bucket, Refill, Start, TokenBucket};
-use sluiced_ports::limits::{KeyedLimit, LostWait};
+use sluiced_ports::limits::KeyedLimit;
 
 const HEADROOM: Duration = Duration::from_millis(10);
 

@@ -32,16 +32,15 @@ use serde_json::json;
 use super::exit::{Exit, Refusal, loaded, only_one_of};
 use super::shell;
 use crate::wire;
-use sluiced_core::limits::Rule;
+use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::gcra::Gcra;
+use sluiced_core::limits::generation::LostWait;
+use sluiced_core::limits::{Fit, Room, Rule, Ticket};
 use sluiced_core::rate::{Cost, Rate, Span, parse_duration};
 use sluiced_core::time::{StoreTime, micros};
-use sluiced_ports::limits::{
-    Candidate, Charge, Decision, Fit, KeyedLimit, LimitKey, LimitStore, LostWait, Room, Ticket,
-};
+use sluiced_ports::limits::{Candidate, Charge, KeyedLimit, LimitKey, LimitStore, limit_key};
 use sluiced_ports::store::StoreError;
 use sluiced_settings::Needs;
-use sluiced_store::limit_key;
 use turn::Wanted;
 
 /// The name of the limit in the store; its keys are those of the callers.

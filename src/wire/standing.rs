@@ -14,10 +14,10 @@ use super::stores::keyed_limit;
 use sluiced_core::limits::generation::Closing;
 use sluiced_core::policy::{ADAPTED, LimitPolicy, ends, is_same};
 use sluiced_core::time::StoreTime;
+use sluiced_ports::limits::limit_key;
 use sluiced_ports::store::{Inspection, Store, StoreError};
 use sluiced_settings::policy;
 use sluiced_settings::types::Limit;
-use sluiced_store::limit_key;
 
 /// A limit as the store has it.
 #[derive(Debug)]

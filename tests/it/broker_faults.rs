@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use lapin::BasicProperties;
 use sluiced_amqp::rabbit::RabbitOptions;
-use sluiced_ports::queue::{Tap, Verdict};
+use sluiced_core::gate::Tap;
+use sluiced_ports::queue::Verdict;
 use sluiced_settings::text::Length;
 use sluiced_settings::types::QueueType;
 use tokio::sync::{Mutex, MutexGuard};

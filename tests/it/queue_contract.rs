@@ -6,8 +6,9 @@ mod parked;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use sluiced_core::gate::Tap;
 use sluiced_ports::message::{HeaderValue, header};
-use sluiced_ports::queue::{Delivery, Tap, Verdict};
+use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_settings::types::QueueType;
 use tokio::time::Instant;
 

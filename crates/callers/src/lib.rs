@@ -54,11 +54,12 @@ use meters::CallersMeters;
 use permits::{PermitId, Permits};
 use request::Offer;
 use service::{Desk, router};
+use sluiced_core::gate::Tap;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::{Link, Secret};
 use sluiced_ports::downstream::Downstream;
 use sluiced_ports::queue::{
-    Delivery, Leftover, ServeChannels, Settlement, Sink, Subscription, Tap, time_to_close,
+    Delivery, Leftover, ServeChannels, Settlement, Sink, Subscription, time_to_close,
 };
 use token::Token;
 

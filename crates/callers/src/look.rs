@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::request::Takes;
+use sluiced_core::limits::Fit;
 use sluiced_core::time::StoreTime;
-use sluiced_ports::limits::{Fit, KeyedLimit, LimitStore, Look, message_key};
+use sluiced_ports::limits::{KeyedLimit, LimitStore, Look, message_key};
 use sluiced_ports::store::StoreError;
 
 /// The keyed limits of one listener, and where they are asked.
@@ -93,7 +94,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use sluiced_ports::limits::Room;
+    use sluiced_core::limits::Room;
 
     const NOW: u64 = 1_700_000_000_000_000;
 

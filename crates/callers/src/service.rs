@@ -32,12 +32,13 @@ use super::permits::{End, Heard, PermitId, Permits, Waiting};
 use super::reply;
 use super::request::Offer;
 use super::token::Token;
+use sluiced_core::gate::Tap;
 use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::dial::find;
-use sluiced_ports::queue::{Delivery, Sink, Tap, Verdict};
+use sluiced_ports::queue::{Delivery, Sink, Verdict};
 use sluiced_telemetry::LogLimit;
 
 /// The largest request.

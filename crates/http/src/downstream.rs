@@ -30,12 +30,11 @@ use super::http1::Http1;
 use super::http2::Http2;
 use super::request::RequestTemplate;
 use super::transport::Transport;
+use sluiced_core::judge::Silence;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::{Credentials, Misconfigured, tls, way, way_through};
-use sluiced_ports::downstream::{
-    Call, Downstream, Facts, Handshake, Judgement, Silence, Undecodable,
-};
+use sluiced_ports::downstream::{Call, Downstream, Facts, Handshake, Judgement, Undecodable};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Auth, Http, HttpVersion};
 use sluiced_telemetry::LogLimit;

@@ -33,8 +33,9 @@ use super::connections::connect::WarmConnector;
 use super::connections::gate::Writing;
 use super::connections::lifetime::Lifetimes;
 use super::transport::{AnswerBody, Heard, Unheard};
+use sluiced_core::judge::Silence;
 use sluiced_ports::dial::find;
-use sluiced_ports::downstream::{LeaveBy, NotSent, Silence};
+use sluiced_ports::downstream::{LeaveBy, NotSent};
 
 /// So many headers an answer may have.
 const MAX_ANSWER_HEADERS: usize = 256;

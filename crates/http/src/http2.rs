@@ -39,8 +39,9 @@ use super::connections::egress::Egress;
 use super::connections::lifetime::{Lifetimes, later};
 use super::connections::places::Places;
 use super::transport::{AnswerBody, Heard, Unheard};
+use sluiced_core::judge::Silence;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::downstream::{LeaveBy, Silence};
+use sluiced_ports::downstream::LeaveBy;
 
 /// A client for HTTP/2.
 pub(super) struct Http2 {

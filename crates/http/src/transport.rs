@@ -15,7 +15,8 @@ use super::answers::failure::Failure;
 use super::connections::gate::Writing;
 use super::http1::Http1;
 use super::http2::{Http2, Received};
-use sluiced_ports::downstream::{LeaveBy, Silence};
+use sluiced_core::judge::Silence;
+use sluiced_ports::downstream::LeaveBy;
 
 /// Sends requests, and opens connections ahead of them.
 pub(super) enum Transport {

@@ -25,14 +25,14 @@ use super::permit::tickets::Tickets;
 use super::route::rules::OnDenied;
 use super::verdict::{self, dead, denied, later, too_dear, unfit};
 use sluiced_core::judge::DeadReason;
-use sluiced_core::limits::Lacks;
+use sluiced_core::limits::admission::Decision;
+use sluiced_core::limits::generation::Closing;
+use sluiced_core::limits::once::Ended;
+use sluiced_core::limits::{Fit, Lacks, Room, Ticket};
 use sluiced_core::rate::Span;
 use sluiced_core::scheduler::{Asked, Departure, Question, Scheduler};
 use sluiced_core::time::{Mono, StoreTime};
-use sluiced_ports::limits::{
-    Candidate, Closing, Decision, Decisions, Ended, Fit, Granted, KeyedLimit, LimitStore, Room,
-    Ticket,
-};
+use sluiced_ports::limits::{Candidate, Decisions, Granted, KeyedLimit, LimitStore};
 use sluiced_ports::queue::Verdict;
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimit;

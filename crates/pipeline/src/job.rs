@@ -15,11 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluiced_core::hours::OpeningHours;
+use sluiced_core::limits::Ticket;
 use sluiced_core::rate::Cost;
 use sluiced_core::scheduler::{KeyId, Share};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::downstream::{Answer, Call, Rest, Undecodable};
-use sluiced_ports::limits::{Charge, Ticket};
+use sluiced_ports::limits::Charge;
 use sluiced_ports::queue::{Delivery, Verdict};
 
 use super::ends::Leaving;

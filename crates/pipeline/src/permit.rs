@@ -23,8 +23,9 @@ mod corrections;
 pub(crate) mod refunder;
 pub(crate) mod tickets;
 
+use sluiced_core::limits::Ticket;
 use sluiced_core::scheduler::KeyId;
-use sluiced_ports::limits::{Charge, Granted, GrantedAt, Ticket, UnderWay, key_id};
+use sluiced_ports::limits::{Charge, Granted, GrantedAt, UnderWay, key_id};
 
 use claims::Claims;
 use refunder::Refunder;

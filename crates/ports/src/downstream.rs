@@ -15,8 +15,7 @@ use super::clock::Clock;
 use super::message::Message;
 use sluiced_core::after_call::AnswerStatus;
 use sluiced_core::headroom::Spread;
-use sluiced_core::judge::Outcome;
-pub use sluiced_core::judge::Silence;
+use sluiced_core::judge::{Outcome, Silence};
 use sluiced_core::time::Mono;
 use sluiced_pdu::{CommandStatus, Receipt};
 

@@ -5,33 +5,29 @@
 //! asked. All charges of a message are granted together or none is, and many messages are asked for in one
 //! round trip. A denial says when to come back; it takes nothing and reserves nothing.
 
+mod granted;
+mod key;
+mod label;
+
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, broadcast};
 
-use super::clock::Moment;
 use super::lock;
 use super::store::{Notice, StoreFuture};
-use crate::downstream::Undecodable;
-use sluiced_core::limits::{Rule, State, Unused, admission};
+use sluiced_core::limits::admission::{self, Decision};
+use sluiced_core::limits::generation::{Closing, LostWait};
+use sluiced_core::limits::{Fit, Room, Rule, State, Ticket};
 use sluiced_core::policy::PolicyVersion;
-use sluiced_core::rate::Cost;
-use sluiced_core::scheduler::KeyId;
 use sluiced_core::time::StoreTime;
-use sluiced_core::zone::Zone;
 
-pub use super::store::LimitKey;
-pub use sluiced_core::limits::admission::{Decision, Pass};
-pub use sluiced_core::limits::generation::{Closing, LostWait};
-pub use sluiced_core::limits::once::{Ended, OnUnknown};
-pub use sluiced_core::limits::{Fit, Room, Ticket};
-pub use sluiced_core::scheduler::BATCH_MAX;
+pub use self::granted::{Corrected, Correction, Granted, GrantedAt};
+pub use self::key::{LimitKey, key_id, limit_key, message_key};
+pub use self::label::{KeyText, Label};
 
 /// A limit that is decided message by message. All users of it have the same policy, which is
 /// replaced when it changes.
@@ -152,43 +148,6 @@ impl Drop for UnderWay {
     }
 }
 
-/// The key of a limit that `parts` of a text stand for, in their order. No parts: the one key of a limit that has none.
-///
-/// Keys come out of messages. A digest keeps them from naming anything else in the store, makes all
-/// of them equally short, and hides them: a dump shows no phone number. The parts of a
-/// composed key are hashed with their lengths, so that ("ab", "c") is not ("a", "bc").
-#[must_use]
-pub fn limit_key(parts: &[&str]) -> LimitKey {
-    let mut digest = Sha256::new();
-    for part in parts {
-        digest.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-        digest.update(part.as_bytes());
-    }
-    let whole = digest.finalize();
-    let mut first = [0; 16];
-    first.copy_from_slice(&whole[..16]);
-    LimitKey::from_digest(first)
-}
-
-/// The key of a message: `text` is what the limit's template made of it, `queue` its queue where each queue has keys
-/// of its own.
-#[must_use]
-pub fn message_key(queue: Option<&str>, text: Option<&str>) -> LimitKey {
-    match (queue, text) {
-        (Some(queue), Some(text)) => limit_key(&[queue, text]),
-        (Some(one), None) | (None, Some(one)) => limit_key(&[one]),
-        (None, None) => limit_key(&[]),
-    }
-}
-
-/// A number for a (limit, key), the same in this process for all messages.
-#[must_use]
-pub fn key_id(limit: &str, key: LimitKey) -> KeyId {
-    let mut hasher = DefaultHasher::new();
-    (limit, key).hash(&mut hasher);
-    hasher.finish()
-}
-
 /// The store's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decisions {
@@ -216,114 +175,6 @@ pub struct Look {
     pub state: Option<State>,
 }
 
-/// A charge that was granted, with its name in the store. The kind of the limit at that moment counts: a
-/// policy may change it later.
-#[derive(Clone, Debug)]
-pub enum Granted {
-    /// Units. They stay spent once the message may have been sent.
-    Units { charge: Charge, at: GrantedAt },
-    /// A call that counts in a `concurrency` limit until it ends.
-    Call { charge: Charge, ticket: Ticket },
-    /// The claim of a key in a `once` limit, until it is known what became of the call.
-    Claim { charge: Charge, ticket: Ticket },
-}
-
-/// When units were granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GrantedAt {
-    /// On the store's clock.
-    pub at: StoreTime,
-    /// When they were asked for, on ours: that of the store may go back meanwhile.
-    pub asked: Moment,
-}
-
-impl GrantedAt {
-    /// These units, which were not used.
-    #[must_use]
-    pub fn unused(&self, cost: Cost) -> Unused {
-        Unused {
-            at: self.at,
-            cost,
-            age: self.asked.age(),
-        }
-    }
-}
-
-impl Granted {
-    /// A charge of a message with this ticket that was granted then.
-    #[must_use]
-    pub fn new(charge: &Charge, at: GrantedAt, ticket: Ticket) -> Self {
-        if charge.limit.counts_calls() {
-            return Self::call(charge, ticket);
-        }
-        let charge = charge.clone();
-        Self::Units { charge, at }
-    }
-
-    /// A call or a claim of a message with this ticket, granted or not: ending one that does not count
-    /// changes nothing.
-    #[must_use]
-    pub fn call(charge: &Charge, ticket: Ticket) -> Self {
-        let charge = charge.clone();
-        match charge.limit.policy().rule {
-            Rule::Once(_) => Self::Claim { charge, ticket },
-            _ => Self::Call { charge, ticket },
-        }
-    }
-
-    /// The limit that granted it, its key and the cost.
-    #[must_use]
-    pub const fn charge(&self) -> &Charge {
-        match self {
-            Self::Units { charge, .. } | Self::Call { charge, .. } | Self::Claim { charge, .. } => {
-                charge
-            }
-        }
-    }
-
-    /// The name by which it is renewed and ended; `None`: it is units.
-    #[must_use]
-    pub const fn ticket(&self) -> Option<Ticket> {
-        match self {
-            Self::Units { .. } => None,
-            Self::Call { ticket, .. } | Self::Claim { ticket, .. } => Some(*ticket),
-        }
-    }
-
-    /// Whether it is a call or a claim.
-    #[must_use]
-    pub const fn is_call(&self) -> bool {
-        self.ticket().is_some()
-    }
-
-    /// Whether it is the claim of a key.
-    #[must_use]
-    pub const fn is_claim(&self) -> bool {
-        matches!(self, Self::Claim { .. })
-    }
-}
-
-/// What an answer reported about a key.
-#[derive(Clone, Debug)]
-pub struct Correction {
-    pub limit: Arc<KeyedLimit>,
-    pub key: LimitKey,
-    pub what: Corrected,
-}
-
-/// The correction to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Corrected {
-    /// The downstream says that so many units are left, for so long (`core::limits::cell::tighten`).
-    Left { units: u64, length: Duration },
-    /// A call used so many units less than were granted then (`core::limits::cell::refund`).
-    Less { units: Cost, at: GrantedAt },
-    /// A call used so many units more than were granted (`core::limits::charge`).
-    More { units: u64 },
-    /// An operator forgives what the key owes, and what the downstream said is left (`core::limits::forgive`).
-    Forgiven,
-}
-
 /// The store of keyed limits. Every call ends within the store's own timeout.
 pub trait LimitStore: Send + Sync + fmt::Debug {
     /// Notices of all replicas, this one included, and those for this replica. A receiver that lags may
@@ -332,7 +183,7 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     fn notices(&self) -> broadcast::Receiver<Notice>;
 
     /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops
-    /// once it has granted `wanted`. At most [`BATCH_MAX`] at a time; none: only the time is asked for.
+    /// once it has granted `wanted`. At most [`BATCH_MAX`](sluiced_core::scheduler::BATCH_MAX) at a time; none: only the time is asked for.
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions>;
 
     /// Takes back units that certainly were not used, where the kind can do so exactly, and ends calls and claims, with a
@@ -369,64 +220,5 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     /// messages that limits with a `lost_wait` count: within this time the others report what it cannot know.
     fn hears_first(&self) -> Duration {
         Duration::ZERO
-    }
-}
-
-/// The text of the key that is counted; `None`: the limit counts all messages together.
-#[derive(Clone, PartialEq, Eq)]
-pub struct KeyText(pub Option<Box<str>>);
-
-/// What the limits of a route need to know of a message.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Label {
-    /// One for each limit of the route, in its order, with a cost that the limit can grant; `None`: the limit does
-    /// not count the message.
-    pub charges: Box<[Option<admission::Charge<(), KeyText>>]>,
-    /// The tenant that the message belongs to, on a route that shares fairly.
-    pub tenant: Option<Box<str>>,
-    /// The priority that the message has for itself, on a route with a template for it; the error says why there is none.
-    pub priority: Option<Result<u8, Undecodable>>,
-    /// The zone by whose clock the message may be sent, on a route with a template for it.
-    pub zone: Option<Zone>,
-}
-
-impl fmt::Debug for KeyText {
-    /// Does not show the key, which is often a phone number.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() {
-            "KeyText(..)"
-        } else {
-            "KeyText(None)"
-        })
-    }
-}
-
-impl fmt::Debug for Label {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Label")
-            .field("charges", &self.charges)
-            .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_cannot_be_mistaken_for_one_another() {
-        let keys = [
-            limit_key(&[]),
-            limit_key(&[""]),
-            limit_key(&["", ""]),
-            limit_key(&["abc"]),
-            limit_key(&["ab", "c"]),
-            limit_key(&["a", "bc"]),
-            limit_key(&["c", "ab"]),
-        ];
-        for (i, key) in keys.iter().enumerate() {
-            assert!(keys[..i].iter().all(|other| other != key));
-        }
-        assert_eq!(limit_key(&["ab", "c"]), limit_key(&["ab", "c"]));
     }
 }

@@ -22,11 +22,10 @@ use tokio_util::task::AbortOnDropHandle;
 use super::connect::Link;
 use super::lock;
 use super::message::{HeaderValue, Message, Properties};
+use sluiced_core::gate::Tap;
 use sluiced_core::judge::DeadReason;
 use sluiced_core::parking::Space;
 use sluiced_core::time::Mono;
-
-pub use sluiced_core::gate::Tap;
 
 /// What becomes of a delivery.
 #[derive(Clone, Debug, PartialEq)]

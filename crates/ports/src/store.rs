@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::connect::Link;
-use super::limits::LimitStore;
+use super::limits::{LimitKey, LimitStore};
 use super::marks::Marks;
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use sluiced_core::owner::{Claim, Foreign};
@@ -48,40 +48,6 @@ impl StoreError {
 
 /// A question to a store, under way.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
-
-/// A key of a limit: a digest of its text, so that no message can name the state of another limit, a
-/// key has the same length whatever it says, and its text does not show in the store.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LimitKey([u8; 16]);
-
-impl LimitKey {
-    /// From the first 16 bytes of a digest of the key's text (`ports::limits` makes it).
-    #[must_use]
-    pub const fn from_digest(digest: [u8; 16]) -> Self {
-        Self(digest)
-    }
-
-    /// The digest.
-    #[must_use]
-    pub const fn digest(&self) -> &[u8; 16] {
-        &self.0
-    }
-
-    /// The beginning of the digest, for the journal: enough to find the lines of one key, but not enough to
-    /// identify a phone number, because several numbers have the same.
-    #[must_use]
-    pub fn short(&self) -> String {
-        let [a, b, c, ..] = self.0;
-        format!("{a:02x}{b:02x}{c:02x}")
-    }
-}
-
-impl fmt::Debug for LimitKey {
-    /// Not even the digest of a phone number belongs in a log: there are few phone numbers.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LimitKey(..)")
-    }
-}
 
 /// A message from one replica to all others.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -29,12 +29,12 @@ use super::judge::{Heard, SmppJudge};
 use super::link::{Keeping, Links};
 use super::session::{Response, Written};
 use super::submission::{Submission, SubmitTemplate};
-use sluiced_core::judge::{Lists, Outcome};
+use sluiced_core::judge::{Lists, Outcome, Silence};
 use sluiced_pdu::{BindAs, CommandStatus};
 use sluiced_ports::dial::{Credentials, Misconfigured, tls, way};
 use sluiced_ports::downstream::{
     Answer, Arrival, Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Rest,
-    Silence, Undecodable,
+    Undecodable,
 };
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Smpp, SmppBind};

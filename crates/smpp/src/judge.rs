@@ -19,9 +19,9 @@
 
 use std::time::Duration;
 
-use sluiced_core::judge::{Judge, ListError, Listed, Lists, Meaning, Outcome, Waits};
+use sluiced_core::judge::{Judge, ListError, Listed, Lists, Meaning, Outcome, Silence, Waits};
 use sluiced_pdu::CommandStatus;
-use sluiced_ports::downstream::{Silence, Status};
+use sluiced_ports::downstream::Status;
 
 /// A status, as the lists of the configuration name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

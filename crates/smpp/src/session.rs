@@ -22,8 +22,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::judge::Heard;
+use sluiced_core::judge::Silence;
 use sluiced_pdu::{Command, CommandStatus, LAST_SEQUENCE, plain, set_sequence};
-use sluiced_ports::downstream::{LeaveBy, Silence};
+use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 
 /// So many octets of answers may wait for a centre that does not read.

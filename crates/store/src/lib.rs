@@ -16,5 +16,3 @@
 
 pub mod memory;
 pub mod redis;
-
-pub use sluiced_ports::limits::limit_key;

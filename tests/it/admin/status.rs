@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use sluiced_ports::clock::Clock;
+use sluiced_ports::limits::limit_key;
 use sluiced_ports::store::{BARS, StatusReport, StatusStore, Store as _};
 use sluiced_status::Fleet;
-use sluiced_store::limit_key;
 use sluiced_store::memory::MemoryStore;
 use sluiced_store::redis::{RedisOptions, RedisStore};
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
+use sluiced_core::gate::Tap;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::queue::Subscription;
-use sluiced_ports::queue::{Delivery, Tap, Verdict};
+use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_settings::text::TemplateText;
 use sluiced_settings::types::{QueueType, Route};
 use tokio::sync::mpsc;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use sluiced_core::gate::Tap;
 use sluiced_core::parking::Space;
-use sluiced_ports::queue::{Delivery, Tap, Verdict};
+use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_settings::types::QueueType;
 
 use crate::support::broker::Broker;

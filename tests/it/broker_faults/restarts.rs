@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use sluiced_ports::queue::{Delivery, Tap, Verdict};
+use sluiced_core::gate::Tap;
+use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_settings::types::QueueType;
 
 use crate::support::broker::Broker;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced_ports::queue::{Tap, Verdict};
+use sluiced_core::gate::Tap;
+use sluiced_ports::queue::Verdict;
 use sluiced_settings::types::QueueType;
 
 use crate::support::broker::Broker;

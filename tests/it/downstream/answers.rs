@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
-use sluiced_core::judge::Outcome;
-use sluiced_ports::downstream::{Judgement, Silence, Status};
+use sluiced_core::judge::{Outcome, Silence};
+use sluiced_ports::downstream::{Judgement, Status};
 use sluiced_settings::text::TemplateText;
 use sluiced_settings::types::Http;
 use tokio::io::AsyncWriteExt;

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::token_bucket::{Refill, Start};
-use sluiced_core::limits::{Lacks, Rule};
+use sluiced_core::limits::{Fit, Lacks, Rule};
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::{Clock, Moment};
-use sluiced_ports::limits::{
-    Corrected, Correction, Decision, Fit, GrantedAt, KeyedLimit, LimitStore, Policy,
-};
+use sluiced_ports::limits::{Corrected, Correction, GrantedAt, KeyedLimit, LimitStore, Policy};
 use sluiced_store::memory::MemoryStore;
 
 use super::rules::*;

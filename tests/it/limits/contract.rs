@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluiced_core::calendar::CalendarUnit;
-use sluiced_core::limits::Rule;
+use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::token_bucket::{Refill, Start};
+use sluiced_core::limits::{Fit, Rule};
+use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{
-    BATCH_MAX, Candidate, Charge, Decision, Fit, Granted, KeyedLimit, LimitStore,
-};
+use sluiced_ports::limits::{Candidate, Charge, Granted, KeyedLimit, LimitStore};
 use sluiced_ports::store::Notice;
 use sluiced_store::memory::MemoryStore;
 

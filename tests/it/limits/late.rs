@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use sluiced_ports::limits::{Decision, KeyedLimit, LimitStore};
+use sluiced_core::limits::admission::Decision;
+use sluiced_ports::limits::{KeyedLimit, LimitStore};
 use sluiced_ports::store::{Store as _, StoreError};
 use sluiced_settings::text::Length;
 use sluiced_store::redis::{RedisOptions, RedisStore};

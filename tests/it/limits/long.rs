@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Commands as _, Connection, Value};
+use sluiced_core::limits::Ticket;
+use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::StoreTime;
-use sluiced_ports::limits::{BATCH_MAX, Granted, KeyedLimit, LimitStore as _, Ticket};
+use sluiced_ports::limits::{Granted, KeyedLimit, LimitStore as _};
 use sluiced_store::redis::RedisStore;
 
 use super::rules::*;

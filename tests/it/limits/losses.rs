@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluiced_core::limits::Rule;
-use sluiced_core::limits::generation::GUARD;
+use sluiced_core::limits::admission::Decision;
+use sluiced_core::limits::generation::{Closing, GUARD, LostWait};
 use sluiced_core::time::StoreTime;
-use sluiced_ports::limits::{Closing, Decision, KeyedLimit, LimitStore, LostWait};
+use sluiced_ports::limits::{KeyedLimit, LimitStore};
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, PolicyStore as _, Store as _};
 use sluiced_store::redis::RedisStore;

@@ -4,12 +4,12 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced_core::limits::once::OnUnknown;
+use sluiced_core::limits::Fit;
+use sluiced_core::limits::admission::Decision;
+use sluiced_core::limits::once::{Ended, OnUnknown};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{
-    Candidate, Charge, Decision, Ended, Fit, Granted, KeyedLimit, LimitStore,
-};
+use sluiced_ports::limits::{Candidate, Charge, Granted, KeyedLimit, LimitStore};
 use sluiced_ports::store::Notice;
 use sluiced_store::memory::MemoryStore;
 

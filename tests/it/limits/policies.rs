@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use sluiced_core::limits::Rule;
+use sluiced_core::limits::admission::Decision;
+use sluiced_core::limits::generation::{Closing, LostWait};
 use sluiced_core::policy::{
     self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, Replacement,
 };
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Charge, Closing, Decision, Granted, KeyedLimit, LostWait, Policy};
+use sluiced_ports::limits::{Charge, Granted, KeyedLimit, Policy};
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, Store};
 use sluiced_store::memory::MemoryStore;

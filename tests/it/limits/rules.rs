@@ -10,24 +10,24 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redis::Commands as _;
 use sluiced_core::calendar::{Calendar, CalendarUnit};
-use sluiced_core::limits::Rule;
+use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::concurrency::Concurrency;
 use sluiced_core::limits::fixed_window::FixedWindow;
 use sluiced_core::limits::gcra::Gcra;
-use sluiced_core::limits::generation::Generation;
+use sluiced_core::limits::generation::{Generation, LostWait};
 use sluiced_core::limits::once::{OnUnknown, Once};
 use sluiced_core::limits::sliding_log::SlidingLog;
 use sluiced_core::limits::token_bucket::{Bucket, Refill, Start, TokenBucket};
+use sluiced_core::limits::{Rule, Ticket};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
 use sluiced_core::zone::Zone;
 use sluiced_ports::clock::Moment;
 use sluiced_ports::limits::{
-    Candidate, Charge, Decision, GrantedAt, KeyedLimit, LimitKey, LimitStore, LostWait, Ticket,
+    Candidate, Charge, GrantedAt, KeyedLimit, LimitKey, LimitStore, limit_key,
 };
 use sluiced_ports::store::Store;
 use sluiced_settings::text::Length;
-use sluiced_store::limit_key;
 use sluiced_store::redis::{RedisOptions, RedisStore};
 
 use crate::support::redis::RedisServer;

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced_core::limits::Rule;
+use sluiced_core::limits::admission::Decision;
+use sluiced_core::limits::{Fit, Rule};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Decision, Fit, KeyedLimit, LimitStore};
+use sluiced_ports::limits::{KeyedLimit, LimitStore};
 use sluiced_store::memory::MemoryStore;
 use sluiced_store::redis::RedisStore;
 

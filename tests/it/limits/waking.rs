@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced_ports::limits::{Candidate, Decision, Fit, Granted, KeyedLimit, LimitStore};
+use sluiced_core::limits::Fit;
+use sluiced_core::limits::admission::Decision;
+use sluiced_ports::limits::{Candidate, Granted, KeyedLimit, LimitStore};
 use sluiced_ports::store::Notice;
 use sluiced_store::redis::RedisStore;
 use tokio::sync::broadcast::Receiver;

@@ -4,9 +4,10 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use sluiced_amqp::embedded::{self, EmbeddedOptions, Input};
+use sluiced_core::gate::Tap;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::queue::Subscription;
-use sluiced_ports::queue::{Tap, Verdict};
+use sluiced_ports::queue::Verdict;
 
 use crate::support::messages::{Counted, body, number};
 use crate::support::wait::within;

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluiced_core::gate::Tap;
 use sluiced_core::parking::Space;
 use sluiced_ports::message::{HeaderValue, header};
-use sluiced_ports::queue::{Tap, Verdict};
+use sluiced_ports::queue::Verdict;
 use tokio::time::timeout;
 
 use crate::support::messages::number;

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced_core::limits::Rule;
+use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::gcra::Gcra;
+use sluiced_core::limits::generation::LostWait;
 use sluiced_core::limits::sliding_log::SlidingLog;
+use sluiced_core::limits::{Rule, Ticket};
 use sluiced_core::rate::Cost;
 use sluiced_ports::connect::Link;
-use sluiced_ports::limits::{
-    Candidate, Charge, Decision, KeyedLimit, LimitStore, LostWait, Ticket,
-};
+use sluiced_ports::limits::{Candidate, Charge, KeyedLimit, LimitStore, limit_key};
 use sluiced_ports::store::Store;
 use sluiced_settings::types::Redis;
-use sluiced_store::limit_key;
 use sluiced_store::redis::{RedisStore, probe};
 
 use super::{

@@ -14,13 +14,14 @@ use super::EmbeddedOptions;
 use super::files::LeftoverFile;
 use super::list::{Checkpoint, Input, InputLine, InputLines};
 use crate::QueueEvents;
+use sluiced_core::gate::Tap;
 use sluiced_core::judge::DeadReason;
 use sluiced_core::parking::Space;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::message::{HeaderValue, Headers, Message, header};
 use sluiced_ports::queue::{
-    Delivery, HeaderPatch, Leftover, Settlement, Sink, Tap, Verdict, time_to_close,
+    Delivery, HeaderPatch, Leftover, Settlement, Sink, Verdict, time_to_close,
 };
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.

@@ -45,9 +45,10 @@ use consuming::{Consumers, Group, Item, Received};
 use kept::Kept;
 use settling::{Unsettled, to_end_of_queue};
 use sluiced_core::acks::{Batch, Fate, Frame};
+use sluiced_core::gate::Tap;
 use sluiced_core::parking::Space;
 use sluiced_ports::connect::Link;
-use sluiced_ports::queue::{Delivery, Leftover, Settlement, Sink, Tap, time_to_close};
+use sluiced_ports::queue::{Delivery, Leftover, Settlement, Sink, time_to_close};
 
 pub(super) use kept::KeptVerdicts;
 

@@ -5,7 +5,8 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 
 use crate::transport::AnswerBody;
-use sluiced_ports::downstream::{MAX_ANSWER, Silence};
+use sluiced_core::judge::Silence;
+use sluiced_ports::downstream::MAX_ANSWER;
 
 /// How much of an answer was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -120,7 +120,7 @@ mod tests {
     use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 
     use super::*;
-    use sluiced_ports::downstream::Silence;
+    use sluiced_core::judge::Silence;
 
     const TEXT: &[u8] = br#"{"status": "refused", "parts": ["refused", "refused", "refused", "refused", "refused", "refused"]}"#;
     /// [`TEXT`], compressed by the encoder of the reference implementation of brotli.

@@ -11,8 +11,9 @@ use std::time::Duration;
 use tracing::warn;
 
 use sluiced_core::limits::Rule;
+use sluiced_core::limits::once::OnUnknown;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Granted, OnUnknown};
+use sluiced_ports::limits::Granted;
 use sluiced_telemetry::LogLimit;
 
 use super::refunder::Refunder;

@@ -12,9 +12,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{BATCH_MAX, Corrected, Correction, KeyedLimit, LimitKey, LimitStore};
+use sluiced_ports::limits::{Corrected, Correction, KeyedLimit, LimitKey, LimitStore};
 use sluiced_ports::store::StoreError;
 
 /// Answers are collected for so long, …

@@ -19,9 +19,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::debug;
 
+use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{BATCH_MAX, Correction, Granted, KeyedLimit, LimitStore};
+use sluiced_ports::limits::{Correction, Granted, KeyedLimit, LimitStore};
 
 use crate::meters::KeyedMeters;
 use book::{Book, ToRefunder};

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sluiced_ports::limits::Ticket;
+use sluiced_core::limits::Ticket;
 
 /// Names for calls: unique in the fleet.
 #[derive(Debug)]

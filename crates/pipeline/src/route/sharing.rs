@@ -14,9 +14,9 @@ use tracing::info;
 
 use sluiced_core::gate::Sends;
 use sluiced_core::hours::OpeningHours;
+use sluiced_core::limits::Ticket;
 use sluiced_core::sharing::{Standing, helper, moves};
 use sluiced_core::time::{Mono, StoreTime};
-use sluiced_ports::limits::Ticket;
 use sluiced_ports::lock;
 use sluiced_ports::queue::Delivery;
 

@@ -8,17 +8,17 @@ use futures::FutureExt;
 use tokio::sync::broadcast;
 
 use super::MemoryStore;
-use sluiced_core::limits::Rule;
+use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::cell::{Limit, LimitAccess, PolicyState};
 use sluiced_core::limits::generation::Generation;
 use sluiced_core::limits::keyed_states::KeyedStates;
+use sluiced_core::limits::{Rule, Ticket};
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
-use sluiced_ports::limits::GrantedAt;
 use sluiced_ports::limits::{
-    Candidate, Charge, Corrected, Correction, Decision, Decisions, Granted, KeyedLimit, LimitKey,
-    LimitStore, Look, Ticket,
+    Candidate, Charge, Corrected, Correction, Decisions, Granted, GrantedAt, KeyedLimit, LimitKey,
+    LimitStore, Look,
 };
 use sluiced_ports::store::{Notice, StoreFuture};
 

@@ -12,13 +12,14 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redis::Script;
 
 use super::scripts::{Arg, policy_key};
-use sluiced_core::limits::generation::{LostWait, Memory};
+use sluiced_core::limits::admission::{Decision, Pass};
+use sluiced_core::limits::generation::{Closing, LostWait, Memory};
+use sluiced_core::limits::once::Ended;
 use sluiced_core::limits::store_watch::AnswerHead;
-use sluiced_core::limits::{Lacks, Rule};
+use sluiced_core::limits::{Fit, Lacks, Room, Rule};
+use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::{Direction, StoreTime, micros};
-use sluiced_ports::limits::{
-    BATCH_MAX, Closing, Decision, Ended, Fit, KeyedLimit, LimitKey, Pass, Policy, Room,
-};
+use sluiced_ports::limits::{KeyedLimit, LimitKey, Policy};
 use sluiced_ports::store::Family;
 
 /// How heavy a call may be, in microseconds of Redis, roughly, because others wait for it. A

@@ -22,11 +22,12 @@ use super::batch::{CellIndex, Composed, KeyBatch, Reply, askers_key, generation_
 use super::connection::Connection;
 use super::scripts::{Arg, ScriptCall};
 use super::{refused, unreachable};
+use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::BEAT;
 use sluiced_core::limits::store_watch::StoreWatch;
 use sluiced_core::time::{ClockStep, Direction, StoreTime, micros};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Candidate, Decision, Decisions, Granted};
+use sluiced_ports::limits::{Candidate, Decisions, Granted};
 use sluiced_ports::lock;
 use sluiced_ports::store::StoreError;
 

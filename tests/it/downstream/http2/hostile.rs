@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sluiced_ports::downstream::Silence;
 use tokio::sync::{Notify, watch};
 
 use super::*;
@@ -12,6 +11,7 @@ use crate::support::frames::{
     CONTINUATION, END_HEADERS, FrameServer, HEADERS, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS,
     OK, PING, PUSH_PROMISE, Peer, RST_STREAM, WINDOW_UPDATE,
 };
+use sluiced_core::judge::Silence;
 
 /// One connection is full, and no other one is open yet. What was too late for its slot is not written afterwards,
 /// either.

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::join_all;
-use sluiced_ports::downstream::Silence;
 use tokio::time::timeout;
 
 use super::*;
@@ -11,6 +10,7 @@ use crate::support::frames::{
     CANCEL, DATA, END_HEADERS, ENHANCE_YOUR_CALM, FrameServer, HEADERS, MAX_CONCURRENT_STREAMS,
     NO_ERROR, OK, Peer, REFUSED_STREAM,
 };
+use sluiced_core::judge::Silence;
 
 const AGAIN: Outcome = Outcome::Held {
     wait: Duration::ZERO,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use sluiced_core::judge::Outcome;
+use sluiced_core::judge::{Outcome, Silence};
 use sluiced_pdu::{Command, CommandStatus, plain};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::downstream::{Downstream as _, LeaveBy, NotSent, Silence, Status};
+use sluiced_ports::downstream::{Downstream as _, LeaveBy, NotSent, Status};
 
 use super::{FACTS, call, call_within, judged, message, ready};
 

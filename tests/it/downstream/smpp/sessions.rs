@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use rustls::server::WebPkiClientVerifier;
-use sluiced_core::judge::Outcome;
+use sluiced_core::judge::{Outcome, Silence};
 use sluiced_pdu::{Bind, Command, CommandStatus, Frame, Message as Sms, plain, response};
-use sluiced_ports::downstream::{Downstream as _, Silence};
+use sluiced_ports::downstream::Downstream as _;
 
 use super::super::BOUND;
 use super::{Centre, Session, call, downstream, judged, ready};

@@ -1,11 +1,10 @@
 //! What Redis keeps of the limits, and what a replica knows of them.
 
 use sluiced_core::limits::cell::{LimitAccess, PolicyState};
-use sluiced_core::limits::generation::Generation;
+use sluiced_core::limits::generation::{Generation, LostWait};
 use sluiced_core::limits::{Rule, record};
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::time::StoreTime;
-use sluiced_ports::limits::LostWait;
 
 use super::play::{Name, Play};
 use super::world::{KEYS, KINDS};

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluiced_core::limits::admission;
+use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::cell::{Cell, Limit};
-use sluiced_core::limits::{Rule, record};
+use sluiced_core::limits::once::Ended;
+use sluiced_core::limits::{Fit, Rule, Ticket, admission, record};
 use sluiced_core::policy::{PolicyUpdate, PolicyVersion};
 use sluiced_core::time::StoreTime;
-use sluiced_ports::limits::{
-    Candidate, Charge, Decision, Ended, Fit, LimitStore as _, Policy, Ticket,
-};
+use sluiced_ports::limits::{Candidate, Charge, LimitStore as _, Policy};
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, PolicyStore as _};
 

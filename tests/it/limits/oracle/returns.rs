@@ -8,9 +8,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluiced_core::limits::cell::{self, Cell, Limit, LimitAccess};
-use sluiced_core::limits::{Rule, State, charge as charge_more, forgive, record};
+use sluiced_core::limits::{Rule, State, Ticket, charge as charge_more, forgive, record};
 use sluiced_core::time::StoreTime;
-use sluiced_ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _, Ticket};
+use sluiced_ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _};
 
 use super::event::{Back, Said};
 use super::kept::Known;

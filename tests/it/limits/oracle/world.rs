@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use sluiced_core::calendar::CalendarUnit;
 use sluiced_core::limits::Rule;
+use sluiced_core::limits::generation::LostWait;
 use sluiced_core::limits::once::OnUnknown;
 use sluiced_core::limits::token_bucket::{Refill, Start};
-use sluiced_ports::limits::{KeyedLimit, LostWait};
+use sluiced_ports::limits::KeyedLimit;
 use sluiced_store::redis::RedisStore;
 use tokio::runtime::Runtime;
 

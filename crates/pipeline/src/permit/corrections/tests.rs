@@ -4,12 +4,13 @@ use std::sync::{LazyLock, Mutex};
 use futures::FutureExt as _;
 
 use super::*;
-use sluiced_core::limits::Rule;
 use sluiced_core::limits::gcra::Gcra;
+use sluiced_core::limits::generation::LostWait;
+use sluiced_core::limits::{Rule, Ticket};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Moment;
-use sluiced_ports::limits::{Candidate, Decisions, Granted, GrantedAt, Look, LostWait, Ticket};
+use sluiced_ports::limits::{Candidate, Decisions, Granted, GrantedAt, Look};
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreFuture};
 

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 
 use tokio::sync::oneshot;
 
+use sluiced_core::limits::Ticket;
 use sluiced_core::time::Mono;
-use sluiced_ports::limits::{Correction, Granted, Ticket};
+use sluiced_ports::limits::{Correction, Granted};
 
 use crate::permit::corrections::Corrections;
 

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use tracing::warn;
 
+use sluiced_core::limits::Ticket;
+use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{BATCH_MAX, Granted, LimitStore, Ticket};
+use sluiced_ports::limits::{Granted, LimitStore};
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimit;
 

@@ -6,9 +6,11 @@ use futures::FutureExt as _;
 
 use super::*;
 use sluiced_core::limits::Rule;
+use sluiced_core::limits::Ticket;
 use sluiced_core::limits::concurrency::Concurrency;
+use sluiced_core::limits::generation::LostWait;
 use sluiced_core::rate::Cost;
-use sluiced_ports::limits::{Candidate, Charge, Decisions, LimitKey, Look, LostWait, Ticket};
+use sluiced_ports::limits::{Candidate, Charge, Decisions, LimitKey, Look};
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreFuture};
 use sluiced_telemetry::Counter;

@@ -29,14 +29,16 @@ use crate::redis::batch::KeyBatch;
 use crate::redis::scripts::Arg;
 use crate::redis::store::RedisStore;
 use crate::redis::{refused, timed_out, unreachable};
+use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::HEARS_FIRST;
-use sluiced_core::limits::{Unused, record};
+use sluiced_core::limits::{Room, Ticket, Unused, record};
+use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::clock::Moment;
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::{
-    BATCH_MAX, Candidate, Corrected, Correction, Decision, Decisions, Granted, GrantedAt,
-    KeyedLimit, LimitKey, LimitStore, Look, Room, Ticket,
+    Candidate, Corrected, Correction, Decisions, Granted, GrantedAt, KeyedLimit, LimitKey,
+    LimitStore, Look,
 };
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreError, StoreFuture};
