@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 
 use super::exit::Exit;
-use sluiced_simulation::drawn::Coverage;
+use sluiced_simulation::Coverage;
 use sluiced_simulation::verdict::longest_gap;
 use sluiced_simulation::{FleetOutcome, Scenario, run as simulate};
 

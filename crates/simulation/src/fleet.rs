@@ -1,18 +1,23 @@
 //! One fleet on a virtual clock: replicas with the schedulers of production, the store that they share, the
 //! queue, and the downstream.
 //!
-//! It has three uses: [`crate::run`] looks for failures (the judges of `verdict` watch it, and faults are
+//! It has three uses: [`crate::run`] looks for failures (the judges of `proof` watch it, and faults are
 //! drawn from a seed); [`crate::plan`] predicts when messages are sent without faults; and tests of the
 //! scheduler measure it. A run is a loop over events in the order of their times. A replica is driven as the
 //! daemon's pacer drives it: actions of the scheduler are done until it wants to wait.
 //!
-//! By file: `replica` is the state of a replica; `slots` has its questions for slots, and the headroom that
-//! follows the way of calls; `permits` has its questions to the keyed limits; `store` answers; `messages` is
-//! how messages come, are sent away and are called; `event` has the events and faults.
+//! By file: `replica` is the state of a replica; `slots` has its questions for slots; `policies` has the policies that
+//! it asks under, and the headroom that follows the way of calls; `permits` has its questions to the keyed limits;
+//! `store` answers; `broker` is the queue; `messages` is how messages come and are sent away; `calls` is how they are
+//! called; `event` has the events, and `faults` the faults.
 
+mod broker;
+mod calls;
 mod event;
+mod faults;
 mod messages;
 mod permits;
+mod policies;
 mod replica;
 mod slots;
 mod store;
@@ -26,12 +31,13 @@ use sluiced_core::pacing::Row;
 use sluiced_core::scheduler::{Action, Needs, Queued as _};
 use sluiced_core::time::{Mono, micros};
 
+use self::broker::Broker;
 use self::event::{Entry, Event};
-use self::messages::Broker;
 use self::replica::{Parcel, Replica};
 use self::store::Store;
-use super::setting::{Dice, Message, Setting};
-use super::trace::{Watch, What, Without};
+use super::dice::Dice;
+use super::setting::{Message, Setting};
+use super::watch::{Watch, What, Without};
 
 /// From the pacer's decision to the call's last check, at the median.
 const DISPATCH: Duration = Duration::from_micros(20);

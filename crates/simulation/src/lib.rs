@@ -25,7 +25,7 @@
 //! - the best round trip to the store is no longer than half of the headroom.
 //!
 //! **Keyed limits** (`setting::Keyed`) are in scenarios of their own: each kind, alone or several for each
-//! message, with or without a paced limit. Their judges (`verdict::keyed`) know the documentation of a kind
+//! message, with or without a paced limit. Their judges (`proof::verdict::keyed`) know the documentation of a kind
 //! and the times of the calls, and nothing else. The promise also assumes that
 //! - a call leaves within its permit, and the way to the downstream spreads by a quarter of the headroom
 //!   at most. For windows of a clock, which is the downstream's own, the whole way counts;
@@ -34,35 +34,34 @@
 //! - after a loss a limit waits (`lost_wait`) for as long as lost grants count;
 //! - a call under way lasts no longer than its lease if its replica dies or the store loses it.
 //!
-//! A fault that would break these assumptions is skipped (`fleet::event`), and is not counted as covered.
+//! A fault that would break these assumptions is skipped (`fleet::faults`), and is not counted as covered.
 //!
 //! In addition: no message is lost, none is called twice unless a replica died, the limit is used,
 //! all replicas get their share, the store is asked per batch, no replica asks before its turn, few
 //! are denied at it, and a step of the clock costs no more than two guards.
 //!
-//! **Progress** (`verdict::progress`) is judged in scenarios of its own: faults come and go, then end; some
+//! **Progress** (`proof::verdict::progress`) is judged in scenarios of its own: faults come and go, then end; some
 //! replicas stay broken for good, and the others must go on ([`verdict::longest_gap`],
 //! [`verdict::least_share`]).
 //!
-//! [`fleet`] is the one loop for all of that. [`plan`] is another use of it: one route with all its limits,
+//! [`fleet`] is the one loop for all of that; `setting` is its input, and a `watch` sees what happens in it. [`proof`]
+//! has the scenarios of faults and their judges. [`plan`] is another use of the loop: one route with all its limits,
 //! without faults.
 //!
 //! **Public API**: [`run`] for a scenario of faults, [`plan`] for a prediction without them.
 //!
 //! **May know**: `core`.
 
-pub mod drawn;
+pub mod dice;
 pub mod fleet;
-pub mod made;
 pub mod plan;
-pub mod scenario;
+pub mod proof;
 pub mod setting;
-pub mod trace;
-pub mod verdict;
+pub mod surroundings;
+pub mod watch;
 pub mod window;
 
-pub use scenario::Scenario;
-pub use verdict::{FleetOutcome, run};
+pub use proof::{Coverage, FleetOutcome, Scenario, made, run, scenario, verdict};
 
 #[cfg(test)]
 mod measured;

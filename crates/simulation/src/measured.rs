@@ -23,7 +23,7 @@ use sluiced_core::time::StoreTime;
 use crate::plan::{
     End, Far, KeyCost, Keyed, Message, MessageFate, Plan, PlanOutcome, SimulatedRoute, run_in,
 };
-use crate::setting::{Fault, Surroundings};
+use crate::surroundings::{Fault, Surroundings};
 
 /// The default of keyed limits.
 const HEADROOM: Duration = Duration::from_millis(35);

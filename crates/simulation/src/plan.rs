@@ -16,8 +16,9 @@ use sluiced_core::time::{StoreTime, micros};
 
 use super::fleet;
 pub use super::setting::{Far, KeyCost, Keyed, Message, SimulatedRoute};
-use super::setting::{Fault, Refuses, Setting, Surroundings};
-use super::trace::{Away, Watch, What, Without};
+use super::setting::{Refuses, Setting};
+use super::surroundings::{Fault, Surroundings};
+use super::watch::{Away, Watch, What, Without};
 
 /// Before the first message the guard of the schedule passes, and this time, in which replicas get the
 /// store's time and the reports of others.

@@ -1,9 +1,5 @@
 //! The setting of a fleet: a route with its limits, the messages, the distances between the parts, and the
-//! faults with their times; and the only source of chance in a simulation: everything follows from one
-//! number.
-//!
-//! The generator is SplitMix64, with its published constants. It is not that of a crate, so that a seed
-//! that failed once fails in the same way after any update.
+//! faults with their times.
 
 use std::time::Duration;
 
@@ -14,9 +10,11 @@ use sluiced_core::limits::admission::Charge;
 use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::scheduler::{Needs, Share};
-use sluiced_core::time::{StoreTime, micros};
+use sluiced_core::time::StoreTime;
 
-use super::made::{Broken, KeyedLimit};
+use super::dice::mix;
+use super::proof::made::{Broken, KeyedLimit};
+use super::surroundings::{Fault, Surroundings};
 
 /// The input of a run.
 #[derive(Clone, Copy, Debug)]
@@ -174,97 +172,6 @@ impl SetPolicy {
     }
 }
 
-/// The way of a call to the downstream: how long it takes, and by how much that varies in all. Each length in
-/// between is as likely as any other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
-    pub median: Duration,
-    pub spread: Duration,
-}
-
-impl Way {
-    /// Near, and always the same.
-    #[must_use]
-    pub const fn calm() -> Self {
-        Self {
-            median: Duration::from_millis(1),
-            spread: Duration::ZERO,
-        }
-    }
-
-    /// From `least` on.
-    #[must_use]
-    pub fn from(least: Duration, spread: Duration) -> Self {
-        Self {
-            median: least + spread / 2,
-            spread,
-        }
-    }
-
-    /// The shortest.
-    #[must_use]
-    pub fn least(self) -> Duration {
-        self.median.saturating_sub(self.spread / 2)
-    }
-
-    /// The longest.
-    #[must_use]
-    pub fn most(self) -> Duration {
-        self.least() + self.spread
-    }
-}
-
-/// The distances between the parts and the accuracy of the machines' timers and clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Surroundings {
-    /// One way to the store: the minimum, and the median of the additional time.
-    pub distance: Duration,
-    pub to_store: Duration,
-    /// Some replicas are further away from it: up to this, each way.
-    pub apart: Duration,
-    /// By how much the ways of a replica to the store and back may differ, each drawn once: up to this.
-    pub lopsided: Duration,
-    /// Ways to the store that take up to 300 ms, per million.
-    pub slow_ways: u64,
-    /// Requests that fail, per million: half of them after they were executed.
-    pub lost_asks: u64,
-    /// Notices between replicas that are lost, per million.
-    pub lost_notices: u64,
-    /// Median lateness of a timer.
-    pub lateness: Duration,
-    /// Timers that are late by up to [`Surroundings::late_most`], per million.
-    pub late_wakes: u64,
-    pub late_most: Duration,
-    /// Drift of each replica's clock: up to this many millionths, either way.
-    pub drift: i64,
-    /// The way to the downstream, until a [`Fault::Way`] changes it.
-    pub way: Way,
-    /// Calls that take four times as long as others, per million.
-    pub long_calls: u64,
-}
-
-impl Surroundings {
-    /// A quiet data centre.
-    #[must_use]
-    pub const fn calm() -> Self {
-        Self {
-            distance: Duration::ZERO,
-            to_store: Duration::from_micros(150),
-            apart: Duration::ZERO,
-            lopsided: Duration::ZERO,
-            slow_ways: 0,
-            lost_asks: 0,
-            lost_notices: 0,
-            lateness: Duration::from_micros(100),
-            late_wakes: 1_000,
-            late_most: Duration::from_millis(3),
-            drift: 50,
-            way: Way::calm(),
-            long_calls: 0,
-        }
-    }
-}
-
 /// The messages that the downstream refuses ("not now") beside others that it accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Refuses {
@@ -289,118 +196,4 @@ impl Refuses {
                 .is_some_and(|charge| charge.key == key),
         }
     }
-}
-
-/// A fault, or another event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A replica dies: its messages go back to the queue, its slots are lost.
-    Crash,
-    /// A replica stops in order.
-    Leave,
-    /// A new replica starts.
-    Join,
-    /// A replica stands still for so long, then does everything that was due at once.
-    Pause(Duration),
-    /// All of them do, as on one machine that stalls.
-    PauseAll(Duration),
-    /// The store forgets everything.
-    Flush,
-    /// The store's process is replaced by another one.
-    Restart(Kept),
-    /// The store does not answer for so long.
-    Down(Duration),
-    /// The store's clock jumps by so many microseconds.
-    Step(i64),
-    /// An operator sets another rate; some replicas get a notice at once.
-    Rate(Rate),
-    /// The way to the downstream is another one from now on.
-    Way(Way),
-    /// The downstream refuses all calls for so long; some replicas get a notice of the freeze at once.
-    Throttle { wait: Duration, heard: bool },
-    /// From now on requests arrive and timers are on time, as in a quiet data centre.
-    Heal,
-    /// A replica is broken for good, but never the last one.
-    Break(Break),
-}
-
-/// How a replica is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Break {
-    /// It dies, and none follows it.
-    Dead,
-    /// It stands still, and keeps what it has.
-    Stuck,
-    /// It does not reach the store, and gets no notices.
-    Deaf,
-}
-
-/// What a new process of the store has of the state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    Nothing,
-    /// A copy that lags behind.
-    Older,
-    All,
-}
-
-/// A seeded generator.
-#[derive(Clone, Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    /// Dice that always fall the same way for the same seed.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self(seed ^ 0x5EED_0F5A_1CED_0001)
-    }
-
-    /// Any number.
-    pub const fn any(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
-    }
-
-    /// A number from zero to `end`, without `end`; zero if `end` is zero.
-    pub fn below(&mut self, end: u64) -> u64 {
-        let product = u128::from(self.any()) * u128::from(end);
-        u64::try_from(product >> 64).unwrap_or_default()
-    }
-
-    /// A number from `low` to `high`, both included.
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high.saturating_sub(low) + 1)
-    }
-
-    /// True in `per_million` of a million cases.
-    pub fn chance(&mut self, per_million: u64) -> bool {
-        self.below(1_000_000) < per_million
-    }
-
-    /// One of them.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[usize::try_from(self.below(from.len() as u64)).unwrap_or_default()]
-    }
-
-    /// A waiting time as machines show it: never below 0.6 of `median`, half of the time above it,
-    /// with a tail that halves with every further 0.4 of it.
-    pub fn spread(&mut self, median: Duration) -> Duration {
-        let median = micros(median);
-        let bits = self.any();
-        let halvings = u64::from(bits.trailing_ones().min(12));
-        let fine = (bits >> 32) % 1024;
-        Duration::from_micros(median * 6 / 10 + median * 4 * (halvings * 1024 + fine) / 10_240)
-    }
-}
-
-/// Mixes a number so that every bit of it affects every bit of the result.
-#[must_use]
-pub const fn mix(number: u64) -> u64 {
-    let mut z = number;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluiced_core::rate::{Rate, Span};
 use sluiced_core::time::micros;
 use sluiced_settings::text::{Length, Quota};
-use sluiced_simulation::setting::Dice;
+use sluiced_simulation::dice::Dice;
 
 /// The most messages of a plan: more take too much memory and time.
 pub(super) const MOST: u64 = 1_000_000;

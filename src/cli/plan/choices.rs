@@ -11,7 +11,7 @@ use std::str::FromStr;
 use crate::wire::PlannedLimit;
 use sluiced_core::rate::Cost;
 use sluiced_settings::made::Costing;
-use sluiced_simulation::setting::Dice;
+use sluiced_simulation::dice::Dice;
 
 /// `--keys`: `1000`, `recipient=1000`, `@FILE` or `recipient=@FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use crate::wire::{Planned, PlannedLimit};
 use sluiced_core::rate::Cost;
 use sluiced_core::scheduler::Share;
 use sluiced_settings::types::Route;
+use sluiced_simulation::dice::Dice;
 use sluiced_simulation::plan::{KeyCost, Message};
-use sluiced_simulation::setting::Dice;
 
 /// All messages, and the names of their keys.
 #[derive(Debug)]

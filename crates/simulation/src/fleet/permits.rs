@@ -12,7 +12,7 @@ use super::replica::{key_id, names};
 use super::slots::{STORE_TIMEOUT, Trip};
 use super::store::{Asker, Woken};
 use super::{Event, Fleet, Parcel, Replica};
-use crate::trace::{Watch, What};
+use crate::watch::{Watch, What};
 
 impl<'a, W: Watch> Fleet<'a, W> {
     pub(super) fn asker(&self, replica: &Replica<'a>) -> Asker {

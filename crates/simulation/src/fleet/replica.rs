@@ -19,7 +19,8 @@ use sluiced_core::schedule::Turn;
 use sluiced_core::scheduler::{HoldRules, KeyId, Question, Questions, Queued, Scheduler, Share};
 use sluiced_core::time::{Mono, StoreTime, micros};
 
-use crate::setting::{Dice, Far, KeyCost, Keyed, Message, Setting, SimulatedRoute, mix};
+use crate::dice::{Dice, mix};
+use crate::setting::{Far, KeyCost, Keyed, Message, Setting, SimulatedRoute};
 
 /// A running replica.
 #[derive(Debug)]

@@ -1,18 +1,14 @@
-//! Questions for slots: their ways, losses, and what the store does; the policies that slots are leased
-//! under, and the headroom, which follows what replicas measure, as in `pipeline::follow`.
+//! Questions for slots: their ways, losses, and what the store does.
 
 use std::time::Duration;
 
-use sluiced_core::distance::permit_needs;
-use sluiced_core::headroom::{Follow, Headroom, Measured};
 use sluiced_core::pacing::Row;
-use sluiced_core::policy::{LimitPolicy, PolicyVersion};
+use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::{Ask, ClockView, LeaseAnswer, Pace};
 use sluiced_core::time::Mono;
 
 use super::{Event, Fleet, Replica};
-use crate::setting::{Followed, Following};
-use crate::trace::{Watch, What};
+use crate::watch::{Watch, What};
 
 /// A client gives up on the store after this.
 pub(super) const STORE_TIMEOUT: u64 = 500_000;
@@ -184,157 +180,5 @@ impl<'a, W: Watch> Fleet<'a, W> {
             self.see(replica.id, What::AskFailed);
             replica.scheduler.pacing_mut().failed(row, mono);
         }
-    }
-
-    /// A replica asks for the current policy, once at a time.
-    pub(super) fn declare(&mut self, replica: &mut Replica<'a>) {
-        if !replica.declaring {
-            replica.declaring = true;
-            let way = self.way();
-            self.after(way, replica.id, Event::Declare(replica.known.clone()));
-        }
-    }
-
-    pub(super) fn declared(&mut self, replica: u32, known: Option<LimitPolicy>) {
-        let (wait, answer) = if self.store.is_down(self.t) {
-            (100_000, None)
-        } else {
-            let (policy, changed) = self.store.declare(known, self.t);
-            if changed {
-                // Every replica gets a notice. One that missed this, and asks nothing until its turn, would
-                // declare a policy that the store lost too late: a known gap.
-                self.notify_change(0);
-            }
-            (self.way(), Some(policy))
-        };
-        self.after(wait, replica, Event::Declared(answer));
-    }
-
-    /// A replica receives the current policy.
-    pub(super) fn declare_answered(
-        &mut self,
-        replica: &mut Replica<'a>,
-        policy: Option<LimitPolicy>,
-        mono: Mono,
-    ) {
-        replica.declaring = false;
-        let Some(policy) = policy else {
-            return self.declare(replica);
-        };
-        if replica.version() != policy.version {
-            replica.received = Some(policy);
-        }
-        self.adopt(replica, mono);
-    }
-
-    /// A replica uses the policy that it received, once its headroom keeps enough for the way.
-    fn adopt(&mut self, replica: &mut Replica<'a>, mono: Mono) {
-        let Some(policy) = replica.received.take() else {
-            return;
-        };
-        let Some(terms) = self.store.terms(&policy).cloned() else {
-            return;
-        };
-        if let Some(headroom) = terms.headroom() {
-            in_force(&mut replica.follow, headroom, mono);
-        }
-        if let Some(following) = self.setting.follows {
-            let measured = measured(replica, &following, mono);
-            let first = replica.follow.as_ref();
-            let wanted = first.and_then(|follow| follow.first(measured, &following.bounds));
-            if replica.shakes_made < FIRST || wanted.is_some() {
-                if let Some(headroom) = wanted.filter(|_| replica.shakes_made >= FIRST) {
-                    let way = self.way();
-                    self.after(way, replica.id, Event::Follow(policy.version, headroom));
-                    self.declare(replica);
-                }
-                replica.received = Some(policy);
-                return;
-            }
-        }
-        replica.turn = None;
-        replica
-            .scheduler
-            .pacing_mut()
-            .retime(&terms.rows, policy.version, mono);
-        if let Some(usable) = terms.usable() {
-            self.usable_of(replica.id).set(usable);
-            replica.scheduler.set_usable(usable);
-        }
-        replica.known = Some(policy);
-    }
-}
-
-/// So many handshakes follow each other at the start, so far apart, and there is one each second after that.
-const FIRST: u32 = 8;
-const FIRST_APART: u64 = 20_000;
-const APART: u64 = 1_000_000;
-/// So many replicas per million miss a notice.
-const DEAF: u64 = 100_000;
-
-impl<'a, W: Watch> Fleet<'a, W> {
-    /// A handshake, and a check of the headroom.
-    pub(super) fn handshake(&mut self, replica: &mut Replica<'a>, mono: Mono) {
-        let Some(following) = self.setting.follows else {
-            return;
-        };
-        let took = self.travel() + self.travel();
-        replica.shakes.saw(Duration::from_micros(took), mono);
-        replica.shakes_made += 1;
-        let apart = if replica.shakes_made < FIRST {
-            FIRST_APART
-        } else {
-            APART
-        };
-        self.after(took + apart, replica.id, Event::Handshake);
-        if replica.received.is_some() {
-            return self.adopt(replica, mono);
-        }
-        for late in replica.scheduler.take_late() {
-            replica.late.saw(late, mono);
-        }
-        let measured = measured(replica, &following, mono);
-        let over = replica.version();
-        let wanted = replica
-            .follow
-            .as_mut()
-            .and_then(|follow| follow.wanted(measured, &following.bounds, mono));
-        if let Some(headroom) = wanted {
-            let way = self.way();
-            self.after(way, replica.id, Event::Follow(over, headroom));
-        }
-    }
-
-    /// At the store: if several replicas want another headroom, the first one succeeds.
-    pub(super) fn follow(&mut self, over: PolicyVersion, headroom: Headroom) {
-        let Some(following) = self.setting.follows else {
-            return;
-        };
-        if !self.store.is_down(self.t) && self.store.version() == over {
-            self.store.set(following.terms(headroom), self.t);
-            self.notify_change(DEAF);
-        }
-    }
-}
-
-fn measured(replica: &mut Replica<'_>, following: &Following, mono: Mono) -> Measured {
-    let late = match following.of {
-        Followed::Paced(rate) => replica.late.worth(rate.window(), mono),
-        Followed::Keyed(_) => {
-            let trip = replica.scheduler.slow_trip();
-            (!trip.is_zero()).then(|| permit_needs(trip) * 3 / 2)
-        }
-    };
-    Measured {
-        late,
-        way: replica.shakes.spread(mono).map(|seen| seen.to_keep()),
-    }
-}
-
-/// A replica receives another headroom.
-pub(super) fn in_force(follow: &mut Option<Follow>, headroom: Headroom, now: Mono) {
-    match follow {
-        Some(follow) => follow.in_force(headroom, now),
-        None => *follow = Some(Follow::new(headroom, now)),
     }
 }

@@ -22,7 +22,8 @@ use sluiced_core::scheduler::Asked;
 use sluiced_core::time::{StoreTime, micros};
 
 use super::replica::{Name, Parcel, names};
-use crate::setting::{Kept, SetPolicy, Setting};
+use crate::setting::{SetPolicy, Setting};
+use crate::surroundings::Kept;
 
 /// The data of the keyed limits in the store.
 #[derive(Clone, Debug, Default)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use sluiced_core::rate::Rate;
 
-use crate::made::{KeyedLimit, LimitKind};
-use crate::scenario::Scenario;
-use crate::trace::{Watch, What};
+use crate::proof::made::{KeyedLimit, LimitKind};
+use crate::proof::scenario::Scenario;
+use crate::watch::{Watch, What};
 
 const SECOND: u64 = 1_000_000;
 

@@ -15,7 +15,7 @@ use sluiced_core::headroom::{
 };
 use sluiced_core::time::{Mono, micros};
 
-use crate::setting::Dice;
+use crate::dice::Dice;
 
 const WINDOW: Duration = Duration::from_secs(1);
 const UNITS: u64 = 100;

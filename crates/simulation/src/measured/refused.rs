@@ -8,8 +8,9 @@ use sluiced_core::time::micros;
 
 use super::{Backlog, By, account, gcra, in_turns};
 use crate::fleet;
-use crate::setting::{Refuses, Setting, Surroundings};
-use crate::trace::{Watch, What};
+use crate::setting::{Refuses, Setting};
+use crate::surroundings::Surroundings;
+use crate::watch::{Watch, What};
 
 /// What was seen of a run.
 #[derive(Debug, Default)]

@@ -9,10 +9,10 @@ use std::time::Duration;
 use sluiced_core::rate::Rate;
 use sluiced_core::time::micros;
 
-use crate::made::{KeyedLimit, LimitKind};
-use crate::scenario::{Scenario, Way};
-use crate::trace::{Watch, What};
-use crate::verdict::FleetJudge;
+use crate::proof::made::{KeyedLimit, LimitKind};
+use crate::proof::scenario::{Scenario, Way};
+use crate::proof::verdict::FleetJudge;
+use crate::watch::{Watch, What};
 
 /// Units that the provider lets pass at once beyond the first.
 const BURSTS: [u32; 3] = [0, 1, 5];

@@ -1,19 +1,16 @@
-//! Scenarios with keyed limits, drawn from a seed: which kinds, how many messages, what fails; and the
-//! coverage of the runs: how many of them had which kind together with which fault.
+//! Scenarios with keyed limits, drawn from a seed: which kinds, how many messages, what fails; and those in which
+//! progress is judged.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
 use sluiced_core::rate::Rate;
 use sluiced_core::time::micros;
 
-use super::made::{KeyedLimit, LimitKind};
-use super::scenario::{Break, Fault, Kept, Scenario, WAY_PART, Way, restless, step};
-use super::setting::Dice;
-use super::verdict::FleetOutcome;
-
-const SECOND: u64 = 1_000_000;
+use super::{SECOND, restless, step};
+use crate::dice::Dice;
+use crate::proof::made::{KeyedLimit, LimitKind};
+use crate::proof::scenario::{Scenario, WAY_PART};
+use crate::surroundings::{Break, Fault, Kept, Way};
 
 impl Scenario {
     /// A fleet whose messages are counted by these limits, with work for about so many seconds.
@@ -219,80 +216,5 @@ impl Scenario {
             _ => limit.per_second(),
         });
         keyed.fold(row, f64::min)
-    }
-}
-
-/// The columns.
-const COLUMNS: [&str; 15] = [
-    "runs", "chained", "paced", "crash", "leave", "join", "pause", "flush", "empty", "older",
-    "kept", "away", "step", "rate", "lost",
-];
-
-/// The sums.
-#[derive(Clone, Debug, Default)]
-pub struct Coverage {
-    kinds: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
-}
-
-impl Coverage {
-    /// Counts a run in.
-    pub fn add(&mut self, scenario: &Scenario, report: &FleetOutcome) {
-        let mut had: BTreeSet<&str> = report.struck.iter().filter_map(column).collect();
-        had.insert("runs");
-        let more = [
-            ("chained", scenario.keyed.len() > 1),
-            ("paced", scenario.paced),
-            ("lost", report.replies_lost > 0),
-        ];
-        had.extend(more.iter().filter(|(_, had)| *had).map(|(name, _)| name));
-        let kinds = scenario.keyed.iter().map(|limit| limit.kind.name());
-        for kind in kinds.collect::<BTreeSet<_>>() {
-            let row = self.kinds.entry(kind).or_default();
-            for column in COLUMNS.into_iter().filter(|column| had.contains(column)) {
-                *row.entry(column).or_default() += 1;
-            }
-        }
-    }
-
-    /// How many runs had a kind together with the fault of a column.
-    #[must_use]
-    pub fn of(&self, kind: &str, column: &str) -> u64 {
-        let row = self.kinds.get(kind);
-        row.and_then(|row| row.get(column)).copied().unwrap_or(0)
-    }
-}
-
-fn column(fault: &Fault) -> Option<&'static str> {
-    Some(match fault {
-        Fault::Crash => "crash",
-        Fault::Leave => "leave",
-        Fault::Join => "join",
-        Fault::Pause(_) | Fault::PauseAll(_) => "pause",
-        Fault::Flush => "flush",
-        Fault::Restart(Kept::Nothing) => "empty",
-        Fault::Restart(Kept::Older) => "older",
-        Fault::Restart(Kept::All) => "kept",
-        Fault::Down(_) => "away",
-        Fault::Step(_) => "step",
-        Fault::Rate(_) => "rate",
-        Fault::Way(_) | Fault::Throttle { .. } | Fault::Heal | Fault::Break(_) => return None,
-    })
-}
-
-impl fmt::Display for Coverage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<24}", "runs with each limit")?;
-        for column in COLUMNS {
-            write!(f, "{column:>8}")?;
-        }
-        writeln!(f)?;
-        for kind in self.kinds.keys() {
-            write!(f, "{kind:<24}")?;
-            for column in COLUMNS {
-                write!(f, "{:>8}", self.of(kind, column))?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
     }
 }

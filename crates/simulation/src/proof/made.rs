@@ -17,13 +17,13 @@ use sluiced_core::scheduler::Share;
 use sluiced_core::time::StoreTime;
 use sluiced_core::zone::Zone;
 
-use super::fleet;
 use super::scenario::{Fault, Load, Scenario};
-use super::setting::{
-    Dice, Far, Followed, Following, KeyCost, Keyed, Message, Refuses, SetPolicy, Setting,
-    SimulatedRoute, mix,
+use crate::dice::{Dice, mix};
+use crate::fleet;
+use crate::setting::{
+    Far, Followed, Following, KeyCost, Keyed, Message, Refuses, SetPolicy, Setting, SimulatedRoute,
 };
-use super::trace::Watch;
+use crate::watch::Watch;
 
 /// The store's clock at the start of the simulation.
 pub(super) const EPOCH: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
@@ -36,7 +36,7 @@ fn cost(chance: u64, largest: u32) -> Cost {
 
 impl Scenario {
     /// The cost of a message for the paced limit.
-    pub(super) fn slots(&self, message: u32) -> Cost {
+    pub(crate) fn slots(&self, message: u32) -> Cost {
         let chance = mix(u64::from(message) << 8 | 0xFF);
         cost(chance, self.cost)
     }
@@ -108,7 +108,7 @@ impl Scenario {
     }
 
     /// Runs it to its end, or to the first failure.
-    pub(super) fn run<W: Watch>(&self, watch: W) -> (W, u64) {
+    pub(crate) fn run<W: Watch>(&self, watch: W) -> (W, u64) {
         let rates = self.faults.iter().filter_map(|(_, fault)| match fault {
             Fault::Rate(rate) => Some(*rate),
             _ => None,
@@ -226,7 +226,7 @@ impl KeyedLimit {
     }
 
     /// The rule of so many units, at another headroom.
-    pub(super) fn rule_with(&self, units: u32, headroom: Headroom, broken: Broken) -> Rule {
+    pub(crate) fn rule_with(&self, units: u32, headroom: Headroom, broken: Broken) -> Rule {
         let times = 1 + u32::from(broken == Broken::Twice);
         let rule = self.try_rule(units * times, headroom, times);
         rule.expect("the numbers of a scenario make a rule")

@@ -20,9 +20,9 @@ use sluiced_core::scheduler::HEARTBEAT;
 use sluiced_core::time::{StoreTime, micros};
 
 use super::{FleetJudge, FleetOutcome};
-use crate::made::{Broken, EPOCH, KeyedLimit, LimitKind};
-use crate::scenario::{Fault, Scenario};
-use crate::trace::{Watch, What};
+use crate::proof::made::{Broken, EPOCH, KeyedLimit, LimitKind};
+use crate::proof::scenario::{Fault, Scenario};
+use crate::watch::{Watch, What};
 
 /// A full limit is asked again after this, in case a notice is lost.
 const FULL: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use sluiced_core::time::{StoreTime, micros};
 
-use crate::made::{KeyedLimit, LimitKind};
+use crate::proof::made::{KeyedLimit, LimitKind};
 
 /// The rounding of the clocks of replicas.
 const ROUNDED: u64 = 1_000;

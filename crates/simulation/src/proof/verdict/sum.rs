@@ -6,8 +6,8 @@ use std::time::Duration;
 use sluiced_core::time::micros;
 
 use super::FleetJudge;
-use crate::scenario::{Fault, Load};
-use crate::trace::Trace;
+use crate::proof::scenario::{Fault, Load};
+use crate::proof::trace::Trace;
 
 /// What a run came to.
 #[derive(Clone, Debug, Default)]

@@ -18,7 +18,7 @@ use self::progress::ProgressJudge;
 pub use self::progress::{least_share, longest_gap};
 pub use self::sum::FleetOutcome;
 use super::scenario::{Fault, Scenario};
-use super::trace::{Watch, What, Without};
+use crate::watch::{Watch, What, Without};
 
 /// The rounding of the clocks of replicas.
 const ROUNDED: u64 = 1_000;
@@ -29,7 +29,7 @@ const KEYED_PATIENCE: u64 = 1_200_000_000;
 
 /// The judge of a run.
 #[derive(Debug)]
-pub(super) struct FleetJudge {
+pub(crate) struct FleetJudge {
     scenario: Scenario,
     /// What is known of it so far.
     report: FleetOutcome,
@@ -78,7 +78,7 @@ pub fn run(scenario: &Scenario) -> FleetOutcome {
 }
 
 impl FleetJudge {
-    pub(super) fn new(scenario: &Scenario) -> Self {
+    pub(crate) fn new(scenario: &Scenario) -> Self {
         let pace = scenario.pace();
         let messages = scenario.messages as usize;
         Self {
