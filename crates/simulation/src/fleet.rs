@@ -43,8 +43,6 @@ use super::watch::{Watch, What, Without};
 const DISPATCH: Duration = Duration::from_micros(20);
 /// A time that is further away never comes.
 const NEVER: Duration = Duration::from_secs(3 * 366 * 24 * 3600);
-/// So many replicas have a validity of permits of their own: more never run at a time.
-const REPLICAS: usize = 64;
 /// No replica: the world itself.
 const WORLD: u32 = u32::MAX;
 
@@ -79,7 +77,8 @@ struct Fleet<'a, W> {
 /// Runs a fleet to its end, or until the watch has seen enough. Returns the watch, and when that was.
 pub fn run<W: Watch>(setting: &Setting<'_>, watch: W) -> (W, u64) {
     let usable = Cell::new(setting.route.usable().unwrap_or_default());
-    let usable = vec![usable; REPLICAS];
+    // One for each replica that ever starts: a fault starts one at most.
+    let usable = vec![usable; setting.replicas as usize + setting.faults.len()];
     let mut fleet = Fleet::new(*setting, &usable, watch);
     fleet.prepare();
     let end = micros(setting.end);
@@ -135,7 +134,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
 
     /// For how long a permit is valid at a replica.
     fn usable_of(&self, replica: u32) -> &'a Cell<Duration> {
-        &self.usable[replica as usize % self.usable.len()]
+        &self.usable[replica as usize]
     }
 
     fn prepare(&mut self) {
