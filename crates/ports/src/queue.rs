@@ -1,31 +1,25 @@
-//! What the pipeline needs of a queue: the consumption of one route's queue, its deliveries, and their verdicts.
+//! What the pipeline needs of a queue: the consumption of one route's queue ([`Subscription`]), its deliveries, and
+//! their verdicts.
 //!
 //! Settling consumes a delivery, so it cannot happen twice. A delivery that is dropped without a
 //! verdict (a bug, a cancelled task) goes back to the queue instead of staying unacknowledged.
-//!
-//! One task of the queue's crate serves a route for as long as it lives, over all connections; the pipeline has only
-//! the channels to and from that task ([`Subscription`]).
+
+mod subscription;
 
 use std::fmt;
-use std::future::pending;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::sync::{mpsc, oneshot};
 
-use super::connect::Link;
-use super::lock;
 use super::message::{HeaderValue, Message, Properties};
-use sluiced_core::gate::Tap;
 use sluiced_core::judge::DeadReason;
 use sluiced_core::parking::Space;
 use sluiced_core::time::Mono;
+
+pub use self::subscription::{Leftover, ServeChannels, Subscription, time_to_close};
 
 /// What becomes of a delivery.
 #[derive(Clone, Debug, PartialEq)]
@@ -259,16 +253,6 @@ impl fmt::Debug for Delivery {
     }
 }
 
-/// What was left when a subscription was closed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Leftover {
-    /// Deliveries that went back to the queue without a verdict of the pipeline.
-    pub given_back: u64,
-    /// Verdicts that could not be made safe in time (a confirm or an ack is missing): the broker
-    /// delivers these again.
-    pub unsettled: u64,
-}
-
 sluiced_core::labelled! {
     /// Where messages of a route are at the broker.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,170 +269,4 @@ sluiced_core::labelled! {
 
     /// The value of the metric label `part`.
     pub const fn label(self) -> &'static str;
-}
-
-/// The channels of the task that serves a route: commands come in, deliveries and states go out.
-#[derive(Debug)]
-pub struct ServeChannels {
-    pub tap: watch::Receiver<Tap>,
-    /// The time to end at, once it is known.
-    pub closing: watch::Receiver<Option<Instant>>,
-    pub deliveries: mpsc::UnboundedSender<Delivery>,
-    pub link: watch::Sender<Link>,
-    /// See [`Subscription::parked`].
-    pub parked: watch::Sender<Option<u64>>,
-    /// Set once, at the end.
-    pub leftover: watch::Sender<Option<Leftover>>,
-}
-
-/// Waits until the time to end at is known, and returns it.
-pub async fn time_to_close(closing: &mut watch::Receiver<Option<Instant>>) -> Instant {
-    loop {
-        if let Some(end) = *closing.borrow_and_update() {
-            return end;
-        }
-        if closing.changed().await.is_err() {
-            // The sender is gone, and this task is about to be aborted.
-            pending::<()>().await;
-        }
-    }
-}
-
-/// A subscription, supervised: it outlives connections. Dropping it ends its consumption without flushing.
-pub struct Subscription {
-    leave: Mutex<Option<Leave>>,
-    deliveries: Mutex<Option<mpsc::UnboundedReceiver<Delivery>>>,
-    tap: watch::Sender<Tap>,
-    link: watch::Receiver<Link>,
-    parked: watch::Receiver<Option<u64>>,
-    closing: watch::Sender<Option<Instant>>,
-    leftover: watch::Receiver<Option<Leftover>>,
-    task: AbortOnDropHandle<()>,
-}
-
-/// Closes what the task used, by a time at the latest.
-type Leave = Box<dyn FnOnce(Instant) -> BoxFuture<'static, ()> + Send>;
-
-impl Subscription {
-    /// Starts to serve, with the tap closed. Must be called inside a tokio runtime.
-    pub fn start<F>(serve: impl FnOnce(ServeChannels) -> F) -> Self
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let (deliveries, receiver) = mpsc::unbounded_channel();
-        let (tap, tap_seen) = watch::channel(Tap::Closed);
-        let (link, link_seen) = watch::channel(Link::Connecting);
-        let (parked, parked_seen) = watch::channel(None);
-        let (closing, closing_seen) = watch::channel(None);
-        let (leftover, leftover_seen) = watch::channel(None);
-        let task = serve(ServeChannels {
-            tap: tap_seen,
-            closing: closing_seen,
-            deliveries,
-            link,
-            parked,
-            leftover,
-        });
-        Self {
-            leave: Mutex::new(None),
-            deliveries: Mutex::new(Some(receiver)),
-            tap,
-            link: link_seen,
-            parked: parked_seen,
-            closing,
-            leftover: leftover_seen,
-            task: AbortOnDropHandle::new(tokio::spawn(task)),
-        }
-    }
-
-    /// This subscription, with what closes what the task used. It is called once the task has ended.
-    #[must_use]
-    pub fn leaving<F>(self, leave: impl FnOnce(Instant) -> F + Send + 'static) -> Self
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        Self {
-            leave: Mutex::new(Some(Box::new(|end| leave(end).boxed()))),
-            ..self
-        }
-    }
-
-    /// A subscription that delivers nothing, for a route that gets its messages from another one.
-    #[must_use]
-    pub fn idle() -> Self {
-        Self::start(|channels| async move {
-            let ServeChannels {
-                mut closing,
-                link,
-                leftover,
-                deliveries,
-                ..
-            } = channels;
-            link.send_replace(Link::Up);
-            time_to_close(&mut closing).await;
-            leftover.send_replace(Some(Leftover::default()));
-            // The route ends only now.
-            drop(deliveries);
-        })
-    }
-
-    /// The deliveries: at most the prefetch at a time from the work queue, and at most
-    /// [`Space::prefetch`](sluiced_core::parking::Space::prefetch) from each space of parked messages. Can be taken
-    /// once. Ends when nothing more can come (the embedded queue is empty and settled, or the subscription was
-    /// closed).
-    pub fn deliveries(&self) -> Option<mpsc::UnboundedReceiver<Delivery>> {
-        lock(&self.deliveries).take()
-    }
-
-    /// Opens or closes the tap. Remembered over reconnections.
-    pub fn set_tap(&self, tap: Tap) {
-        self.tap
-            .send_if_modified(|old| std::mem::replace(old, tap) != tap);
-    }
-
-    /// About how many messages all replicas together have parked. `None`: nothing can be parked now. Those
-    /// of this replica are counted at once, those of others within seconds.
-    #[must_use]
-    pub fn parked(&self) -> Option<u64> {
-        *self.parked.borrow()
-    }
-
-    /// Whether the route's queue can be consumed now.
-    #[must_use]
-    pub fn link(&self) -> watch::Receiver<Link> {
-        self.link.clone()
-    }
-
-    /// Whether it can be consumed at this moment.
-    #[must_use]
-    pub fn is_up(&self) -> bool {
-        self.link.borrow().is_up()
-    }
-
-    /// Stops consuming, makes the verdicts that were given safe, gives everything else back. Takes no longer than
-    /// `bound`.
-    pub async fn close(&self, bound: Duration) -> Leftover {
-        let now = Instant::now();
-        // The last fifth is for closing connections.
-        self.closing.send_replace(Some(now + bound.mul_f64(0.8)));
-        let mut leftover = self.leftover.clone();
-        let left = match timeout(bound, leftover.wait_for(Option::is_some)).await {
-            Ok(Ok(left)) => left.unwrap_or_default(),
-            _ => Leftover::default(),
-        };
-        self.task.abort();
-        let leave = lock(&self.leave).take();
-        if let Some(leave) = leave {
-            leave(now + bound).await;
-        }
-        left
-    }
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription")
-            .field("link", &self.link)
-            .finish_non_exhaustive()
-    }
 }

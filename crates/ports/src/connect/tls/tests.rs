@@ -129,30 +129,3 @@ fn what_is_no_certificate_is_refused_at_once() {
         assert!(error.to_string().starts_with(said), "{error}");
     }
 }
-
-#[test]
-fn failures_of_a_handshake_are_sentences() {
-    let refused = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    for (error, said) in [
-        (
-            Error::InvalidMessage(InvalidMessage::InvalidContentType),
-            "the server does not speak TLS",
-        ),
-        (Error::AlertReceived(AlertDescription::ProtocolVersion), OLD),
-        (
-            Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13),
-            OLD,
-        ),
-        (
-            Error::AlertReceived(AlertDescription::CertificateRequired),
-            "the server wants a certificate of the client; write `cert_file` and `key_file`",
-        ),
-    ] {
-        let text = format!("TLS refused: {said}");
-        assert_eq!(why(&refused(error.clone())), Some(text.clone()));
-        // As a client wraps it once more.
-        assert_eq!(why(&io::Error::other(refused(error))), Some(text));
-    }
-    assert_eq!(why(&io::Error::other("another one")), None);
-    assert_eq!(why(&io::ErrorKind::ConnectionRefused.into()), None);
-}

@@ -1,4 +1,5 @@
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
