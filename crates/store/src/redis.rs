@@ -2,14 +2,17 @@
 //!
 //! The pipeline uses `store`: it has paced limits, breakers and status, `limits` adds keyed limits and
 //! `policies` the policies. All of them call `scripts` through `connection`, which leads to the one `server`,
-//! the primary that Sentinels name, or the node of a `cluster`. How a connection is opened is in `access` and `stream`;
-//! what is needed of a server, in `needs` and `info`; what `check` adds, in `probe`; notices of the replicas to each other, in `notices`; the keys under which
-//! replicas sign headers, in `marks`.
+//! the primary that `sentinels` name, or the node of a `cluster` that serves the `hash_slots` of the keys. How a
+//! connection is opened is in `access` and `stream`; what is needed of a server, in `needs` and `info`; what `check`
+//! adds, in `probe`; notices of the replicas to each other, in `notices`; the keys under which replicas sign headers, in
+//! `marks`.
 
 mod access;
+mod address;
 mod batch;
 mod cluster;
 mod connection;
+mod hash_slots;
 mod info;
 mod limits;
 mod marks;
@@ -17,7 +20,9 @@ mod needs;
 mod notices;
 mod policies;
 mod probe;
+mod reply;
 mod scripts;
+mod sentinels;
 mod server;
 mod store;
 mod stream;

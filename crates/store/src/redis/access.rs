@@ -16,7 +16,7 @@ use rustls::ClientConfig;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::RedisOptions;
-use super::connection::Address;
+use super::address::Address;
 use super::needs::right_denied;
 use super::stream::{self, Driven, Duplex};
 use super::{refused, store_error, timed_out};

@@ -1,15 +1,11 @@
 //! The nodes of a Redis Cluster: which one serves a limit, and a connection to each in use.
 //!
-//! From the cluster specification: a key lies in one of 16384 slots, which is CRC16 (XMODEM) of the key modulo 16384, and
-//! where a key holds a non-empty text in braces, only that text counts. All keys of one decision carry the same tag, so
-//! they lie in one slot, and one script may touch them all.
-//!
 //! Any node is asked for the map of the slots, again after every redirection or loss, and now and
 //! then. A redirected script has not run, but it is not sent again here: the caller asks again,
 //! with a new time. So one call is one script, and a node that fails affects only the limits that
 //! it serves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,7 +20,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
 
 use super::access::{Access, Peer};
-use super::connection::Address;
+use super::address::Address;
+use super::hash_slots::HashSlotMap;
 use super::scripts::ScriptCall;
 use super::server::{Locator, Server};
 use super::{refused, unreachable};
@@ -45,7 +42,7 @@ const HEAD_START: Duration = Duration::from_millis(250);
 /// The nodes.
 pub(super) struct Cluster {
     access: Arc<Access>,
-    map: Mutex<SlotMap>,
+    map: Mutex<HashSlotMap>,
     nodes: Mutex<BTreeMap<Address, Node>>,
     link: watch::Sender<Link>,
     /// The map may be out of date, or a link changed.
@@ -82,7 +79,7 @@ impl Cluster {
         call: &ScriptCall<'_>,
         end: Instant,
     ) -> Result<T, StoreError> {
-        let slot = call.slot();
+        let slot = call.hash_slot();
         self.mapped(end).await;
         let Some(master) = lock(&self.map).master(slot).cloned() else {
             self.stale.notify_one();
@@ -183,7 +180,7 @@ impl Cluster {
 
     /// The map of the first node that answers: the known nodes are asked in a random order, each
     /// with a head start on the next.
-    async fn ask(&self) -> Result<SlotMap, StoreError> {
+    async fn ask(&self) -> Result<HashSlotMap, StoreError> {
         let mut waiting = self.known();
         let mut asked = FuturesUnordered::new();
         let mut failure = None;
@@ -223,7 +220,7 @@ impl Cluster {
         seeds
     }
 
-    async fn ask_one(&self, at: Address) -> Result<SlotMap, StoreError> {
+    async fn ask_one(&self, at: Address) -> Result<HashSlotMap, StoreError> {
         let asking = async {
             let mut connection = self.access.connection(Peer::Redis, &at).await?;
             let mut question = redis::cmd("CLUSTER");
@@ -240,7 +237,7 @@ impl Cluster {
             return Err(refused(&format!("{at} {reason}")));
         }
         let reply = self.access.explain(asked, bound)?;
-        SlotMap::read(&reply, &at)
+        HashSlotMap::read(&reply, &at)
             .filter(|map| !map.is_empty())
             .ok_or_else(|| unreachable(&format!("{at} knows no slots of its cluster")))
     }
@@ -258,135 +255,3 @@ impl Cluster {
         masters.pop()
     }
 }
-
-/// One of the 16384.
-pub(super) type Slot = u16;
-
-/// How many there are.
-const SLOTS: u16 = 16384;
-
-/// The slot of a key.
-pub(super) fn slot_of(key: &str) -> Slot {
-    let tag = key
-        .split_once('{')
-        .and_then(|(_, rest)| rest.split_once('}'))
-        .map(|(tag, _)| tag)
-        .filter(|tag| !tag.is_empty());
-    crc16(tag.unwrap_or(key).as_bytes()) % SLOTS
-}
-
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
-            let shifted = crc << 1;
-            if crc & 0x8000 == 0 {
-                shifted
-            } else {
-                shifted ^ 0x1021
-            }
-        })
-    })
-}
-
-/// Which master serves which slots, as one node reported it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct SlotMap {
-    ranges: Vec<(Slot, Slot, Address)>,
-    /// Slots that were redirected since.
-    moved: Vec<(Slot, Address)>,
-}
-
-impl SlotMap {
-    /// Reads the reply of `CLUSTER SLOTS` of the node at `teller`. `None`: it is no such reply.
-    pub(super) fn read(reply: &Value, teller: &Address) -> Option<Self> {
-        let mut ranges = Vec::new();
-        for range in array(reply)? {
-            let [first, last, master, ..] = array(range)? else {
-                return None;
-            };
-            let [host, port, ..] = array(master)? else {
-                return None;
-            };
-            let host = match host {
-                Value::Nil => "",
-                other => text(other)?,
-            };
-            let address = Address {
-                host: Address::or_own(host, teller),
-                port: number(port)?,
-            };
-            ranges.push((number(first)?, number(last)?, address));
-        }
-        Some(Self {
-            ranges,
-            moved: Vec::new(),
-        })
-    }
-
-    /// Whether no slot is known at all.
-    pub(super) fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
-    /// The master of a slot.
-    pub(super) fn master(&self, slot: Slot) -> Option<&Address> {
-        let moved = self.moved.iter().rev();
-        moved
-            .filter(|(at, _)| *at == slot)
-            .map(|(_, to)| to)
-            .next()
-            .or_else(|| {
-                let mut ranges = self.ranges.iter();
-                let range = ranges.find(|(first, last, _)| (*first..=*last).contains(&slot));
-                range.map(|(_, _, master)| master)
-            })
-    }
-
-    /// Every master, once.
-    pub(super) fn masters(&self) -> BTreeSet<&Address> {
-        let moved = self.moved.iter().map(|(_, to)| to);
-        let ranges = self.ranges.iter().map(|(_, _, master)| master);
-        ranges.chain(moved).collect()
-    }
-
-    /// A redirection: `slot` is served by `to` now.
-    pub(super) fn follow(&mut self, slot: Slot, to: Address) {
-        self.moved.retain(|(at, _)| *at != slot);
-        self.moved.push((slot, to));
-    }
-
-    /// Slots that no master serves.
-    pub(super) fn missing(&self) -> usize {
-        let served: usize = self
-            .ranges
-            .iter()
-            .map(|(first, last, _)| usize::from(last.saturating_sub(*first)) + 1)
-            .sum();
-        usize::from(SLOTS).saturating_sub(served)
-    }
-}
-
-fn array(value: &Value) -> Option<&[Value]> {
-    match value {
-        Value::Array(values) => Some(values),
-        _ => None,
-    }
-}
-
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
-}
-
-fn number(value: &Value) -> Option<u16> {
-    match value {
-        Value::Int(number) => u16::try_from(*number).ok(),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests;

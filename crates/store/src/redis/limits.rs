@@ -7,6 +7,7 @@
 //! without messages, so that a loss is noticed while a replica still knows the earlier count.
 
 mod calls;
+mod late;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,9 +18,10 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
-use self::calls::Part;
-use super::batch::{CellIndex, Composed, KeyBatch, Reply, askers_key, generation_key};
+use self::late::Part;
+use super::batch::{CellIndex, Composed, KeyBatch, askers_key, generation_key};
 use super::connection::Connection;
+use super::reply::Reply;
 use super::scripts::{Arg, ScriptCall};
 use super::{refused, unreachable};
 use sluiced_core::limits::admission::Decision;
@@ -72,8 +74,8 @@ impl Limits {
             has_left: AtomicBool::new(false),
             clock: Clock::start(),
             known: Mutex::default(),
-            asked: calls::none(),
-            late: calls::none(),
+            asked: late::none(),
+            late: late::none(),
             runtime: Handle::current(),
         }
     }

@@ -14,8 +14,9 @@ use tokio::sync::broadcast;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tracing::debug;
 
+use super::address::Address;
 use super::batch::read_key;
-use super::connection::{Address, Connection};
+use super::connection::Connection;
 use super::server::BACKOFF;
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::Freeze;

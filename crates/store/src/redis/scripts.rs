@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Script, ScriptInvocation};
 
 use super::access::Access;
-use super::cluster::{Slot, slot_of};
+use super::hash_slots::{HashSlot, hash_slot_of};
 use sluiced_core::schedule::{Ask, ClockView, FREEZE_MAX, Pace};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::store::{Family, PacedLimit};
@@ -110,8 +110,8 @@ impl<'a> ScriptCall<'a> {
     }
 
     /// The slot of a cluster that all its keys lie in: each decision has one hash tag.
-    pub(super) fn slot(&self) -> Slot {
-        slot_of(&self.key)
+    pub(super) fn hash_slot(&self) -> HashSlot {
+        hash_slot_of(&self.key)
     }
 
     /// Ready to be sent to the server whose run_id is `run`.

@@ -8,29 +8,30 @@
 //! so a script always gets the run_id of the process that runs it. Where a proxy keeps the connection and leads it to
 //! another server, that is noticed within a second: the run_id is asked for again and again.
 
+mod opening;
+
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::{FromRedisValue, RedisError, RedisResult};
+use redis::{FromRedisValue, RedisError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
-use super::access::{Access, Peer};
-use super::cluster::Slot;
-use super::connection::{Address, Sentinels};
-use super::info::{Life, is_replica, misfit, risks, save_points};
-use super::needs::{is_lack, lacking};
+use super::access::Access;
+use super::address::Address;
+use super::hash_slots::HashSlot;
+use super::info::Life;
 use super::scripts::ScriptCall;
+use super::sentinels::Sentinels;
 use super::stream::Driven;
-use super::{Fault, fault, refused, timed_out, unreachable};
+use super::{Fault, fault, timed_out, unreachable};
 use sluiced_core::backoff::Backoff;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_ports::store::StoreError;
-use sluiced_settings::types::RedisMode;
 
 /// Timeouts in a row after which a connection is replaced.
 const TIMEOUTS: u32 = 3;
@@ -70,7 +71,7 @@ enum ConnectionState {
 pub(super) struct Failure {
     pub(super) error: StoreError,
     /// The node that serves the slot instead, if the server named one.
-    pub(super) moved: Option<(Slot, Address)>,
+    pub(super) moved: Option<(HashSlot, Address)>,
     /// Whether the nodes of a cluster may have changed their roles.
     pub(super) stale: bool,
 }
@@ -285,105 +286,6 @@ impl Server {
         {
             let reason = format!("the Sentinels name {primary} instead of {}", live.at);
             self.give_up(live.id, &unreachable(&reason));
-        }
-    }
-}
-
-/// The name of connections in `CLIENT LIST`.
-const CLIENT_NAME: &str = "sluiced";
-
-/// A new connection, with what its server reports about itself.
-pub(super) struct Opened {
-    pub(super) at: Address,
-    pub(super) connection: Driven,
-    pub(super) info: String,
-    run: Life,
-    /// What works, but not well.
-    pub(super) risks: Vec<String>,
-}
-
-impl Server {
-    async fn establish(&self, id: u64) -> Result<Live, StoreError> {
-        let opened = self.open().await?;
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            let server = &opened.at;
-            for risk in &opened.risks {
-                warn!(%server, "{risk}");
-            }
-        }
-        Ok(Live {
-            id,
-            at: opened.at,
-            run: Arc::new(opened.run),
-            connection: opened.connection,
-            timeouts: Arc::default(),
-            proven: Arc::default(),
-        })
-    }
-
-    /// Finds the server, connects, and asks for all that is needed: what this returns, `run` works with.
-    pub(super) async fn open(&self) -> Result<Opened, StoreError> {
-        let at = match &self.place {
-            Locator::At(at) => at.clone(),
-            Locator::Elected(sentinels) => sentinels.primary().await?,
-        };
-        let opening = async {
-            let mut connection = self.access.connection(Peer::Redis, &at).await?;
-            // Unlike INFO, PING is refused while the data set is loading.
-            () = redis::cmd("PING").query_async(&mut connection).await?;
-            let info: RedisResult<String> = redis::cmd("INFO").query_async(&mut connection).await;
-            Ok((connection, info))
-        };
-        let bound = self.access.connect_timeout();
-        let opened = timeout(bound, opening).await;
-        let (mut connection, info) = self.access.explain(opened, bound)?;
-        let info = match info {
-            // Not even a word of itself.
-            Err(error) if is_lack(&error) => String::new(),
-            info => self.access.explain(Ok(info), bound)?,
-        };
-        self.is_fit(&at, &info)?;
-        let run = Life::read(&info).map_err(|why| refused(&format!("{at}: {why}")))?;
-        let asking = async {
-            let lacks = lacking(&mut connection, &self.access).await?;
-            // Both may be forbidden, which does not matter.
-            let name = redis::cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME).clone();
-            drop(name.query_async::<()>(&mut connection).await);
-            let save = match self.access.options.keyed {
-                true => save_points(&mut connection).await,
-                false => None,
-            };
-            Ok((lacks, risks(&info, save.as_deref())))
-        };
-        let asked = timeout(bound, asking).await;
-        let (lacks, mut risks) = self.access.explain(asked, bound)?;
-        if let Some(needed) = lacks.needed {
-            return Err(refused(&needed));
-        }
-        risks.extend(lacks.wished);
-        Ok(Opened {
-            at,
-            connection,
-            info,
-            run,
-            risks,
-        })
-    }
-
-    fn is_fit(&self, at: &Address, info: &str) -> Result<(), StoreError> {
-        if let Some(reason) = misfit(info, self.access.mode()) {
-            return Err(refused(&format!("{at}: {reason}")));
-        }
-        match self.access.mode() {
-            RedisMode::Sentinel if is_replica(info) => {
-                let reason = format!("{at}, which the Sentinels name, is a replica still");
-                Err(unreachable(&reason))
-            }
-            RedisMode::Single if is_replica(info) => {
-                let reason = format!("{at} is a replica, and limits need the primary");
-                Err(unreachable(&reason))
-            }
-            _ => Ok(()),
         }
     }
 }

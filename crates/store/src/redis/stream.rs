@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connection::Address;
+use super::address::Address;
 use sluiced_ports::connect::first_stream;
 
 const KEEPALIVE: Duration = Duration::from_secs(10);

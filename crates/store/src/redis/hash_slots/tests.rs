@@ -13,15 +13,18 @@ fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
 #[test]
 fn slots_are_those_of_the_specification() {
     assert_eq!(crc16(b"123456789"), 0x31C3);
-    assert_eq!(slot_of("foo"), 12182);
-    assert_eq!(slot_of("somekey"), 11058);
-    assert_eq!(slot_of("foo{hash_tag}"), 2515);
-    assert_eq!(slot_of("bar{hash_tag}"), 2515);
-    assert_eq!(slot_of("{user1000}.following"), slot_of("user1000"));
+    assert_eq!(hash_slot_of("foo"), 12182);
+    assert_eq!(hash_slot_of("somekey"), 11058);
+    assert_eq!(hash_slot_of("foo{hash_tag}"), 2515);
+    assert_eq!(hash_slot_of("bar{hash_tag}"), 2515);
+    assert_eq!(
+        hash_slot_of("{user1000}.following"),
+        hash_slot_of("user1000")
+    );
     // An empty tag does not count, and only the first one does.
-    assert_eq!(slot_of("foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
-    assert_eq!(slot_of("foo{{bar}}zap"), crc16(b"{bar") % SLOTS);
-    assert_eq!(slot_of("foo{bar}{zap}"), slot_of("bar"));
+    assert_eq!(hash_slot_of("foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
+    assert_eq!(hash_slot_of("foo{{bar}}zap"), crc16(b"{bar") % SLOTS);
+    assert_eq!(hash_slot_of("foo{bar}{zap}"), hash_slot_of("bar"));
 }
 
 #[test]
@@ -32,8 +35,8 @@ fn the_map_is_read_and_followed() {
         range(5461, 10922, bulk(""), 7000),
         range(10923, 16000, Value::Nil, 7002),
     ]);
-    let mut map = SlotMap::read(&reply, &teller).expect("a map");
-    let master = |map: &SlotMap, slot| map.master(slot).map(ToString::to_string);
+    let mut map = HashSlotMap::read(&reply, &teller).expect("a map");
+    let master = |map: &HashSlotMap, slot| map.master(slot).map(ToString::to_string);
     assert_eq!(master(&map, 5460).as_deref(), Some("10.0.0.2:7001"));
     assert_eq!(master(&map, 5461).as_deref(), Some("10.0.0.1:7000"));
     assert_eq!(master(&map, 10923).as_deref(), Some("10.0.0.1:7002"));
@@ -43,11 +46,11 @@ fn the_map_is_read_and_followed() {
     map.follow(5461, Address::new("10.0.0.2", 7001));
     assert_eq!(master(&map, 5461).as_deref(), Some("10.0.0.2:7001"));
     assert_eq!(map.moved.len(), 1);
-    assert_eq!(SlotMap::read(&Value::Nil, &teller), None);
+    assert_eq!(HashSlotMap::read(&Value::Nil, &teller), None);
     assert_eq!(
-        SlotMap::read(&Value::Array(vec![Value::Int(1)]), &teller),
+        HashSlotMap::read(&Value::Array(vec![Value::Int(1)]), &teller),
         None
     );
-    let none = SlotMap::read(&Value::Array(Vec::new()), &teller).expect("a map");
+    let none = HashSlotMap::read(&Value::Array(Vec::new()), &teller).expect("a map");
     assert!(none.is_empty() && none.master(0).is_none());
 }

@@ -1,0 +1,156 @@
+//! Questions whose answers come late, which are still waited for.
+//!
+//! Problem: Redis stands still for longer than the response timeout, and the messages go on without an
+//! answer. Redis still answers once it goes on, and units that it grants then are spent: with `1/1d` for a
+//! day, although no call was made. So a question runs as a task of its own. Its caller waits for the response
+//! timeout, the task for as long as the connection lives; grants of a late answer are taken back.
+//!
+//! No other question is asked meanwhile. The answers of a connection come in order: a question behind an
+//! abandoned one is not answered before it, and would be denied the units that the abandoned one took. So
+//! there are never more late questions than were under way. Once there is another connection they have one
+//! response timeout left: a silent connection must not delay the next one. It is unknown then what they
+//! took, and it stays spent.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
+use tracing::warn;
+
+use super::Limits;
+use crate::redis::batch::KeyBatch;
+use crate::redis::{timed_out, unreachable};
+use sluiced_core::limits::admission::Decision;
+use sluiced_core::scheduler::BATCH_MAX;
+use sluiced_core::time::StoreTime;
+use sluiced_ports::clock::Moment;
+use sluiced_ports::connect::Link;
+use sluiced_ports::limits::{Candidate, Decisions, Granted, GrantedAt};
+use sluiced_ports::store::StoreError;
+
+type Answer = Result<Decisions, StoreError>;
+
+/// The question of one call: as many candidates as it takes, from one on.
+pub(super) struct Part {
+    pub(super) candidates: Arc<[Candidate]>,
+    pub(super) from: usize,
+    pub(super) around: StoreTime,
+    pub(super) wanted: u64,
+}
+
+impl Part {
+    fn candidates(&self) -> &[Candidate] {
+        &self.candidates[self.from..]
+    }
+}
+
+/// No questions.
+pub(super) fn none() -> TaskTracker {
+    let late = TaskTracker::new();
+    late.close();
+    late
+}
+
+impl Limits {
+    /// Asks, and waits for the response timeout.
+    pub(super) async fn ask_part(self: &Arc<Self>, part: Part) -> Answer {
+        let (sender, answer) = oneshot::channel();
+        let question = Arc::clone(self).hear_out(part, sender);
+        self.asked.spawn_on(question, &self.runtime);
+        let answer = answer.await;
+        answer.unwrap_or_else(|_| Err(unreachable("the store of the limits was closed")))
+    }
+
+    /// Waits for late answers, for a response timeout. After an error no question may be sent.
+    pub(super) async fn heard_all(&self) -> Result<(), StoreError> {
+        if self.late.is_empty() {
+            return Ok(());
+        }
+        if let Link::Down(reason) = &*self.connection.link().borrow() {
+            return Err(unreachable(reason));
+        }
+        let heard = timeout(self.response_timeout(), self.late.wait()).await;
+        heard.map_err(|_| timed_out(self.response_timeout()))
+    }
+
+    /// Waits until each question has its answer, and grants to callers that are gone were taken back: two
+    /// response timeouts at most, for the answer and for the refund.
+    pub(super) async fn finish(&self) {
+        timeout(2 * self.response_timeout(), self.asked.wait())
+            .await
+            .ok();
+    }
+
+    async fn hear_out(self: Arc<Self>, part: Part, sender: oneshot::Sender<Answer>) {
+        // Subscribed before the question: the connection may be lost and replaced within its time.
+        let link = self.connection.link();
+        let began = Moment::ago(Duration::ZERO);
+        let mut asked = pin!(self.ask_once(&part));
+        if let Ok(answer) = timeout(self.response_timeout(), &mut asked).await {
+            // Its caller may be gone.
+            if let Err(Ok(unused)) = sender.send(answer) {
+                self.take_back_granted(&part, began, &unused).await;
+            }
+            return;
+        }
+        let _late = self.late.token();
+        sender.send(Err(timed_out(self.response_timeout()))).ok();
+        let heard = async {
+            // If there is no answer, the connection broke, and nothing is known.
+            if let Ok(unused) = asked.await {
+                self.take_back_granted(&part, began, &unused).await;
+            }
+        };
+        tokio::select! {
+            () = heard => {}
+            () = self.replaced(link) => {}
+        }
+    }
+
+    async fn ask_once(&self, part: &Part) -> Answer {
+        let mut batch = KeyBatch::around(part.around);
+        let candidates = part.candidates().iter().take(BATCH_MAX);
+        let asking = candidates.map_while(|candidate| {
+            let states = candidate.charges.iter().map(|c| (&*c.limit, c.key));
+            Some((candidate, batch.add(states)?))
+        });
+        let asking: Vec<_> = asking.collect();
+        self.ask(batch, &asking, part.wanted, true).await
+    }
+
+    /// Ends a response timeout after the connection was lost and replaced. Changes since `link` was
+    /// subscribed count.
+    async fn replaced(&self, mut link: watch::Receiver<Link>) {
+        // Its sender lives as long as this.
+        drop(link.changed().await);
+        drop(link.wait_for(Link::is_up).await);
+        sleep(self.response_timeout()).await;
+    }
+
+    /// Takes back what was granted and is not used.
+    async fn take_back_granted(&self, part: &Part, asked: Moment, unused: &Decisions) {
+        let each = part.candidates().iter().zip(&unused.decisions);
+        let granted = each.filter(|(_, decision)| matches!(decision, Decision::Granted { .. }));
+        let at = GrantedAt {
+            at: unused.now,
+            asked,
+        };
+        let granted = granted.flat_map(|(candidate, _)| {
+            let charges = candidate.charges.iter();
+            charges.map(|charge| Granted::new(charge, at, candidate.ticket))
+        });
+        let granted: Vec<Granted> = granted.collect();
+        let mut link = self.connection.link();
+        drop(link.wait_for(Link::is_up).await);
+        if let Err(error) = self.release(&granted).await {
+            warn!(%error, "what a late answer granted counts as if it were sent");
+        }
+    }
+
+    fn response_timeout(&self) -> Duration {
+        self.connection.access().response_timeout()
+    }
+}

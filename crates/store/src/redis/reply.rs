@@ -1,0 +1,119 @@
+//! The replies of `lua/admit.lua` and `lua/look.lua`, number by number.
+
+use sluiced_core::limits::admission::{Decision, Pass};
+use sluiced_core::limits::generation::Closing;
+use sluiced_core::limits::once::Ended;
+use sluiced_core::limits::store_watch::AnswerHead;
+use sluiced_core::limits::{Fit, Lacks, Room};
+use sluiced_core::time::StoreTime;
+
+/// The numbers of an answer, in the order that the script names.
+pub(super) struct Reply(std::vec::IntoIter<u64>);
+
+impl Reply {
+    pub(super) fn new(numbers: Vec<u64>) -> Self {
+        Self(numbers.into_iter())
+    }
+
+    /// The answer to candidates with so many charges each, and how many other replicas ask; `None` if the
+    /// reply has another form.
+    pub(super) fn answer(
+        mut self,
+        charges: impl Iterator<Item = usize>,
+    ) -> Option<(AnswerHead, u64, Vec<Decision>)> {
+        let entered = AnswerHead {
+            now: self.time()?,
+            number: self.0.next()?,
+            writes: self.0.next()?,
+        };
+        let others = self.0.next()?;
+        let decisions = charges.map(|count| self.decision(count));
+        let decisions = decisions.collect::<Option<_>>()?;
+        self.0
+            .next()
+            .is_none()
+            .then_some((entered, others, decisions))
+    }
+
+    fn decision(&mut self, charges: usize) -> Option<Decision> {
+        Some(match self.0.next()? {
+            0 => {
+                let each = (0..charges).map(|_| {
+                    Some(Pass {
+                        room: self.room()?,
+                        next: fit(self.0.next()?),
+                    })
+                });
+                let passes = each.collect::<Option<_>>()?;
+                Decision::Granted { passes }
+            }
+            1 => Decision::Denied {
+                by: self.by(charges)?,
+                fits: fit(self.0.next()?),
+                until: self.time()?,
+                lacks: match self.0.next()? {
+                    0 => Lacks::Room,
+                    1 => Lacks::Debt,
+                    2 => Lacks::Quota,
+                    _ => return None,
+                },
+                room: self.room()?,
+            },
+            2 => Decision::Never {
+                by: self.by(charges)?,
+                most: self.0.next()?,
+            },
+            3 => Decision::Outdated {
+                by: self.by(charges)?,
+            },
+            4 => Decision::Closed {
+                by: self.by(charges)?,
+                until: self.time()?,
+                why: closing(self.0.next()?)?,
+            },
+            5 => Decision::NotAsked,
+            6 => Decision::Ended {
+                by: self.by(charges)?,
+                how: match self.0.next()? {
+                    0 => Ended::Done,
+                    1 => Ended::Unknown,
+                    _ => return None,
+                },
+            },
+            _ => return None,
+        })
+    }
+
+    fn time(&mut self) -> Option<StoreTime> {
+        self.0.next().map(StoreTime::from_micros)
+    }
+
+    fn by(&mut self, charges: usize) -> Option<usize> {
+        let by = usize::try_from(self.0.next()?).ok()?;
+        (by < charges).then_some(by)
+    }
+
+    fn room(&mut self) -> Option<Room> {
+        Some(Room {
+            remaining: self.0.next()?,
+            reset_at: self.0.next()?,
+        })
+    }
+}
+
+pub(super) const fn fit(number: u64) -> Fit {
+    match number {
+        0 => Fit::Now,
+        1 => Fit::Full,
+        at => Fit::At(at),
+    }
+}
+
+pub(super) const fn closing(number: u64) -> Option<Closing> {
+    match number {
+        0 => Some(Closing::Paused),
+        1 => Some(Closing::Guard),
+        2 => Some(Closing::Lost),
+        _ => None,
+    }
+}
